@@ -1,0 +1,71 @@
+# Needs Python 3.11 or later with venv, and make. Everything else is installed into .venv, pinned.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
+
+.PHONY: help run setup servers test check format bench proof fresh lock clean
+.DEFAULT_GOAL := help
+
+help: ## show this list
+	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.runtime ## install the runtime and start Tidegate's demo
+	@$(BIN)/tidegate sim demo
+
+setup: $(VENV)/.complete ## install everything: all extras, test tools, servers
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Tidegate needs Python 3.11 or later: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "Install Python's venv: apt-get install python3-venv"; exit 2; }
+	@touch $@
+
+$(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.python
+	@echo "Installing the runtime into $(VENV) …"
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(INSTALL_SELF)
+	@touch $@
+
+$(VENV)/.complete: requirements-dev.lock pyproject.toml | $(VENV)/.python
+	@echo "Installing everything into $(VENV) (a minute or two) …"
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(INSTALL_SELF)
+	@touch $@ $(VENV)/.runtime
+
+servers: setup
+	@$(BIN)/python tests/servers.py
+
+test: servers ## run all tests, with real servers, in under 5 minutes
+	@$(BIN)/python -m pytest
+
+check: setup ## lint, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup ## format the code and mend what lint can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup ## measure the hot paths, print the tables
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+proof: servers ## the long runs: many seeds, kill loops (at most 40 minutes)
+	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m "proof or not proof" --timeout 1200
+
+fresh: ## clone HEAD into an empty folder and run the tests there
+	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \
+	git clone --quiet . "$$tmp/tidegate" && \
+	cd "$$tmp/tidegate" && env -i HOME="$$HOME" PATH="$$PATH" LANG=C.UTF-8 make test
+
+lock: setup ## compile the locks again from pyproject.toml
+	@$(BIN)/uv pip compile $(LOCK_FLAGS) pyproject.toml --all-extras --group build --group dev -o requirements-dev.lock
+	@$(BIN)/uv pip compile $(LOCK_FLAGS) pyproject.toml --group build -c requirements-dev.lock -o requirements.lock
+LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--no-annotate --custom-compile-command "make lock"
+
+clean: ## remove the environment and caches
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,1 @@
+"""Tidegate stands between a Telegram bot and everything that limits it."""

@@ -1,0 +1,28 @@
+"""The only place that reads or waits for real time; a lint rule (TID251) holds it.
+
+Whatever needs time takes a `Clock`. In tests and simulations that is a
+`tidegate.sim.virtual.VirtualClock`, on which sleeping costs nothing.
+"""
+
+import asyncio
+import time
+
+
+class Clock:
+    """Real time."""
+
+    def now(self) -> float:
+        """Seconds since the Unix epoch: for times that are stored or shown. May jump."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary point: for arithmetic in memory. Never goes back."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Let others run for at least `seconds`; zero or less yields once."""
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """`async with` this: its body is cancelled and raises `TimeoutError` after `seconds`."""
+        return asyncio.timeout(seconds)

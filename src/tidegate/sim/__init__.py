@@ -1,0 +1,1 @@
+"""The world, simulated: virtual time, and a Telegram with limits that really count."""

@@ -1,0 +1,25 @@
+"""What every test gets, beside the time limit and strict warnings of pyproject.toml."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from blockbuster import BlockBuster, blockbuster_ctx
+from hypothesis import settings
+
+settings.register_profile("default", deadline=None, max_examples=100)
+settings.register_profile("proof", deadline=None, max_examples=5_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the long runs to `make proof`, which asks for them by `-m`."""
+    if not config.getoption("-m"):
+        items[:] = [item for item in items if item.get_closest_marker("proof") is None]
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls() -> Iterator[BlockBuster]:
+    """A blocking call inside a coroutine raises `BlockingError`."""
+    with blockbuster_ctx() as guard:
+        yield guard

@@ -1,20 +1,22 @@
-"""The words of the domain, as frozen records without I/O."""
+"""The words of the domain: values without I/O."""
 
 import re
-from typing import Self
-
-import msgspec
+from typing import Final, Self
 
 from tidegate.errors import BadInputError
 
 _RATE = re.compile(r"(\d{1,9})/(\d{1,9}(?:\.\d{1,6})?)")
 
 
-class Rate(msgspec.Struct, frozen=True):
-    """At most `count` calls in any `seconds` seconds. Written `30/1`."""
+class Rate:
+    """At most `count` calls in any `seconds` seconds. Written `30/1`. Immutable."""
 
-    count: int
-    seconds: float
+    # No dataclass: msgspec would then read and write {"count": …, "seconds": …} instead of the text.
+    __slots__ = ("count", "seconds")
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self.count: Final = count
+        self.seconds: Final = seconds
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -25,6 +27,15 @@ class Rate(msgspec.Struct, frozen=True):
         if rate.count < 1 or rate.seconds <= 0:
             raise BadInputError(f"{text!r} would never let a call pass: both numbers must be above 0")
         return rate
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rate) and (self.count, self.seconds) == (other.count, other.seconds)
+
+    def __hash__(self) -> int:
+        return hash((self.count, self.seconds))
+
+    def __repr__(self) -> str:
+        return f"Rate({self})"
 
     def __str__(self) -> str:
         return f"{self.count}/{self.seconds:g}"

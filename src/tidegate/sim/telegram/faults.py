@@ -1,0 +1,96 @@
+"""What can go wrong between a bot and Telegram, as shares of all calls; each call draws one fate."""
+
+import math
+import random
+import re
+from typing import Literal, Self
+
+import msgspec
+
+from tidegate.errors import BadInputError
+
+Fate = Literal["answered", "server_error", "lost_request", "lost_answer", "silent", "malformed"]
+
+_LATENCY = re.compile(r"(\d+(?:\.\d+)?)(?:([-~])(\d+(?:\.\d+)?))?(?:ms)?")
+_P99 = 2.326  # standard deviations from the median to the 99th percentile
+
+
+class Latency:
+    """A distribution of delays, written in milliseconds.
+
+    `20`: always 20 · `5-40`: evenly between · `20~200`: log-normal, median 20 and 99th percentile 200.
+    """
+
+    __slots__ = ("_high", "_low", "_shape")
+
+    def __init__(self, low: float, high: float, shape: Literal["-", "~"] = "-") -> None:
+        self._low, self._high, self._shape = low, high, shape
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        match = _LATENCY.fullmatch(text.strip())
+        if match is None:
+            raise BadInputError(f"{text!r} is not a latency in ms: write 20, 5-40 or 20~200 (median~p99)")
+        low, shape = float(match[1]), match[2] or "-"
+        high = float(match[3] or low)
+        if high < low or (shape == "~" and low <= 0):
+            raise BadInputError(f"{text!r} is not a latency: the second number must not be below the first")
+        return cls(low, high, "~" if shape == "~" else "-")
+
+    def seconds(self, draw: random.Random) -> float:
+        if self._shape == "-":
+            return draw.uniform(self._low, self._high) / 1000
+        return draw.lognormvariate(math.log(self._low), math.log(self._high / self._low) / _P99) / 1000
+
+    def __bool__(self) -> bool:
+        return self._high > 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Latency) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return f"{self._low:g}" if self._low == self._high else f"{self._low:g}{self._shape}{self._high:g}"
+
+
+NO_DELAY = Latency(0, 0)
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The defaults are a perfect network. Shares are between 0 and 1."""
+
+    latency_in: Latency = NO_DELAY  # until a request arrives, and is counted
+    latency_out: Latency = NO_DELAY  # until its answer is heard
+    server_error: float = 0.0  # answered 5xx, not accepted
+    lost_request: float = 0.0  # the connection is cut before the call is counted
+    lost_answer: float = 0.0  # accepted, then the connection is cut
+    silent: float = 0.0  # accepted, and never answered
+    malformed: float = 0.0  # accepted, answered with broken JSON
+
+    def __post_init__(self) -> None:
+        shares = [share for _, share in self._shares()]
+        if any(not 0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
+            raise BadInputError("the shares of faults must be between 0 and 1, and not above 1 together")
+
+    def fate(self, draw: random.Random) -> Fate:
+        """What happens to one call."""
+        point = draw.random()
+        for fate, share in self._shares():
+            if point < share:
+                return fate
+            point -= share
+        return "answered"
+
+    def _shares(self) -> tuple[tuple[Fate, float], ...]:
+        return (
+            ("server_error", self.server_error),
+            ("lost_request", self.lost_request),
+            ("lost_answer", self.lost_answer),
+            ("silent", self.silent),
+            ("malformed", self.malformed),
+        )
+
+
+PERFECT = Faults()

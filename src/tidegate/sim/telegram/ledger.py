@@ -1,0 +1,112 @@
+"""What happened, counted: the report, the order of what was tagged, and a log of the latest calls.
+
+A sender that wants its order and doubles checked ends each text with a tag: `#17`, or `#low:17`
+where one chat has several sequences. Numbers of one sequence must arrive rising, each once.
+"""
+
+import re
+from collections import Counter, deque
+from typing import NamedTuple
+
+_TAG = re.compile(r"#(?:(\w{1,32}):)?(\d{1,12})$")
+LOG_KEPT = 100_000
+
+
+class LogEntry(NamedTuple):
+    at: float
+    bot: int
+    chat_id: object  # as the caller wrote it
+    method: str
+    status: int
+    message_id: int | None
+    text: str
+
+
+class _Sequence:
+    __slots__ = ("highest", "seen")
+
+    def __init__(self) -> None:
+        self.highest = -1
+        self.seen: set[int] = set()
+
+
+class Ledger:
+    """Grows with the number of tagged messages; everything else is bounded. `clear` empties it."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self.methods: Counter[str] = Counter()
+        self.statuses: Counter[int] = Counter()
+        self.refused_by: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.accepted = 0
+        self.out_of_order = 0
+        self.doubled = 0
+        self.peak_rps = 0
+        self.log: deque[LogEntry] = deque(maxlen=LOG_KEPT)
+        self._sequences: dict[tuple[int, int, str | None], _Sequence] = {}
+        self._last_second: deque[float] = deque()
+        self._first: float | None = None
+        self._last = 0.0
+
+    def refuse(self, scope: str) -> None:
+        self.refused_by[scope] += 1
+
+    def record(self, entry: LogEntry) -> None:
+        """Count an answered call."""
+        now = entry.at
+        if self._first is None:
+            self._first = now
+        self._last = now
+        second = self._last_second
+        second.append(now)
+        while now - second[0] >= 1:
+            second.popleft()
+        self.peak_rps = max(self.peak_rps, len(second))
+        self.methods[entry.method] += 1
+        self.statuses[entry.status] += 1
+        self.log.append(entry)
+
+    def accept(self, bot: int, chat: int, text: str) -> None:
+        """Count a message that a bot has put into a chat."""
+        self.accepted += 1
+        if "#" in text:
+            self._follow(bot, chat, text)
+
+    def report(self) -> dict[str, object]:
+        """In the vocabulary that all reports share. `seconds`: from the first call to the last."""
+        seconds = self._last - self._first if self._first is not None else 0.0
+        requests = self.methods.total()
+        return {
+            "requests": requests,
+            "accepted": self.accepted,
+            "refused": self.refused_by.total(),
+            "refused_by": dict(self.refused_by),
+            "out_of_order": self.out_of_order,
+            "doubled": self.doubled,
+            "faults": dict(self.faults),
+            "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
+            "methods": dict(self.methods.most_common()),
+            "avg_rps": round(requests / seconds, 2) if seconds > 0 else 0.0,
+            "peak_rps": self.peak_rps,
+            "seconds": round(seconds, 3),
+        }
+
+    def _follow(self, bot: int, chat: int, text: str) -> None:
+        match = _TAG.match(text, text.rfind("#"))
+        if match is None:
+            return
+        number = int(match[2])
+        key = (bot, chat, match[1])
+        sequence = self._sequences.get(key)
+        if sequence is None:
+            sequence = self._sequences[key] = _Sequence()
+        if number in sequence.seen:
+            self.doubled += 1
+            return
+        if number < sequence.highest:
+            self.out_of_order += 1
+        sequence.highest = max(sequence.highest, number)
+        sequence.seen.add(number)

@@ -1,0 +1,255 @@
+"""The Bot API's methods: each validates, counts itself, changes the world, and returns Telegram's result.
+
+Only getUpdates and the webhook methods are elsewhere (`telegram.py`), as they wait or reach out.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tidegate.sim.telegram.call import ApiError, Call, bad_request
+from tidegate.sim.telegram.world import Chat, File, Json
+
+MAX_TEXT = 4096
+MAX_CAPTION = 1024
+MAX_BUTTON_DATA = 64
+ALBUM = range(2, 11)
+_ACTIONS = frozenset(
+    (
+        "typing",
+        "upload_photo",
+        "record_video",
+        "upload_video",
+        "record_voice",
+        "upload_voice",
+        "upload_document",
+        "choose_sticker",
+        "find_location",
+        "record_video_note",
+        "upload_video_note",
+    )
+)
+_COPIED: Final[tuple[str, ...]] = ("text", "photo", "document", "caption", "entities", "caption_entities")
+
+
+def get_me(call: Call) -> Json:
+    abilities = {"can_join_groups": True, "can_read_all_group_messages": False}
+    return call.bot.json | abilities | {"supports_inline_queries": False}
+
+
+def send_message(call: Call) -> Json:
+    chat = call.chat()
+    text = call.text("text", MAX_TEXT, what="message")
+    if not text.strip():
+        raise bad_request("message text is empty")
+    _check_buttons(call)
+    call.charge(chat, "send")
+    return call.post(chat, {"text": text} | _entities(call, "entities"))
+
+
+def send_photo(call: Call) -> Json:
+    return _send_file(call, "photo")
+
+
+def send_document(call: Call) -> Json:
+    return _send_file(call, "document")
+
+
+def send_media_group(call: Call) -> list[Json]:
+    chat = call.chat()
+    media = call.nested("media")
+    if not isinstance(media, list) or not all(isinstance(item, dict) for item in media):
+        raise bad_request("can't parse media JSON object")
+    if len(media) not in ALBUM:
+        raise bad_request(f"media group must have from {ALBUM[0]} to {ALBUM[-1]} items")
+    parts = []
+    for item in media:
+        kind = item.get("type")
+        if kind not in {"photo", "document"}:
+            raise bad_request(f'type "{kind}" of an album item is not supported by the simulator')
+        parts.append(_as_part(call.file(item.get("media"), kind), kind) | _caption_of(item))
+    call.charge(chat, "send", cost=len(media))
+    group = {"media_group_id": str(chat.next_id)}
+    return [call.post(chat, group | part) for part in parts]
+
+
+def edit_message_text(call: Call) -> Json:
+    text = call.text("text", MAX_TEXT, what="message")
+    if not text.strip():
+        raise bad_request("message text is empty")
+    return _edit(call, {"text": text} | _entities(call, "entities"))
+
+
+def edit_message_reply_markup(call: Call) -> Json:
+    return _edit(call, {})
+
+
+def delete_message(call: Call) -> bool:
+    chat = call.chat()
+    message_id = call.integer("message_id")
+    if chat.messages.pop(message_id, None) is None:
+        raise bad_request("message to delete not found")
+    return True
+
+
+def send_chat_action(call: Call) -> bool:
+    chat = call.chat()
+    if call.params.get("action") not in _ACTIONS:
+        raise bad_request("wrong parameter action in request")
+    call.charge(chat, "action")
+    return True
+
+
+def answer_callback_query(call: Call) -> bool:
+    if call.params.get("callback_query_id") not in call.bot.queries:
+        raise bad_request("query is too old and response timeout expired or query ID is invalid")
+    del call.bot.queries[call.params["callback_query_id"]]
+    return True
+
+
+def copy_message(call: Call) -> Json:
+    chat = call.chat()
+    original = _original(call)
+    call.charge(chat, "send")
+    content = {part: original[part] for part in _COPIED if part in original}
+    if "caption" in call.params:
+        content["caption"] = call.text("caption", MAX_CAPTION, what="message caption")
+    return {"message_id": call.post(chat, content)["message_id"]}
+
+
+def forward_message(call: Call) -> Json:
+    chat = call.chat()
+    original = _original(call)
+    call.charge(chat, "send")
+    content = {part: original[part] for part in _COPIED if part in original}
+    sender = original.get("from", call.bot.json)
+    content["forward_origin"] = {"type": "user", "date": original["date"], "sender_user": sender}
+    return call.post(chat, content)
+
+
+def get_chat(call: Call) -> Json:
+    # What Telegram sends of every chat beyond its short form.
+    return call.chat().json | {"accent_color_id": 0, "max_reaction_count": 11, "accepted_gift_types": _GIFTS}
+
+
+def get_chat_member(call: Call) -> Json:
+    chat = call.chat()
+    user_id = call.integer("user_id")
+    if user_id == call.bot.id:
+        status = "kicked" if user_id in chat.kicked else "member"
+        return {"status": status, "user": call.bot.json, "until_date": 0}
+    if user_id not in call.world.users:
+        raise bad_request("user not found")
+    return {"status": "member", "user": call.world.user(user_id).json()}
+
+
+def get_file(call: Call) -> Json:
+    file = call.world.files.get(str(call.params.get("file_id")))
+    if file is None:
+        raise bad_request("invalid file_id")
+    return _about(file) | {"file_path": f"files/{file.id}"}
+
+
+_GIFTS: Final = dict.fromkeys(
+    ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels"), False
+)
+
+
+def _send_file(call: Call, kind: str) -> Json:
+    chat = call.chat()
+    caption = call.text("caption", MAX_CAPTION, what="message caption")
+    _check_buttons(call)
+    content = _as_part(call.file(call.params.get(kind), kind), kind)
+    call.charge(chat, "send")
+    if caption:
+        content["caption"] = caption
+    return call.post(chat, content | _entities(call, "caption_entities"))
+
+
+def _edit(call: Call, content: Json) -> Json:
+    chat = call.chat()
+    old = chat.messages.get(call.integer("message_id"))
+    if old is None:
+        raise bad_request("message to edit not found")
+    if old.get("from", {}).get("id") != call.bot.id:
+        raise bad_request("message can't be edited")
+    _check_buttons(call)
+    call.charge(chat, "edit")
+    markup = call.nested("reply_markup")
+    new = {key: value for key, value in old.items() if key not in {"reply_markup", "edit_date"}} | content
+    if isinstance(markup, dict) and markup.get("inline_keyboard"):
+        new["reply_markup"] = markup
+    if new == {key: value for key, value in old.items() if key != "edit_date"}:
+        raise bad_request(
+            "message is not modified: specified new message content and reply markup are exactly the same "
+            "as a current content and reply markup of the message"
+        )
+    # A new record: whoever was given the old one keeps it as it was.
+    new["edit_date"] = int(call.now)
+    chat.messages[new["message_id"]] = new
+    chat.tell(new)
+    return new
+
+
+def _original(call: Call) -> Json:
+    source: Chat = call.chat("from_chat_id")
+    message = source.messages.get(call.integer("message_id"))
+    if message is None:
+        raise bad_request("message to copy not found")
+    return message
+
+
+def _check_buttons(call: Call) -> None:
+    if "reply_markup" not in call.params:
+        return
+    markup = call.nested("reply_markup")
+    if markup is not None and not isinstance(markup, dict):
+        raise bad_request("object expected as reply markup")
+    for row in (markup or {}).get("inline_keyboard", ()):
+        for button in row:
+            if len(str(button.get("callback_data", "")).encode()) > MAX_BUTTON_DATA:
+                raise bad_request("BUTTON_DATA_INVALID")
+
+
+def _entities(call: Call, name: str) -> Json:
+    return {name: call.nested(name)} if name in call.params else {}
+
+
+def _caption_of(item: Json) -> Json:
+    caption = item.get("caption")
+    if caption is None:
+        return {}
+    if len(caption) > MAX_CAPTION:
+        raise bad_request("message caption is too long")
+    return {"caption": caption}
+
+
+def _as_part(file: File, kind: str) -> Json:
+    if kind == "photo":
+        return {"photo": [_about(file) | {"width": 640, "height": 480}]}
+    return {"document": _about(file) | {"file_name": file.name, "mime_type": file.mime}}
+
+
+def _about(file: File) -> Json:
+    return {"file_id": file.id, "file_unique_id": f"U{file.id}", "file_size": len(file.content)}
+
+
+METHODS: Final[dict[str, Callable[[Call], Any]]] = {
+    "getme": get_me,
+    "sendmessage": send_message,
+    "sendphoto": send_photo,
+    "senddocument": send_document,
+    "sendmediagroup": send_media_group,
+    "editmessagetext": edit_message_text,
+    "editmessagereplymarkup": edit_message_reply_markup,
+    "deletemessage": delete_message,
+    "sendchataction": send_chat_action,
+    "answercallbackquery": answer_callback_query,
+    "copymessage": copy_message,
+    "forwardmessage": forward_message,
+    "getchat": get_chat,
+    "getchatmember": get_chat_member,
+    "getfile": get_file,
+}
+
+NOT_FOUND = ApiError(404, "Not Found")
+UNAUTHORIZED = ApiError(401, "Unauthorized")

@@ -1,0 +1,174 @@
+"""The people who write to a bot: one by one from a script, or a crowd with habits."""
+
+import asyncio
+import random
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from tidegate.sim.telegram.faults import Latency
+from tidegate.sim.telegram.telegram import Telegram
+from tidegate.sim.telegram.world import Bot, Json
+
+INBOX_KEPT = 1_000
+LATENCIES_KEPT = 100_000
+
+
+class Person:
+    """Somebody in a private chat with a bot. What the bot posts or edits there is heard in order."""
+
+    def __init__(self, telegram: Telegram, bot: Bot, user_id: int) -> None:
+        self._telegram = telegram
+        self._bot = bot
+        self.id = user_id
+        self.heard: deque[Json] = deque(maxlen=INBOX_KEPT)
+        self.last: Json | None = None
+        self._news = asyncio.Event()
+        self._chat = telegram.world.add_private(bot, user_id)
+        self._chat.watchers.append(self._hear)
+
+    def says(self, text: str) -> Json:
+        """Write a text or a command to the bot."""
+        return self._telegram.world.user_says(self._bot, self.id, text, self._telegram.clock.now())
+
+    def presses(self, data: str | None = None) -> str:
+        """Press a button of the last message that has any: the one with this data, or the first."""
+        message, buttons = self._keyboard()
+        if message is None:
+            raise LookupError(f"user {self.id} sees no buttons")
+        if data is None:
+            data = buttons[0]
+        if data not in buttons:
+            raise LookupError(f"user {self.id} sees no button {data!r}, only {buttons}")
+        return self._telegram.world.user_presses(self._bot, self.id, message, data)
+
+    def buttons(self) -> list[str]:
+        """The data of the buttons that can be pressed now."""
+        return self._keyboard()[1]
+
+    def blocks(self) -> None:
+        self._telegram.world.user_blocks(self._bot, self.id, self._telegram.clock.now())
+
+    def unblocks(self) -> None:
+        self._telegram.world.user_blocks(self._bot, self.id, self._telegram.clock.now(), blocked=False)
+
+    async def hears(self, timeout: float = 10) -> Json:  # noqa: ASYNC109  (in the clock's time)
+        """The next message of the bot that was not taken yet. Raises TimeoutError if none comes."""
+        async with self._telegram.clock.timeout(timeout):
+            while not self.heard:
+                self._news.clear()
+                await self._news.wait()
+        return self.heard.popleft()
+
+    def leaves(self) -> None:
+        """Stop listening; the chat stays."""
+        self._chat.watchers.remove(self._hear)
+
+    def _hear(self, message: Json) -> None:
+        self.last = message
+        self.heard.append(message)
+        self._news.set()
+
+    def _keyboard(self) -> tuple[Json | None, list[str]]:
+        for message in reversed(self._chat.messages.values()):
+            keyboard = message.get("reply_markup", {}).get("inline_keyboard", [])
+            buttons = [
+                button["callback_data"] for row in keyboard for button in row if "callback_data" in button
+            ]
+            if buttons:
+                return message, buttons
+        return None, []
+
+
+class Habits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the people of a crowd behave. Each writes, waits for an answer, thinks, and goes on."""
+
+    think: Latency = Latency(1_000, 5_000)  # ms between an answer and the next thing said
+    patience: float = 30.0  # seconds until an answer counts as missing
+    texts: tuple[str, ...] = ("/start", "hello", "what does it cost?", "thanks")
+    press: float = 0.3  # share of turns that press a button, where there is one
+    block: float = 0.0  # share of turns that end in blocking the bot
+
+
+class Crowd:
+    """Many people at once, repeatable under a seed."""
+
+    def __init__(
+        self,
+        telegram: Telegram,
+        bot: Bot,
+        *,
+        users: int,
+        habits: Habits | None = None,
+        first_id: int = 1_000_001,
+        seed: int = 0,
+    ) -> None:
+        self._telegram = telegram
+        self._bot = bot
+        self._ids = range(first_id, first_id + users)
+        self._habits = habits or Habits()
+        self._seed = seed
+        self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
+        self.said = 0
+        self.answered = 0
+        self.unanswered = 0
+        self.blocked = 0
+
+    async def run(self, seconds: float) -> None:
+        """Everybody lives for so long, then finishes the turn at hand."""
+        until = self._telegram.clock.monotonic() + seconds
+        async with asyncio.TaskGroup() as group:
+            for user_id in self._ids:
+                group.create_task(self._live(user_id, until), name=f"user {user_id}")
+
+    def report(self) -> dict[str, Any]:
+        ordered = sorted(self._latencies)
+        return {
+            "users": len(self._ids),
+            "said": self.said,
+            "answered": self.answered,
+            "unanswered": self.unanswered,
+            "blocked": self.blocked,
+            "p50_ms": _percentile(ordered, 0.50),
+            "p99_ms": _percentile(ordered, 0.99),
+        }
+
+    async def _live(self, user_id: int, until: float) -> None:
+        clock, habits = self._telegram.clock, self._habits
+        draw = random.Random(f"{self._seed}:{user_id}")  # noqa: S311  (repeatable, not secret)
+        person = Person(self._telegram, self._bot, user_id)
+        try:
+            await clock.sleep(draw.random() * habits.think.seconds(draw))
+            while clock.monotonic() < until:
+                if draw.random() < habits.block:
+                    person.blocks()
+                    self.blocked += 1
+                    return
+                await self._turn(person, draw)
+                await clock.sleep(habits.think.seconds(draw))
+        finally:
+            person.leaves()
+
+    async def _turn(self, person: Person, draw: random.Random) -> None:
+        clock, habits = self._telegram.clock, self._habits
+        person.heard.clear()
+        buttons = person.buttons() if draw.random() < habits.press else []
+        started = clock.monotonic()
+        if buttons:
+            person.presses(draw.choice(buttons))
+        else:
+            person.says(draw.choice(habits.texts))
+        self.said += 1
+        try:
+            await person.hears(habits.patience)
+        except TimeoutError:
+            self.unanswered += 1
+        else:
+            self.answered += 1
+            self._latencies.append(clock.monotonic() - started)
+
+
+def _percentile(ordered: list[float], share: float) -> float:
+    """In milliseconds; 0 where nothing was measured."""
+    return round(1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)], 2) if ordered else 0.0

@@ -1,0 +1,160 @@
+"""Webhooks: each update is posted to the bot until it answers 2xx, several at a time."""
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.sim.telegram.call import Call, bad_request
+from tidegate.sim.telegram.polling import Polling
+from tidegate.sim.telegram.world import Bot, Json, Webhook
+
+# url, headers, body → status, body of the answer. Raises OSError or TimeoutError if there is none.
+Post = Callable[[str, dict[str, str], bytes], Awaitable[tuple[int, bytes]]]
+# How a call in the answer to a webhook is carried out.
+Reply = Callable[[Bot, str, Mapping[str, Any]], object]
+
+MOST_CONNECTIONS = 100
+USUAL_CONNECTIONS = 40
+LONGEST_PAUSE = 60.0
+_SECRET = re.compile(r"[\w-]{1,256}", re.ASCII)
+
+
+class Webhooks:
+    """Owns one task for each bot that has a webhook; `close` ends them."""
+
+    def __init__(self, clock: Clock, polling: Polling, reply: Reply, post: Post | None) -> None:
+        self._clock = clock
+        self._polling = polling
+        self._reply = reply
+        self._post = post
+        self._pumps: dict[int, asyncio.Task[None]] = {}
+
+    async def set(self, call: Call) -> bool:
+        url = str(call.params.get("url") or "")
+        if not url:
+            return await self.delete(call)
+        self._check_address(url)
+        secret = call.params.get("secret_token")
+        if secret is not None and not _SECRET.fullmatch(str(secret)):
+            raise bad_request("secret token contains unallowed characters")
+        connections = call.integer("max_connections", USUAL_CONNECTIONS)
+        if connections not in range(1, MOST_CONNECTIONS + 1):
+            raise bad_request(f"max_connections must be between 1 and {MOST_CONNECTIONS}")
+        allowed = call.nested("allowed_updates")
+        bot = call.bot
+        await self._stop(bot)
+        if call.flag("drop_pending_updates"):
+            bot.updates.clear()
+        if isinstance(allowed, list):
+            bot.updates.allow(map(str, allowed))
+        bot.webhook = Webhook(url, secret, connections)
+        self._polling.interrupt(bot)
+        self._pumps[bot.id] = asyncio.create_task(
+            self._pump(bot, bot.webhook), name=f"webhook of bot {bot.id}"
+        )
+        return True
+
+    async def delete(self, call: Call) -> bool:
+        await self._stop(call.bot)
+        call.bot.webhook = None
+        if call.flag("drop_pending_updates"):
+            call.bot.updates.clear()
+        return True
+
+    async def info(self, call: Call) -> Json:
+        webhook, updates = call.bot.webhook, call.bot.updates
+        info: Json = {
+            "url": webhook.url if webhook else "",
+            "has_custom_certificate": False,
+            "pending_update_count": len(updates),
+        }
+        if webhook:
+            info["max_connections"] = webhook.max_connections
+            if webhook.last_error:
+                info["last_error_date"], info["last_error_message"] = webhook.last_error
+        if updates.allowed:
+            info["allowed_updates"] = updates.allowed
+        return info
+
+    async def close(self) -> None:
+        for pump in self._pumps.values():
+            pump.cancel()
+        await asyncio.gather(*self._pumps.values(), return_exceptions=True)
+        self._pumps.clear()
+
+    def _check_address(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise bad_request("bad webhook: an HTTP URL must be provided for webhook")
+        if self._post is None:
+            raise bad_request("bad webhook: this simulator was started without a way to post")
+        # A simulator that can be told to post anywhere would be a tool against others.
+        if not _is_loopback(parts.hostname):
+            raise bad_request("bad webhook: the simulator posts to loopback addresses only")
+
+    async def _stop(self, bot: Bot) -> None:
+        pump = self._pumps.pop(bot.id, None)
+        if pump is not None:
+            pump.cancel()
+            await asyncio.gather(pump, return_exceptions=True)
+
+    async def _pump(self, bot: Bot, webhook: Webhook) -> None:
+        """Start a delivery for each update in order; what is not delivered when this ends stays queued."""
+        arrived = asyncio.Event()
+        bot.updates.on_put = arrived.set
+        free = asyncio.Semaphore(webhook.max_connections)
+        last = 0
+        async with asyncio.TaskGroup() as deliveries:
+            while True:
+                await free.acquire()
+                while (update := bot.updates.after(last)) is None:
+                    arrived.clear()
+                    await arrived.wait()
+                last = update["update_id"]
+                delivery = deliveries.create_task(self._deliver(bot, webhook, update))
+                delivery.add_done_callback(lambda _: free.release())
+
+    async def _deliver(self, bot: Bot, webhook: Webhook, update: Json) -> None:
+        headers = {"Content-Type": "application/json"}
+        if webhook.secret is not None:
+            headers["X-Telegram-Bot-Api-Secret-Token"] = webhook.secret
+        pause = 1.0
+        while (error := await self._try(bot, webhook.url, headers, update)) is not None:
+            webhook.last_error = (int(self._clock.now()), error)
+            await self._clock.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        bot.updates.confirm(update["update_id"])
+
+    async def _try(self, bot: Bot, url: str, headers: dict[str, str], update: Json) -> str | None:
+        """Post once; returns what went wrong. The answer may hold a call, which gets no answer itself."""
+        assert self._post is not None  # noqa: S101  (checked when the webhook was set)
+        try:
+            status, body = await self._post(url, headers, msgspec.json.encode(update))
+        except TimeoutError:
+            return "Read timeout expired"
+        except OSError as error:
+            return f"Connection failed: {error.strerror or type(error).__name__}"
+        if not 200 <= status < 300:  # noqa: PLR2004
+            return f"Wrong response from the webhook: {status}"
+        try:
+            call = msgspec.json.decode(body) if body else None
+        except msgspec.DecodeError:
+            return None
+        if isinstance(call, dict) and isinstance(call.get("method"), str):
+            self._reply(bot, call.pop("method"), call)
+        return None
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,36 @@
+"""Real servers, one of each for the whole run, started when the first test asks."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from blockbuster import BlockBuster
+
+from servers import postgres_server, redis_server
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, Any]]:
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:
+    """Shared by all tests: each keeps to keys of its own."""
+    with redis_server() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """Shared by all tests: each keeps to a schema of its own."""
+    with postgres_server() as server:
+        yield server.url
+
+
+@pytest.fixture(autouse=True)
+def blocking_calls_of_the_drivers(no_blocking_calls: BlockBuster) -> None:
+    """redis-py and asyncpg look at a few files when they open a connection, which is not ours to mend."""
+    for function in no_blocking_calls.functions.values():
+        function.can_block_in("redis/utils.py", "get_lib_version")
+        function.can_block_in("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args")

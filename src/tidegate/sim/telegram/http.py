@@ -16,6 +16,7 @@ from tidegate.sim.telegram.faults import Faults
 from tidegate.sim.telegram.limits import Limits
 from tidegate.sim.telegram.methods import UNAUTHORIZED
 from tidegate.sim.telegram.telegram import ConnectionCut, Telegram
+from tidegate.sim.telegram.webhooks import WebhookAnswer
 from tidegate.sim.telegram.world import World
 
 MAX_BODY = 50 * 1024 * 1024
@@ -100,12 +101,15 @@ class TelegramServer:
             return _json(404, {"ok": False, "error_code": 404, "description": "Not Found"})
         return web.Response(body=file.content, content_type="application/octet-stream")
 
-    async def _post(self, url: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
+    async def _post(self, url: str, headers: dict[str, str], body: bytes) -> WebhookAnswer:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=WEBHOOK_TIMEOUT)
         try:
             async with self._session.post(url, headers=headers, data=body, allow_redirects=False) as answer:
-                return answer.status, await answer.read()
+                try:
+                    return WebhookAnswer(answer.status, *await _read_body(answer, {}))
+                except ValueError:  # no call in it
+                    return WebhookAnswer(answer.status)
         except aiohttp.ClientError as error:
             raise OSError(str(error)) from error
 
@@ -115,10 +119,16 @@ async def _read(request: web.Request) -> tuple[Mapping[str, Any], Mapping[str, U
     params: dict[str, Any] = dict(request.query) if request.query_string else {}
     if not request.can_read_body:
         return params, {}
-    kind = request.content_type
+    return await _read_body(request, params)
+
+
+async def _read_body(
+    sent: web.Request | aiohttp.ClientResponse, params: dict[str, Any]
+) -> tuple[Mapping[str, Any], Mapping[str, Upload]]:
+    kind = sent.content_type
     if kind.startswith("multipart/"):
-        return await _read_multipart(request, params)
-    body = await request.read()
+        return await _read_multipart(aiohttp.MultipartReader(sent.headers, sent.content), params)
+    body = await sent.read()
     if kind == "application/json":
         content = msgspec.json.decode(body) if body else {}
         if not isinstance(content, dict):
@@ -130,10 +140,10 @@ async def _read(request: web.Request) -> tuple[Mapping[str, Any], Mapping[str, U
 
 
 async def _read_multipart(
-    request: web.Request, params: dict[str, Any]
+    parts: aiohttp.MultipartReader, params: dict[str, Any]
 ) -> tuple[Mapping[str, Any], Mapping[str, Upload]]:
     uploads: dict[str, Upload] = {}
-    async for part in await request.multipart():
+    async for part in parts:
         if not isinstance(part, aiohttp.BodyPartReader) or part.name is None:
             continue
         content = bytes(await part.read())

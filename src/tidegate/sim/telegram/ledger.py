@@ -4,11 +4,10 @@ A sender that wants its order and doubles checked ends each text with a tag: `#1
 where one chat has several sequences. Numbers of one sequence must arrive rising, each once.
 """
 
-import re
 from collections import Counter, deque
 from typing import NamedTuple
 
-_TAG = re.compile(r"#(?:(\w{1,32}):)?(\d{1,12})$")
+MOST_DIGITS = 12
 LOG_KEPT = 100_000
 
 
@@ -37,8 +36,7 @@ class Ledger:
         self.clear()
 
     def clear(self) -> None:
-        self.methods: Counter[str] = Counter()
-        self.statuses: Counter[int] = Counter()
+        self._calls: Counter[tuple[str, int]] = Counter()  # by method and status
         self.refused_by: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.accepted = 0
@@ -46,7 +44,7 @@ class Ledger:
         self.doubled = 0
         self.peak_rps = 0
         self.log: deque[LogEntry] = deque(maxlen=LOG_KEPT)
-        self._sequences: dict[tuple[int, int, str | None], _Sequence] = {}
+        self._sequences: dict[tuple[int, int, str], _Sequence] = {}
         self._last_second: deque[float] = deque()
         self._first: float | None = None
         self._last = 0.0
@@ -65,8 +63,7 @@ class Ledger:
         while now - second[0] >= 1:
             second.popleft()
         self.peak_rps = max(self.peak_rps, len(second))
-        self.methods[entry.method] += 1
-        self.statuses[entry.status] += 1
+        self._calls[entry.method, entry.status] += 1
         self.log.append(entry)
 
     def accept(self, bot: int, chat: int, text: str) -> None:
@@ -78,7 +75,12 @@ class Ledger:
     def report(self) -> dict[str, object]:
         """In the vocabulary that all reports share. `seconds`: from the first call to the last."""
         seconds = self._last - self._first if self._first is not None else 0.0
-        requests = self.methods.total()
+        requests = self._calls.total()
+        methods: Counter[str] = Counter()
+        statuses: Counter[str] = Counter()
+        for (method, status), count in self._calls.items():
+            methods[method] += count
+            statuses[str(status)] += count
         return {
             "requests": requests,
             "accepted": self.accepted,
@@ -87,19 +89,20 @@ class Ledger:
             "out_of_order": self.out_of_order,
             "doubled": self.doubled,
             "faults": dict(self.faults),
-            "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
-            "methods": dict(self.methods.most_common()),
+            "statuses": dict(sorted(statuses.items())),
+            "methods": dict(methods.most_common()),
             "avg_rps": round(requests / seconds, 2) if seconds > 0 else 0.0,
             "peak_rps": self.peak_rps,
             "seconds": round(seconds, 3),
         }
 
     def _follow(self, bot: int, chat: int, text: str) -> None:
-        match = _TAG.match(text, text.rfind("#"))
-        if match is None:
+        tag = text.rpartition("#")[2]
+        line, _, digits = tag.rpartition(":")
+        if not digits.isdecimal():
             return
-        number = int(match[2])
-        key = (bot, chat, match[1])
+        number = int(digits[:MOST_DIGITS])
+        key = (bot, chat, line)
         sequence = self._sequences.get(key)
         if sequence is None:
             sequence = self._sequences[key] = _Sequence()

@@ -5,6 +5,7 @@ is known to nobody outside, so every guess about it is a field of `Limits`.
 """
 
 import math
+from collections import deque
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -45,7 +46,7 @@ class SlidingWindow:
 
     def __init__(self, rate: Rate) -> None:
         self.rate = rate
-        self.arrivals: list[float] = []
+        self.arrivals: deque[float] = deque()
 
     def wait(self, now: float, cost: int) -> float:
         """Seconds until `cost` more arrivals fit; 0 if they fit now.
@@ -53,13 +54,8 @@ class SlidingWindow:
         More than the window can ever hold fits when it is empty.
         """
         arrivals, count, seconds = self.arrivals, self.rate.count, self.rate.seconds
-        gone = 0
-        for arrival in arrivals:
-            if now - arrival < seconds:
-                break
-            gone += 1
-        if gone:
-            del arrivals[:gone]
+        while arrivals and now - arrivals[0] >= seconds:
+            arrivals.popleft()
         excess = len(arrivals) + cost - count
         if excess <= 0 or not arrivals:
             return 0.0

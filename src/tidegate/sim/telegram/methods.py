@@ -234,22 +234,24 @@ def _about(file: File) -> Json:
 
 
 METHODS: Final[dict[str, Callable[[Call], Any]]] = {
-    "getme": get_me,
-    "sendmessage": send_message,
-    "sendphoto": send_photo,
-    "senddocument": send_document,
-    "sendmediagroup": send_media_group,
-    "editmessagetext": edit_message_text,
-    "editmessagereplymarkup": edit_message_reply_markup,
-    "deletemessage": delete_message,
-    "sendchataction": send_chat_action,
-    "answercallbackquery": answer_callback_query,
-    "copymessage": copy_message,
-    "forwardmessage": forward_message,
-    "getchat": get_chat,
-    "getchatmember": get_chat_member,
-    "getfile": get_file,
+    "getMe": get_me,
+    "sendMessage": send_message,
+    "sendPhoto": send_photo,
+    "sendDocument": send_document,
+    "sendMediaGroup": send_media_group,
+    "editMessageText": edit_message_text,
+    "editMessageReplyMarkup": edit_message_reply_markup,
+    "deleteMessage": delete_message,
+    "sendChatAction": send_chat_action,
+    "answerCallbackQuery": answer_callback_query,
+    "copyMessage": copy_message,
+    "forwardMessage": forward_message,
+    "getChat": get_chat,
+    "getChatMember": get_chat_member,
+    "getFile": get_file,
 }
+# Telegram does not care about case; asking for the usual spelling first is faster.
+METHODS.update({name.lower(): run for name, run in METHODS.items()})
 
 NOT_FOUND = ApiError(404, "Not Found")
 UNAUTHORIZED = ApiError(401, "Unauthorized")

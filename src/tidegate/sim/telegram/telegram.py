@@ -107,7 +107,7 @@ class Telegram:
     ) -> Answer:
         """A call that arrives now, without a network: counted, carried out, entered into the ledger."""
         now = self.clock.now()
-        run = METHODS.get(method.lower())
+        run = METHODS.get(method) or METHODS.get(method.lower())
         message_id = None
         if run is None:
             status, body = 404, NOT_FOUND.json()
@@ -154,8 +154,7 @@ class Telegram:
         bot = self.world.bot(token)
         if bot is None:
             return Answer(401, UNAUTHORIZED.json())
-        waiting = self._waiting_methods.get(method.lower())
-        if waiting is None:
+        if method in METHODS or (waiting := self._waiting_methods.get(method.lower())) is None:
             return self.handle(bot, method, params, uploads)
         call = Call(self.world, self.flood, self.ledger, bot, params, uploads, self.clock.now())
         try:

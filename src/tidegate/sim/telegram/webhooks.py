@@ -4,20 +4,29 @@ import asyncio
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.sim.telegram.call import Call, bad_request
+from tidegate.sim.telegram.call import Call, Upload, bad_request
 from tidegate.sim.telegram.polling import Polling
 from tidegate.sim.telegram.world import Bot, Json, Webhook
 
-# url, headers, body → status, body of the answer. Raises OSError or TimeoutError if there is none.
-Post = Callable[[str, dict[str, str], bytes], Awaitable[tuple[int, bytes]]]
+
+class WebhookAnswer(NamedTuple):
+    """What a bot said to an update. A call may be in it: parameters, with the method among them."""
+
+    status: int
+    params: Mapping[str, Any] = {}
+    uploads: Mapping[str, Upload] = {}
+
+
+# url, headers, body → the answer. Raises OSError or TimeoutError if there is none.
+Post = Callable[[str, dict[str, str], bytes], Awaitable[WebhookAnswer]]
 # How a call in the answer to a webhook is carried out.
-Reply = Callable[[Bot, str, Mapping[str, Any]], object]
+Reply = Callable[[Bot, str, Mapping[str, Any], Mapping[str, Upload]], object]
 
 MOST_CONNECTIONS = 100
 USUAL_CONNECTIONS = 40
@@ -135,19 +144,16 @@ class Webhooks:
         """Post once; returns what went wrong. The answer may hold a call, which gets no answer itself."""
         assert self._post is not None  # noqa: S101  (checked when the webhook was set)
         try:
-            status, body = await self._post(url, headers, msgspec.json.encode(update))
+            answer = await self._post(url, headers, msgspec.json.encode(update))
         except TimeoutError:
             return "Read timeout expired"
         except OSError as error:
             return f"Connection failed: {error.strerror or type(error).__name__}"
-        if not 200 <= status < 300:  # noqa: PLR2004
-            return f"Wrong response from the webhook: {status}"
-        try:
-            call = msgspec.json.decode(body) if body else None
-        except msgspec.DecodeError:
-            return None
-        if isinstance(call, dict) and isinstance(call.get("method"), str):
-            self._reply(bot, call.pop("method"), call)
+        if not 200 <= answer.status < 300:  # noqa: PLR2004
+            return f"Wrong response from the webhook: {answer.status}"
+        params = dict(answer.params)
+        if isinstance(method := params.pop("method", None), str):
+            self._reply(bot, method, params, answer.uploads)
         return None
 
 

@@ -1,0 +1,237 @@
+"""How updates reach a bot: getUpdates and webhooks, in virtual time."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from simulated import TOKEN, Call
+from tidegate.sim.telegram import Person, Telegram
+from tidegate.sim.telegram.updates import UPDATES_KEPT, UpdateQueue
+from tidegate.sim.telegram.webhooks import WebhookAnswer
+from tidegate.sim.telegram.world import Bot
+from tidegate.sim.virtual import VirtualClock
+
+HOOK = "http://127.0.0.1:9/hook"
+
+
+@pytest.fixture
+async def bot(telegram: Telegram) -> Bot:
+    found = telegram.world.bot(TOKEN)
+    assert found is not None
+    return found
+
+
+def texts(updates: list[dict[str, Any]]) -> list[str]:
+    return [update["message"]["text"] for update in updates]
+
+
+async def test_updates_stay_until_the_offset_confirms_them(telegram: Telegram, bot: Bot, ok: Call) -> None:
+    person = Person(telegram, bot, 7)
+    person.says("one")
+    person.says("/two now")
+    first = await ok("getUpdates", limit=1)
+    both = await ok("getUpdates")
+    rest = await ok("getUpdates", offset=first[0]["update_id"] + 1)
+    assert (texts(first), texts(both), texts(rest)) == (["one"], ["one", "/two now"], ["/two now"])
+    assert rest[0]["message"]["entities"] == [{"type": "bot_command", "offset": 0, "length": 4}]
+    assert await ok("getUpdates", offset=rest[0]["update_id"] + 1) == []
+
+
+async def test_a_negative_offset_keeps_the_last_updates_only(telegram: Telegram, bot: Bot, ok: Call) -> None:
+    person = Person(telegram, bot, 7)
+    for text in "abc":
+        person.says(text)
+    assert texts(await ok("getUpdates", offset=-1)) == ["c"]
+    assert texts(await ok("getUpdates")) == ["c"]
+
+
+async def test_a_long_poll_ends_with_an_update_or_with_its_time(
+    telegram: Telegram, bot: Bot, ok: Call, clock: VirtualClock
+) -> None:
+    assert await ok("getUpdates", timeout=30) == []
+    assert clock.monotonic() == 30
+
+    async def later() -> None:
+        await clock.sleep(5)
+        Person(telegram, bot, 7).says("late")
+
+    speaking = asyncio.create_task(later())
+    assert texts(await ok("getUpdates", timeout=30)) == ["late"]
+    assert clock.monotonic() == 35
+    await speaking
+
+
+async def test_a_second_poll_ends_the_first_with_a_conflict(
+    fails: Call, ok: Call, telegram: Telegram, bot: Bot
+) -> None:
+    first = asyncio.create_task(fails("getUpdates", timeout=30))
+    await telegram.clock.sleep(1)
+    second = asyncio.create_task(ok("getUpdates", timeout=30))
+    status, reason = await first
+    assert status == 409
+    assert "terminated by other getUpdates" in reason
+    Person(telegram, bot, 7).says("hi")
+    assert texts(await second) == ["hi"]
+
+
+@pytest.mark.parametrize("params", [{"limit": 0}, {"limit": 101}, {"timeout": -1}, {"offset": "x"}])
+async def test_a_malformed_poll_is_refused(fails: Call, params: dict[str, object]) -> None:
+    assert (await fails("getUpdates", **params))[0] == 400
+
+
+async def test_only_allowed_kinds_of_updates_come(telegram: Telegram, bot: Bot, ok: Call) -> None:
+    await ok("getUpdates", allowed_updates=["my_chat_member"])
+    person = Person(telegram, bot, 7)
+    person.says("unheard")
+    person.blocks()
+    person.unblocks()
+    updates = await ok("getUpdates")
+    status = [update["my_chat_member"]["new_chat_member"]["status"] for update in updates]
+    assert status == ["kicked", "member"]
+
+
+def test_updates_that_nobody_fetches_are_bounded() -> None:
+    queue = UpdateQueue()
+    for i in range(UPDATES_KEPT + 5):
+        queue.put("message", {"text": str(i)})
+    assert (len(queue), queue.dropped) == (UPDATES_KEPT, 5)
+    assert queue.first(1)[0]["message"]["text"] == "5"
+
+
+class Receiver:
+    """A bot's web server, in process."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.seconds = 0.0
+        self.answers: list[WebhookAnswer | Exception] = []
+        self.heard: list[tuple[float, dict[str, Any]]] = []
+        self.headers: dict[str, str] = {}
+        self.in_flight = self.most_in_flight = 0
+
+    async def post(self, url: str, headers: dict[str, str], body: bytes) -> WebhookAnswer:
+        assert url == HOOK
+        self.headers = headers
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await self._clock.sleep(self.seconds)
+        self.in_flight -= 1
+        self.heard.append((self._clock.monotonic(), msgspec.json.decode(body)))
+        answer = self.answers.pop(0) if self.answers else WebhookAnswer(200)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+async def receiver(clock: VirtualClock) -> Receiver:
+    return Receiver(clock)
+
+
+@pytest.fixture
+async def telegram(clock: VirtualClock, receiver: Receiver) -> Any:  # noqa: ANN401  (an async fixture's generator)
+    telegram = Telegram(clock, post=receiver.post)
+    yield telegram
+    await telegram.close()
+
+
+async def test_a_webhook_gets_each_update_once_with_its_secret(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    person = Person(telegram, bot, 7)
+    person.says("waiting already")
+    await ok("setWebhook", url=HOOK, secret_token="s3cret")
+    person.says("new")
+    await clock.sleep(1)
+    assert texts([update for _, update in receiver.heard]) == ["waiting already", "new"]
+    assert receiver.headers["X-Telegram-Bot-Api-Secret-Token"] == "s3cret"
+    assert (await ok("getWebhookInfo"))["pending_update_count"] == 0
+
+
+async def test_a_webhook_that_fails_gets_the_update_again(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    receiver.answers = [
+        WebhookAnswer(500),
+        ConnectionRefusedError(111, "Connection refused"),
+        TimeoutError(),
+        WebhookAnswer(200),
+    ]
+    await ok("setWebhook", url=HOOK)
+    Person(telegram, bot, 7).says("hi")
+    await clock.sleep(2)
+    info = await ok("getWebhookInfo")
+    assert (info["pending_update_count"], info["last_error_message"]) == (
+        1,
+        "Connection failed: Connection refused",
+    )
+    await clock.sleep(10)
+    assert [at for at, _ in receiver.heard] == [0, 1, 3, 7]
+    assert len({update["update_id"] for _, update in receiver.heard}) == 1
+    assert (await ok("getWebhookInfo"))["pending_update_count"] == 0
+
+
+async def test_max_connections_bounds_the_deliveries_at_once(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    receiver.seconds = 1
+    await ok("setWebhook", url=HOOK, max_connections=3)
+    person = Person(telegram, bot, 7)
+    for i in range(9):
+        person.says(str(i))
+    await clock.sleep(5)
+    assert receiver.most_in_flight == 3
+    assert [at for at, _ in receiver.heard] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+async def test_a_webhook_may_answer_with_a_call(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver
+) -> None:
+    receiver.answers = [WebhookAnswer(200, {"method": "sendMessage", "chat_id": 7, "text": "pong"})]
+    await ok("setWebhook", url=HOOK)
+    person = Person(telegram, bot, 7)
+    person.says("ping")
+    assert (await person.hears())["text"] == "pong"
+
+
+async def test_setting_a_webhook_ends_a_poll_and_refuses_others(
+    telegram: Telegram, bot: Bot, ok: Call, fails: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    poll = asyncio.create_task(fails("getUpdates", timeout=30))
+    await clock.sleep(1)
+    await ok("setWebhook", url=HOOK)
+    assert (await poll)[0] == 409
+    assert (await fails("getUpdates"))[0] == 409
+    Person(telegram, bot, 7).says("hi")
+    await clock.sleep(1)
+    assert len(receiver.heard) == 1
+
+
+async def test_what_a_webhook_did_not_take_is_there_for_polling(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    receiver.answers = [WebhookAnswer(500)] * 3
+    await ok("setWebhook", url=HOOK)
+    Person(telegram, bot, 7).says("hi")
+    await clock.sleep(1)
+    await ok("deleteWebhook")
+    assert texts(await ok("getUpdates")) == ["hi"]
+    await ok("deleteWebhook", drop_pending_updates=True)
+    assert await ok("getUpdates") == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"url": "ftp://127.0.0.1/x"},
+        {"url": "http://example.org/hook"},
+        {"url": "http://10.0.0.1/hook"},
+        {"url": HOOK, "secret_token": "not allowed!"},
+        {"url": HOOK, "max_connections": 0},
+        {"url": HOOK, "max_connections": 101},
+    ],
+)
+async def test_a_bad_webhook_is_refused(fails: Call, params: dict[str, object]) -> None:
+    assert (await fails("setWebhook", **params))[0] == 400

@@ -168,7 +168,8 @@ class Call:
         parameters = self.nested("reply_parameters") or {"message_id": self.integer("reply_to_message_id")}
         if not isinstance(parameters, dict):
             raise bad_request("can't parse reply parameters JSON object")
-        original = chat.messages.get(parameters.get("message_id", 0))
+        replied = parameters.get("message_id")
+        original = chat.messages.get(replied) if isinstance(replied, int) else None
         if original is None:
             if parameters.get("allow_sending_without_reply") or self.flag("allow_sending_without_reply"):
                 return {}

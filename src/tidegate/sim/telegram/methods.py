@@ -61,11 +61,12 @@ def send_media_group(call: Call) -> list[Json]:
         raise bad_request("can't parse media JSON object")
     if len(media) not in ALBUM:
         raise bad_request(f"media group must have from {ALBUM[0]} to {ALBUM[-1]} items")
+    kinds = {str(item.get("type")) for item in media}
+    if kinds not in ({"photo"}, {"document"}):
+        raise bad_request("the simulator takes albums of photos only, or of documents only")
     parts = []
     for item in media:
-        kind = item.get("type")
-        if kind not in {"photo", "document"}:
-            raise bad_request(f'type "{kind}" of an album item is not supported by the simulator')
+        kind = item["type"]
         parts.append(_as_part(call.file(item.get("media"), kind), kind) | _caption_of(item))
     call.charge(chat, "send", cost=len(media))
     group = {"media_group_id": str(chat.next_id)}
@@ -100,15 +101,16 @@ def send_chat_action(call: Call) -> bool:
 
 
 def answer_callback_query(call: Call) -> bool:
-    if call.params.get("callback_query_id") not in call.bot.queries:
+    query_id = str(call.params.get("callback_query_id"))
+    if query_id not in call.bot.queries:
         raise bad_request("query is too old and response timeout expired or query ID is invalid")
-    del call.bot.queries[call.params["callback_query_id"]]
+    del call.bot.queries[query_id]
     return True
 
 
 def copy_message(call: Call) -> Json:
     chat = call.chat()
-    original = _original(call)
+    original = _original(call, "copy")
     call.charge(chat, "send")
     content = {part: original[part] for part in _COPIED if part in original}
     if "caption" in call.params:
@@ -118,7 +120,7 @@ def copy_message(call: Call) -> Json:
 
 def forward_message(call: Call) -> Json:
     chat = call.chat()
-    original = _original(call)
+    original = _original(call, "forward")
     call.charge(chat, "send")
     content = {part: original[part] for part in _COPIED if part in original}
     sender = original.get("from", call.bot.json)
@@ -190,11 +192,11 @@ def _edit(call: Call, content: Json) -> Json:
     return new
 
 
-def _original(call: Call) -> Json:
+def _original(call: Call, verb: str) -> Json:
     source: Chat = call.chat("from_chat_id")
     message = source.messages.get(call.integer("message_id"))
     if message is None:
-        raise bad_request("message to copy not found")
+        raise bad_request(f"message to {verb} not found")
     return message
 
 
@@ -205,6 +207,8 @@ def _check_buttons(call: Call) -> None:
     if markup is not None and not isinstance(markup, dict):
         raise bad_request("object expected as reply markup")
     for row in (markup or {}).get("inline_keyboard", ()):
+        if not isinstance(row, list) or not all(isinstance(button, dict) for button in row):
+            raise bad_request("can't parse inline keyboard button")
         for button in row:
             if len(str(button.get("callback_data", "")).encode()) > MAX_BUTTON_DATA:
                 raise bad_request("BUTTON_DATA_INVALID")
@@ -218,6 +222,8 @@ def _caption_of(item: Json) -> Json:
     caption = item.get("caption")
     if caption is None:
         return {}
+    if not isinstance(caption, str):
+        raise bad_request("caption must be a string")
     if len(caption) > MAX_CAPTION:
         raise bad_request("message caption is too long")
     return {"caption": caption}

@@ -153,7 +153,8 @@ class Telegram:
     ) -> Answer:
         bot = self.world.bot(token)
         if bot is None:
-            return Answer(401, UNAUTHORIZED.json())
+            error = UNAUTHORIZED if self.world.is_token(token) else NOT_FOUND
+            return Answer(error.code, error.json())
         if method in METHODS or (waiting := self._waiting_methods.get(method.lower())) is None:
             return self.handle(bot, method, params, uploads)
         call = Call(self.world, self.flood, self.ledger, bot, params, uploads, self.clock.now())

@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -31,6 +32,7 @@ Reply = Callable[[Bot, str, Mapping[str, Any], Mapping[str, Upload]], object]
 MOST_CONNECTIONS = 100
 USUAL_CONNECTIONS = 40
 LONGEST_PAUSE = 60.0
+_STATUSES = frozenset(HTTPStatus)
 _SECRET = re.compile(r"[\w-]{1,256}", re.ASCII)
 
 
@@ -150,7 +152,8 @@ class Webhooks:
         except OSError as error:
             return f"Connection failed: {error.strerror or type(error).__name__}"
         if not 200 <= answer.status < 300:  # noqa: PLR2004
-            return f"Wrong response from the webhook: {answer.status}"
+            phrase = HTTPStatus(answer.status).phrase if answer.status in _STATUSES else ""
+            return f"Wrong response from the webhook: {answer.status} {phrase}".rstrip()
         params = dict(answer.params)
         if isinstance(method := params.pop("method", None), str):
             self._reply(bot, method, params, answer.uploads)

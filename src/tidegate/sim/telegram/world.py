@@ -108,8 +108,12 @@ class World:
         self.files: dict[str, File] = {}
         self._serial = itertools.count(1)
 
+    @staticmethod
+    def is_token(text: str) -> bool:
+        return _TOKEN.fullmatch(text) is not None
+
     def bot(self, token: str) -> Bot | None:
-        """The bot of this token; None if Telegram would say 401."""
+        """The bot of this token; None if there is none."""
         bot = self.bots.get(token)
         if bot is None:
             match = _TOKEN.fullmatch(token)
@@ -160,9 +164,13 @@ class World:
             new = self.add_group(SUPERGROUP + chat_id, "supergroup")
             new.watchers = old.watchers
             old.migrated_to = new.id
-            notice = self.message(old, now, {"migrate_to_chat_id": new.id})
+            notices = [
+                self.message(old, now, {"migrate_to_chat_id": new.id}),
+                self.message(new, now, {"migrate_from_chat_id": old.id}),
+            ]
             for bot in self.bots.values():
-                bot.updates.put("message", notice)
+                for notice in notices:
+                    bot.updates.put("message", notice)
         return old.migrated_to
 
     def message(self, chat: Chat, now: float, content: Json) -> Json:

@@ -46,6 +46,15 @@ async def test_nested_parameters_may_come_as_json_text(ok: Call) -> None:
         ({"chat_id": 7, "text": "x", "reply_markup": []}, "object expected as reply markup"),
         ({"chat_id": 7, "text": "x", "reply_to_message_id": 99}, "message to be replied not found"),
         (
+            {"chat_id": 7, "text": "x", "reply_parameters": {"message_id": [1]}},
+            "message to be replied not found",
+        ),
+        ({"chat_id": 7, "text": "x", "reply_parameters": 5}, "can't parse reply parameters JSON object"),
+        (
+            {"chat_id": 7, "text": "x", "reply_markup": {"inline_keyboard": [1]}},
+            "can't parse inline keyboard button",
+        ),
+        (
             {
                 "chat_id": 7,
                 "text": "x",
@@ -70,8 +79,8 @@ async def test_an_unknown_method_is_not_found(fails: Call) -> None:
 
 
 @pytest.mark.parametrize("token", ["42", "no token", ":x", "42:", "a:b"])
-async def test_what_is_no_token_is_unauthorized(telegram: Telegram, token: str) -> None:
-    assert (await telegram.call(token, "getMe")).status == 401
+async def test_what_is_no_token_is_not_found(telegram: Telegram, token: str) -> None:
+    assert (await telegram.call(token, "getMe")).status == 404
 
 
 async def test_only_registered_tokens_are_let_in_where_some_are(clock: VirtualClock) -> None:
@@ -139,6 +148,14 @@ async def test_an_album_gives_a_message_for_each_item(telegram: Telegram) -> Non
 async def test_an_album_has_two_to_ten_items(fails: Call, items: int) -> None:
     media = [{"type": "photo", "media": "https://example.org/a.png"}] * items
     assert (await fails("sendMediaGroup", chat_id=7, media=media))[0] == 400
+
+
+@pytest.mark.parametrize(
+    "second", [{"type": "document"}, {"type": "video"}, {"type": "photo", "caption": 5}, {"type": "photo"}]
+)
+async def test_a_malformed_album_is_refused(fails: Call, second: dict[str, object]) -> None:
+    first = {"type": "photo", "media": "https://example.org/a.png"}
+    assert (await fails("sendMediaGroup", chat_id=7, media=[first, second]))[0] == 400
 
 
 async def test_a_flood_may_hide_in_a_400(clock: VirtualClock) -> None:
@@ -250,3 +267,4 @@ async def test_a_button_press_can_be_answered_once(telegram: Telegram, ok: Call,
     query = telegram.world.user_presses(bot, 7, message, "buy")
     assert await ok("answerCallbackQuery", callback_query_id=query) is True
     assert (await fails("answerCallbackQuery", callback_query_id=query))[0] == 400
+    assert (await fails("answerCallbackQuery", callback_query_id=[1]))[0] == 400

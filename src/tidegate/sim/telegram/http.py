@@ -47,7 +47,8 @@ class TelegramServer:
 
     @property
     def url(self) -> str:
-        return f"http://{self._host}:{self._port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self._port}"
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=MAX_BODY)

@@ -106,7 +106,7 @@ class Webhooks:
         if self._post is None:
             raise bad_request("bad webhook: this simulator was started without a way to post")
         # A simulator that can be told to post anywhere would be a tool against others.
-        if not _is_loopback(parts.hostname):
+        if not is_loopback(parts.hostname):
             raise bad_request("bad webhook: the simulator posts to loopback addresses only")
 
     async def _stop(self, bot: Bot) -> None:
@@ -160,7 +160,7 @@ class Webhooks:
         return None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

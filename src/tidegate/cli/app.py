@@ -1,0 +1,79 @@
+"""The commands. Whatever is slow to import is imported by the command that needs it."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.main import get_command
+
+from tidegate.cli.errors import complain
+from tidegate.cli.sim import app as sim
+from tidegate.errors import TidegateError
+
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, for programs.")]
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(sim, name="sim")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """One command, with its errors as one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal without box characters gets question marks
+            stream.reconfigure(errors="replace")
+    try:
+        code = get_command(app).main(arguments, prog_name="tidegate", standalone_mode=False)
+        sys.stdout.flush()
+    except (typer.TyperException, typer.Abort, TidegateError, OSError) as error:
+        return complain(error)
+    return code if isinstance(code, int) else 0
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001  (the way Typer calls back)
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog="[b]Try it:[/b]  tidegate sim demo  ·  tidegate sim telegram --latency 5-40  ·  tidegate doctor",
+)
+def tidegate(
+    context: typer.Context,
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is."),
+    ] = False,
+) -> None:
+    """Stands between a Telegram bot and everything that limits it."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command()
+def version(*, as_json: AsJson = False) -> None:
+    """Say which version this is, and which Python runs it."""
+    from tidegate.cli import version as known  # noqa: PLC0415  (keeps --help fast)
+
+    typer.echo(json.dumps(known.versions()) if as_json else known.line())
+
+
+@app.command(epilog="[b]Try it:[/b]  REDIS_URL=redis://localhost:6379/0 tidegate doctor")
+def doctor(*, as_json: AsJson = False) -> None:
+    """Look whether this machine has what Tidegate needs, and say what to do.
+
+    Looks at Python, the optional parts, Redis (REDIS_URL), the database (DATABASE_URL), ports and clocks.
+    Ends with 1 if something failed.
+    """
+    from tidegate.cli.doctor import examine  # noqa: PLC0415  (keeps --help fast)
+
+    raise typer.Exit(examine(as_json=as_json))

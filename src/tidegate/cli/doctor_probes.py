@@ -1,0 +1,161 @@
+"""What the doctor looks at: this process, this machine, Redis, the database. Each probe returns its checks.
+
+Texts of drivers are never shown: they may hold what was in an address.
+"""
+
+import asyncio
+import os
+import socket
+import sqlite3
+import sys
+import time
+import zoneinfo
+from contextlib import closing
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+
+from tidegate.cli import doctor_checks as checks
+from tidegate.cli.doctor_checks import Check, RedisFacts
+from tidegate.clock import Clock
+from tidegate.settings import POSTGRES_SCHEMES
+
+PORTS = (8080, 8081)  # of the gateway and of the simulator
+CONNECT_SECONDS = 2.0
+
+
+def machine() -> list[Check]:
+    return [
+        checks.python(sys.version_info[:3]),
+        checks.wall_clock(Clock().now()),
+        checks.monotonic_clock(time.get_clock_info("monotonic").resolution),
+        checks.time_zones(len(zoneinfo.available_timezones())),
+    ]
+
+
+def extras() -> list[Check]:
+    known = checks.extras_of(requires("tidegate") or [])
+    return [
+        checks.extra_part(name, {package: installed(package) for package in packages})
+        for name, packages in known.items()
+    ]
+
+
+def installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def ports() -> list[Check]:
+    return [checks.port(number, free=is_free(number)) for number in PORTS]
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+async def redis(url: str) -> list[Check]:
+    where = checks.address(url)
+    try:
+        facts = await _ask_redis(url)
+    except ImportError:
+        return [
+            Check("redis", "failed", "REDIS_URL is set", f"the driver is missing: {checks.install('redis')}")
+        ]
+    except Exception as error:  # noqa: BLE001  (whatever a driver raises is a finding)
+        advice = f"start Redis there, or correct REDIS_URL ({reason(error)})"
+        return [Check("redis", "failed", f"{where} cannot be used", advice)]
+    return checks.redis(where, facts)
+
+
+async def _ask_redis(url: str) -> RedisFacts:
+    from redis.asyncio import Redis  # noqa: PLC0415  (an extra)
+    from redis.asyncio.retry import Retry  # noqa: PLC0415
+    from redis.backoff import NoBackoff  # noqa: PLC0415
+    from redis.exceptions import ResponseError  # noqa: PLC0415
+
+    once = Retry(NoBackoff(), 0)
+    async with Redis.from_url(
+        url, socket_timeout=CONNECT_SECONDS, socket_connect_timeout=CONNECT_SECONDS, retry=once
+    ) as client:
+        await client.ping()
+        info = await client.info()
+        try:
+            saves = bool((await client.config_get("save")).get("save"))
+        except ResponseError:  # forbidden by many hosters
+            saves = None
+    appends = info.get("aof_enabled")
+    return RedisFacts(
+        version=str(info["redis_version"]),
+        policy=info.get("maxmemory_policy"),
+        appends=None if appends is None else bool(appends),
+        saves=saves,
+    )
+
+
+async def database(url: str) -> list[Check]:
+    scheme, _, rest = url.partition("://")
+    if scheme in POSTGRES_SCHEMES:
+        return [await _postgres(f"postgresql://{rest}")]
+    return [await asyncio.to_thread(sqlite, rest.partition("?")[0].removeprefix("/"))]
+
+
+async def _postgres(url: str) -> Check:
+    where = checks.address(url)
+    try:
+        import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra; ships no types)
+
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        try:
+            await connection.fetchval("select 1")
+            number = await connection.fetchval("show server_version")
+        finally:
+            await connection.close(timeout=CONNECT_SECONDS)
+    except ImportError:
+        advice = f"the driver is missing: {checks.install('postgres')}"
+        return Check("database", "failed", "DATABASE_URL is set", advice)
+    except Exception as error:  # noqa: BLE001  (likewise)
+        advice = f"start PostgreSQL there, or correct DATABASE_URL ({reason(error)})"
+        return Check("database", "failed", f"{where} cannot be used", advice)
+    return Check("database", "ok", f"{where}, PostgreSQL {number}")
+
+
+def sqlite(name: str) -> Check:
+    """Opens an existing file and creates none. Blocks."""
+    if name in {"", ":memory:"}:
+        return Check("database", "warning", "SQLite in memory", "gone at the end: write sqlite:///file.db")
+    path = Path(name)
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        advice = "create that folder, make it writable, or correct DATABASE_URL"
+        return Check("database", "failed", f"{path.parent} is no folder to write to", advice)
+    if not path.exists():
+        return Check("database", "ok", f"{path} (not there yet, will be created)")
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=1)
+        ) as connection:
+            connection.execute("pragma schema_version").fetchone()
+    except sqlite3.Error:
+        return Check(
+            "database", "failed", f"{path} is no SQLite file, or is closed to us", "correct DATABASE_URL"
+        )
+    return Check("database", "ok", f"{path}, SQLite {sqlite3.sqlite_version}")
+
+
+def reason(error: BaseException | None) -> str:
+    """Why, in words that hold nothing of the address."""
+    kind = type(error).__name__
+    while error is not None:
+        if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+            return f"no answer within {CONNECT_SECONDS:g} s"
+        if isinstance(error, OSError) and error.strerror and error.errno:
+            return os.strerror(error.errno).lower() if error.errno > 0 else "no such host"
+        error = error.__cause__ or error.__context__
+    return kind

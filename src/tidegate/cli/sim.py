@@ -1,0 +1,177 @@
+"""`tidegate sim`: what can be asked of the simulator. Only the options; the work is in the neighbours."""
+
+from typing import Annotated, Literal
+
+import typer
+
+app = typer.Typer(help="A Telegram to try bots against: its limits really count.")
+
+LIMITS, FAULTS, WORLD = "Limits", "Faults", "World"
+
+BotRate = Annotated[
+    str,
+    typer.Option(metavar="N/SECONDS", rich_help_panel=LIMITS, help="Calls of one bot: 30/1 is 30 a second."),
+]
+ChatRate = Annotated[
+    str,
+    typer.Option(
+        metavar="N/SECONDS", rich_help_panel=LIMITS, help="To one private chat: 3/3 allows a burst."
+    ),
+]
+GroupRate = Annotated[
+    str, typer.Option(metavar="N/SECONDS", rich_help_panel=LIMITS, help="To one group: 20/60 is 20 a minute.")
+]
+Closes = Annotated[
+    Literal["nothing", "chat", "bot"],
+    typer.Option(rich_help_panel=LIMITS, help="What a 429 shuts until its retry_after has passed."),
+]
+Escalate = Annotated[
+    bool,
+    typer.Option("--escalate", rich_help_panel=LIMITS, help="Calls to what is shut double the wait."),
+]
+Edits = Annotated[
+    Literal["shared", "separate"],
+    typer.Option(rich_help_panel=LIMITS, help="Whether edits count with messages."),
+]
+Actions = Annotated[
+    Literal["shared", "separate"],
+    typer.Option(rich_help_panel=LIMITS, help="Whether “typing …” counts with messages."),
+]
+HiddenFloods = Annotated[
+    str,
+    typer.Option(metavar="SHARE", rich_help_panel=LIMITS, help="Of albums' 429s, how many come as a 400: 1."),
+]
+Latency = Annotated[
+    str,
+    typer.Option(
+        metavar="MS",
+        rich_help_panel=FAULTS,
+        help="Each way, in ms: 20, evenly 5-40, or 20~200 (half below 20, 1 % above 200).",
+    ),
+]
+ServerErrors = Annotated[
+    str, typer.Option(metavar="SHARE", rich_help_panel=FAULTS, help="Answered 5xx, not accepted: 0.05.")
+]
+LostAnswers = Annotated[
+    str, typer.Option(metavar="SHARE", rich_help_panel=FAULTS, help="Accepted, then cut off: 0.01.")
+]
+LostRequests = Annotated[
+    str, typer.Option(metavar="SHARE", rich_help_panel=FAULTS, help="Cut off before being counted: 0.01.")
+]
+Silent = Annotated[
+    str, typer.Option(metavar="SHARE", rich_help_panel=FAULTS, help="Accepted, never answered: 0.01.")
+]
+Malformed = Annotated[
+    str, typer.Option(metavar="SHARE", rich_help_panel=FAULTS, help="Accepted, answered with broken JSON.")
+]
+Tokens = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--token", metavar="ID:TEXT", rich_help_panel=WORLD, help="Only this bot exists; repeatable."
+    ),
+]
+ClosedWorld = Annotated[
+    bool,
+    typer.Option(
+        "--closed-world", rich_help_panel=WORLD, help="Only people who wrote first can be written to."
+    ),
+]
+CrowdSize = Annotated[
+    int,
+    typer.Option(
+        "--crowd",
+        min=0,
+        max=100_000,
+        metavar="N",
+        rich_help_panel=WORLD,
+        help="So many people write to the first bot.",
+    ),
+]
+Seed = Annotated[
+    int, typer.Option(metavar="N", rich_help_panel=WORLD, help="The same seed draws the same faults.")
+]
+Host = Annotated[str, typer.Option(metavar="HOST", help="Where to listen. The control API has no password.")]
+Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="PORT", help="0 takes a free one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout at the end, for programs.")]
+Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stops by itself after so long.")]
+People = Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Who the broadcast goes to.")]
+
+
+@app.callback(invoke_without_command=True)
+def sim(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+@app.command(
+    epilog="[b]Try it:[/b]  tidegate sim telegram --latency 5-40 --lost-answers 0.01"
+    "  ·  tidegate sim telegram --chat-rate 3/3 --closes bot --escalate"
+)
+def telegram(
+    *,
+    port: Port = 8081,
+    host: Host = "127.0.0.1",
+    as_json: AsJson = False,
+    bot_rate: BotRate = "30/1",
+    chat_rate: ChatRate = "1/1",
+    group_rate: GroupRate = "20/60",
+    closes: Closes = "chat",
+    escalate: Escalate = False,
+    edits: Edits = "shared",
+    actions: Actions = "separate",
+    hidden_floods: HiddenFloods = "0",
+    latency: Latency = "0",
+    server_errors: ServerErrors = "0",
+    lost_answers: LostAnswers = "0",
+    lost_requests: LostRequests = "0",
+    silent: Silent = "0",
+    malformed: Malformed = "0",
+    token: Tokens = None,
+    closed_world: ClosedWorld = False,
+    crowd: CrowdSize = 0,
+    seed: Seed = 0,
+) -> None:
+    """Be Telegram, until Ctrl-C: point a bot of any library at it.
+
+    aiogram: [cyan]TelegramAPIServer.from_base("http://127.0.0.1:8081")[/cyan]  ·
+    python-telegram-bot: [cyan].base_url("http://127.0.0.1:8081/bot")[/cyan].
+    Shares are between 0 and 1. What was counted: GET /sim/report.
+    """
+    from tidegate.cli import sim_options, sim_telegram  # noqa: PLC0415  (keeps --help fast)
+
+    sim_telegram.serve(
+        sim_telegram.Place(host, port),
+        limits=sim_options.limits(
+            bot_rate=bot_rate,
+            chat_rate=chat_rate,
+            group_rate=group_rate,
+            closes=closes,
+            escalate=escalate,
+            edits=edits,
+            actions=actions,
+            hidden_floods=hidden_floods,
+        ),
+        faults=sim_options.faults(
+            latency=latency,
+            server_errors=server_errors,
+            lost_answers=lost_answers,
+            lost_requests=lost_requests,
+            silent=silent,
+            malformed=malformed,
+        ),
+        world=sim_options.world(token or [], closed=closed_world),
+        crowd=crowd,
+        seed=seed,
+        as_json=as_json,
+    )
+
+
+@app.command(epilog="[b]Try it:[/b]  tidegate sim demo --seconds 30 --people 500")
+def demo(*, seconds: Seconds = 15, people: People = 200, seed: Seed = 0, as_json: AsJson = False) -> None:
+    """Watch a naive bot run into Telegram's limits, here, over real HTTP.
+
+    It sends a broadcast as fast as it can and answers 20 people at the same time.
+    """
+    from tidegate.cli import sim_demo  # noqa: PLC0415  (keeps --help fast)
+
+    sim_demo.show(seconds=seconds, people=people, seed=seed, as_json=as_json)

@@ -1,0 +1,77 @@
+"""From what was written on the command line to the simulator's limits, faults and world."""
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
+
+from tidegate.errors import BadInputError
+from tidegate.model import Rate
+from tidegate.sim.telegram import Faults, Latency, Limits, World
+from tidegate.sim.telegram.faults import PERFECT
+
+Value = TypeVar("Value")
+Budget = Literal["shared", "separate"]
+
+
+def limits(
+    *,
+    bot_rate: str,
+    chat_rate: str,
+    group_rate: str,
+    closes: Literal["nothing", "chat", "bot"],
+    escalate: bool,
+    edits: Budget,
+    actions: Budget,
+    hidden_floods: str,
+) -> Limits:
+    return Limits(
+        bot=read("--bot-rate", Rate.parse, bot_rate),
+        private=read("--chat-rate", Rate.parse, chat_rate),
+        group=read("--group-rate", Rate.parse, group_rate),
+        closes=closes,
+        escalates=escalate,
+        edit_budget=edits,
+        action_budget=actions,
+        hidden_floods=read("--hidden-floods", share, hidden_floods),
+    )
+
+
+def faults(
+    *, latency: str, server_errors: str, lost_answers: str, lost_requests: str, silent: str, malformed: str
+) -> Faults:
+    each_way = read("--latency", Latency.parse, latency)
+    asked = Faults(
+        latency_in=each_way,
+        latency_out=each_way,
+        server_error=read("--server-errors", share, server_errors),
+        lost_answer=read("--lost-answers", share, lost_answers),
+        lost_request=read("--lost-requests", share, lost_requests),
+        silent=read("--silent", share, silent),
+        malformed=read("--malformed", share, malformed),
+    )
+    return PERFECT if asked == PERFECT else asked  # the simulator knows a perfect network by identity
+
+
+def world(tokens: Sequence[str], *, closed: bool) -> World:
+    """With tokens, only their bots exist. A bad token is not repeated: it may be a real one."""
+    for token in tokens:
+        if World().bot(token) is None:
+            raise BadInputError("--token: that is not a bot's token: write number:text, such as 42:any")
+    return World(tokens=set(tokens) or None, open_world=not closed)
+
+
+def share(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise BadInputError(f"{text!r} is not a share: write a number from 0 to 1, such as 0.05")
+    return number
+
+
+def read(option: str, parse: Callable[[str], Value], text: str) -> Value:
+    """What `parse` makes of the text; its complaint names the option."""
+    try:
+        return parse(text)
+    except BadInputError as error:
+        raise BadInputError(f"{option}: {error}") from error

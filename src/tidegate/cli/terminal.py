@@ -1,0 +1,43 @@
+"""Where output goes: pictures for a person at a terminal, text for a pipe, one JSON object for a program."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+Draw = Callable[[], None]
+
+
+def is_watched() -> bool:
+    """Whether a person looks at what is written."""
+    return sys.stdout.isatty()
+
+
+def put(picture: RenderableType) -> None:
+    Console().print(picture)
+
+
+def put_json(report: Mapping[str, object]) -> None:
+    sys.stdout.write(json.dumps(report) + "\n")
+    sys.stdout.flush()
+
+
+def note(line: str) -> None:
+    """For a person, where stdout belongs to a program."""
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+@contextmanager
+def drawing(picture: Callable[[], RenderableType]) -> Iterator[Draw]:
+    """Gives a function that draws `picture` anew, in place; draws a last time at the end."""
+    with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
+
+        def draw() -> None:
+            live.update(picture(), refresh=True)
+
+        yield draw
+        draw()

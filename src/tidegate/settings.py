@@ -1,0 +1,61 @@
+"""The only reader of the environment. Secrets stay out of every text that is made from it."""
+
+from typing import Self
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tidegate.errors import BadInputError
+
+REDIS_SCHEMES = ("redis", "rediss", "unix")
+POSTGRES_SCHEMES = ("postgresql", "postgresql+asyncpg")
+SQLITE_SCHEMES = ("sqlite", "sqlite+aiosqlite")
+
+
+class Settings(BaseSettings):
+    """What is set for this process. `read` it: only that speaks of a bad value in one line."""
+
+    # An empty variable counts as unset. No file is read: .env belongs to whoever starts the process.
+    model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True)
+
+    redis_url: SecretStr | None = None
+    database_url: SecretStr | None = None
+
+    @classmethod
+    def read(cls) -> Self:
+        """The settings of the environment. Raises BadInputError that names the variable, never its value."""
+        try:
+            return cls()
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_url=False)[0]
+            name = "_".join(map(str, first["loc"])).upper()
+            reason = first["msg"].removeprefix("Value error, ")
+        raise BadInputError(f"{name} {reason}")
+
+    @field_validator("redis_url")
+    @classmethod
+    def _check_redis(cls, url: SecretStr | None) -> SecretStr | None:
+        _check(url, REDIS_SCHEMES, "redis://host:6379/0 (rediss:// with TLS)")
+        return url
+
+    @field_validator("database_url")
+    @classmethod
+    def _check_database(cls, url: SecretStr | None) -> SecretStr | None:
+        example = "postgresql://user:password@host:5432/name or sqlite:///file.db"
+        _check(url, POSTGRES_SCHEMES + SQLITE_SCHEMES, example)
+        return url
+
+
+def _check(url: SecretStr | None, schemes: tuple[str, ...], example: str) -> None:
+    if url is None:
+        return
+    try:
+        parts = urlsplit(url.get_secret_value())
+        port = parts.port
+    except ValueError:
+        port = -1
+        parts = urlsplit("")
+    if parts.scheme not in schemes or port == -1:
+        hint = "special characters of a password are written as %40 and the like"
+        raise ValueError(f"is not an address that can be used: write {example}; {hint}")

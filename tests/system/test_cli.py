@@ -1,0 +1,229 @@
+"""The command as people and programs run it: a process of its own."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TIDEGATE = [sys.executable, "-m", "tidegate"]
+PATIENCE = 20
+
+
+def environment(**variables: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in {"REDIS_URL", "DATABASE_URL"}}
+    return kept | variables
+
+
+def tidegate(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603  (our own command)
+        [*TIDEGATE, *arguments],
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(  # noqa: S603  (likewise)
+        [*TIDEGATE, *arguments],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def address_in(line: str) -> str:
+    return next(word for word in line.split() if word.startswith("http://"))
+
+
+def send(address: str, text: str) -> dict[str, Any]:
+    body = json.dumps({"chat_id": 1001, "text": text}).encode()
+    request = urllib.request.Request(  # noqa: S310  (loopback)
+        f"{address}/bot42:token/sendMessage", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=PATIENCE) as response:  # noqa: S310
+        answer: dict[str, Any] = json.load(response)
+    return answer
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_simulator_serves_until_a_signal_and_reports(number: signal.Signals) -> None:
+    with running("sim", "telegram", "--port", "0", "--json", "--seed", "7") as process:
+        assert process.stderr is not None
+        assert send(address_in(process.stderr.readline()), "hello")["ok"]
+
+        process.send_signal(number)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, err) == (0, "")
+    report = json.loads(out)
+    assert (report["requests"], report["accepted"], report["refused"]) == (1, 1, 0)
+    assert report["seed"] == 7
+
+
+def test_simulator_in_a_pipe_says_where_it_is_and_draws_once() -> None:
+    with running("sim", "telegram", "--port", "0", "--token", "42:token", "--latency", "1-2") as process:
+        assert process.stdout is not None
+        send(address_in(process.stdout.readline()), "hello there")
+
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, err) == (0, "")
+    assert out.count("Telegram, simulated") == 1
+    assert "hello there" in out
+    assert "42:token" not in out
+
+
+def test_crowd_writes_to_the_first_bot() -> None:
+    with running("sim", "telegram", "--port", "0", "--json", "--crowd", "3") as process:
+        assert process.stderr is not None
+        address = address_in(process.stderr.readline())
+        poll = f"{address}/bot42:token/getUpdates?timeout=20"
+        with urllib.request.urlopen(poll, timeout=PATIENCE) as response:  # noqa: S310
+            (update, *_) = json.load(response)["result"]
+
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE)
+
+    assert update["message"]["from"]["id"] > 1_000_000
+    assert json.loads(out)["crowd"]["said"] >= 1
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        ran = tidegate("sim", "telegram", "--port", str(port))
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == f"tidegate: port {port} on 127.0.0.1 is in use: choose another with --port\n"
+
+
+def test_an_open_simulator_is_warned_about() -> None:
+    with running("sim", "telegram", "--port", "0", "--json", "--host", "0.0.0.0") as process:  # noqa: S104
+        assert process.stderr is not None
+        assert "has no password" in process.stderr.readline()
+
+
+@pytest.mark.parametrize("arguments", [("--bot-rate", "30/"), ("--no-such-option",)])
+def test_bad_input_is_one_line_without_a_traceback(arguments: tuple[str, ...]) -> None:
+    ran = tidegate("sim", "telegram", *arguments)
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert len(ran.stderr.splitlines()) == 1
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ran = subprocess.run(  # noqa: S603  (likewise)
+            [*TIDEGATE, "version"], stdout=write, stderr=subprocess.PIPE, timeout=PATIENCE, check=False
+        )
+    finally:
+        os.close(write)
+
+    assert ran.stderr == b""
+
+
+def test_demo_measures_a_naive_bot() -> None:
+    ran = tidegate("sim", "demo", "--seconds", "2", "--people", "60", "--json", "--seed", "3")
+
+    assert ran.returncode == 0, ran.stderr
+    report = json.loads(ran.stdout)
+    keys = "requests accepted delivered refused waiting avg_rps peak_rps p50_ms p99_ms seconds seed"
+    assert set(keys.split()) <= set(report)
+    assert report["refused"] > 0
+    assert report["accepted"] == report["delivered"] + report["waiting"]
+    assert report["seed"] == 3
+
+
+def test_demo_ends_early_and_reports_when_interrupted() -> None:
+    with running("sim", "demo", "--seconds", "60") as process:
+        assert process.stdout is not None
+        assert "naive bot" in process.stdout.readline()
+
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=PATIENCE)
+
+    assert (process.returncode, err) == (0, "")
+    assert "What the naive bot got" in out
+
+
+def test_doctor_finds_real_servers(redis_url: str, postgres_url: str, tmp_path: Path) -> None:
+    ran = tidegate("doctor", "--json", REDIS_URL=redis_url, DATABASE_URL=postgres_url)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    checks = {check["name"]: check for check in json.loads(ran.stdout)["checks"]}
+    assert checks["redis"]["state"] == "ok"
+    assert checks["redis memory"]["state"] == "ok"
+    assert checks["redis persistence"]["state"] == "warning"  # the tests' Redis writes nothing to disk
+    assert checks["database"]["state"] == "ok"
+
+    through_sqlalchemy = postgres_url.replace("postgresql://", "postgresql+asyncpg://")
+    assert tidegate("doctor", DATABASE_URL=through_sqlalchemy).returncode == 0
+    assert tidegate("doctor", DATABASE_URL=f"sqlite:///{tmp_path}/new.db").returncode == 0
+
+
+def test_doctor_says_what_to_do_about_servers_that_do_not_answer() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        host = f"127.0.0.1:{closed.getsockname()[1]}"
+        ran = tidegate(
+            "doctor",
+            "--json",
+            REDIS_URL=f"redis://:hush-hush@{host}/0",
+            DATABASE_URL=f"postgresql://me:hush-hush@{host}/name",
+        )
+
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "hush" not in ran.stdout
+    found = json.loads(ran.stdout)
+    assert not found["passed"]
+    failed = {check["name"]: check for check in found["checks"] if check["state"] == "failed"}
+    assert set(failed) == {"redis", "database"}
+    assert failed["redis"]["advice"] == "start Redis there, or correct REDIS_URL (connection refused)"
+
+
+def test_doctor_does_not_wait_for_a_server_that_is_silent() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        ran = tidegate("doctor", REDIS_URL=f"redis://:hush-hush@127.0.0.1:{port}/0")
+
+    assert ran.returncode == 1
+    assert "hush" not in ran.stdout + ran.stderr
+    assert "start Redis there" in " ".join(ran.stdout.split())
+
+
+def test_doctor_shows_a_bad_setting_as_a_finding() -> None:
+    ran = tidegate("doctor", "--json", REDIS_URL="hush-hush")
+
+    assert ran.returncode == 1
+    first = json.loads(ran.stdout)["checks"][0]
+    assert (first["name"], first["state"]) == ("settings", "failed")
+    assert "REDIS_URL" in first["advice"]
+    assert "hush" not in ran.stdout

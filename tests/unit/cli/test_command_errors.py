@@ -1,0 +1,82 @@
+"""Whatever is asked wrongly gets one line on stderr, and exit code 2."""
+
+import errno
+import json
+
+import pytest
+
+from tidegate.cli import main
+from tidegate.cli.sim_telegram import Place, why_not
+from tidegate.sim.telegram.webhooks import is_loopback
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ("nonsense", "no such command 'nonsense'"),
+        ("sim nonsense", "no such command 'nonsense'; see tidegate sim --help"),
+        ("sim telegram --nonsense", "no such option: --nonsense"),
+        ("sim telegram --bot-rate 30/", "--bot-rate: '30/' is not a limit"),
+        ("sim telegram --latency fast", "--latency: 'fast' is not a latency"),
+        ("sim telegram --lost-answers 1.01", "--lost-answers: '1.01' is not a share"),
+        ("sim telegram --port 65536", "--port: "),
+        ("sim telegram --port http", "--port: "),
+        ("sim telegram --closes everything", "--closes: "),
+        ("sim telegram --token hush", "--token: "),
+        ("sim telegram surplus", "see tidegate sim telegram --help"),
+        ("sim demo --seconds 0", "--seconds: "),
+        ("doctor --nonsense", "see tidegate doctor --help"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(arguments.split())
+
+    output = capsys.readouterr()
+    assert code == 2
+    assert output.out == ""
+    (line,) = output.err.splitlines()
+    assert line.startswith("tidegate: ")
+    assert told in line
+    assert "hush" not in line
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["sim"], ["sim", "telegram", "-h"]])
+def test_help_is_no_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert "Usage: tidegate" in capsys.readouterr().out
+
+
+def test_version_is_said_in_three_ways(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == main(["version"]) == main(["version", "--json"]) == 0
+
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == second
+    known = json.loads(third)
+    assert first == f"tidegate {known['version']} (Python {known['python']})"
+
+
+def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tidegate.cli.doctor.examine", interrupted)
+
+    assert main(["doctor"]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_why_a_server_cannot_listen() -> None:
+    place = Place("127.0.0.1", 80)
+
+    assert why_not(OSError(errno.EADDRINUSE, ""), place) == (
+        "port 80 on 127.0.0.1 is in use: choose another with --port"
+    )
+    assert "(permission denied)" in why_not(PermissionError(errno.EACCES, "Permission denied"), place)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("example.org", False)],  # noqa: S104
+)
+def test_only_loopback_is_private(host: str, loopback: bool) -> None:  # noqa: FBT001
+    assert is_loopback(host) is loopback

@@ -1,0 +1,76 @@
+"""SQLite files are looked at without being made; reasons hold nothing of an address."""
+
+import errno
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tidegate.cli import doctor_probes as probes
+from tidegate.cli.doctor_probes import installed, reason, sqlite
+
+
+def test_a_missing_sqlite_file_is_fine_and_stays_missing(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+
+    assert sqlite(str(path)).state == "ok"
+    assert not path.exists()
+
+
+def test_a_sqlite_file_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "old #1.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("create table things (id)")
+
+    check = sqlite(str(path))
+
+    assert (check.state, sqlite3.sqlite_version in check.found) == ("ok", True)
+
+
+def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
+    path = tmp_path / "text.db"
+    path.write_text("not a database, but long enough to look at" * 50)
+
+    assert sqlite(str(path)).state == "failed"
+
+
+def test_a_missing_folder_fails_and_says_what_to_do(tmp_path: Path) -> None:
+    check = sqlite(str(tmp_path / "none" / "new.db"))
+
+    assert check.state == "failed"
+    assert "create that folder" in check.advice
+
+
+def test_sqlite_in_memory_is_a_warning() -> None:
+    assert sqlite(":memory:").state == "warning"
+
+
+def test_a_package_that_is_not_there_has_no_version() -> None:
+    assert installed("no-such-package") is None
+    assert installed("tidegate") is not None
+
+
+def test_reasons_are_found_behind_a_drivers_error() -> None:
+    refused = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('hush', 1)")
+    wrapped = RuntimeError("redis://:hush@host")
+    wrapped.__cause__ = refused
+
+    assert reason(wrapped) == "connection refused"
+    assert reason(TimeoutError()) == "no answer within 2 s"
+    assert reason(RuntimeError("hush")) == "RuntimeError"
+
+
+async def test_a_setting_whose_driver_is_missing_fails_with_its_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for driver in ("redis", "redis.asyncio", "asyncpg"):
+        monkeypatch.setitem(sys.modules, driver, None)
+
+    (redis,) = await probes.redis("redis://host/0")
+    (database,) = await probes.database("postgresql://host/name")
+
+    assert (redis.state, database.state) == ("failed", "failed")
+    assert "pip install 'tidegate[redis]'" in redis.advice
+    assert "pip install 'tidegate[postgres]'" in database.advice

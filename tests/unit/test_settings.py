@@ -1,0 +1,75 @@
+"""The environment is read in one place, and its secrets stay there."""
+
+import pytest
+
+from tidegate.errors import BadInputError
+from tidegate.settings import Settings
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("REDIS_URL", "DATABASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_nothing_needs_to_be_set() -> None:
+    settings = Settings.read()
+
+    assert settings.redis_url is None
+    assert settings.database_url is None
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("REDIS_URL", "redis://localhost:6379/0"),
+        ("REDIS_URL", "rediss://user:secret@redis.example:6380/1"),
+        ("REDIS_URL", "unix:///run/redis.sock"),
+        ("DATABASE_URL", "postgresql://user:secret@db.example/name"),
+        ("DATABASE_URL", "postgresql+asyncpg://user:secret@db.example:5432/name"),
+        ("DATABASE_URL", "sqlite:///tidegate.db"),
+    ],
+)
+def test_addresses_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, url: str) -> None:
+    monkeypatch.setenv(name, url)
+
+    secret = getattr(Settings.read(), name.lower())
+
+    assert secret.get_secret_value() == url
+
+
+def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "")
+
+    assert Settings.read().redis_url is None
+
+
+def test_passwords_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", "redis://:secret@localhost/0")
+
+    assert "secret" not in f"{Settings.read()!r} {Settings.read()}"
+
+
+@pytest.mark.parametrize(
+    ("name", "url"),
+    [
+        ("REDIS_URL", "localhost:6379"),
+        ("REDIS_URL", "postgresql://:secret@localhost"),
+        ("REDIS_URL", "redis://user:secret"),
+        ("REDIS_URL", "redis://[secret"),
+        ("DATABASE_URL", "mysql://root:secret@localhost"),
+    ],
+)
+def test_a_bad_address_is_one_line_with_the_variable_and_without_the_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, url: str
+) -> None:
+    monkeypatch.setenv(name, url)
+
+    with pytest.raises(BadInputError) as caught:
+        Settings.read()
+
+    line = str(caught.value)
+    assert line.startswith(f"{name} is not an address that can be used: write ")
+    assert "\n" not in line
+    assert "secret" not in line
+    assert caught.value.__cause__ is None

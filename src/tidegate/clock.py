@@ -6,6 +6,7 @@ Whatever needs time takes a `Clock`. In tests and simulations that is a
 
 import asyncio
 import time
+from collections.abc import Callable
 
 
 class Clock:
@@ -22,6 +23,10 @@ class Clock:
     async def sleep(self, seconds: float) -> None:
         """Let others run for at least `seconds`; zero or less yields once."""
         await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """Have the running loop call back once, after at least `seconds`."""
+        return asyncio.get_running_loop().call_later(seconds, callback)
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """`async with` this: its body is cancelled and raises `TimeoutError` after `seconds`."""

@@ -1,9 +1,16 @@
 """The words of the domain: values without I/O."""
 
 import re
-from typing import Final, Self
+from enum import StrEnum
+from typing import Any, Final, Literal, NewType, Self
+
+import msgspec
 
 from tidegate.errors import BadInputError
+
+BotId = NewType("BotId", int)
+TicketId = NewType("TicketId", str)
+ChatId = int | str  # as Telegram spells it: a number or @name
 
 _RATE = re.compile(r"(\d{1,9})/(\d{1,9}(?:\.\d{1,6})?)")
 
@@ -39,3 +46,144 @@ class Rate:
 
     def __str__(self) -> str:
         return f"{self.count}/{self.seconds:g}"
+
+
+class Priority(StrEnum):
+    """Who goes first where several may go: they share 16 : 4 : 1, so that nothing starves."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class File(msgspec.Struct, frozen=True, tag=True):
+    """A file to upload, from disk or from memory. One that Telegram has is named by its file_id, a text."""
+
+    path: str | None = None
+    content: bytes | None = None
+    name: str | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One call that waits to be made. Times are seconds since the Unix epoch."""
+
+    id: TicketId
+    bot: BotId
+    chat_id: ChatId
+    method: str
+    params: dict[str, Any]  # without chat_id
+    priority: Priority = Priority.NORMAL
+    urgent: bool = False  # takes its slots even when none is free
+    not_before: float | None = None
+    expires_at: float | None = None
+    dedup_key: str | None = None
+    dedup_for: float = 86_400.0  # seconds in which a second put with the key returns the first ticket
+    coalesce_key: str | None = None  # a newer one with the key takes the place of one that waits
+    max_attempts: int = 5
+    on_unknown: Literal["resend", "park"] = "resend"  # after a request that left and was not answered
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to make one call now. A settlement with an older token is refused: another one holds it."""
+
+    message: Message
+    token: int
+    attempt: int  # 1 for the first
+
+
+class Delivered(msgspec.Struct, frozen=True, tag=True):
+    result: Any  # Telegram's
+
+
+class Refused(msgspec.Struct, frozen=True, tag=True):
+    """429: the message goes back, and no attempt is counted."""
+
+    retry_after: float
+
+
+class Retry(msgspec.Struct, frozen=True, tag=True):
+    """It surely did not happen: again after `delay` seconds, if attempts are left."""
+
+    delay: float
+    reason: str
+
+
+class Unknown(msgspec.Struct, frozen=True, tag=True):
+    """The request left and no answer came: the message's own choice decides; if again, after `delay`."""
+
+    reason: str
+    delay: float = 1.0
+
+
+class Migrated(msgspec.Struct, frozen=True, tag=True):
+    """The group became a supergroup: the lane moves there, this message first."""
+
+    chat_id: int
+
+
+class Dead(msgspec.Struct, frozen=True, tag=True):
+    """It will never succeed. `whole_chat`: neither will anything else for this chat."""
+
+    reason: str  # a word: blocked, not_found, bad_request, attempts …
+    description: str  # Telegram's
+    whole_chat: bool = False
+
+
+class NotSent(msgspec.Struct, frozen=True, tag=True):
+    """It never left this process: the slots are free again at once, nothing is counted."""
+
+    reason: str
+
+
+Outcome = Delivered | Refused | Retry | Unknown | Migrated | Dead | NotSent
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """How a claim ended, and how many seconds ago the answer came."""
+
+    claim: Claim
+    outcome: Outcome
+    age: float = 0.0
+
+
+class State(StrEnum):
+    """Where a message is. The first four wait or move; the others are ends."""
+
+    QUEUED = "queued"
+    SENDING = "sending"
+    RETRY = "retry"
+    PARKED = "parked"  # outcome unknown, and it asked not to be sent again
+    DELIVERED = "delivered"
+    DEAD = "dead"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    REPLACED = "replaced"  # by a newer one with the same coalesce key
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a message. Times are seconds since the Unix epoch."""
+
+    message: Message
+    state: State
+    created_at: float
+    attempts: int = 0
+    crashes: int = 0
+    settled_at: float | None = None
+    reason: str | None = None  # a word: why it is dead or parked, or is tried again
+    description: str | None = None
+    result: Any = None  # Telegram's
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """What `put` gives: the id, and whether it is new or that of an earlier put with the same dedup key."""
+
+    id: TicketId
+    fresh: bool = True
+
+
+class Why(msgspec.Struct, frozen=True):
+    """Why a message has not left yet: each thing it waits for, and when it should go as things stand."""
+
+    state: State
+    waits_for: tuple[str, ...]
+    expected_in: float | None  # seconds; None if it depends on someone

@@ -1,0 +1,224 @@
+"""The structures of the schedule. They hold ids and small facts, never the messages themselves.
+
+A *lane* is one chat of one bot (per kind of budget), a *line* is one priority of a lane, an *entry* is one
+message or turn in a line. A *pool* is what the lanes of a bot share: its window, and the lines that may go.
+"""
+
+import heapq
+from collections import deque
+from typing import Final
+
+from tidegate.model import BotId, ChatId
+from tidegate.pacing.learned import Learned
+from tidegate.pacing.window import Window
+
+# The lines of a lane. A turn shares the weight of high; urgent goes before all.
+HIGH, NORMAL, LOW, TURN, URGENT = range(5)
+WEIGHTS: Final = {HIGH: 16, NORMAL: 4, LOW: 1}
+STRIDES: Final = {level: 1 / weight for level, weight in WEIGHTS.items()}
+NEVER: Final = float("inf")
+
+# Where a line is. BLOCKED: its lane is in flight or paused, and will look after it.
+EMPTY, READY, WAITING, BLOCKED = range(4)
+
+
+class Entry:
+    """One message in the schedule, or one turn."""
+
+    __slots__ = (
+        "attempts", "cooled", "cost", "crashes", "expires", "gone", "id", "lane", "level", "next", "paid",
+        "retry_at", "seq", "token",
+    )  # fmt: skip
+
+    def __init__(self, entry_id: str, lane: "Lane", level: int, cost: int) -> None:
+        self.id = entry_id
+        self.lane = lane
+        self.level = level
+        self.cost = cost
+        self.seq = 0  # order of arrival
+        self.next: Entry | None = None
+        self.token = 0  # changes with each claim; 0 while it waits
+        self.attempts = 0
+        self.crashes = 0
+        self.retry_at = 0.0
+        self.expires = NEVER
+        self.paid = False
+        self.cooled = False  # its slots cool already, although no answer came
+        self.gone = False  # cancelled, replaced or expired while in its line; skipped when it is reached
+
+
+class Line:
+    """Entries in order, as a chain: a deque would cost 600 bytes for the one message most lines have."""
+
+    __slots__ = ("head", "lane", "level", "passed", "place", "tail", "wake_at")
+
+    def __init__(self, lane: "Lane", level: int) -> None:
+        self.lane = lane
+        self.level = level
+        self.head: Entry | None = None
+        self.tail: Entry | None = None
+        self.place = EMPTY
+        self.wake_at = 0.0
+        self.passed = 0  # times it did not go for lack of room
+
+    def __lt__(self, other: "Line") -> bool:
+        return False  # the same line may stand in a heap twice with one number: any order will do
+
+    def append(self, entry: Entry) -> None:
+        if self.tail is None:
+            self.head = entry
+        else:
+            self.tail.next = entry
+        self.tail = entry
+
+    def push_front(self, entry: Entry) -> None:
+        entry.next = self.head
+        self.head = entry
+        if self.tail is None:
+            self.tail = entry
+
+    def pop(self) -> None:
+        assert self.head is not None  # noqa: S101  (the caller has just looked at it)
+        following = self.head.next
+        self.head.next = None
+        self.head = following
+        if following is None:
+            self.tail = None
+
+    def first(self) -> Entry | None:
+        """The head, after what has gone is dropped."""
+        while self.head is not None and self.head.gone:
+            self.pop()
+        return self.head
+
+
+class Lane:
+    """One chat of one bot: its windows, its lines, and the one call that may be in flight."""
+
+    __slots__ = (
+        "bot", "chat", "closed_until", "in_flight", "kind", "last_call", "learned", "lines", "moved_to",
+        "paused",
+        "reserved", "windows",
+    )  # fmt: skip
+
+    def __init__(self, bot: "BotLanes", chat: ChatId, kind: str, windows: tuple[Window, ...]) -> None:
+        self.bot = bot
+        self.chat = chat
+        self.kind = kind
+        self.windows = windows
+        self.lines: list[Line] = []
+        self.in_flight: Entry | None = None
+        self.closed_until = 0.0
+        self.paused = False
+        self.learned: Learned | None = None
+        self.reserved: Line | None = None  # passed over too often: the others wait for it
+        self.last_call = -NEVER
+        self.moved_to: ChatId | None = None
+
+    def line(self, level: int) -> Line:
+        for line in self.lines:
+            if line.level == level:
+                return line
+        line = Line(self, level)
+        self.lines.append(line)
+        return line
+
+    def wait(self, now: float, cost: int) -> float:
+        """Seconds until the chat's own limits and closure let a call of this cost pass."""
+        wait = self.closed_until - now
+        for window in self.windows:
+            if cost and not window.fits(now, cost):
+                wait = max(wait, window.wait(now, cost))
+        return wait
+
+    def idle(self, now: float) -> bool:
+        """Whether it can be forgotten: nothing waits, nothing is in flight, nothing has to be remembered."""
+        return (
+            self.in_flight is None
+            and not self.paused
+            and self.closed_until <= now
+            and all(line.head is None for line in self.lines)
+            and all(window.idle(now) for window in self.windows)
+            and (self.learned is None or self.learned.stale(now))
+        )
+
+
+class ReadyQueue:
+    """Lines that may go, by arrival of their first message.
+
+    Lines that become ready as messages arrive come in order and stand in a deque; only lines that return
+    from waiting need the heap. So a claim stays as cheap with a million lines as with ten.
+    """
+
+    __slots__ = ("_fresh", "_returned")
+
+    def __init__(self) -> None:
+        self._fresh: deque[tuple[int, Line]] = deque()
+        self._returned: list[tuple[int, Line]] = []
+
+    def push(self, seq: int, line: Line) -> None:
+        if not self._fresh or seq > self._fresh[-1][0]:
+            self._fresh.append((seq, line))
+        else:
+            heapq.heappush(self._returned, (seq, line))
+
+    def __bool__(self) -> bool:
+        return bool(self._fresh or self._returned)
+
+    def first(self) -> Line | None:
+        """The line to go next; what has changed since it was pushed is dropped on the way."""
+        fresh, returned = self._fresh, self._returned
+        while fresh and not _valid(fresh[0]):
+            fresh.popleft()
+        while returned and not _valid(returned[0]):
+            heapq.heappop(returned)
+        if returned and (not fresh or returned[0][0] < fresh[0][0]):
+            return returned[0][1]
+        return fresh[0][1] if fresh else None
+
+
+def _valid(item: tuple[int, Line]) -> bool:
+    seq, line = item
+    return line.place == READY and line.head is not None and line.head.seq == seq
+
+
+class Pool:
+    """What the lanes of a bot share for one budget: a window (None: no limit) and the lines that may go."""
+
+    __slots__ = (
+        "active",
+        "bot",
+        "learned",
+        "passes",
+        "ready",
+        "reserved",
+        "served",
+        "spaced_until",
+        "wake_at",
+        "window",
+    )
+
+    def __init__(self, bot: "BotLanes", window: Window | None) -> None:
+        self.bot = bot
+        self.window = window
+        self.ready = tuple(ReadyQueue() for _ in range(URGENT + 1))
+        self.passes = [0.0] * len(WEIGHTS)  # stride scheduling: the least served by weight goes next
+        self.learned: Learned | None = None
+        self.served = 0.0  # the pass of the latest one
+        self.spaced_until = 0.0
+        self.reserved: Line | None = None
+        self.active = False
+        self.wake_at = 0.0
+
+
+class BotLanes:
+    """One bot: its pools by budget, and what closes all of them."""
+
+    __slots__ = ("closed_until", "id", "paused", "pools", "refused")
+
+    def __init__(self, bot: BotId) -> None:
+        self.id = bot
+        self.pools: dict[str, Pool] = {}
+        self.closed_until = 0.0
+        self.paused = False
+        self.refused: dict[ChatId, float] = {}  # chats that drew a 429 within the last window, and when

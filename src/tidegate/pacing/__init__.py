@@ -1,0 +1,1 @@
+"""When a call may be made: windows, buckets, rules and learned limits. Pure arithmetic."""

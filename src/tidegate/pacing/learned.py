@@ -1,0 +1,84 @@
+"""What a limit really allows, learned from the 429s it drew.
+
+The allowance is one step on a ladder: n, n-1, … 2, 1 calls in W seconds, and below that one call in a
+window that stretches by a quarter with each step. A 429 goes down the ladder, quiet time goes up again;
+the step that was refused last is tried again only at intervals that double with each failure.
+"""
+
+from tidegate.model import Rate
+
+CUT = 0.85
+STRETCH = 1.25
+LOWEST = -20  # one call in W · 1.25^21, about 108 W
+STEP_UP_AFTER = 10.0  # windows of quiet before the next step towards what is known to be bad
+PROBE_AFTER = 60.0  # seconds until a bad step is tried again, at first
+PROBE_AT_MOST = 6 * 3600.0
+FORGET_AFTER = 3600.0  # for what nobody calls any more
+
+
+class Learned:
+    """Starts at the rate that the rules give and never goes above it."""
+
+    __slots__ = ("_bad", "_cut_at", "_interval", "_next_up", "_probing", "_rule", "_step")
+
+    def __init__(self, rule: Rate) -> None:
+        self._rule = rule
+        self._step = rule.count
+        self._bad: int | None = None  # the lowest step that was refused
+        self._cut_at = float("-inf")
+        self._next_up = float("inf")
+        self._interval = PROBE_AFTER
+        self._probing = False
+
+    @property
+    def rate(self) -> Rate:
+        """What to allow now."""
+        stretch = STRETCH ** max(0, 1 - self._step)
+        return Rate(max(1, self._step), self._rule.seconds * stretch)
+
+    @property
+    def intact(self) -> bool:
+        """Whether this is the rule itself, with nothing learned that would have to be kept."""
+        return self._bad is None
+
+    def stale(self, now: float) -> bool:
+        """Whether it is so old that starting from the rule again is as good."""
+        return self.intact or now - self._cut_at > FORGET_AFTER
+
+    def refused(self, now: float) -> bool:
+        """A 429 was blamed on this limit. Cuts once in a window; True if it did."""
+        if now - self._cut_at < self.rate.seconds:
+            return False
+        self._cut_at = now
+        self._bad = self._step
+        if self._probing:
+            self._step -= 1  # what was there before the probe was good
+            self._interval = min(2 * self._interval, PROBE_AT_MOST)
+        else:
+            self._step = max(LOWEST, min(int(self._step * CUT), self._step - 1))
+        self._probing = False
+        self._next_up = now + self._patience()
+        return True
+
+    def quiet(self, now: float) -> bool:
+        """Time has passed: go a step up if it is due. True if the rate changed."""
+        if now < self._next_up:
+            return False
+        if self._probing:
+            # The step held for a whole interval: it is not bad. Above it everything is to be tried anew.
+            self._probing = False
+            self._bad = self._step + 1
+            self._interval = PROBE_AFTER
+        self._step += 1
+        if self._step >= self._rule.count:
+            self._step, self._bad = self._rule.count, None
+            self._next_up = float("inf")
+        else:
+            self._probing = self._bad is not None and self._step >= self._bad
+            self._next_up = now + self._patience()
+        return True
+
+    def _patience(self) -> float:
+        """Seconds to stay on this step."""
+        below_bad = self._bad is None or self._step + 1 < self._bad
+        return STEP_UP_AFTER * self.rate.seconds if below_bad and not self._probing else self._interval

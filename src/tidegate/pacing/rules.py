@@ -1,0 +1,62 @@
+"""Which limits a call falls under, as data. One table of defaults; settings override it."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from tidegate.model import ChatId, Rate
+
+Family = Literal["send", "edit", "action", "free"]
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Telegram's limits as its FAQ and practitioners give them; nobody outside knows the exact ones."""
+
+    bot: Rate = Rate(30, 1)
+    private: Rate = Rate(1, 1)  # 3/3 lets short bursts pass
+    group: Rate = Rate(20, 60)  # channels likewise
+    paid: Rate = Rate(1000, 1)  # instead of `bot`, with allow_paid_broadcast
+    actions: tuple[Rate, ...] = (Rate(20, 5), Rate(40, 30))  # typing, for each chat
+    edits: Literal["shared", "separate"] = "shared"  # with sends
+
+    def chat(self, chat_id: ChatId) -> Rate:
+        return self.private if is_private(chat_id) else self.group
+
+
+_FREE = (
+    "get",
+    "answer",
+    "delete",
+    "set",
+    "log",
+    "close",
+    "export",
+    "create",
+    "revoke",
+    "pin",
+    "unpin",
+    "leave",
+)
+
+
+def is_private(chat_id: ChatId) -> bool:
+    """People have positive ids; groups and channels negative ones or an @name."""
+    return isinstance(chat_id, int) and chat_id > 0
+
+
+def family_of(method: str) -> Family:
+    """What kind of budget a Bot API method draws on. What is not known counts as a send."""
+    if method == "sendChatAction":
+        return "action"
+    if method.startswith(("edit", "stop")):
+        return "edit"
+    return "free" if method.startswith(_FREE) else "send"
+
+
+def cost_of(method: str, params: Mapping[str, Any]) -> int:
+    """Slots a call takes: each item of an album, each message of a bulk copy or forward."""
+    many = params.get("media") if method == "sendMediaGroup" else None
+    if method in {"copyMessages", "forwardMessages"}:
+        many = params.get("message_ids")
+    return max(1, len(many)) if isinstance(many, list | tuple) else 1

@@ -1,0 +1,80 @@
+"""A limit of n calls in W seconds as n slots, each free again W seconds after the answer to its call.
+
+Telegram counts a call somewhere between our sending it and our hearing back. Take any W seconds at its
+end and, among the calls counted in them, the one claimed last: every other one was then in flight or
+answered less than W ago, so it held a slot, and there were at most n-1 of those. Hence no window at its
+end ever holds more than n calls, whatever the latency.
+"""
+
+import math
+from bisect import insort
+
+from tidegate.model import Rate
+
+
+class Window:
+    """Times are seconds of a monotonic clock and must not go back."""
+
+    __slots__ = ("cooling", "count", "held", "seconds")
+
+    def __init__(self, rate: Rate) -> None:
+        self.count = rate.count
+        self.seconds = rate.seconds
+        self.held = 0  # slots of calls in flight
+        self.cooling: list[float] = []  # when each answered call's slot is free again, rising
+
+    def free(self, now: float) -> int:
+        """Slots that can be taken now. Below zero after an urgent call went into debt."""
+        cooling = self.cooling
+        if cooling and cooling[0] <= now:
+            self._cool(now)
+        return self.count - self.held - len(cooling)
+
+    def fits(self, now: float, cost: int) -> bool:
+        """Whether a call of this cost may be made now. One larger than the window needs it empty."""
+        free = self.free(now)
+        return free >= cost if cost <= self.count else free == self.count
+
+    def wait(self, now: float, cost: int = 1) -> float:
+        """Seconds until the call fits if nobody takes a slot; infinite if an answer has to come first."""
+        if self.fits(now, cost):
+            return 0.0
+        needed = min(cost, self.count) - (self.count - self.held - len(self.cooling))
+        return self.cooling[needed - 1] - now if needed <= len(self.cooling) else math.inf
+
+    def take(self, cost: int = 1) -> None:
+        """Hold slots for a call that is about to be made, whether or not any is free."""
+        self.held += cost
+
+    def answered(self, at: float, cost: int = 1) -> None:
+        """The answer came: the slots start to cool. A call larger than the window fills it for longer."""
+        self.held -= cost
+        cooling, free_at = self.cooling, at + self.seconds
+        if cost > self.count:
+            free_at = at + self.seconds * cost / self.count
+            cost = self.count
+        for _ in range(cost):
+            if not cooling or cooling[-1] <= free_at:
+                cooling.append(free_at)
+            else:
+                insort(cooling, free_at)  # an older answer was told later
+
+    def give_back(self, cost: int = 1) -> None:
+        """The call was never sent: its slots are free at once."""
+        self.held -= cost
+
+    def resize(self, rate: Rate) -> None:
+        """From now on a slot cools for the new time; what cools already is not touched."""
+        self.count, self.seconds = rate.count, rate.seconds
+
+    def idle(self, now: float) -> bool:
+        """Nothing is in flight and nothing cools: it can be forgotten."""
+        return self.held == 0 and (not self.cooling or self.cooling[-1] <= now)
+
+    def _cool(self, now: float) -> None:
+        cooled = 0
+        for free_at in self.cooling:
+            if free_at > now:
+                break
+            cooled += 1
+        del self.cooling[:cooled]

@@ -1,0 +1,1 @@
+"""⑤ A message is sent, its answer judged, its claim settled."""

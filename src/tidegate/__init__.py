@@ -1,1 +1,18 @@
 """Tidegate stands between a Telegram bot and everything that limits it."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.app import Bot, LiveTicket, Receipt, Tidegate
+    from tidegate.model import File, Priority
+
+__all__ = ["Bot", "File", "LiveTicket", "Priority", "Receipt", "Tidegate"]
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for when it is: the command line starts faster without the rest."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+    from tidegate import app, model  # noqa: PLC0415
+
+    return getattr(app, name, None) or getattr(model, name)

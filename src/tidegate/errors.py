@@ -1,7 +1,14 @@
 """Everything Tidegate raises on purpose.
 
 TidegateError
-└── BadInputError      what was given cannot be used; the text says what to give instead
+├── BadInputError            what was given cannot be used; the text says what to give instead
+├── MissingPartError         an optional part is not installed; the text says how to install it
+└── NotDeliveredError        a message or call did not do what was asked (carries method and chat_id)
+    ├── DeadError            Telegram will never accept it (carries reason and description)
+    ├── LimitedError         it would have to wait longer than the caller would (carries retry_after)
+    ├── OutcomeUnknownError  the request left and no answer came: it may have happened
+    ├── ExpiredError         its deadline passed before its turn came
+    └── WithdrawnError       it was cancelled, or replaced by a newer one
 """
 
 
@@ -11,3 +18,48 @@ class TidegateError(Exception):
 
 class BadInputError(TidegateError, ValueError):
     """What was given cannot be used. The text says what was given and what is expected."""
+
+
+class MissingPartError(TidegateError, ImportError):
+    """An optional part is not installed. The text holds the command that installs it."""
+
+
+class NotDeliveredError(TidegateError):
+    """A message or call did not do what was asked."""
+
+    def __init__(self, text: str, *, method: str, chat_id: int | str | None) -> None:
+        super().__init__(text)
+        self.method = method
+        self.chat_id = chat_id
+
+
+class DeadError(NotDeliveredError):
+    """Telegram will never accept it. `reason` is a word (blocked, not_found …), `description` Telegram's."""
+
+    def __init__(self, *, method: str, chat_id: int | str | None, reason: str, description: str) -> None:
+        super().__init__(
+            f"{method} to {chat_id} is dead: {reason} ({description})", method=method, chat_id=chat_id
+        )
+        self.reason = reason
+        self.description = description
+
+
+class LimitedError(NotDeliveredError):
+    """It would have to wait longer than the caller would. `retry_after` is in seconds."""
+
+    def __init__(self, *, method: str, chat_id: int | str | None, retry_after: float) -> None:
+        text = f"{method} to {chat_id} may not be made for another {retry_after:.1f} s"
+        super().__init__(text, method=method, chat_id=chat_id)
+        self.retry_after = retry_after
+
+
+class OutcomeUnknownError(NotDeliveredError):
+    """The request left and no answer came: it may have happened, and repeating it may double it."""
+
+
+class ExpiredError(NotDeliveredError):
+    """Its deadline passed before its turn came."""
+
+
+class WithdrawnError(NotDeliveredError):
+    """It was cancelled, or replaced by a newer one with the same coalesce key."""

@@ -1,16 +1,26 @@
 """The only reader of the environment. Secrets stay out of every text that is made from it."""
 
-from typing import Self
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr, ValidationError, field_validator
+from pydantic import Field, PlainValidator, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidegate.errors import BadInputError
+from tidegate.model import Rate
+from tidegate.pacing.rules import Rules
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 POSTGRES_SCHEMES = ("postgresql", "postgresql+asyncpg")
 SQLITE_SCHEMES = ("sqlite", "sqlite+aiosqlite")
+
+
+def _rate(value: object) -> Rate:
+    return value if isinstance(value, Rate) else Rate.parse(str(value))
+
+
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Limit = Annotated[Rate, PlainValidator(_rate)]
 
 
 class Settings(BaseSettings):
@@ -19,6 +29,13 @@ class Settings(BaseSettings):
     # An empty variable counts as unset. No file is read: .env belongs to whoever starts the process.
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True)
 
+    telegram_max_retries: Annotated[int, Field(ge=1, le=1000)] = 5
+    telegram_base_delay: Seconds = 1.0
+    telegram_max_delay: Seconds = 60.0
+    telegram_timeout: Seconds = 20.0
+    tidegate_bot_rate: Limit = Rules().bot
+    tidegate_chat_rate: Limit = Rules().private
+    tidegate_group_rate: Limit = Rules().group
     redis_url: SecretStr | None = None
     database_url: SecretStr | None = None
 
@@ -32,6 +49,12 @@ class Settings(BaseSettings):
             name = "_".join(map(str, first["loc"])).upper()
             reason = first["msg"].removeprefix("Value error, ")
         raise BadInputError(f"{name} {reason}")
+
+    def rules(self) -> Rules:
+        """The limits that are set, the usual ones where none is."""
+        return Rules(
+            bot=self.tidegate_bot_rate, private=self.tidegate_chat_rate, group=self.tidegate_group_rate
+        )
 
     @field_validator("redis_url")
     @classmethod

@@ -78,8 +78,8 @@ class Outbox(Protocol):
         Cancelling it takes nothing.
         """
 
-    async def cool(self, claims: Iterable[Claim]) -> None:
-        """No answer came for too long: let the slots cool from now. The claims stay held."""
+    async def cool(self, held: Iterable[Claim | Turn]) -> None:
+        """No answer came for too long: let the slots cool from now. Claims and turns stay held."""
 
     async def extend(self, claims: Iterable[Claim]) -> None:
         """Renew the leases of claims that are still being worked on."""

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from tidegate.clock import Clock
@@ -74,9 +74,16 @@ class MemoryOutbox(Outbox):
     """Keeps what has ended for `keep` seconds, or for its dedup lifetime if that is longer."""
 
     def __init__(
-        self, clock: Clock, rules: Rules | None = None, *, lease: float = 30.0, keep: float = 600.0
+        self,
+        clock: Clock,
+        rules: Rules | None = None,
+        *,
+        lease: float = 30.0,
+        keep: float = 600.0,
+        on_end: Callable[[Record], None] | None = None,
     ) -> None:
         self._clock = clock
+        self._on_end = on_end
         self._keep = keep
         self.schedule = Schedule(rules or Rules(), lease=lease)
         self._kept: dict[TicketId, _Kept] = {}
@@ -227,10 +234,10 @@ class MemoryOutbox(Outbox):
             delay = max(at - self._clock.monotonic(), SHORTEST_SLEEP)
             self._timer = self._clock.call_later(delay, self._drive)
 
-    async def cool(self, claims: Iterable[Claim]) -> None:
+    async def cool(self, held: Iterable[Claim | Turn]) -> None:
         now = self._clock.monotonic()
-        for claim in claims:
-            entry = self._held(claim)
+        for one in held:
+            entry = self._held_turns.get(one.token) if isinstance(one, Turn) else self._held(one)
             if entry is not None:
                 self.schedule.cool(entry, now)
                 self._counts["uncertain"] += 1
@@ -261,9 +268,10 @@ class MemoryOutbox(Outbox):
             self._counts["refused"] += 1
             self.schedule.refused(entry, now, outcome.retry_after)
         self.schedule.release(entry, now - settlement.age, sent=not isinstance(outcome, NotSent))
-        self._step(kept, step, now)
         if isinstance(outcome, Delivered):
             kept.result = outcome.result
+        self._step(kept, step, now)
+        if isinstance(outcome, Delivered):
             self._learn_name(kept)
         elif isinstance(outcome, Migrated):
             self._alias(lane, outcome.chat_id, now)
@@ -317,6 +325,8 @@ class MemoryOutbox(Outbox):
             self._letters[message.id] = None
         else:
             self._forget_later(kept)
+        if self._on_end is not None:
+            self._on_end(kept.record())
         for watcher in self._watchers.pop(message.id, ()):
             if not watcher.done():
                 watcher.set_result(kept.record())

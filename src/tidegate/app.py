@@ -1,0 +1,365 @@
+"""The facade, and the one place where stores are chosen and parts are put together."""
+
+import asyncio
+import itertools
+import logging
+import re
+import secrets
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.delivery.botapi import BotApi
+from tidegate.delivery.direct import DirectCalls, error_for
+from tidegate.delivery.policy import RetryPolicy
+from tidegate.delivery.sender import BotAccess, Sender
+from tidegate.delivery.wire import Wire
+from tidegate.delivery.worker import CONCURRENCY, Worker
+from tidegate.errors import (
+    BadInputError,
+    DeadError,
+    ExpiredError,
+    LimitedError,
+    NotDeliveredError,
+    OutcomeUnknownError,
+    TidegateError,
+    WithdrawnError,
+)
+from tidegate.model import (
+    BotId,
+    ChatId,
+    Dead,
+    Delivered,
+    Message,
+    NotSent,
+    Outcome,
+    Record,
+    State,
+    TicketId,
+    Unknown,
+    Why,
+)
+from tidegate.outbox.admission import check_chat, compose
+from tidegate.outbox.base import Outbox, Stats
+from tidegate.outbox.memory import MemoryOutbox
+from tidegate.pacing.rules import Rules, cost_of, family_of
+from tidegate.settings import Settings
+
+log = logging.getLogger("tidegate")
+
+TELEGRAM: Final = "https://api.telegram.org"
+CHUNK: Final = 1_000  # messages put in one step
+_TOKEN = re.compile(r"(\d{1,15}):[\w-]{1,80}", re.ASCII)
+
+OnDelivered = Callable[[Message, Any], Awaitable[None]]
+OnDead = Callable[[Message, str], Awaitable[None]]
+Hook = TypeVar("Hook", OnDelivered, OnDead)
+Fields = Mapping[str, Any]
+
+
+class Bot(msgspec.Struct, frozen=True):
+    """A bot that was added to a gate. Holds no token."""
+
+    id: BotId
+
+    def __str__(self) -> str:
+        return f"{self.id}:…"
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """What came of a message: Telegram's result, and the id of the message it became, if it did."""
+
+    message_id: int | None
+    result: Any
+
+
+class LiveTicket:
+    """A message that was accepted, to be asked about from any process that shares the store."""
+
+    __slots__ = ("_outbox", "_timeout", "fresh", "id")
+
+    def __init__(self, ticket: TicketId, outbox: Outbox, clock: Clock, *, fresh: bool) -> None:
+        self.id = ticket
+        self.fresh = fresh  # False: an earlier put with the same dedup key had it
+        self._outbox = outbox
+        self._timeout = clock.timeout
+
+    async def delivered(self, timeout: float | None = None) -> Receipt:  # noqa: ASYNC109  (the clock's time)
+        """Wait until it has ended. Raises the NotDeliveredError that says why not, or TimeoutError."""
+        async with self._timeout(timeout):
+            return receipt_of(await self._outbox.settled(self.id))
+
+    async def why(self) -> Why | None:
+        """What it waits for."""
+        return await self._outbox.why(self.id)
+
+    async def cancel(self) -> bool:
+        """Take it back, if it is not being sent yet."""
+        return await self._outbox.cancel([self.id]) == 1
+
+    def __repr__(self) -> str:
+        return f"LiveTicket({self.id!r})"
+
+
+def receipt_of(record: Record) -> Receipt:
+    """The receipt of a message that has ended, or the error that says why there is none."""
+    message = record.message
+    about: dict[str, Any] = {"method": message.method, "chat_id": message.chat_id}
+    what = f"{message.method} to {message.chat_id}"
+    match record.state:
+        case State.DELIVERED:
+            return _receipt(record.result)
+        case State.DEAD:
+            reason, description = record.reason or "unknown", record.description or ""
+            raise DeadError(**about, reason=reason, description=description)
+        case State.PARKED:
+            raise OutcomeUnknownError(f"{what} was parked: {record.description}", **about)
+        case State.EXPIRED:
+            raise ExpiredError(f"{what} expired before its turn came", **about)
+        case State.CANCELLED | State.REPLACED:
+            raise WithdrawnError(f"{what} was {record.state}", **about)
+        case State.QUEUED | State.SENDING | State.RETRY:
+            raise NotDeliveredError(f"{what} is still {record.state}", **about)
+
+
+def _receipt(result: object) -> Receipt:
+    return Receipt(result.get("message_id") if isinstance(result, dict) else None, result)
+
+
+class Tidegate:
+    """Stands between bots and Telegram. `async with` it; nothing runs before.
+
+    `store`: `memory://`. Limits and retries come from `rules` and the environment (`TIDEGATE_BOT_RATE` …).
+    """
+
+    def __init__(
+        self,
+        store: str = "memory://",
+        *,
+        rules: Rules | None = None,
+        clock: Clock | None = None,
+        wire: Wire | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self._settings = settings or Settings.read()
+        self._clock = clock or Clock()
+        self._outbox = self._choose_store(store, rules or self._settings.rules())
+        policy = RetryPolicy(self._settings.telegram_base_delay, self._settings.telegram_max_delay)
+        wire = wire or BotApi(self._clock, timeout=self._settings.telegram_timeout)
+        self._sender = Sender(wire, self._clock, policy=policy)
+        self._direct = DirectCalls(
+            self._outbox, self._sender, self._clock, self._settings.telegram_max_retries
+        )
+        self._ids = map(TicketId, (f"{secrets.token_hex(6)}-{number:x}" for number in itertools.count(1)))
+        self._on_delivered: list[OnDelivered] = []
+        self._on_dead: list[OnDead] = []
+        self._ended: asyncio.Queue[Record] = asyncio.Queue()
+        self._telling: asyncio.Task[None] | None = None
+
+    def _choose_store(self, store: str, rules: Rules) -> Outbox:
+        if store == "memory://":
+            return MemoryOutbox(self._clock, rules, on_end=self._note_end)
+        raise BadInputError(f"store {store!r} is not known: use memory://")
+
+    async def __aenter__(self) -> Self:
+        await self._outbox.open()
+        self._telling = asyncio.create_task(self._tell(), name="tidegate: hooks")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._telling is not None:
+            await self._ended.join()
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
+            self._telling = None
+        await self._sender.close()
+        await self._outbox.close()
+
+    # --- bots ---
+
+    def add_bot(self, token: str, *, api_url: str = TELEGRAM) -> Bot:
+        """Let this gate send for a bot. The token stays here; it is not in any text or record."""
+        match = _TOKEN.fullmatch(token)
+        if match is None:
+            raise BadInputError("that is not a bot's token: it looks like 123456:ABC-DEF…, from @BotFather")
+        if not api_url.startswith(("http://", "https://")):
+            raise BadInputError("api_url must be an http(s) address, such as https://api.telegram.org")
+        bot = Bot(BotId(int(match[1])))
+        self._sender.bots[bot.id] = BotAccess(token, api_url.rstrip("/"))
+        return bot
+
+    def _bot_id(self, bot: Bot | int | None) -> BotId:
+        known = self._sender.bots
+        if bot is None:
+            if len(known) != 1:
+                count = "no bot was added" if not known else f"{len(known)} bots were added"
+                raise BadInputError(f"{count}: say which one with bot=…, from add_bot")
+            return next(iter(known))
+        bot_id = BotId(bot.id if isinstance(bot, Bot) else bot)
+        if bot_id not in known:
+            raise BadInputError(f"bot {bot_id} is not known: add it with add_bot")
+        return bot_id
+
+    # --- sending ---
+
+    async def send(self, *, bot: Bot | int | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401  (Telegram's)
+        """Accept one message; what this returned for is not lost, within what the store promises.
+
+        `chat_id`, `text` and every other parameter as Telegram spells them; `method` if it is not
+        sendMessage; `priority`, `urgent`, `not_before`, `expires_at`, `dedup_key`, `coalesce_key`,
+        `max_attempts`, `on_unknown` as in `tidegate.model.Message`.
+        """
+        return (await self.send_many([fields], bot=bot))[0]
+
+    async def send_many(
+        self,
+        items: Iterable[Fields] | AsyncIterable[Fields],
+        *,
+        bot: Bot | int | None = None,
+        **shared: Any,  # noqa: ANN401
+    ) -> list[LiveTicket]:
+        """Accept many messages, a thousand in a step. `shared` fields go to each. Bad input stores nothing of
+        its step; what earlier steps accepted stays.
+        """
+        self._check_open()
+        bot_id = self._bot_id(bot)
+        tickets: list[LiveTicket] = []
+        chunk: list[Message] = []
+        async for fields in _each(items):
+            chunk.append(
+                compose(next(self._ids), bot_id, {**self._defaults(), **shared, **fields}, self._clock.now())
+            )
+            if len(chunk) == CHUNK:
+                tickets += await self._put(chunk)
+                chunk = []
+        return tickets + await self._put(chunk)
+
+    async def _put(self, messages: list[Message]) -> list[LiveTicket]:
+        placed = await self._outbox.put(messages)
+        return [LiveTicket(ticket.id, self._outbox, self._clock, fresh=ticket.fresh) for ticket in placed]
+
+    def _defaults(self) -> Fields:
+        return {"max_attempts": self._settings.telegram_max_retries}
+
+    async def call(
+        self,
+        method: str,
+        params: Fields | None = None,
+        *,
+        bot: Bot | int | None = None,
+        max_wait: float | None = None,
+    ) -> Any:  # noqa: ANN401  (Telegram's result)
+        """Make a call now, paced with everything else at high priority, not queued.
+
+        Waits its turn, `max_wait` seconds at most (then LimitedError). Retries what surely did not happen;
+        raises OutcomeUnknownError for what may have, DeadError for what never will.
+        """
+        self._check_open()
+        return await self._direct.call(self._bot_id(bot), method, dict(params or {}), max_wait=max_wait)
+
+    async def send_or_queue(self, *, bot: Bot | int | None = None, **fields: Any) -> Receipt | LiveTicket:  # noqa: ANN401
+        """Send at once if the limits allow, queue if they do not. A receipt, or a ticket."""
+        self._check_open()
+        bot_id = self._bot_id(bot)
+        message = compose(next(self._ids), bot_id, {**self._defaults(), **fields}, self._clock.now())
+        due = message.not_before is None or message.not_before <= self._clock.now()
+        if due and self.can_send(message.chat_id, bot=bot_id, method=message.method, params=message.params):
+            outcome = await self._try_now(message)
+            if isinstance(outcome, Delivered):
+                return _receipt(outcome.result)
+            parks = isinstance(outcome, Unknown) and message.on_unknown == "park"
+            if isinstance(outcome, Dead) or parks:
+                raise error_for(outcome, message.method, message.chat_id)
+        return (await self._put([message]))[0]
+
+    async def _try_now(self, message: Message) -> Outcome:
+        try:
+            params = {"chat_id": message.chat_id, **message.params}
+            return await self._direct.once(message.bot, message.method, params)
+        except LimitedError:
+            return NotSent("someone was faster")
+
+    def can_send(
+        self,
+        chat_id: ChatId,
+        max_wait: float = 0.0,
+        *,
+        bot: Bot | int | None = None,
+        method: str = "sendMessage",
+        params: Fields | None = None,
+    ) -> bool:
+        """Whether a call to this chat could be made within `max_wait` seconds. Takes nothing."""
+        family = family_of(method)
+        cost = 0 if family == "free" else cost_of(method, params or {})
+        return self._outbox.wait_for(self._bot_id(bot), check_chat(chat_id), family, cost) <= max_wait
+
+    # --- delivering ---
+
+    def worker(
+        self, *, concurrency: int = CONCURRENCY, grace: float = 10.0
+    ) -> AbstractAsyncContextManager[object]:
+        """`async with` it to deliver in this process while the body runs."""
+        self._check_open()
+        return Worker(self._outbox, self._sender, self._clock, concurrency=concurrency, grace=grace)
+
+    async def drained(self, bot: Bot | int | None = None) -> None:
+        """Wait until nothing waits and nothing is being sent, for one bot or for all."""
+        await self._outbox.drained(self._bot_id(bot) if bot is not None else None)
+
+    def on_delivered(self, hook: OnDelivered) -> OnDelivered:
+        """`async def hook(message, result)` is told of each delivery."""
+        self._on_delivered.append(hook)
+        return hook
+
+    def on_dead(self, hook: OnDead) -> OnDead:
+        """`async def hook(message, reason)` is told of each message that died, to mark a user as gone."""
+        self._on_dead.append(hook)
+        return hook
+
+    # --- watching ---
+
+    @property
+    def outbox(self) -> Outbox:
+        """The store itself: find, why, pause, resume, cancel, dead letters."""
+        return self._outbox
+
+    def stats(self) -> Stats:
+        """How many messages are where."""
+        return self._outbox.stats()
+
+    # --- inside ---
+
+    def _check_open(self) -> None:
+        if self._telling is None:
+            raise TidegateError("the gate is not open: use it inside `async with gate:`")
+
+    def _note_end(self, record: Record) -> None:
+        if (record.state == State.DELIVERED and self._on_delivered) or (
+            record.state == State.DEAD and self._on_dead
+        ):
+            self._ended.put_nowait(record)
+
+    async def _tell(self) -> None:
+        while True:
+            record = await self._ended.get()
+            told: list[Awaitable[None]] = (
+                [hook(record.message, record.result) for hook in self._on_delivered]
+                if record.state == State.DELIVERED
+                else [hook(record.message, record.reason or "") for hook in self._on_dead]
+            )
+            for error in await asyncio.gather(*told, return_exceptions=True):
+                if isinstance(error, Exception):
+                    log.error("a hook failed for message %s", record.message.id, exc_info=error)
+            self._ended.task_done()
+
+
+async def _each(items: Iterable[Fields] | AsyncIterable[Fields]) -> AsyncIterable[Fields]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

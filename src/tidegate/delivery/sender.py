@@ -1,0 +1,102 @@
+"""One call out: in time, judged, and its slots let go if the answer stays away."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.delivery.policy import RetryPolicy, judge
+from tidegate.delivery.wire import Wire
+from tidegate.model import BotId, Dead, NotSent, Outcome, Unknown
+
+LATE: Final = 5.0  # seconds after its claim, from which a call is not sent any more
+SILENCE: Final = 5.0  # seconds after the request was written, from which its slots cool without an answer
+
+
+class BotAccess(msgspec.Struct, frozen=True):
+    """What a call needs to know of a bot. Its repr hides the token."""
+
+    token: str
+    api_url: str
+
+    def __repr__(self) -> str:
+        return f"BotAccess({self.token.partition(':')[0]}:…, {self.api_url})"
+
+
+class Call(msgspec.Struct):
+    """A call in the making."""
+
+    bot: BotId
+    method: str
+    params: Mapping[str, Any]
+    attempt: int
+    claimed_at: float  # monotonic
+    on_silence: Callable[[], Coroutine[Any, Any, None]]  # lets the slots cool
+    written: bool = False
+    ended_at: float = 0.0  # monotonic: when the answer came, or it was given up
+
+
+class Sender:
+    """Makes calls for any number of bots."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        clock: Clock,
+        *,
+        policy: RetryPolicy | None = None,
+        draw: random.Random | None = None,
+        late: float = LATE,
+        silence: float = SILENCE,
+    ) -> None:
+        self._wire = wire
+        self._clock = clock
+        self._policy = policy or RetryPolicy()
+        self._draw = draw or random.Random()  # noqa: S311  (jitter)
+        self._late, self._silence = late, silence
+        self._cooling: set[asyncio.Task[None]] = set()  # held until they are done
+        self.bots: dict[BotId, BotAccess] = {}
+
+    async def send(self, call: Call) -> Outcome:
+        """Make it, at most once. `interrupted` says what to think of one whose task was cancelled."""
+        access = self.bots.get(call.bot)
+        if access is None:
+            call.ended_at = self._clock.monotonic()
+            return Dead("unknown_bot", f"no token is known for bot {call.bot}")
+        timer: asyncio.TimerHandle | None = None
+
+        def written() -> None:
+            nonlocal timer
+            call.written = True
+            timer = self._clock.call_later(self._silence, lambda: self._cool(call))
+
+        try:
+            answer = await self._wire.call(
+                access.token,
+                call.method,
+                call.params,
+                api_url=access.api_url,
+                deadline=call.claimed_at + self._late,
+                on_written=written,
+            )
+        finally:
+            call.ended_at = self._clock.monotonic()
+            if timer is not None:
+                timer.cancel()
+        return judge(answer, attempt=call.attempt, policy=self._policy, draw=self._draw, method=call.method)
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    def _cool(self, call: Call) -> None:
+        task = asyncio.create_task(call.on_silence())
+        self._cooling.add(task)
+        task.add_done_callback(self._cooling.discard)
+
+
+def interrupted(call: Call) -> Outcome:
+    """The outcome of a call that was cancelled on its way."""
+    return Unknown("interrupted") if call.written else NotSent("interrupted")

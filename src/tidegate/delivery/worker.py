@@ -1,0 +1,141 @@
+"""The worker: claim, send, judge, settle."""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Final, Self
+
+from tidegate.clock import Clock
+from tidegate.delivery.sender import Call, Sender, interrupted
+from tidegate.errors import BadInputError
+from tidegate.model import Claim, Dead, Outcome, Settlement
+from tidegate.outbox.base import Outbox
+
+log = logging.getLogger("tidegate.worker")
+
+CONCURRENCY: Final = 100
+HEARTBEAT: Final = 10.0  # seconds; a third of a lease
+PAUSE: Final = 1.0  # seconds after a failure of the store
+
+
+class Worker:
+    """`async with` it: delivers while the body runs, then finishes what is in flight.
+
+    Never more than `concurrency` calls at once. At the end it claims no more, waits `grace` seconds for the
+    calls in flight, and hands back the rest: as unknown where the request had left, as not sent where not.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        sender: Sender,
+        clock: Clock,
+        *,
+        concurrency: int = CONCURRENCY,
+        grace: float = 10.0,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        if concurrency < 1:
+            raise BadInputError(f"a worker needs a concurrency of at least 1, not {concurrency}")
+        self._outbox = outbox
+        self._sender = sender
+        self._clock = clock
+        self._concurrency = concurrency
+        self._grace = grace
+        self._heartbeat = heartbeat
+        self._calls: dict[asyncio.Task[None], Claim] = {}
+        self._room = asyncio.Event()
+        self._ended: list[tuple[Claim, Outcome, float]] = []
+        self._news = asyncio.Event()
+        self._loops: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        loops = {"claim": self._claim(), "settle": self._settle(), "renew": self._renew()}
+        self._loops = [asyncio.create_task(loop, name=f"worker: {name}") for name, loop in loops.items()]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        claiming, *others = self._loops
+        await _end([claiming])
+        if self._calls:
+            with suppress(TimeoutError):
+                async with self._clock.timeout(self._grace):
+                    await asyncio.wait(self._calls)
+            await _end(list(self._calls))
+        await _end(others)
+        await self._settle_all()
+
+    async def _claim(self) -> None:
+        while True:
+            try:
+                while len(self._calls) >= self._concurrency:
+                    self._room.clear()
+                    await self._room.wait()
+                claims = await self._outbox.claim(self._concurrency - len(self._calls))
+            except OSError:
+                log.exception("cannot claim; trying again in %s s", PAUSE)
+                await self._clock.sleep(PAUSE)
+                continue
+            claimed_at = self._clock.monotonic()
+            for claim in claims:
+                task = asyncio.create_task(self._send(claim, claimed_at))
+                self._calls[task] = claim
+                task.add_done_callback(self._forget)
+
+    async def _send(self, claim: Claim, claimed_at: float) -> None:
+        message = claim.message
+        call = Call(
+            bot=message.bot,
+            method=message.method,
+            params={"chat_id": message.chat_id, **message.params},
+            attempt=claim.attempt,
+            claimed_at=claimed_at,
+            on_silence=lambda: self._outbox.cool([claim]),
+        )
+        try:
+            outcome = await self._sender.send(call)
+        except asyncio.CancelledError:
+            self._end(claim, interrupted(call), call.ended_at)
+            raise
+        except BadInputError as error:  # a file is gone, a parameter cannot be sent
+            outcome = Dead("bad_input", str(error))
+        self._end(claim, outcome, call.ended_at)
+
+    def _end(self, claim: Claim, outcome: Outcome, at: float) -> None:
+        self._ended.append((claim, outcome, at))
+        self._news.set()
+
+    async def _settle(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self._settle_all()
+
+    async def _settle_all(self) -> None:
+        """Everything that ended since the last time, in one step. Each answer's age goes along."""
+        ended, self._ended = self._ended, []
+        if not ended:
+            return
+        now = self._clock.monotonic()
+        settlements = [Settlement(claim, outcome, now - at) for claim, outcome, at in ended]
+        for settlement, record in zip(settlements, await self._outbox.settle(settlements), strict=True):
+            if record is None:
+                log.warning(
+                    "message %s was settled too late: its lease had run out", settlement.claim.message.id
+                )
+
+    async def _renew(self) -> None:
+        while True:
+            await self._clock.sleep(self._heartbeat)
+            if self._calls:
+                await self._outbox.extend(list(self._calls.values()))
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        del self._calls[task]
+        self._room.set()
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,107 @@
+"""What may be put: bad input is refused here, with a text that says what to give, and nothing is stored."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.errors import BadInputError
+from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
+
+MAX_TEXT: Final = 4096
+MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
+MAX_ATTEMPTS: Final = 1_000
+_NAME = re.compile(r"@[A-Za-z]\w{3,31}", re.ASCII)
+_METHOD = re.compile(r"[a-z][A-Za-z]{2,63}")
+_OPTIONS: Final = frozenset(Message.__struct_fields__) - {
+    "id",
+    "bot",
+    "chat_id",
+    "method",
+    "params",
+    "priority",
+}
+
+
+def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float) -> Message:
+    """A message from what a caller wrote: options of Tidegate by their names, all else is for Telegram."""
+    params = dict(fields)
+    method = params.pop("method", "sendMessage")
+    if not isinstance(method, str) or not _METHOD.fullmatch(method):
+        raise BadInputError(f"{method!r} is not a Bot API method: write its name, such as sendMessage")
+    chat_id = check_chat(params.pop("chat_id", None))
+    priority = check_priority(params.pop("priority", Priority.NORMAL))
+    options = {name: params.pop(name) for name in _OPTIONS & params.keys()}
+    params = {name: value for name, value in params.items() if value is not None}
+    _check_params(method, params)
+    try:
+        checked = msgspec.convert(
+            {"id": ticket, "bot": bot, "chat_id": chat_id, "method": method, "params": {}, **options}, Message
+        )
+    except msgspec.ValidationError as error:
+        raise BadInputError(f"{method} to {chat_id}: {error}") from error
+    message = msgspec.structs.replace(checked, params=params, priority=priority)
+    _check_options(message, now)
+    return message
+
+
+def check_chat(chat_id: object) -> ChatId:
+    """A number other than 0, as a number or in digits, or an @name."""
+    if isinstance(chat_id, str):
+        text = chat_id.strip()
+        if _NAME.fullmatch(text):
+            return text
+        if text.removeprefix("-").isdecimal():
+            chat_id = int(text)
+    if isinstance(chat_id, bool) or not isinstance(chat_id, int) or chat_id == 0:
+        raise BadInputError(f"chat_id {chat_id!r} is no chat: give a number other than 0, or an @name")
+    return chat_id
+
+
+def check_priority(priority: object) -> Priority:
+    try:
+        return Priority(priority)  # type: ignore[arg-type]
+    except ValueError:
+        names = ", ".join(Priority)
+        raise BadInputError(f"priority {priority!r} is not known: choose one of {names}") from None
+
+
+def _check_params(method: str, params: Mapping[str, Any]) -> None:
+    if method == "sendMessage":
+        text = params.get("text")
+        if not isinstance(text, str) or not text.strip():
+            raise BadInputError("text is empty: Telegram sends no empty messages")
+        if len(text) > MAX_TEXT and "parse_mode" not in params:
+            raise BadInputError(
+                f"text has {len(text)} characters: Telegram takes at most {MAX_TEXT}; split it"
+            )
+    try:
+        size = len(_encode(params))
+    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        raise BadInputError(f"the parameters of {method} cannot be sent as JSON: {error}") from error
+    if size > MAX_PARAMS:
+        raise BadInputError(
+            f"the parameters of {method} have {size:,} bytes: at most {MAX_PARAMS:,} are taken"
+        )
+
+
+def _check_options(message: Message, now: float) -> None:
+    if message.expires_at is not None and message.expires_at <= now:
+        raise BadInputError("expires_at is in the past: the message could never be sent")
+    if message.not_before is not None and message.not_before >= (message.expires_at or math.inf):
+        raise BadInputError("not_before is after expires_at: the message could never be sent")
+    if not 1 <= message.max_attempts <= MAX_ATTEMPTS:
+        raise BadInputError(f"max_attempts is {message.max_attempts}: give 1 to {MAX_ATTEMPTS}")
+    if message.dedup_for <= 0:
+        raise BadInputError("dedup_for is the seconds in which a dedup_key counts: give more than 0")
+
+
+def _refuse(value: object) -> object:
+    if isinstance(value, File):
+        return None  # what it holds is checked when it is sent
+    raise TypeError(f"a {type(value).__name__} is in them")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_refuse).encode

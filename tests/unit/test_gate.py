@@ -1,0 +1,337 @@
+"""The facade as a bot developer uses it, in virtual time against the simulator."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from simulated import TOKEN
+from tidegate import File, Receipt, Tidegate
+from tidegate.app import LiveTicket
+from tidegate.errors import (
+    BadInputError,
+    DeadError,
+    ExpiredError,
+    LimitedError,
+    OutcomeUnknownError,
+    TidegateError,
+    WithdrawnError,
+)
+from tidegate.model import Message, Rate
+from tidegate.pacing.rules import Rules
+from tidegate.settings import Settings
+from tidegate.sim.telegram import Faults, Latency, Telegram
+from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.wire import SimWire
+
+
+@pytest.fixture
+async def telegram(clock: VirtualClock) -> Telegram:
+    return Telegram(clock)
+
+
+@pytest.fixture
+async def gate(clock: VirtualClock, telegram: Telegram) -> AsyncIterator[Tidegate]:
+    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate.add_bot(TOKEN)
+    async with gate:
+        yield gate
+
+
+async def test_what_is_sent_is_delivered_with_a_receipt(gate: Tidegate, telegram: Telegram) -> None:
+    ticket = await gate.send(chat_id=1001, text="Hello", priority="high", disable_notification=True)
+    async with gate.worker():
+        receipt = await ticket.delivered(timeout=30)
+    assert receipt.message_id == 1
+    assert receipt.result["text"] == "Hello"
+    assert telegram.report()["accepted"] == 1
+    assert gate.stats().delivered == 1
+
+
+async def test_many_are_sent_in_the_order_of_each_chat(gate: Tidegate, telegram: Telegram) -> None:
+    items = ({"chat_id": 1 + i % 7, "text": f"part #{i}"} for i in range(50))
+    tickets = await gate.send_many(items, priority="low")
+    async with gate.worker():
+        await gate.drained()
+    report = telegram.report()
+    assert len(tickets) == report["accepted"] == gate.stats().delivered == 50
+    assert (report["refused"], report["out_of_order"], report["doubled"]) == (0, 0, 0)
+
+
+async def test_an_audience_may_be_an_async_iterable(gate: Tidegate) -> None:
+    async def audience() -> AsyncIterator[dict[str, Any]]:
+        for chat in (1, 2, 3):
+            yield {"chat_id": chat, "text": "Hello"}
+
+    assert len(await gate.send_many(audience(), priority="low")) == 3
+
+
+async def test_a_call_is_made_now_and_paced_without_a_worker(
+    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+) -> None:
+    for _ in range(3):
+        await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
+    assert clock.monotonic() == pytest.approx(2, abs=0.01)
+    assert telegram.report()["refused"] == 0
+    assert (await gate.call("getChat", {"chat_id": 7}))["id"] == 7
+
+
+async def test_a_call_that_would_wait_too_long_says_so(gate: Tidegate) -> None:
+    await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
+    assert not gate.can_send(7)
+    assert gate.can_send(7, max_wait=1)
+    with pytest.raises(LimitedError, match="sendMessage to 7") as caught:
+        await gate.call("sendMessage", {"chat_id": 7, "text": "x"}, max_wait=0.3)
+    assert 0 < caught.value.retry_after <= 1
+    assert gate.can_send(8)
+
+
+async def test_a_call_is_tried_again_only_where_it_surely_did_not_happen(
+    gate: Tidegate, telegram: Telegram
+) -> None:
+    telegram.faults = Faults(server_error=1)
+    with pytest.raises(DeadError, match="attempts"):
+        await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
+    assert telegram.ledger.faults["server_error"] == 5
+    telegram.faults = Faults(lost_answer=1)
+    with pytest.raises(OutcomeUnknownError, match="may have happened"):
+        await gate.call("sendMessage", {"chat_id": 8, "text": "x"})
+    assert telegram.ledger.faults["lost_answer"] == 1
+
+
+async def test_a_call_follows_a_group_that_migrated(gate: Tidegate, telegram: Telegram) -> None:
+    new = telegram.world.migrate(-5, telegram.clock.now())
+    assert (await gate.call("sendMessage", {"chat_id": -5, "text": "x"}))["chat"]["id"] == new
+
+
+async def test_a_call_to_someone_who_blocked_the_bot_says_why(gate: Tidegate, telegram: Telegram) -> None:
+    bot = telegram.world.bot(TOKEN)
+    assert bot is not None
+    telegram.world.user_blocks(bot, 7, telegram.clock.now())
+    with pytest.raises(DeadError) as caught:
+        await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
+    assert (caught.value.reason, caught.value.chat_id) == ("blocked", 7)
+
+
+async def test_send_or_queue_sends_while_the_limits_allow_and_queues_then(
+    gate: Tidegate, telegram: Telegram
+) -> None:
+    first = await gate.send_or_queue(chat_id=7, text="now #1")
+    second = await gate.send_or_queue(chat_id=7, text="later #2")
+    assert isinstance(first, Receipt)
+    assert isinstance(second, LiveTicket)
+    async with gate.worker():
+        await second.delivered(timeout=5)
+    assert (telegram.report()["accepted"], telegram.report()["out_of_order"]) == (2, 0)
+
+
+async def test_send_or_queue_does_not_overtake_what_waits(gate: Tidegate, telegram: Telegram) -> None:
+    await gate.send(chat_id=7, text="first #1")
+    second = await gate.send_or_queue(chat_id=7, text="second #2")
+    assert isinstance(second, LiveTicket)
+    async with gate.worker():
+        await gate.drained()
+    assert telegram.report()["out_of_order"] == 0
+
+
+async def test_urgent_skips_the_wait(gate: Tidegate, clock: VirtualClock) -> None:
+    await gate.send_many(({"chat_id": 1 + i, "text": "x"} for i in range(100)), priority="high")
+    async with gate.worker():
+        await clock.sleep(0.5)
+        alarm = await gate.send(chat_id=999, text="Fire!", urgent=True)
+        started = clock.monotonic()
+        await alarm.delivered()
+        assert clock.monotonic() - started < 1.1
+    assert gate.stats().urgent == 1
+
+
+async def test_hooks_are_told_of_deliveries_and_deaths(gate: Tidegate, telegram: Telegram) -> None:
+    told: list[tuple[int | str, str]] = []
+
+    @gate.on_delivered
+    async def arrived(message: Message, result: Any) -> None:  # noqa: ANN401  (Telegram's result)
+        told.append((message.chat_id, result["text"]))
+
+    @gate.on_dead
+    async def gone(message: Message, reason: str) -> None:
+        told.append((message.chat_id, reason))
+        raise RuntimeError("a hook that fails harms nobody")
+
+    bot = telegram.world.bot(TOKEN)
+    assert bot is not None
+    telegram.world.user_blocks(bot, 7, telegram.clock.now())
+    await gate.send_many(
+        [{"chat_id": 7, "text": "one"}, {"chat_id": 7, "text": "two"}, {"chat_id": 8, "text": "x"}]
+    )
+    async with gate.worker():
+        await gate.drained()
+    await asyncio.sleep(0)  # noqa: TID251  (let the hooks run)
+    await gate.__aexit__()
+    assert sorted(told, key=str) == [(7, "blocked"), (7, "blocked"), (8, "x")]
+    await gate.__aenter__()
+
+
+async def test_a_ticket_says_why_it_was_not_delivered(
+    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+) -> None:
+    soon = clock.now() + 1
+    late = await gate.send(chat_id=1, text="x", expires_at=soon)
+    taken_back = await gate.send(chat_id=2, text="x")
+    old = await gate.send(chat_id=3, text="1", coalesce_key="k")
+    await gate.send(chat_id=3, text="2", coalesce_key="k")
+    assert await taken_back.cancel()
+    why = await late.why()
+    assert why is not None
+    await clock.sleep(2)
+    telegram.faults = Faults(lost_answer=1)
+    parked = await gate.send(chat_id=4, text="x", on_unknown="park")
+    async with gate.worker():
+        for ticket, error in (
+            (late, ExpiredError),
+            (taken_back, WithdrawnError),
+            (old, WithdrawnError),
+            (parked, OutcomeUnknownError),
+        ):
+            with pytest.raises(error):
+                await ticket.delivered(timeout=5)
+        with pytest.raises(TimeoutError):
+            await (await gate.send(chat_id=5, text="x", not_before=clock.now() + 60)).delivered(timeout=1)
+
+
+async def test_the_same_dedup_key_is_the_same_ticket(gate: Tidegate) -> None:
+    first = await gate.send(chat_id=7, text="x", dedup_key="order 1")
+    second = await gate.send(chat_id=7, text="x", dedup_key="order 1")
+    assert (second.id, first.fresh, second.fresh) == (first.id, True, False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"chat_id": 7, "text": ""}, "text is empty"),
+        ({"chat_id": 7, "text": "  "}, "text is empty"),
+        ({"chat_id": 7}, "text is empty"),
+        ({"chat_id": 7, "text": 5}, "text is empty"),
+        ({"chat_id": 0, "text": "x"}, "chat_id 0 is no chat"),
+        ({"text": "x"}, "chat_id None is no chat"),
+        ({"chat_id": "bob", "text": "x"}, "chat_id 'bob' is no chat"),
+        ({"chat_id": True, "text": "x"}, "chat_id True is no chat"),
+        ({"chat_id": 7, "text": "x", "priority": "urgent"}, "choose one of high, normal, low"),
+        ({"chat_id": 7, "text": "x", "expires_at": 1.0}, "in the past"),
+        ({"chat_id": 7, "text": "x", "expires_at": 9e9, "not_before": 9.1e9}, "never be sent"),
+        ({"chat_id": 7, "text": "x" * 4097}, "at most 4096"),
+        ({"chat_id": 7, "text": "x", "note": "y" * 5_000_000}, "bytes"),
+        ({"chat_id": 7, "text": "x", "note": object()}, "cannot be sent as JSON"),
+        ({"chat_id": 7, "text": "x", "max_attempts": 0}, "max_attempts"),
+        ({"chat_id": 7, "text": "x", "max_attempts": "many"}, "max_attempts"),
+        ({"chat_id": 7, "text": "x", "on_unknown": "shrug"}, "on_unknown"),
+        ({"chat_id": 7, "text": "x", "dedup_for": -1, "dedup_key": "k"}, "dedup_for"),
+        ({"chat_id": 7, "method": "send message"}, "not a Bot API method"),
+        ({"chat_id": 7, "method": 5}, "not a Bot API method"),
+    ],
+)
+async def test_bad_input_is_refused_and_nothing_is_stored(
+    gate: Tidegate, fields: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(BadInputError, match=reason):
+        await gate.send(**fields)
+    with pytest.raises(BadInputError):
+        await gate.send_many([{"chat_id": 1, "text": "good"}, fields])
+    assert gate.stats().waiting == 0
+
+
+async def test_a_long_text_with_markup_is_telegrams_to_judge(gate: Tidegate) -> None:
+    await gate.send(chat_id=7, text="x" * 4097, parse_mode="HTML")
+    await gate.send(chat_id="-5", method="sendPhoto", photo=File(content=b"png", name="a.png"))
+    assert gate.stats().waiting == 2
+
+
+async def test_which_bot_must_be_clear(clock: VirtualClock, telegram: Telegram) -> None:
+    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    with pytest.raises(TidegateError, match="not open"):
+        await gate.send(chat_id=7, text="x")
+    async with gate:
+        with pytest.raises(BadInputError, match="no bot was added"):
+            await gate.send(chat_id=7, text="x")
+        one, two = gate.add_bot("1:a"), gate.add_bot("2:b")
+        with pytest.raises(BadInputError, match="2 bots were added"):
+            await gate.send(chat_id=7, text="x")
+        with pytest.raises(BadInputError, match="bot 3 is not known"):
+            await gate.send(chat_id=7, text="x", bot=3)
+        await gate.send(chat_id=7, text="x", bot=one)
+        await gate.send(chat_id=7, text="x", bot=two.id)
+
+
+@pytest.mark.parametrize("token", ["", "42", "42:", "nonsense", "42:a b"])
+async def test_what_is_no_token_is_refused_without_being_repeated(clock: VirtualClock, token: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        Tidegate(clock=clock).add_bot(token)
+    assert not token or token not in str(caught.value).replace("123456:ABC-DEF", "")
+
+
+async def test_a_token_is_in_no_text(gate: Tidegate) -> None:
+    bot = gate.add_bot("77:SECRET")
+    ticket = await gate.send(chat_id=7, text="x", bot=bot)
+    record = await gate.outbox.find(ticket.id)
+    texts = [repr(bot), str(bot), repr(ticket), repr(gate.stats()), repr(record), repr(gate._sender.bots)]  # noqa: SLF001
+    assert not [text for text in texts if "SECRET" in text]
+
+
+def test_an_unknown_store_is_refused() -> None:
+    with pytest.raises(BadInputError, match="memory://"):
+        Tidegate("ftp://somewhere")
+
+
+def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_BOT_RATE", "25/1")
+    monkeypatch.setenv("TIDEGATE_GROUP_RATE", "10/60")
+    assert Settings.read().rules() == Rules(bot=Rate(25, 1), group=Rate(10, 60))
+    monkeypatch.setenv("TIDEGATE_BOT_RATE", "25/")
+    with pytest.raises(BadInputError, match="TIDEGATE_BOT_RATE"):
+        Settings.read()
+
+
+async def test_a_throttled_notifier_keeps_its_rate(clock: VirtualClock, telegram: Telegram) -> None:
+    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock), rules=Rules(bot=Rate(25, 1)))
+    gate.add_bot(TOKEN)
+    async with gate, gate.worker():
+        producers = [
+            gate.send_many([{"chat_id": 1000 * p + i, "text": "x"} for i in range(1, 51)]) for p in range(4)
+        ]
+        await asyncio.gather(*producers)
+        await gate.drained()
+    assert telegram.report()["peaks"]["bot"] <= 25
+    assert clock.monotonic() == pytest.approx(200 / 25, abs=1)
+
+
+async def test_a_worker_that_stops_finishes_what_is_in_flight(
+    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+) -> None:
+    telegram.faults = Faults(latency_in=Latency.parse("500"), latency_out=Latency.parse("500"))
+    await gate.send_many({"chat_id": 1 + i, "text": f"#{i}"} for i in range(100))
+    async with gate.worker(grace=5):
+        await clock.sleep(0.6)
+    stats = gate.stats()
+    assert stats.sending == 0
+    assert stats.delivered == telegram.report()["accepted"] > 0
+    assert stats.delivered + stats.waiting == 100
+    async with gate.worker():
+        await gate.drained()
+    assert telegram.report()["doubled"] == 0
+    assert gate.stats().delivered == 100
+
+
+async def test_a_worker_that_may_not_wait_hands_back_what_left_as_unknown(
+    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+) -> None:
+    telegram.faults = Faults(latency_in=Latency.parse("5000"))
+    parked = await gate.send(chat_id=7, text="x", on_unknown="park")
+    async with gate.worker(grace=1):
+        await clock.sleep(0.1)
+    with pytest.raises(OutcomeUnknownError):
+        await parked.delivered()
+
+
+async def test_a_worker_needs_room(gate: Tidegate) -> None:
+    with pytest.raises(BadInputError, match="at least 1"):
+        gate.worker(concurrency=0)

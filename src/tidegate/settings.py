@@ -59,26 +59,35 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _check_redis(cls, url: SecretStr | None) -> SecretStr | None:
-        _check(url, REDIS_SCHEMES, "redis://host:6379/0 (rediss:// with TLS)")
-        return url
+        return _normal(url, REDIS_SCHEMES, "redis://host:6379/0 (rediss:// with TLS)")
 
     @field_validator("database_url")
     @classmethod
     def _check_database(cls, url: SecretStr | None) -> SecretStr | None:
         example = "postgresql://user:password@host:5432/name or sqlite:///file.db"
-        _check(url, POSTGRES_SCHEMES + SQLITE_SCHEMES, example)
-        return url
+        return _normal(url, POSTGRES_SCHEMES + SQLITE_SCHEMES, example)
 
 
-def _check(url: SecretStr | None, schemes: tuple[str, ...], example: str) -> None:
+def _normal(url: SecretStr | None, schemes: tuple[str, ...], example: str) -> SecretStr | None:
+    """The address in the one spelling that everybody else may expect: no space around, a small scheme."""
     if url is None:
-        return
-    try:
-        parts = urlsplit(url.get_secret_value())
-        port = parts.port
-    except ValueError:
-        port = -1
-        parts = urlsplit("")
-    if parts.scheme not in schemes or port == -1:
+        return None
+    scheme, _, rest = url.get_secret_value().strip().partition("://")
+    normal = f"{scheme.lower()}://{rest}"
+    if scheme.lower() not in schemes or not _is_usable(normal):
         hint = "special characters of a password are written as %40 and the like"
         raise ValueError(f"is not an address that can be used: write {example}; {hint}")
+    return SecretStr(normal)
+
+
+def _is_usable(url: str) -> bool:
+    """Whether it names what its scheme needs: a host for a server, none for a file."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # an impossible port is found when it is asked for
+    except ValueError:
+        return False
+    if parts.scheme in SQLITE_SCHEMES:
+        return not parts.netloc and url.isprintable()
+    needs_host = parts.scheme in {"redis", "rediss"}
+    return url.isprintable() and bool(host or not needs_host)

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,6 +109,27 @@ def test_crowd_writes_to_the_first_bot() -> None:
     assert json.loads(out)["crowd"]["said"] >= 1
 
 
+def test_the_crowd_of_the_command_is_the_one_that_the_control_api_knows() -> None:
+    with running("sim", "telegram", "--port", "0", "--json", "--crowd", "3") as process:
+        assert process.stderr is not None
+        address = address_in(process.stderr.readline())
+        with urllib.request.urlopen(f"{address}/sim/crowd", timeout=PATIENCE) as response:  # noqa: S310
+            assert json.load(response) == {"users": 3, "said": 0, "running": True}
+        send(address, "hello")
+        body = json.dumps({"bot": 42, "users": 3, "seconds": 1}).encode()
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{address}/sim/crowd", body, timeout=PATIENCE)  # noqa: S310
+        with caught.value as refused:
+            assert "a crowd is there already" in json.load(refused)["error"]
+
+
+def test_the_line_with_the_address_is_whole_in_a_narrow_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    with running("sim", "telegram", "--port", "0") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().endswith("(Ctrl-C stops it and prints a report)\n")
+
+
 def test_a_port_in_use_is_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -135,17 +157,38 @@ def test_bad_input_is_one_line_without_a_traceback(arguments: tuple[str, ...]) -
     assert "Traceback" not in ran.stderr
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+@pytest.mark.parametrize("arguments", [("version",), ("--help",), ("doctor",)])
+def test_a_reader_that_goes_away_ends_it_quietly_as_other_commands_end(arguments: tuple[str, ...]) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
         ran = subprocess.run(  # noqa: S603  (likewise)
-            [*TIDEGATE, "version"], stdout=write, stderr=subprocess.PIPE, timeout=PATIENCE, check=False
+            [*TIDEGATE, *arguments],
+            env=environment(),
+            stdout=write,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+            check=False,
         )
     finally:
         os.close(write)
 
-    assert ran.stderr == b""
+    assert (ran.returncode, ran.stderr) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("arguments", ["version", "sim demo --seconds 1 --people 5"])
+def test_closed_streams_are_no_error(closed: str, arguments: str) -> None:
+    ran = subprocess.run(  # noqa: S603  (likewise)
+        ["/bin/sh", "-c", f"exec {sys.executable} -m tidegate {arguments} {closed}"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_demo_measures_a_naive_bot() -> None:
@@ -227,3 +270,18 @@ def test_doctor_shows_a_bad_setting_as_a_finding() -> None:
     assert (first["name"], first["state"]) == ("settings", "failed")
     assert "REDIS_URL" in first["advice"]
     assert "hush" not in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        " postgresql://me:hush@127.0.0.1:1/db",
+        "POSTGRESQL://me:hush@127.0.0.1:1/db",
+        "sqlite://me:hush@host/x",
+    ],
+)
+def test_doctor_shows_no_password_of_an_oddly_written_address(url: str) -> None:
+    ran = tidegate("doctor", "--json", DATABASE_URL=url)
+
+    assert ran.returncode == 1
+    assert "hush" not in ran.stdout + ran.stderr

@@ -38,6 +38,23 @@ def test_addresses_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, na
     assert secret.get_secret_value() == url
 
 
+@pytest.mark.parametrize(
+    ("name", "url", "normal"),
+    [
+        ("DATABASE_URL", " postgresql://user:secret@host/db\n", "postgresql://user:secret@host/db"),
+        ("DATABASE_URL", "POSTGRESQL://user:secret@Host/Db", "postgresql://user:secret@Host/Db"),
+        ("DATABASE_URL", "SQLite:////var/Tide.db", "sqlite:////var/Tide.db"),
+        ("REDIS_URL", "\tRediss://host", "rediss://host"),
+    ],
+)
+def test_spaces_and_capitals_do_not_make_another_address(
+    monkeypatch: pytest.MonkeyPatch, name: str, url: str, normal: str
+) -> None:
+    monkeypatch.setenv(name, url)
+
+    assert getattr(Settings.read(), name.lower()).get_secret_value() == normal
+
+
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "")
 
@@ -57,7 +74,12 @@ def test_passwords_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
         ("REDIS_URL", "postgresql://:secret@localhost"),
         ("REDIS_URL", "redis://user:secret"),
         ("REDIS_URL", "redis://[secret"),
+        ("REDIS_URL", "redis://"),
+        ("REDIS_URL", "redis:///0"),
         ("DATABASE_URL", "mysql://root:secret@localhost"),
+        ("DATABASE_URL", "sqlite://user:secret@host/x"),
+        ("DATABASE_URL", "postgresql:user:secret@host/x"),
+        ("DATABASE_URL", "postgresql://user:sec\nret@host/x"),
     ],
 )
 def test_a_bad_address_is_one_line_with_the_variable_and_without_the_value(

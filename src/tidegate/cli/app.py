@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from tidegate.cli.errors import complain
+from tidegate.cli.errors import UNREAD, complain
 from tidegate.cli.sim import app as sim
 from tidegate.errors import TidegateError
 
@@ -33,6 +33,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except (typer.TyperException, typer.Abort, TidegateError, OSError) as error:
         return complain(error)
+    except SystemExit:  # Rich's way when nobody reads any more
+        return UNREAD
     return code if isinstance(code, int) else 0
 
 

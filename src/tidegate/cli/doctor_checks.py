@@ -127,7 +127,7 @@ def address(url: str) -> str:
     parts = urlsplit(url)
     if "@" in parts.path + parts.query + parts.fragment:
         return "the address given"  # an unescaped password would show
-    return parts.netloc.rpartition("@")[2] + parts.path
+    return parts.netloc.rpartition("@")[2] + parts.path or "the address given"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

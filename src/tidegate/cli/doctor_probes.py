@@ -17,7 +17,7 @@ from pathlib import Path
 from tidegate.cli import doctor_checks as checks
 from tidegate.cli.doctor_checks import Check, RedisFacts
 from tidegate.clock import Clock
-from tidegate.settings import POSTGRES_SCHEMES
+from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES
 
 PORTS = (8080, 8081)  # of the gateway and of the simulator
 CONNECT_SECONDS = 2.0
@@ -104,7 +104,12 @@ async def database(url: str) -> list[Check]:
     scheme, _, rest = url.partition("://")
     if scheme in POSTGRES_SCHEMES:
         return [await _postgres(f"postgresql://{rest}")]
-    return [await asyncio.to_thread(sqlite, rest.partition("?")[0].removeprefix("/"))]
+    if scheme in SQLITE_SCHEMES:
+        name = rest.partition("?")[0].removeprefix("/")
+        # With an @ it may be the address of a server, and its password, with a slash too many.
+        return [await asyncio.to_thread(sqlite, name, shown="@" not in rest)]
+    advice = "write postgresql://user:password@host:5432/name or sqlite:///file.db"
+    return [Check("database", "failed", "DATABASE_URL is no address of a database", advice)]
 
 
 async def _postgres(url: str) -> Check:
@@ -127,16 +132,17 @@ async def _postgres(url: str) -> Check:
     return Check("database", "ok", f"{where}, PostgreSQL {number}")
 
 
-def sqlite(name: str) -> Check:
+def sqlite(name: str, *, shown: bool = True) -> Check:
     """Opens an existing file and creates none. Blocks."""
     if name in {"", ":memory:"}:
         return Check("database", "warning", "SQLite in memory", "gone at the end: write sqlite:///file.db")
     path = Path(name)
+    file, folder = (path, path.parent) if shown else ("the file given", "its folder")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         advice = "create that folder, make it writable, or correct DATABASE_URL"
-        return Check("database", "failed", f"{path.parent} is no folder to write to", advice)
+        return Check("database", "failed", f"{folder} is no folder to write to", advice)
     if not path.exists():
-        return Check("database", "ok", f"{path} (not there yet, will be created)")
+        return Check("database", "ok", f"{file} (not there yet, will be created)")
     try:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=1)
@@ -144,9 +150,9 @@ def sqlite(name: str) -> Check:
             connection.execute("pragma schema_version").fetchone()
     except sqlite3.Error:
         return Check(
-            "database", "failed", f"{path} is no SQLite file, or is closed to us", "correct DATABASE_URL"
+            "database", "failed", f"{file} is no SQLite file, or is closed to us", "correct DATABASE_URL"
         )
-    return Check("database", "ok", f"{path}, SQLite {sqlite3.sqlite_version}")
+    return Check("database", "ok", f"{file}, SQLite {sqlite3.sqlite_version}")
 
 
 def reason(error: BaseException | None) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from tidegate.errors import BadInputError, TidegateError
 
-FAILED, ASKED_WRONGLY = 1, 2
+FAILED, ASKED_WRONGLY, UNREAD = 1, 2, 141  # 141: 128 + SIGPIPE
 _INVALID = re.compile(r"^Invalid value for '([^']+)': (?:Value error, )?")
 
 
@@ -16,7 +16,7 @@ def complain(error: Exception) -> int:
     """Say on stderr what went wrong; returns the exit code."""
     if isinstance(error, BrokenPipeError):
         _drop_output()
-        return FAILED
+        return UNREAD
     sys.stderr.write(f"tidegate: {line_for(error)}\n")
     wrongly = isinstance(error, BadInputError) or getattr(error, "exit_code", FAILED) == ASKED_WRONGLY
     return ASKED_WRONGLY if wrongly else FAILED

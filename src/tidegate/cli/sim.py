@@ -134,7 +134,8 @@ def telegram(
     """Be Telegram, until Ctrl-C: point a bot of any library at it.
 
     aiogram: [cyan]TelegramAPIServer.from_base("http://127.0.0.1:8081")[/cyan]  ·
-    python-telegram-bot: [cyan].base_url("http://127.0.0.1:8081/bot")[/cyan].
+    python-telegram-bot: [cyan].base_url("http://127.0.0.1:8081/bot")[/cyan] and
+    [cyan].base_file_url("http://127.0.0.1:8081/file/bot")[/cyan].
     Shares are between 0 and 1. What was counted: GET /sim/report.
     """
     from tidegate.cli import sim_options, sim_telegram  # noqa: PLC0415  (keeps --help fast)

@@ -73,7 +73,7 @@ async def _live(demo: Demo, *, as_json: bool) -> None:
     clock, stop = Clock(), loop.stop_signal()
     watched = terminal.is_watched() and not as_json
     if not watched:
-        say = terminal.note if as_json else terminal.put
+        say = terminal.note if as_json else terminal.put_line
         say(f"A naive bot meets Telegram's limits for {demo.seconds} s (Ctrl-C ends it earlier)")
     async with demo.server, aiohttp.ClientSession() as session:
         demo.bot = NaiveBot(session, f"{demo.server.url}/bot{TOKEN}", clock)

@@ -6,7 +6,6 @@ from typing import Literal, TypeVar
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.sim.telegram import Faults, Latency, Limits, World
-from tidegate.sim.telegram.faults import PERFECT
 
 Value = TypeVar("Value")
 Budget = Literal["shared", "separate"]
@@ -39,7 +38,7 @@ def faults(
     *, latency: str, server_errors: str, lost_answers: str, lost_requests: str, silent: str, malformed: str
 ) -> Faults:
     each_way = read("--latency", Latency.parse, latency)
-    asked = Faults(
+    return Faults(
         latency_in=each_way,
         latency_out=each_way,
         server_error=read("--server-errors", share, server_errors),
@@ -48,7 +47,6 @@ def faults(
         silent=read("--silent", share, silent),
         malformed=read("--malformed", share, malformed),
     )
-    return PERFECT if asked == PERFECT else asked  # the simulator knows a perfect network by identity
 
 
 def world(tokens: Sequence[str], *, closed: bool) -> World:

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import math
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
@@ -10,38 +9,14 @@ from tidegate.cli import loop, terminal
 from tidegate.cli.sim_view import SimView
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.sim.telegram import Crowd, Faults, Limits, Telegram, World
+from tidegate.sim.telegram import Faults, Limits, World
 from tidegate.sim.telegram.http import TelegramServer
 from tidegate.sim.telegram.webhooks import is_loopback
-
-ARRIVAL = 0.1  # seconds between two looks for the first bot
 
 
 class Place(NamedTuple):
     host: str
     port: int
-
-
-class Visitors:
-    """A crowd that waits for the first bot to make a call, then writes to it for as long as it may."""
-
-    def __init__(self, telegram: Telegram, users: int, seed: int) -> None:
-        self._telegram, self._seed = telegram, seed
-        self.expected = users
-        self._crowd: Crowd | None = None
-
-    async def run(self) -> None:
-        bots = self._telegram.world.bots
-        while not bots:
-            await self._telegram.clock.sleep(ARRIVAL)
-        bot = next(iter(bots.values()))
-        self._crowd = Crowd(self._telegram, bot, users=self.expected, seed=self._seed)
-        await self._crowd.run(math.inf)
-
-    def report(self) -> dict[str, Any]:
-        if not self.expected:
-            return {}
-        return {"crowd": self._crowd.report() if self._crowd else {"users": self.expected, "said": 0}}
 
 
 def serve(
@@ -55,20 +30,25 @@ def serve(
     as_json: bool,
 ) -> None:
     """Blocks until SIGINT or SIGTERM. Raises BadInputError if it cannot listen there."""
+    if not place.host.strip():
+        raise BadInputError("--host: an empty name would mean every network: write 127.0.0.1, or 0.0.0.0")
     server = TelegramServer(
         host=place.host, port=place.port, limits=limits, faults=faults, world=world, seed=seed
     )
-    visitors = Visitors(server.telegram, crowd, seed)
-    view = SimView(server, visitors.report)
-    loop.run(_serve(server, place, visitors, view, as_json=as_json))
+
+    def people() -> dict[str, Any]:
+        return {"crowd": server.control.crowd_report()} if crowd else {}
+
+    view = SimView(server, people)
+    loop.run(_serve(server, place, view, crowd=crowd, seed=seed, as_json=as_json))
     if as_json:
-        terminal.put_json(server.telegram.report() | visitors.report() | {"seed": seed})
+        terminal.put_json(server.telegram.report() | people() | {"seed": seed})
     elif not terminal.is_watched():
         terminal.put(view.picture())
 
 
 async def _serve(
-    server: TelegramServer, place: Place, visitors: Visitors, view: SimView, *, as_json: bool
+    server: TelegramServer, place: Place, view: SimView, *, crowd: int, seed: int, as_json: bool
 ) -> None:
     stop = loop.stop_signal()
     async with AsyncExitStack() as stack:
@@ -80,10 +60,10 @@ async def _serve(
             terminal.note(
                 f"tidegate: warning: others may reach {place.host}, and the control API has no password"
             )
-        if visitors.expected:
-            await stack.enter_async_context(loop.beside(visitors.run()))
+        if crowd:
+            server.control.gather_for_first_bot(crowd, seed)
         if as_json or not terminal.is_watched():
-            say = terminal.note if as_json else terminal.put
+            say = terminal.note if as_json else terminal.put_line
             say(f"Telegram is simulated at {server.url} (Ctrl-C stops it and prints a report)")
             await stop.wait()
         else:

@@ -14,7 +14,7 @@ from rich.text import Text
 from tidegate.cli.meter import Meter, sparkline
 from tidegate.sim.telegram import Limits
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.ledger import LogEntry
+from tidegate.sim.telegram.ledger import POLL, LogEntry
 
 # Together they fit a terminal of 80 columns and 24 lines.
 WIDTH = 88
@@ -129,7 +129,8 @@ def _crowd(crowd: dict[str, Any]) -> str:
 
 
 def _latest(log: Reversible[LogEntry]) -> RenderableType:
-    entries = list(islice(reversed(log), CALLS_SHOWN))[::-1]
+    calls = (entry for entry in reversed(log) if entry.method != POLL)
+    entries = list(islice(calls, CALLS_SHOWN))[::-1]
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)

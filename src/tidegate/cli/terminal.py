@@ -20,6 +20,12 @@ def put(picture: RenderableType) -> None:
     Console().print(picture)
 
 
+def put_line(line: str) -> None:
+    """As it is, however long: a program may look for an address in it."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def put_json(report: Mapping[str, object]) -> None:
     sys.stdout.write(json.dumps(report) + "\n")
     sys.stdout.flush()

@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 # A weekday morning, far from any daylight-saving change: 2026-01-05 09:00 UTC.
 EPOCH = 1_767_603_600.0
+FEWEST_CANCELLED = 1_000  # timers; fewer are not worth a look
 
 
 class DeadlockError(RuntimeError):
@@ -40,6 +41,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, seed: int | None = None) -> None:
         self._now = 0.0
         self._timers: list[tuple[float, float, int, asyncio.TimerHandle]] = []
+        self._cancelled = 0  # of the timers
         self._created = itertools.count()
         self._ties = None if seed is None else random.Random(seed)  # noqa: S311  (repeatable, not secret)
         selector = _SelectorOfTime(self)
@@ -56,7 +58,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # Without a seed, timers of one instant run in the order of their creation.
         tie = self._ties.random() if self._ties else 0.0
         heapq.heappush(self._timers, (when, tie, next(self._created), timer))
+        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001  (asyncio then tells of its end)
         return timer
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:  # noqa: ARG002  (asyncio's signature)
+        """Called by asyncio. Timeouts that were not needed must not fill the memory until they are due."""
+        self._cancelled += 1
+        if self._cancelled > FEWEST_CANCELLED and 2 * self._cancelled > len(self._timers):
+            self._timers = [entry for entry in self._timers if not entry[3].cancelled()]
+            heapq.heapify(self._timers)
+            self._cancelled = 0
 
     def run_in_executor(
         self,
@@ -75,14 +86,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Jump to the next instant that has a timer, and make its timers ready to run."""
         timers = self._timers
         while timers and timers[0][3].cancelled():
-            heapq.heappop(timers)
+            self._pop()
         if not timers:
             raise DeadlockError(_describe_waiting(self))
         self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
-            timer = heapq.heappop(timers)[3]
+            timer = self._pop()
             if not timer.cancelled():
                 self._ready.append(timer)  # type: ignore[attr-defined]  # where asyncio puts a due timer
+
+    def _pop(self) -> asyncio.TimerHandle:
+        timer = heapq.heappop(self._timers)[3]
+        timer._scheduled = False  # type: ignore[attr-defined]  # noqa: SLF001
+        self._cancelled -= timer.cancelled()
+        return timer
 
 
 class VirtualClock(Clock):

@@ -23,6 +23,9 @@ from tidegate.sim.telegram.webhooks import is_loopback
         ("sim telegram --port http", "--port: "),
         ("sim telegram --closes everything", "--closes: "),
         ("sim telegram --token hush", "--token: "),
+        ("sim telegram --latency 0~5", "the median, before the ~, must be above 0"),
+        ("sim telegram --escalate --closes nothing", "must be the chat or the bot, not nothing"),
+        ("sim telegram --host=", "--host: an empty name would mean every network"),
         ("sim telegram surplus", "see tidegate sim telegram --help"),
         ("sim demo --seconds 0", "--seconds: "),
         ("doctor --nonsense", "see tidegate doctor --help"),
@@ -80,3 +83,10 @@ def test_why_a_server_cannot_listen() -> None:
 )
 def test_only_loopback_is_private(host: str, loopback: bool) -> None:  # noqa: FBT001
     assert is_loopback(host) is loopback
+
+
+def test_help_tells_python_telegram_bot_where_files_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sim", "telegram", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "8081/bot" in shown
+    assert "8081/file/bot" in shown

@@ -1,15 +1,21 @@
 """SQLite files are looked at without being made; reasons hold nothing of an address."""
 
+import asyncio
 import errno
 import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidegate.cli import doctor_probes as probes
 from tidegate.cli.doctor_probes import installed, reason, sqlite
+from tidegate.errors import BadInputError
+from tidegate.settings import Settings
 
 
 def test_a_missing_sqlite_file_is_fine_and_stays_missing(tmp_path: Path) -> None:
@@ -74,3 +80,63 @@ async def test_a_setting_whose_driver_is_missing_fails_with_its_command(
     assert (redis.state, database.state) == ("failed", "failed")
     assert "pip install 'tidegate[redis]'" in redis.advice
     assert "pip install 'tidegate[postgres]'" in database.advice
+
+
+PASSWORD = "S3CRET"
+schemes = st.sampled_from(
+    ("postgresql", "POSTGRESQL", "postgresql+asyncpg", "sqlite", "SQLite", "sqlite+aiosqlite", "mysql", "")
+)
+around = st.sampled_from(("", " ", "\t", "\n", "\u00a0"))
+slashes = st.sampled_from(("://", ":///", "://///", ":/", ":"))
+inside = st.text("ab/?#@:%[ \n", max_size=4)
+
+
+async def _refuse(*_: object, **__: object) -> None:
+    raise ConnectionRefusedError(errno.ECONNREFUSED, PASSWORD)
+
+
+@given(around, schemes, slashes, inside, inside)
+def test_no_database_password_shows_however_the_address_is_written(
+    space: str, scheme: str, slash: str, before: str, after: str
+) -> None:
+    url = f"{space}{scheme}{slash}user:{before}{PASSWORD}{after}@host/x{space}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "asyncpg", SimpleNamespace(connect=_refuse))
+        patch.setenv("DATABASE_URL", url)
+        shown = str(asyncio.run(probes.database(url)))
+        try:
+            known = Settings.read().database_url
+        except BadInputError as error:
+            shown += str(error)
+        else:
+            assert known is not None
+            shown += str(asyncio.run(probes.database(known.get_secret_value())))
+
+    assert PASSWORD not in shown
+
+
+@given(around, st.sampled_from(("redis", "REDIS", "rediss", "unix")), slashes, inside, inside)
+def test_no_redis_password_shows_however_the_address_is_written(
+    space: str, scheme: str, slash: str, before: str, after: str
+) -> None:
+    url = f"{space}{scheme}{slash}:{before}{PASSWORD}{after}@host/0{space}"
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probes, "_ask_redis", _refuse)
+        patch.setenv("REDIS_URL", url)
+        try:
+            known = Settings.read().redis_url
+        except BadInputError as error:
+            shown = str(error)
+        else:
+            assert known is not None
+            shown = str(asyncio.run(probes.redis(known.get_secret_value())))
+
+    assert PASSWORD not in shown
+
+
+async def test_what_is_no_database_is_not_taken_for_a_file() -> None:
+    (check,) = await probes.database("mysql://user:hush@host/name")
+
+    assert (check.state, "hush" in str(check)) == ("failed", False)

@@ -10,7 +10,6 @@ from tidegate.cli import sim_options
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.sim.telegram import Faults, Latency, Limits, World
-from tidegate.sim.telegram.faults import PERFECT
 
 
 def limits(bot_rate: str = "30/1", hidden_floods: str = "0") -> Limits:
@@ -43,7 +42,7 @@ def world(token: str) -> World:
 
 def test_defaults_of_the_command_are_those_of_the_simulator() -> None:
     assert limits() == Limits()
-    assert faults() is PERFECT
+    assert faults() == Faults()
 
 
 def test_latency_holds_each_way() -> None:

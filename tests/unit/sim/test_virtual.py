@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.clock import Clock
 from tidegate.sim import virtual
-from tidegate.sim.virtual import EPOCH, DeadlockError, VirtualClock
+from tidegate.sim.virtual import EPOCH, DeadlockError, VirtualClock, VirtualLoop
 
 
 async def test_sleeping_moves_the_clock_and_costs_no_real_time(clock: VirtualClock) -> None:
@@ -143,3 +143,17 @@ def test_the_real_clock_agrees_with_the_system() -> None:
     before = time.time()  # noqa: TID251  (this is what Clock is compared with)
     assert before <= clock.now() <= time.time()  # noqa: TID251
     assert clock.monotonic() <= clock.monotonic()
+
+
+async def test_timeouts_that_were_not_needed_do_not_stay_until_they_are_due(clock: VirtualClock) -> None:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    kept = [loop.call_later(7_200 + i, lambda: None) for i in range(10)]
+    for _ in range(100_000):
+        async with clock.timeout(3_600):
+            pass
+    assert len(loop._timers) < 5_000  # noqa: SLF001  (the memory is what is under test)
+    for timer in kept[1:]:
+        timer.cancel()
+    await clock.sleep(7_300)
+    assert clock.monotonic() == 7_300

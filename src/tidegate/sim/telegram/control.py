@@ -8,15 +8,17 @@
 | `GET`, `PATCH /sim/faults` · `/sim/limits` | read or change, while running |
 | `POST /sim/say` · `/sim/press` · `/sim/block` | a person acts: `{"bot": 42, "user": 1001, …}` |
 | `POST /sim/deactivate` · `/sim/migrate` | `{"user": …}` · `{"chat": …}` |
+| `POST /sim/chat` · `/sim/kick` | `{"chat": …, "type": …, "name": …}` · `{"bot": …, "chat": …}` |
 | `POST`, `GET /sim/crowd` | let a crowd live for a while · how it fares |
 
 Bots are named by id: a token is never needed here.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -24,45 +26,66 @@ from aiohttp import web
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.sim.telegram.faults import Faults, Latency
+from tidegate.sim.telegram.incoming import UNREADABLE, as_json
+from tidegate.sim.telegram.ledger import LOG_KEPT
 from tidegate.sim.telegram.limits import Limits
 from tidegate.sim.telegram.people import Crowd, Habits, Person
 from tidegate.sim.telegram.telegram import Telegram
-from tidegate.sim.telegram.world import Bot
+from tidegate.sim.telegram.world import SUPERGROUP, Bot
 
 Options = TypeVar("Options", Faults, Limits, Habits)
 Order = TypeVar("Order")
 MOST_PEOPLE = 100_000
+ARRIVAL = 0.1  # seconds between two looks for the first bot
+
+# As Telegram numbers them: 52 bits, people above zero and everything else below.
+BotId = Annotated[int, msgspec.Meta(gt=0, lt=2**52)]
+UserId = Annotated[int, msgspec.Meta(gt=0, lt=2**52)]
+GroupId = Annotated[int, msgspec.Meta(lt=0, gt=-(2**52))]
+PublicName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z][A-Za-z0-9_]{3,31}$")]
 
 
 class Say(msgspec.Struct, forbid_unknown_fields=True):
-    bot: int
-    user: int
+    bot: BotId
+    user: UserId
     text: str
-    chat: int | None = None
+    chat: GroupId | None = None
 
 
 class Press(msgspec.Struct, forbid_unknown_fields=True):
-    bot: int
-    user: int
+    bot: BotId
+    user: UserId
     data: str | None = None
 
 
 class Block(msgspec.Struct, forbid_unknown_fields=True):
-    bot: int
-    user: int
+    bot: BotId
+    user: UserId
     blocked: bool = True
 
 
 class Deactivate(msgspec.Struct, forbid_unknown_fields=True):
-    user: int
+    user: UserId
 
 
 class Migrate(msgspec.Struct, forbid_unknown_fields=True):
-    chat: int
+    chat: GroupId
+
+
+class Found(msgspec.Struct, forbid_unknown_fields=True):
+    chat: GroupId
+    type: Literal["group", "supergroup", "channel"]
+    name: PublicName | None = None
+
+
+class Kick(msgspec.Struct, forbid_unknown_fields=True):
+    bot: BotId
+    chat: GroupId
+    kicked: bool = True
 
 
 class Gather(msgspec.Struct, forbid_unknown_fields=True):
-    bot: int
+    bot: BotId
     users: int
     seconds: float
     habits: dict[str, Any] = {}
@@ -74,6 +97,7 @@ class Control:
         self._telegram = telegram
         self._crowd: Crowd | None = None
         self._crowd_task: asyncio.Task[None] | None = None
+        self._expected = 0  # people who wait for a bot
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -89,9 +113,23 @@ class Control:
             web.post("/sim/block", _answering(self._block)),
             web.post("/sim/deactivate", _answering(self._deactivate)),
             web.post("/sim/migrate", _answering(self._migrate)),
+            web.post("/sim/chat", _answering(self._found)),
+            web.post("/sim/kick", _answering(self._kick)),
             web.post("/sim/crowd", _answering(self._gather)),
             web.get("/sim/crowd", _answering(self._crowd_report)),
         ]
+
+    def gather_for_first_bot(self, users: int, seed: int) -> None:
+        """Let a crowd wait until a bot makes a call, then write to it for as long as it may."""
+        self._expected = users
+        self._crowd_task = asyncio.create_task(self._wait_for_bot(users, seed), name="crowd")
+
+    def crowd_report(self) -> dict[str, Any]:
+        """How the crowd fares. Raises BadInputError if there is none."""
+        if self._crowd_task is None:
+            raise BadInputError("there is no crowd yet: POST /sim/crowd")
+        fares = self._crowd.report() if self._crowd else {"users": self._expected, "said": 0}
+        return fares | {"running": not self._crowd_task.done()}
 
     async def close(self) -> None:
         if self._crowd_task is not None:
@@ -103,13 +141,15 @@ class Control:
 
     async def _log(self, request: web.Request) -> object:
         bot, chat = request.query.get("bot"), request.query.get("chat")
-        limit = int(request.query.get("limit", "100"))
+        limit = request.query.get("limit", "100")
+        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= LOG_KEPT):
+            raise BadInputError(f"limit must be a number from 1 to {LOG_KEPT}")
         found = (
             entry._asdict()
             for entry in reversed(self._telegram.ledger.log)
             if (bot is None or str(entry.bot) == bot) and (chat is None or str(entry.chat_id) == chat)
         )
-        return {"log": list(islice(found, limit))[::-1]}
+        return {"log": list(islice(found, int(limit)))[::-1]}
 
     async def _reset(self, _: web.Request) -> object:
         self._telegram.reset()
@@ -154,9 +194,29 @@ class Control:
 
     async def _migrate(self, request: web.Request) -> object:
         order = await _order(request, Migrate)
-        if order.chat >= 0:
-            raise BadInputError(f"chat {order.chat} is no group: groups have negative ids")
         return {"migrate_to_chat_id": self._telegram.world.migrate(order.chat, self._telegram.clock.now())}
+
+    async def _found(self, request: web.Request) -> object:
+        order, world = await _order(request, Found), self._telegram.world
+        if (order.type == "group") != (order.chat > SUPERGROUP):
+            raise BadInputError(
+                f"chat {order.chat} cannot be a {order.type}: ids of supergroups and channels are below "
+                f"{SUPERGROUP}, those of groups above"
+            )
+        if (0, order.chat) in world.chats:
+            raise BadInputError(f"chat {order.chat} is there already")
+        if order.name and order.name.lower() in world.names:
+            raise BadInputError(f"@{order.name} is taken")
+        return world.add_group(order.chat, order.type, order.name).json
+
+    async def _kick(self, request: web.Request) -> object:
+        order, world = await _order(request, Kick), self._telegram.world
+        bot = self._bot(order.bot)
+        chat = world.chat(bot, order.chat)
+        if chat is None:
+            raise BadInputError(f"chat {order.chat} does not exist: POST /sim/chat")
+        world.kick(bot, chat, self._telegram.clock.now(), kicked=order.kicked)
+        return {}
 
     async def _gather(self, request: web.Request) -> object:
         order = await _order(request, Gather)
@@ -172,12 +232,17 @@ class Control:
         return self._crowd.report()
 
     async def _crowd_report(self, _: web.Request) -> object:
-        if self._crowd is None or self._crowd_task is None:
-            raise BadInputError("there is no crowd yet: POST /sim/crowd")
-        return self._crowd.report() | {"running": not self._crowd_task.done()}
+        return self.crowd_report()
+
+    async def _wait_for_bot(self, users: int, seed: int) -> None:
+        bots = self._telegram.world.bots
+        while not bots:
+            await self._telegram.clock.sleep(ARRIVAL)
+        self._crowd = Crowd(self._telegram, next(iter(bots.values())), users=users, seed=seed)
+        await self._crowd.run(math.inf)
 
     def _bot(self, bot_id: int) -> Bot:
-        bot = self._telegram.world.bot_by_id(bot_id)
+        bot = self._telegram.world.bots.get(bot_id)
         if bot is None:
             raise BadInputError(f"bot {bot_id} is not known: it has made no call yet")
         return bot
@@ -206,6 +271,8 @@ async def _order(request: web.Request, kind: type[Order]) -> Order:
         return msgspec.json.decode(await request.read() or b"{}", type=kind)
     except msgspec.DecodeError as error:
         raise BadInputError(str(error)) from error
+    except UNREADABLE:
+        raise BadInputError("the request cannot be read: send a JSON object") from None
 
 
 def _answering(
@@ -218,6 +285,6 @@ def _answering(
             status, body = 200, await act(request)
         except (ValueError, LookupError) as error:  # BadInputError is a ValueError
             status, body = 400, {"error": str(error.args[0])}
-        return web.Response(status=status, body=msgspec.json.encode(body), content_type="application/json")
+        return as_json(status, body)
 
     return handler

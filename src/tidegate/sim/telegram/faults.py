@@ -33,7 +33,9 @@ class Latency:
             raise BadInputError(f"{text!r} is not a latency in ms: write 20, 5-40 or 20~200 (median~p99)")
         low, shape = float(match[1]), match[2] or "-"
         high = float(match[3] or low)
-        if high < low or (shape == "~" and low <= 0):
+        if shape == "~" and low <= 0:
+            raise BadInputError(f"{text!r} is not a latency: the median, before the ~, must be above 0")
+        if high < low:
             raise BadInputError(f"{text!r} is not a latency: the second number must not be below the first")
         return cls(low, high, "~" if shape == "~" else "-")
 

@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 MOST_DIGITS = 12
 LOG_KEPT = 100_000
+POLL = "getUpdates"
 
 
 class LogEntry(NamedTuple):
-    at: float
-    bot: int
-    chat_id: object  # as the caller wrote it
-    method: str
+    at: float  # seconds since the Unix epoch
+    bot: int  # 0 where the token is nobody's
+    chat_id: int | str | None  # as the caller wrote it, cut
+    method: str  # in Telegram's spelling, or "unknown"
     status: int
     message_id: int | None
     text: str
@@ -30,7 +31,10 @@ class _Sequence:
 
 
 class Ledger:
-    """Grows with the number of tagged messages; everything else is bounded. `clear` empties it."""
+    """Grows with the number of tagged messages; everything else is bounded. `clear` empties it.
+
+    Rates are about calls other than getUpdates: a poll that waits says nothing about how fast a bot goes.
+    """
 
     def __init__(self) -> None:
         self.clear()
@@ -39,6 +43,7 @@ class Ledger:
         self._calls: Counter[tuple[str, int]] = Counter()  # by method and status
         self.refused_by: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
+        self.requests = 0
         self.accepted = 0
         self.out_of_order = 0
         self.doubled = 0
@@ -52,19 +57,21 @@ class Ledger:
     def refuse(self, scope: str) -> None:
         self.refused_by[scope] += 1
 
-    def record(self, entry: LogEntry) -> None:
-        """Count an answered call."""
-        now = entry.at
+    def record(self, now: float, entry: LogEntry) -> None:
+        """Count an answered call. `now` is monotonic."""
+        self._calls[entry.method, entry.status] += 1
+        self.log.append(entry)
+        if entry.method == POLL:
+            return
+        self.requests += 1
         if self._first is None:
             self._first = now
         self._last = now
         second = self._last_second
         second.append(now)
-        while now - second[0] >= 1:
+        while second[0] + 1 <= now:
             second.popleft()
         self.peak_rps = max(self.peak_rps, len(second))
-        self._calls[entry.method, entry.status] += 1
-        self.log.append(entry)
 
     def accept(self, bot: int, chat: int, text: str) -> None:
         """Count a message that a bot has put into a chat."""
@@ -75,14 +82,13 @@ class Ledger:
     def report(self) -> dict[str, object]:
         """In the vocabulary that all reports share. `seconds`: from the first call to the last."""
         seconds = self._last - self._first if self._first is not None else 0.0
-        requests = self._calls.total()
         methods: Counter[str] = Counter()
         statuses: Counter[str] = Counter()
         for (method, status), count in self._calls.items():
             methods[method] += count
             statuses[str(status)] += count
         return {
-            "requests": requests,
+            "requests": self.requests,
             "accepted": self.accepted,
             "refused": self.refused_by.total(),
             "refused_by": dict(self.refused_by),
@@ -91,7 +97,7 @@ class Ledger:
             "faults": dict(self.faults),
             "statuses": dict(sorted(statuses.items())),
             "methods": dict(methods.most_common()),
-            "avg_rps": round(requests / seconds, 2) if seconds > 0 else 0.0,
+            "avg_rps": round(self.requests / seconds, 2) if seconds > 0 else 0.0,
             "peak_rps": self.peak_rps,
             "seconds": round(seconds, 3),
         }
@@ -106,10 +112,10 @@ class Ledger:
         sequence = self._sequences.get(key)
         if sequence is None:
             sequence = self._sequences[key] = _Sequence()
-        if number in sequence.seen:
+        if number > sequence.highest:
+            sequence.highest = number
+        elif number in sequence.seen:
             self.doubled += 1
-            return
-        if number < sequence.highest:
+        else:
             self.out_of_order += 1
-        sequence.highest = max(sequence.highest, number)
         sequence.seen.add(number)

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from tidegate.errors import BadInputError
 from tidegate.model import Rate
 
 Family = Literal["send", "edit", "action"]
@@ -31,6 +32,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     action_budget: Literal["shared", "separate"] = "separate"
     hidden_floods: float = 0.0  # share of albums' 429s that come wrapped in a 400
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.hidden_floods <= 1:
+            raise BadInputError("hidden_floods is a share: it must be between 0 and 1")
+        if self.escalates and self.closes == "nothing":
+            raise BadInputError(
+                "what a 429 closes must be the chat or the bot, not nothing, for its wait to escalate"
+            )
+
 
 class Flood(NamedTuple):
     """A refusal: which limit was full (or which closure stood), and the seconds to wait."""
@@ -40,7 +49,10 @@ class Flood(NamedTuple):
 
 
 class SlidingWindow:
-    """The arrivals of the last `seconds`, exactly. An arrival leaves as it turns `seconds` old."""
+    """The arrivals of the last `seconds`, exactly. An arrival leaves as it turns `seconds` old.
+
+    "Old" is always `arrival + seconds <= now`: another form of it rounds to another instant.
+    """
 
     __slots__ = ("arrivals", "rate")
 
@@ -54,7 +66,7 @@ class SlidingWindow:
         More than the window can ever hold fits when it is empty.
         """
         arrivals, count, seconds = self.arrivals, self.rate.count, self.rate.seconds
-        while arrivals and now - arrivals[0] >= seconds:
+        while arrivals and arrivals[0] + seconds <= now:
             arrivals.popleft()
         excess = len(arrivals) + cost - count
         if excess <= 0 or not arrivals:
@@ -79,6 +91,7 @@ class FloodControl:
     """Counts the calls of all bots, admits or refuses each. `now` must never go back."""
 
     LONGEST_WAIT = 6 * 3600.0
+    SWEEPS_FROM = 1_000  # windows; fewer are not worth a look
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -86,12 +99,20 @@ class FloodControl:
         self.stars = 0.0
         self._windows: dict[tuple[object, ...], SlidingWindow] = {}
         self._closures: dict[tuple[int, int], _Closure] = {}
-        self._sweep_at = 1_000
+        self._sweep_at = self.SWEEPS_FROM
+
+    def change(self, limits: Limits) -> None:
+        """Play another hypothesis from now on: the windows start empty, what was counted stays."""
+        self.limits = limits
+        self._windows.clear()
+        self._closures.clear()
 
     def admit(
         self, now: float, bot: int, chat: int, kind: str, family: Family, *, cost: int = 1, paid: bool = False
     ) -> Flood | None:
         """Count a call that arrives now, in all of its limits or in none. Returns why not."""
+        if len(self._windows) >= self._sweep_at:  # before any window is taken: a swept one counts no more
+            self._sweep(now)
         if self._closures:
             flood = self._closed(now, bot, chat)
             if flood is not None:
@@ -128,8 +149,6 @@ class FloodControl:
     def _window(self, key: tuple[object, ...], rate: Rate) -> SlidingWindow:
         window = self._windows.get(key)
         if window is None:
-            if len(self._windows) >= self._sweep_at:
-                self._sweep()
             window = self._windows[key] = SlidingWindow(rate)
         return window
 
@@ -138,7 +157,6 @@ class FloodControl:
             held = window.add(now, cost)
             if held > self.peaks.get(name, 0):
                 self.peaks[name] = held
-        self._latest = now
 
     def _charge(self, now: float, bot: int, cost: int) -> None:
         """A paid call is free while the ordinary limit has room, and 0.1 Star beyond it."""
@@ -169,15 +187,12 @@ class FloodControl:
             self._closures[key] = _Closure(now + retry_after, retry_after)
         return retry_after
 
-    def _sweep(self) -> None:
+    def _sweep(self, now: float) -> None:
         """Forget idle windows; doing so at twice what was left keeps the cost of a call constant."""
-        latest = self._latest
-        self._windows = {key: window for key, window in self._windows.items() if not _idle(window, latest)}
-        self._closures = {key: closure for key, closure in self._closures.items() if closure.until > latest}
-        self._sweep_at = max(1_000, 2 * len(self._windows))
-
-    _latest = 0.0
+        self._windows = {key: window for key, window in self._windows.items() if not _idle(window, now)}
+        self._closures = {key: closure for key, closure in self._closures.items() if closure.until > now}
+        self._sweep_at = max(self.SWEEPS_FROM, 2 * len(self._windows))
 
 
 def _idle(window: SlidingWindow, now: float) -> bool:
-    return not window.arrivals or now - window.arrivals[-1] >= window.rate.seconds
+    return not window.arrivals or window.arrivals[-1] + window.rate.seconds <= now

@@ -11,7 +11,6 @@ from tidegate.sim.telegram.world import Chat, File, Json
 
 MAX_TEXT = 4096
 MAX_CAPTION = 1024
-MAX_BUTTON_DATA = 64
 ALBUM = range(2, 11)
 _ACTIONS = frozenset(
     (
@@ -41,9 +40,9 @@ def send_message(call: Call) -> Json:
     text = call.text("text", MAX_TEXT, what="message")
     if not text.strip():
         raise bad_request("message text is empty")
-    _check_buttons(call)
+    attached = call.attached(chat)
     call.charge(chat, "send")
-    return call.post(chat, {"text": text} | _entities(call, "entities"))
+    return call.post(chat, {"text": text, **attached})
 
 
 def send_photo(call: Call) -> Json:
@@ -68,16 +67,16 @@ def send_media_group(call: Call) -> list[Json]:
     for item in media:
         kind = item["type"]
         parts.append(_as_part(call.file(item.get("media"), kind), kind) | _caption_of(item))
+    shared = {"media_group_id": str(chat.next_id)} | call.attached(chat)
     call.charge(chat, "send", cost=len(media))
-    group = {"media_group_id": str(chat.next_id)}
-    return [call.post(chat, group | part) for part in parts]
+    return [call.post(chat, shared | part) for part in parts]
 
 
 def edit_message_text(call: Call) -> Json:
     text = call.text("text", MAX_TEXT, what="message")
     if not text.strip():
         raise bad_request("message text is empty")
-    return _edit(call, {"text": text} | _entities(call, "entities"))
+    return _edit(call, {"text": text} | call.entities("entities"))
 
 
 def edit_message_reply_markup(call: Call) -> Json:
@@ -94,14 +93,14 @@ def delete_message(call: Call) -> bool:
 
 def send_chat_action(call: Call) -> bool:
     chat = call.chat()
-    if call.params.get("action") not in _ACTIONS:
+    if call.word("action") not in _ACTIONS:
         raise bad_request("wrong parameter action in request")
     call.charge(chat, "action")
     return True
 
 
 def answer_callback_query(call: Call) -> bool:
-    query_id = str(call.params.get("callback_query_id"))
+    query_id = call.word("callback_query_id")
     if query_id not in call.bot.queries:
         raise bad_request("query is too old and response timeout expired or query ID is invalid")
     del call.bot.queries[query_id]
@@ -111,20 +110,21 @@ def answer_callback_query(call: Call) -> bool:
 def copy_message(call: Call) -> Json:
     chat = call.chat()
     original = _original(call, "copy")
-    call.charge(chat, "send")
     content = {part: original[part] for part in _COPIED if part in original}
     if "caption" in call.params:
         content["caption"] = call.text("caption", MAX_CAPTION, what="message caption")
+    content |= call.attached(chat)
+    call.charge(chat, "send")
     return {"message_id": call.post(chat, content)["message_id"]}
 
 
 def forward_message(call: Call) -> Json:
     chat = call.chat()
     original = _original(call, "forward")
-    call.charge(chat, "send")
     content = {part: original[part] for part in _COPIED if part in original}
     sender = original.get("from", call.bot.json)
     content["forward_origin"] = {"type": "user", "date": original["date"], "sender_user": sender}
+    call.charge(chat, "send")
     return call.post(chat, content)
 
 
@@ -145,7 +145,7 @@ def get_chat_member(call: Call) -> Json:
 
 
 def get_file(call: Call) -> Json:
-    file = call.world.files.get(str(call.params.get("file_id")))
+    file = call.world.files.get(call.word("file_id"))
     if file is None:
         raise bad_request("invalid file_id")
     return _about(file) | {"file_path": f"files/{file.id}"}
@@ -159,12 +159,12 @@ _GIFTS: Final = dict.fromkeys(
 def _send_file(call: Call, kind: str) -> Json:
     chat = call.chat()
     caption = call.text("caption", MAX_CAPTION, what="message caption")
-    _check_buttons(call)
     content = _as_part(call.file(call.params.get(kind), kind), kind)
-    call.charge(chat, "send")
     if caption:
         content["caption"] = caption
-    return call.post(chat, content | _entities(call, "caption_entities"))
+    content |= call.attached(chat)
+    call.charge(chat, "send")
+    return call.post(chat, content)
 
 
 def _edit(call: Call, content: Json) -> Json:
@@ -174,19 +174,16 @@ def _edit(call: Call, content: Json) -> Json:
         raise bad_request("message to edit not found")
     if old.get("from", {}).get("id") != call.bot.id:
         raise bad_request("message can't be edited")
-    _check_buttons(call)
+    kept = {key: value for key, value in old.items() if key not in {"reply_markup", "edit_date"}}
+    new = kept | content | call.keyboard()
     call.charge(chat, "edit")
-    markup = call.nested("reply_markup")
-    new = {key: value for key, value in old.items() if key not in {"reply_markup", "edit_date"}} | content
-    if isinstance(markup, dict) and markup.get("inline_keyboard"):
-        new["reply_markup"] = markup
     if new == {key: value for key, value in old.items() if key != "edit_date"}:
         raise bad_request(
             "message is not modified: specified new message content and reply markup are exactly the same "
             "as a current content and reply markup of the message"
         )
     # A new record: whoever was given the old one keeps it as it was.
-    new["edit_date"] = int(call.now)
+    new["edit_date"] = call.date
     chat.messages[new["message_id"]] = new
     chat.tell(new)
     return new
@@ -198,24 +195,6 @@ def _original(call: Call, verb: str) -> Json:
     if message is None:
         raise bad_request(f"message to {verb} not found")
     return message
-
-
-def _check_buttons(call: Call) -> None:
-    if "reply_markup" not in call.params:
-        return
-    markup = call.nested("reply_markup")
-    if markup is not None and not isinstance(markup, dict):
-        raise bad_request("object expected as reply markup")
-    for row in (markup or {}).get("inline_keyboard", ()):
-        if not isinstance(row, list) or not all(isinstance(button, dict) for button in row):
-            raise bad_request("can't parse inline keyboard button")
-        for button in row:
-            if len(str(button.get("callback_data", "")).encode()) > MAX_BUTTON_DATA:
-                raise bad_request("BUTTON_DATA_INVALID")
-
-
-def _entities(call: Call, name: str) -> Json:
-    return {name: call.nested(name)} if name in call.params else {}
 
 
 def _caption_of(item: Json) -> Json:
@@ -256,8 +235,5 @@ METHODS: Final[dict[str, Callable[[Call], Any]]] = {
     "getChatMember": get_chat_member,
     "getFile": get_file,
 }
-# Telegram does not care about case; asking for the usual spelling first is faster.
-METHODS.update({name.lower(): run for name, run in METHODS.items()})
-
 NOT_FOUND = ApiError(404, "Not Found")
 UNAUTHORIZED = ApiError(401, "Unauthorized")

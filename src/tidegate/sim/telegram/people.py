@@ -1,18 +1,20 @@
 """The people who write to a bot: one by one from a script, or a crowd with habits."""
 
 import asyncio
+import math
 import random
 from collections import deque
 from typing import Any
 
 import msgspec
 
+from tidegate.errors import BadInputError
 from tidegate.sim.telegram.faults import Latency
 from tidegate.sim.telegram.telegram import Telegram
 from tidegate.sim.telegram.world import Bot, Json
 
 INBOX_KEPT = 1_000
-LATENCIES_KEPT = 100_000
+LATENCIES_KEPT = 10_000  # the latest; sorted for each report
 
 
 class Person:
@@ -90,6 +92,14 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     press: float = 0.3  # share of turns that press a button, where there is one
     block: float = 0.0  # share of turns that end in blocking the bot
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.press <= 1 and 0 <= self.block <= 1):
+            raise BadInputError("press and block are shares: they must be between 0 and 1")
+        if not 0 < self.patience < math.inf:
+            raise BadInputError("patience is in seconds: it must be above 0")
+        if not self.texts:
+            raise BadInputError("texts must hold at least one text: people say something")
+
 
 class Crowd:
     """Many people at once, repeatable under a seed."""
@@ -123,6 +133,7 @@ class Crowd:
                 group.create_task(self._live(user_id, until), name=f"user {user_id}")
 
     def report(self) -> dict[str, Any]:
+        """How it fares; the percentiles are those of the latest answers."""
         ordered = sorted(self._latencies)
         return {
             "users": len(self._ids),

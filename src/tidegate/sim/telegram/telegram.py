@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.sim.telegram.call import ApiError, Call, Upload
+from tidegate.sim.telegram.call import LARGEST, ApiError, Call, Upload
 from tidegate.sim.telegram.faults import PERFECT, Faults
 from tidegate.sim.telegram.ledger import Ledger, LogEntry
 from tidegate.sim.telegram.limits import FloodControl, Limits
@@ -21,6 +21,7 @@ from tidegate.sim.telegram.webhooks import Post, Webhooks
 from tidegate.sim.telegram.world import Bot, Json, World
 
 LONGEST_SILENCE = 300.0  # no client waits longer
+LOGGED_CHAT, LOGGED_TEXT = 64, 100  # characters
 _NOTHING: Mapping[str, Any] = {}
 
 
@@ -58,11 +59,22 @@ class Telegram:
         self._polling = Polling(clock)
         self._webhooks = Webhooks(clock, self._polling, self.handle, post)
         self._waiting_methods = {
-            "getupdates": self._polling.get_updates,
-            "setwebhook": self._webhooks.set,
-            "deletewebhook": self._webhooks.delete,
-            "getwebhookinfo": self._webhooks.info,
+            "getUpdates": self._polling.get_updates,
+            "setWebhook": self._webhooks.set,
+            "deleteWebhook": self._webhooks.delete,
+            "getWebhookInfo": self._webhooks.info,
         }
+        # Telegram does not care about case.
+        self._spellings = {name.lower(): name for name in (*METHODS, *self._waiting_methods)}
+
+    @property
+    def faults(self) -> Faults:
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        # A perfect network is told from others by identity, which each call looks at.
+        self._faults = PERFECT if faults == PERFECT else faults
 
     async def call(
         self,
@@ -75,7 +87,7 @@ class Telegram:
 
         Raises `ConnectionCut` where a real client would see its connection die.
         """
-        faults = self.faults
+        faults = self._faults
         if faults is PERFECT:
             return await self._arrive(token, method, params, uploads)
         if faults.latency_in:
@@ -85,9 +97,10 @@ class Telegram:
             self.ledger.faults[fate] += 1
         if fate == "lost_request":
             raise ConnectionCut("the request was lost")
-        answer = (
-            self._broken() if fate == "server_error" else await self._arrive(token, method, params, uploads)
-        )
+        if fate == "server_error":
+            answer = self._broken(token, method, params)
+        else:
+            answer = await self._arrive(token, method, params, uploads)
         if fate == "silent":
             await self._silence()
         if faults.latency_out:
@@ -106,27 +119,29 @@ class Telegram:
         uploads: Mapping[str, Upload] = _NOTHING,
     ) -> Answer:
         """A call that arrives now, without a network: counted, carried out, entered into the ledger."""
-        now = self.clock.now()
-        run = METHODS.get(method) or METHODS.get(method.lower())
-        message_id = None
+        name, run = method, METHODS.get(method)
         if run is None:
-            status, body = 404, NOT_FOUND.json()
-        else:
-            limits = self.flood.limits
-            hide_flood = limits.hidden_floods > 0 and self.draw.random() < limits.hidden_floods
-            call = Call(self.world, self.flood, self.ledger, bot, params, uploads, now, hide_flood=hide_flood)
-            try:
-                result = run(call)
-            except ApiError as error:
-                status, body = error.code, error.json()
-            else:
-                status, body = 200, {"ok": True, "result": result}
-                if isinstance(result, dict):
-                    message_id = result.get("message_id")
-        known = method if run is not None else "unknown"
-        text = str(params.get("text") or params.get("caption") or "")[:100]
-        self.ledger.record(LogEntry(now, bot.id, params.get("chat_id"), known, status, message_id, text))
-        return Answer(status, body)
+            name = self._canonical(method)
+            run = METHODS.get(name)
+        if run is None:
+            return self._record(name, bot.id, params, NOT_FOUND)
+        clock, limits = self.clock, self.flood.limits
+        now, wall = clock.monotonic(), clock.now()
+        hide_flood = limits.hidden_floods > 0 and self.draw.random() < limits.hidden_floods
+        call = Call(
+            self.world, self.flood, self.ledger, bot, params, uploads, now, int(wall), hide_flood=hide_flood
+        )
+        try:
+            result = run(call)
+        except ApiError as error:
+            return self._record(name, bot.id, params, error)
+        message_id = result.get("message_id") if isinstance(result, dict) else None
+        self.ledger.record(now, _entry(wall, bot.id, name, 200, params, message_id))
+        return Answer(200, {"ok": True, "result": result})
+
+    def refuse(self, token: str, method: str, error: ApiError) -> Answer:
+        """A call whose parameters could not be read: answered with the error, counted as a request only."""
+        return self._record(self._canonical(method), self._bot_id(token), _NOTHING, error)
 
     def report(self) -> dict[str, Any]:
         return self.ledger.report() | {
@@ -134,16 +149,19 @@ class Telegram:
             "stars": round(self.flood.stars, 1),
             "bots": len(self.world.bots),
             "updates_waiting": sum(len(bot.updates) for bot in self.world.bots.values()),
+            "updates_dropped": sum(bot.updates.dropped for bot in self.world.bots.values()),
         }
 
     def set_limits(self, limits: Limits) -> None:
-        """Play another hypothesis from now on; the windows start empty."""
-        self.flood = FloodControl(limits)
+        """Play another hypothesis from now on; the windows start empty, peaks and Stars stay."""
+        self.flood.change(limits)
 
     def reset(self) -> None:
         """Forget what was counted. Bots, people, chats and webhooks stay."""
         self.ledger.clear()
-        self.set_limits(self.flood.limits)
+        self.flood = FloodControl(self.flood.limits)
+        for bot in self.world.bots.values():
+            bot.updates.dropped = 0
 
     async def close(self) -> None:
         await self._webhooks.close()
@@ -154,21 +172,54 @@ class Telegram:
         bot = self.world.bot(token)
         if bot is None:
             error = UNAUTHORIZED if self.world.is_token(token) else NOT_FOUND
-            return Answer(error.code, error.json())
-        if method in METHODS or (waiting := self._waiting_methods.get(method.lower())) is None:
+            return self._record(self._canonical(method), 0, params, error)
+        if method in METHODS:
             return self.handle(bot, method, params, uploads)
-        call = Call(self.world, self.flood, self.ledger, bot, params, uploads, self.clock.now())
+        name = self._canonical(method)
+        waiting = self._waiting_methods.get(name)
+        if waiting is None:
+            return self.handle(bot, name, params, uploads)
+        now, wall = self.clock.monotonic(), self.clock.now()
+        call = Call(self.world, self.flood, self.ledger, bot, params, uploads, now, int(wall))
         try:
-            return Answer(200, {"ok": True, "result": await waiting(call)})
+            result = await waiting(call)
         except ApiError as error:
-            return Answer(error.code, error.json())
+            return self._record(name, bot.id, params, error)
+        self.ledger.record(self.clock.monotonic(), _entry(wall, bot.id, name, 200, params))
+        return Answer(200, {"ok": True, "result": result})
 
-    def _broken(self) -> Answer:
+    def _broken(self, token: str, method: str, params: Mapping[str, Any]) -> Answer:
         """Half of the failures speak JSON, half come as a page from a proxy before Telegram."""
-        if self.draw.random() < 0.5:  # noqa: PLR2004
-            return Answer(500, ApiError(500, "Internal Server Error").json())
-        return Answer(502, {}, raw=b"<html><body>502 Bad Gateway</body></html>")
+        speaks = self.draw.random() < 0.5  # noqa: PLR2004
+        error = ApiError(500, "Internal Server Error") if speaks else ApiError(502, "Bad Gateway")
+        answer = self._record(self._canonical(method), self._bot_id(token), params, error)
+        return answer if speaks else Answer(502, {}, raw=b"<html><body>502 Bad Gateway</body></html>")
+
+    def _record(self, name: str, bot_id: int, params: Mapping[str, Any], error: ApiError) -> Answer:
+        clock = self.clock
+        self.ledger.record(clock.monotonic(), _entry(clock.now(), bot_id, name, error.code, params))
+        return Answer(error.code, error.json())
+
+    def _canonical(self, method: str) -> str:
+        return self._spellings.get(method.lower(), "unknown")
+
+    def _bot_id(self, token: str) -> int:
+        bot = self.world.bot(token)
+        return bot.id if bot is not None else 0
 
     async def _silence(self) -> NoReturn:
         await self.clock.sleep(LONGEST_SILENCE)
         raise ConnectionCut("no answer came")
+
+
+def _entry(  # noqa: PLR0917  (a record's fields)
+    wall: float, bot_id: int, name: str, status: int, params: Mapping[str, Any], message_id: int | None = None
+) -> LogEntry:
+    """What is logged of a call: bounded, whatever was sent."""
+    chat_id, text = params.get("chat_id"), params.get("text") or params.get("caption") or ""
+    if not isinstance(chat_id, int):
+        chat_id = chat_id[:LOGGED_CHAT] if isinstance(chat_id, str) else None
+    elif not -LARGEST < chat_id < LARGEST:
+        chat_id = None
+    text = text[:LOGGED_TEXT] if isinstance(text, str) else ""
+    return LogEntry(wall, bot_id, chat_id, name, status, message_id, text)

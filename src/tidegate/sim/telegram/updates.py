@@ -1,7 +1,6 @@
 """The updates that wait for a bot: numbered, in order, kept until confirmed."""
 
 from collections.abc import Callable, Iterable
-from itertools import takewhile
 from typing import Any
 
 Update = dict[str, Any]
@@ -11,10 +10,14 @@ _ON_REQUEST = {"chat_member", "message_reaction", "message_reaction_count"}
 
 
 class UpdateQueue:
-    """Ids are consecutive, so what comes after an update is found without a search."""
+    """Ids are consecutive, so what comes after an update is found without a search.
+
+    The dict is never iterated: a dict whose first entries are gone is slow to find the next one.
+    """
 
     def __init__(self) -> None:
         self._pending: dict[int, Update] = {}
+        self._first_id = 1  # nothing below it waits
         self._next_id = 1
         self._allowed: frozenset[str] = frozenset()
         self.dropped = 0  # lost because nobody fetched them
@@ -37,7 +40,7 @@ class UpdateQueue:
         self._pending[self._next_id] = {"update_id": self._next_id, kind: content}
         self._next_id += 1
         if len(self._pending) > UPDATES_KEPT:
-            del self._pending[next(iter(self._pending))]
+            self.confirm(self._skip_gone())
             self.dropped += 1
         if self.on_put:
             self.on_put()
@@ -46,16 +49,21 @@ class UpdateQueue:
         """Forget what was fetched. A negative offset keeps only the last updates, as getUpdates has it."""
         if offset < 0:
             offset = self._next_id + offset
-        for update_id in list(takewhile(lambda waiting: waiting < offset, self._pending)):
-            del self._pending[update_id]
+        for update_id in range(self._first_id, min(offset, self._next_id)):
+            self.confirm(update_id)
+            self._first_id = update_id + 1
 
     def first(self, limit: int) -> list[Update]:
-        return [update for update, _ in zip(self._pending.values(), range(limit), strict=False)]
+        found: list[Update] = []
+        update = self.after(0)
+        while update is not None and len(found) < limit:
+            found.append(update)
+            update = self.after(update["update_id"])
+        return found
 
     def after(self, update_id: int) -> Update | None:
         """The next waiting update with a higher id."""
-        first = next(iter(self._pending), self._next_id)
-        for candidate in range(max(first, update_id + 1), self._next_id):
+        for candidate in range(max(self._skip_gone(), update_id + 1), self._next_id):
             if candidate in self._pending:
                 return self._pending[candidate]
         return None
@@ -65,3 +73,10 @@ class UpdateQueue:
 
     def clear(self) -> None:
         self._pending.clear()
+        self._first_id = self._next_id
+
+    def _skip_gone(self) -> int:
+        """The lowest id that waits; the next one to be given if none does."""
+        while self._first_id < self._next_id and self._first_id not in self._pending:
+            self._first_id += 1
+        return self._first_id

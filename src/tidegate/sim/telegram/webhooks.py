@@ -47,12 +47,12 @@ class Webhooks:
         self._pumps: dict[int, asyncio.Task[None]] = {}
 
     async def set(self, call: Call) -> bool:
-        url = str(call.params.get("url") or "")
+        url = call.word("url")
         if not url:
             return await self.delete(call)
         self._check_address(url)
-        secret = call.params.get("secret_token")
-        if secret is not None and not _SECRET.fullmatch(str(secret)):
+        secret = call.word("secret_token") if call.params.get("secret_token") is not None else None
+        if secret is not None and not _SECRET.fullmatch(secret):
             raise bad_request("secret token contains unallowed characters")
         connections = call.integer("max_connections", USUAL_CONNECTIONS)
         if connections not in range(1, MOST_CONNECTIONS + 1):
@@ -100,13 +100,17 @@ class Webhooks:
         self._pumps.clear()
 
     def _check_address(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port  # an impossible port is found when it is asked for
+        except ValueError:
+            raise bad_request("bad webhook: invalid webhook URL specified") from None
+        if parts.scheme not in {"http", "https"} or not host:
             raise bad_request("bad webhook: an HTTP URL must be provided for webhook")
         if self._post is None:
             raise bad_request("bad webhook: this simulator was started without a way to post")
         # A simulator that can be told to post anywhere would be a tool against others.
-        if not is_loopback(parts.hostname):
+        if not is_loopback(host):
             raise bad_request("bad webhook: the simulator posts to loopback addresses only")
 
     async def _stop(self, bot: Bot) -> None:

@@ -3,18 +3,23 @@
 import itertools
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Literal
 
+from tidegate.errors import BadInputError
 from tidegate.sim.telegram.updates import UpdateQueue
 
 Json = dict[str, Any]
 ChatType = Literal["private", "group", "supergroup", "channel"]
 
-_TOKEN = re.compile(r"(\d{1,15}):[\w-]{1,80}")
+_TOKEN = re.compile(r"([1-9]\d{0,14}):[\w-]{1,80}", re.ASCII)
 _COMMAND = re.compile(r"/[A-Za-z0-9_@]+")
+TOKEN_READ = 100  # characters; no token has as many
 MESSAGES_KEPT = 200  # in each chat, for editing, deleting, forwarding
 QUERIES_KEPT = 1_000  # unanswered button presses of each bot
 FILES_KEPT = 1_000
+FILE_BYTES_KEPT = 256 * 1024 * 1024
+CHATS_KEPT = 200_000  # in an open world
 SUPERGROUP = -1_000_000_000_000  # ids below this are supergroups and channels
 
 
@@ -70,9 +75,8 @@ class Webhook:
 
 
 class Bot:
-    def __init__(self, bot_id: int, token: str) -> None:
+    def __init__(self, bot_id: int) -> None:
         self.id = bot_id
-        self.token = token
         self.username = f"sim{bot_id}_bot"
         self.json: Json = {
             "id": bot_id,
@@ -96,34 +100,36 @@ class File:
 
 
 class World:
-    """Everybody. In an open world whoever is written to exists; in a closed one only who was added."""
+    """Everybody. In an open world whoever is written to exists; in a closed one only who was added.
+
+    Bounded but for groups: an open world forgets the oldest private chats beyond `CHATS_KEPT`, with their
+    messages, unless somebody listens there, has blocked the bot or is deactivated.
+    """
 
     def __init__(self, *, tokens: set[str] | None = None, open_world: bool = True) -> None:
         self._tokens = tokens
         self._open = open_world
-        self.bots: dict[str, Bot] = {}
+        self.bots: dict[int, Bot] = {}
         self.users: dict[int, User] = {}
         self.chats: dict[tuple[int, int], Chat] = {}  # (bot or 0, chat)
         self.names: dict[str, int] = {}  # @name of a public chat
         self.files: dict[str, File] = {}
         self._serial = itertools.count(1)
+        self._forget_at = CHATS_KEPT
 
     @staticmethod
     def is_token(text: str) -> bool:
-        return _TOKEN.fullmatch(text) is not None
+        return _bot_id(text[:TOKEN_READ]) is not None
 
     def bot(self, token: str) -> Bot | None:
-        """The bot of this token; None if there is none."""
-        bot = self.bots.get(token)
+        """The bot of this token; None if there is none. Two tokens with one number are one bot."""
+        bot_id = _bot_id(token[:TOKEN_READ])
+        if bot_id is None or (self._tokens is not None and token not in self._tokens):
+            return None
+        bot = self.bots.get(bot_id)
         if bot is None:
-            match = _TOKEN.fullmatch(token)
-            if match is None or (self._tokens is not None and token not in self._tokens):
-                return None
-            bot = self.bots[token] = Bot(int(match[1]), token)
+            bot = self.bots[bot_id] = Bot(bot_id)
         return bot
-
-    def bot_by_id(self, bot_id: int) -> Bot | None:
-        return next((bot for bot in self.bots.values() if bot.id == bot_id), None)
 
     def user(self, user_id: int) -> User:
         user = self.users.get(user_id)
@@ -141,11 +147,17 @@ class World:
 
     def add_private(self, bot: Bot, user_id: int) -> Chat:
         """Let a person start a bot."""
+        known = self.chats.get((bot.id, user_id))
+        if known is not None:
+            return known
+        if self._open and len(self.chats) >= self._forget_at:
+            self._forget_oldest()
         user = self.user(user_id)
         about = {"id": user_id, "type": "private", "first_name": user.first_name}
         if user.username:
             about["username"] = user.username
-        return self.chats.setdefault((bot.id, user_id), Chat(user_id, "private", about))
+        chat = self.chats[bot.id, user_id] = Chat(user_id, "private", about)
+        return chat
 
     def add_group(self, chat_id: int, chat_type: ChatType | None = None, name: str | None = None) -> Chat:
         """Create a group, supergroup or channel (told from the id if not given), public if it has a name."""
@@ -159,7 +171,9 @@ class World:
 
     def migrate(self, chat_id: int, now: float) -> int:
         """Turn a group into a supergroup, as Telegram does when it grows. Returns the new id."""
-        old = self.chats.get((0, chat_id)) or self.add_group(chat_id, "group")
+        old = self.chats.get((0, chat_id)) or self.add_group(chat_id)
+        if old.type != "group":
+            raise BadInputError(f"chat {chat_id} is a {old.type}: only a group becomes a supergroup")
         if old.migrated_to is None:
             new = self.add_group(SUPERGROUP + chat_id, "supergroup")
             new.watchers = old.watchers
@@ -210,21 +224,62 @@ class World:
         if chat.blocked == blocked:
             return
         chat.blocked = blocked
-        member, kicked = {"status": "member"}, {"status": "kicked", "until_date": 0}
-        before, after = (member, kicked) if blocked else (kicked, member)
-        change = {
-            "chat": chat.json,
-            "from": self.user(user_id).json(),
-            "date": int(now),
-            "old_chat_member": before | {"user": bot.json},
-            "new_chat_member": after | {"user": bot.json},
-        }
-        bot.updates.put("my_chat_member", change)
+        _tell_membership(bot, chat, self.user(user_id).json(), now, member=not blocked)
 
-    def store_file(self, name: str, mime: str, content: bytes) -> File:
-        """Keep an upload under a new file_id; the oldest makes room."""
-        file_id = f"SIM{next(self._serial):08d}"
-        file = self.files[file_id] = File(file_id, name, mime, content)
-        if len(self.files) > FILES_KEPT:
-            del self.files[next(iter(self.files))]
-        return file
+    def kick(self, bot: Bot, chat: Chat, now: float, *, kicked: bool = True) -> None:
+        """Throw a bot out of a group or channel, or take it in again; the bot is told."""
+        if (bot.id in chat.kicked) == kicked:
+            return
+        (chat.kicked.add if kicked else chat.kicked.discard)(bot.id)
+        _tell_membership(bot, chat, _ADMIN.json(), now, member=not kicked)
+
+    def new_file(self, name: str, mime: str, content: bytes) -> File:
+        """A file with an id of its own, which nobody can name until it is kept."""
+        return File(f"SIM{next(self._serial):08d}", name, mime, content)
+
+    def keep_file(self, file: File) -> None:
+        """Let the file be sent again and downloaded; the oldest make room, by number and by bytes."""
+        self.files[file.id] = file
+        size = sum(len(kept.content) for kept in self.files.values())
+        while len(self.files) > FILES_KEPT or (size > FILE_BYTES_KEPT and len(self.files) > 1):
+            size -= len(self.files.pop(next(iter(self.files))).content)
+
+    def _forget_oldest(self) -> None:
+        """A tenth at a time, so that a new chat costs the same on average however many there are."""
+        idle = (
+            key
+            for key, chat in self.chats.items()
+            if chat.type == "private"
+            and not chat.watchers
+            and not chat.blocked
+            and not self.users[chat.id].deactivated
+        )
+        for key in list(itertools.islice(idle, CHATS_KEPT // 10)):
+            del self.chats[key]
+        known = {chat_id for _, chat_id in self.chats}
+        self.users = {
+            user_id: user for user_id, user in self.users.items() if user.deactivated or user_id in known
+        }
+        self._forget_at = max(CHATS_KEPT, len(self.chats) + CHATS_KEPT // 10)
+
+
+_ADMIN = User(777000, "Telegram")
+
+
+@lru_cache(maxsize=1_000)
+def _bot_id(token: str) -> int | None:
+    match = _TOKEN.fullmatch(token)
+    return int(match[1]) if match else None
+
+
+def _tell_membership(bot: Bot, chat: Chat, by: Json, now: float, *, member: bool) -> None:
+    inside, outside = {"status": "member"}, {"status": "kicked", "until_date": 0}
+    before, after = (outside, inside) if member else (inside, outside)
+    change = {
+        "chat": chat.json,
+        "from": by,
+        "date": int(now),
+        "old_chat_member": before | {"user": bot.json},
+        "new_chat_member": after | {"user": bot.json},
+    }
+    bot.updates.put("my_chat_member", change)

@@ -21,6 +21,11 @@ def test_what_is_no_latency_is_refused(text: str) -> None:
         Latency.parse(text)
 
 
+def test_a_median_of_zero_is_told_apart_from_a_wrong_order() -> None:
+    with pytest.raises(BadInputError, match="the median, before the ~, must be above 0"):
+        Latency.parse("0~5")
+
+
 @given(st.integers(0, 500), st.integers(0, 500), st.integers())
 def test_an_even_latency_stays_within_its_bounds(low: int, more: int, seed: int) -> None:
     latency = Latency.parse(f"{low}-{low + more}")

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from tidegate.sim.telegram.ledger import Ledger, LogEntry
 
 
-def entry(at: float, status: int = 200) -> LogEntry:
-    return LogEntry(at, 42, 7, "sendMessage", status, 1, "hi")
+def entry(status: int = 200, method: str = "sendMessage") -> LogEntry:
+    return LogEntry(1_767_603_600.0, 42, 7, method, status, 1, "hi")
 
 
 @given(st.lists(st.integers(0, 8), max_size=30))
@@ -39,8 +39,8 @@ def test_text_without_a_tag_at_its_end_is_not_followed() -> None:
 def test_the_report_has_rates_and_peaks() -> None:
     ledger = Ledger()
     for at in (0.0, 0.5, 0.9, 4.0):
-        ledger.record(entry(at))
-    ledger.record(entry(4.0, status=400))
+        ledger.record(at, entry())
+    ledger.record(4.0, entry(status=400))
     ledger.refuse("bot")
     report = ledger.report()
     assert report["requests"] == 5
@@ -54,9 +54,21 @@ def test_the_report_has_rates_and_peaks() -> None:
 
 def test_clearing_starts_again() -> None:
     ledger = Ledger()
-    ledger.record(entry(0.0))
+    ledger.record(0.0, entry())
     ledger.accept(42, 7, "#1")
     ledger.clear()
     ledger.accept(42, 7, "#1")
     assert ledger.report()["requests"] == 0
     assert ledger.doubled == 0
+
+
+def test_polls_are_counted_but_say_nothing_about_speed() -> None:
+    ledger = Ledger()
+    for at in (0.0, 1.0):
+        ledger.record(at, entry())
+    for _ in range(50):
+        ledger.record(9.0, entry(method="getUpdates"))
+    report = ledger.report()
+    assert (report["requests"], report["peak_rps"], report["avg_rps"], report["seconds"]) == (2, 1, 2.0, 1.0)
+    assert report["methods"] == {"getUpdates": 50, "sendMessage": 2}
+    assert report["statuses"] == {"200": 52}

@@ -1,11 +1,15 @@
 """Flood control against the plain definition of a sliding window."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.sim.telegram.limits import Flood, FloodControl, Limits, SlidingWindow
+from tidegate.sim.virtual import EPOCH
 
 LOOSE = Rate(10**6, 1)
 gaps = st.lists(st.tuples(st.integers(0, 2_000), st.integers(1, 4)), max_size=80)
@@ -156,3 +160,79 @@ def test_windows_of_idle_chats_are_forgotten() -> None:
     for chat in range(1, 100_001):
         assert flood.admit(chat / 1000, 42, chat, "private", "send") is None
     assert len(flood._windows) < 5_000  # noqa: SLF001  (the memory is what is under test)
+
+
+def test_a_sweep_in_the_middle_of_a_call_loses_no_call() -> None:
+    flood = FloodControl(Limits(closes="nothing"))
+    for chat in range(1, 999):
+        assert flood.admit(chat / 20, 1, chat, "private", "send") is None
+    admitted = [flood.admit(60.0, 2, chat, "private", "send") for chat in range(1, 41)].count(None)
+    assert admitted == 30
+
+
+class Swept(FloodControl):
+    SWEEPS_FROM = 1
+
+
+calls = st.lists(
+    st.tuples(st.integers(0, 700), st.integers(1, 3), st.integers(1, 4), st.integers(1, 3)), max_size=120
+)
+
+
+@given(calls)
+def test_flood_control_counts_as_defined_however_often_it_sweeps(
+    made: list[tuple[int, int, int, int]],
+) -> None:
+    limits = Limits(bot=Rate(4, 1), private=Rate(2, 2), closes="nothing")
+    flood = Swept(limits)
+    admitted: list[tuple[int, int, int, int]] = []  # in whole milliseconds, so that the check is exact
+    now = 0
+    for gap, bot, chat, cost in made:
+        now += gap
+        of_bot = sum(c for at, b, _, c in admitted if b == bot and now - at < 1000)
+        of_chat = sum(c for at, b, to, c in admitted if (b, to) == (bot, chat) and now - at < 2000)
+        fits = all(held == 0 or held + cost <= most for held, most in ((of_bot, 4), (of_chat, 2)))
+        assert (flood.admit(exact(now), bot, chat, "private", "send", cost=cost) is None) == fits
+        if fits:
+            admitted.append((now, bot, chat, cost))
+
+
+def exact(milliseconds: int) -> float:
+    """The same order of instants and windows, in numbers that floats hold exactly."""
+    seconds, rest = divmod(milliseconds, 1000)
+    return seconds + rest / 1024
+
+
+@pytest.mark.parametrize("start", [0.0, EPOCH, EPOCH + 0.1])
+@given(st.integers(1, 50_000), st.integers(0, 10**6))
+def test_a_window_of_a_fraction_of_a_second_ends_at_one_instant(
+    start: float, width: int, offset: int
+) -> None:
+    seconds, first = width / 1000, start + offset / 1000
+    end = first + seconds
+    window = SlidingWindow(Rate(1, seconds))
+    window.add(first, 1)
+    assert window.wait(math.nextafter(end, 0), 1) > 0
+    assert window.wait(end, 1) == 0
+    assert window.add(end, 1) == 1  # the first has left
+
+
+def test_new_limits_empty_the_windows_and_keep_what_was_counted() -> None:
+    flood = FloodControl(Limits())
+    for chat in range(1, 40):
+        flood.admit(0, 42, chat, "private", "send", paid=True)
+    flood.change(Limits(private=Rate(2, 1)))
+    assert flood.peaks == {"paid": 39, "private": 1}
+    assert flood.stars == pytest.approx(0.9)
+    assert flood.admit(0, 42, 1, "private", "send") is None
+
+
+@pytest.mark.parametrize("share", [7, -0.1, float("nan")])
+def test_a_share_of_hidden_floods_that_cannot_be_is_refused(share: float) -> None:
+    with pytest.raises(BadInputError, match="between 0 and 1"):
+        Limits(hidden_floods=share)
+
+
+def test_nothing_escalates_where_nothing_is_closed() -> None:
+    with pytest.raises(BadInputError, match="the chat or the bot, not nothing"):
+        Limits(closes="nothing", escalates=True)

@@ -268,3 +268,72 @@ async def test_a_button_press_can_be_answered_once(telegram: Telegram, ok: Call,
     assert await ok("answerCallbackQuery", callback_query_id=query) is True
     assert (await fails("answerCallbackQuery", callback_query_id=query))[0] == 400
     assert (await fails("answerCallbackQuery", callback_query_id=[1]))[0] == 400
+
+
+PHOTO = "https://example.org/cat.jpg"
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("sendMessage", {"text": "x", "entities": "nonsense"}),
+        ("sendMessage", {"text": "x", "reply_parameters": {"message_id": 99}}),
+        ("sendPhoto", {"photo": PHOTO, "caption_entities": 5}),
+        ("sendPhoto", {"photo": PHOTO, "reply_to_message_id": 99}),
+        ("copyMessage", {"from_chat_id": 7, "message_id": 1, "caption": "x" * 1025}),
+        ("forwardMessage", {"from_chat_id": 7, "message_id": 99}),
+        ("editMessageText", {"message_id": 1, "text": "new", "entities": [5]}),
+        ("sendMediaGroup", {"media": [{"type": "photo", "media": PHOTO}] * 2, "reply_to_message_id": 99}),
+    ],
+)
+async def test_what_is_malformed_is_not_counted(
+    clock: VirtualClock, method: str, params: dict[str, object]
+) -> None:
+    telegram = Telegram(clock)
+    await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "first"})
+    await clock.sleep(5)
+    assert (await telegram.call(TOKEN, method, {"chat_id": 7} | params)).status == 400
+    assert (await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "next"})).status == 200
+
+
+async def test_what_is_not_modified_is_counted(clock: VirtualClock) -> None:
+    telegram = Telegram(clock)
+    await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "same"})
+    await clock.sleep(5)
+    edit = {"chat_id": 7, "message_id": 1, "text": "same"}
+    assert (await telegram.call(TOKEN, "editMessageText", edit)).status == 400
+    assert (await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "next"})).status == 429
+
+
+async def test_an_upload_that_is_refused_is_not_kept(clock: VirtualClock) -> None:
+    telegram = Telegram(clock)
+    uploads = {"document": Upload("a.txt", "text/plain", b"content")}
+    statuses = [
+        (await telegram.call(TOKEN, "sendDocument", {"chat_id": 7}, uploads)).status for _ in range(3)
+    ]
+    assert statuses == [200, 429, 429]
+    assert len(telegram.world.files) == 1
+
+
+async def test_files_are_bounded_by_their_bytes(
+    telegram: Telegram, monkeypatch: pytest.MonkeyPatch, ok: Call
+) -> None:
+    monkeypatch.setattr("tidegate.sim.telegram.world.FILE_BYTES_KEPT", 25)
+    for name in "abc":
+        uploads = {"document": Upload(name, "text/plain", b"x" * 10)}
+        await telegram.call(TOKEN, "sendDocument", {"chat_id": 7}, uploads)
+    assert [file.name for file in telegram.world.files.values()] == ["b", "c"]
+    await ok("sendPhoto", chat_id=7, photo=PHOTO)
+
+
+async def test_two_tokens_with_one_number_are_one_bot(telegram: Telegram) -> None:
+    for token in ("42:one", "42:two"):
+        await telegram.call(token, "sendMessage", {"chat_id": 7, "text": "x"})
+    assert telegram.report()["bots"] == 1
+    bot = telegram.world.bot("42:one")
+    assert bot is telegram.world.bot("42:two") is telegram.world.bots[42]
+
+
+@pytest.mark.parametrize("token", ["٤٢:x", "42:ä", "0:x", "042:x"])
+async def test_a_token_that_telegram_would_not_write_is_not_found(telegram: Telegram, token: str) -> None:
+    assert (await telegram.call(token, "getMe")).status == 404

@@ -2,12 +2,27 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from simulated import TOKEN
+from tidegate.errors import BadInputError
+from tidegate.model import Rate
 from tidegate.sim import virtual
-from tidegate.sim.telegram import ConnectionCut, Crowd, Faults, Habits, Latency, Limits, Person, Telegram
+from tidegate.sim.telegram import (
+    ConnectionCut,
+    Crowd,
+    Faults,
+    Habits,
+    Latency,
+    Limits,
+    Person,
+    Telegram,
+    World,
+)
+from tidegate.sim.telegram.call import ApiError
+from tidegate.sim.telegram.faults import PERFECT
 from tidegate.sim.telegram.world import Json
 from tidegate.sim.virtual import VirtualClock
 
@@ -129,3 +144,126 @@ def test_thousands_of_people_write_at_once(seed: int) -> None:
     assert crowd["said"] == crowd["answered"] + crowd["unanswered"]
     assert crowd["said"] > users
     assert telegram["accepted"] >= crowd["answered"]
+
+
+class Jumping(VirtualClock):
+    """A machine whose time of day is set back by a day after each look."""
+
+    def now(self) -> float:
+        self.epoch -= 86_400
+        return super().now()
+
+
+async def test_a_wall_clock_that_jumps_does_not_change_what_is_counted(clock: VirtualClock) -> None:
+    telegram = Telegram(Jumping(asyncio.get_running_loop()), limits=Limits(closes="nothing"))
+    statuses = []
+    for pause in (0.5, 0.5, 1.0, 1.0):
+        statuses.append((await telegram.call(TOKEN, "sendMessage", HELLO)).status)
+        await clock.sleep(pause)
+    assert statuses == [200, 429, 200, 200]
+    report = telegram.report()
+    assert (report["seconds"], report["peak_rps"]) == (2.0, 2)
+
+
+async def test_every_answered_call_is_in_the_report(clock: VirtualClock) -> None:
+    telegram = Telegram(clock, world=World(tokens={TOKEN}))
+    await telegram.call(TOKEN, "getUpdates")
+    await telegram.call(TOKEN, "GETUPDATES", {"limit": 0})
+    await telegram.call(TOKEN, "setWebhook", {"url": "http://[::1"})
+    await telegram.call(TOKEN, "sendmessage", HELLO)
+    await telegram.call(TOKEN, "SENDMESSAGE", HELLO)
+    await telegram.call("43:wrong", "getMe")
+    await telegram.call("no token", "x" * 10_000)
+    telegram.refuse(TOKEN, "sendMessage", ApiError(413, "Request Entity Too Large"))
+    telegram.faults = Faults(server_error=1)
+    await telegram.call(TOKEN, "getMe")
+    report = telegram.report()
+    assert report["methods"] == {
+        "sendMessage": 3,
+        "getUpdates": 2,
+        "getMe": 2,
+        "setWebhook": 1,
+        "unknown": 1,
+    }
+    server_errors = [status for status in report["statuses"] if int(status) >= 500]
+    assert len(server_errors) == 1
+    counted = {status: count for status, count in report["statuses"].items() if int(status) < 500}
+    assert counted == {"200": 2, "400": 2, "401": 1, "404": 1, "413": 1, "429": 1}
+    assert report["requests"] == 7  # all but getUpdates
+    assert {entry.method for entry in telegram.ledger.log} == set(report["methods"])
+
+
+async def test_two_pollers_show_as_conflicts(clock: VirtualClock) -> None:
+    telegram = Telegram(clock)
+    first = asyncio.create_task(telegram.call(TOKEN, "getUpdates", {"timeout": 10}))
+    await clock.sleep(1)
+    await telegram.call(TOKEN, "getUpdates", {"timeout": 1})
+    await first
+    assert telegram.report()["statuses"] == {"200": 1, "409": 1}
+
+
+async def test_new_limits_do_not_hide_what_was_counted(clock: VirtualClock) -> None:
+    telegram = Telegram(clock)
+    for _ in range(2):
+        await telegram.call(TOKEN, "sendMessage", HELLO)
+    telegram.set_limits(Limits(closes="bot"))
+    report = telegram.report()
+    assert (report["refused"], report["peaks"]) == (1, {"bot": 1, "private": 1})
+    telegram.reset()
+    assert (telegram.report()["peaks"], telegram.flood.limits.closes) == ({}, "bot")
+
+
+async def test_faults_that_are_none_take_the_short_way(clock: VirtualClock) -> None:
+    telegram = Telegram(clock, faults=Faults(latency_in=Latency.parse("0")))
+    assert telegram.faults is PERFECT
+    telegram.faults = Faults(silent=0.0)
+    assert telegram.faults is PERFECT
+
+
+async def test_the_log_keeps_little_of_what_is_sent(clock: VirtualClock) -> None:
+    telegram = Telegram(clock)
+    for chat in ("@" + "x" * 10**6, 10**4000, ["x"] * 1000):
+        await telegram.call(TOKEN, "sendMessage", {"chat_id": chat, "text": "x" * 10**6})
+    logged = [(str(entry.chat_id), entry.text) for entry in telegram.ledger.log]
+    assert [(len(chat), len(text)) for chat, text in logged] == [(64, 100), (4, 100), (4, 100)]
+
+
+async def test_an_open_world_forgets_the_oldest_chats_but_not_who_blocked_it(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.sim.telegram.world.CHATS_KEPT", 100)
+    telegram = Telegram(clock, world=World(), limits=Limits(bot=Rate(10_000, 1)))
+    bot = telegram.world.bot(TOKEN)
+    assert bot is not None
+    listener = Person(telegram, bot, 1)
+    Person(telegram, bot, 2).blocks()
+    telegram.world.user(3).deactivated = True
+    for chat in range(1, 1_000):
+        await telegram.call(TOKEN, "sendMessage", {"chat_id": chat, "text": "x"})
+    assert len(telegram.world.chats) <= 120
+    assert len(telegram.world.users) <= 121
+    await clock.sleep(1)
+    statuses = [
+        (await telegram.call(TOKEN, "sendMessage", {"chat_id": chat, "text": "x"})).status for chat in (2, 3)
+    ]
+    assert statuses == [403, 403]
+    assert len(listener.heard) == 1
+
+
+def test_a_closed_world_forgets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidegate.sim.telegram.world.CHATS_KEPT", 10)
+    world = World(open_world=False)
+    bot = world.bot(TOKEN)
+    assert bot is not None
+    for user in range(1, 101):
+        world.add_private(bot, user)
+    assert len(world.chats) == 100
+
+
+@pytest.mark.parametrize(
+    "habits",
+    [{"texts": ()}, {"press": 9}, {"block": -1}, {"patience": -1}, {"patience": 0}, {"press": float("nan")}],
+)
+def test_habits_that_nobody_has_are_refused(habits: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError):
+        Habits(**habits)

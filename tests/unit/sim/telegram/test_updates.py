@@ -1,6 +1,7 @@
 """How updates reach a bot: getUpdates and webhooks, in virtual time."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -98,6 +99,44 @@ def test_updates_that_nobody_fetches_are_bounded() -> None:
         queue.put("message", {"text": str(i)})
     assert (len(queue), queue.dropped) == (UPDATES_KEPT, 5)
     assert queue.first(1)[0]["message"]["text"] == "5"
+
+
+class Counted(dict[int, Any]):
+    """Counts what is asked of it; to iterate it would be to step over everything that is gone."""
+
+    steps = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.steps += 1
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("iterated")
+
+
+def test_a_backlog_drains_with_work_that_is_linear_in_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 100_000
+    for drain in ("webhook", "polling"):
+        queue, pending = UpdateQueue(), Counted()
+        monkeypatch.setattr(queue, "_pending", pending)
+        for i in range(count + 5):
+            queue.put("message", {"text": str(i)})
+        drained = last = 0
+        while drain == "webhook" and (update := queue.after(last)) is not None:
+            drained, last = drained + 1, update["update_id"]
+            queue.confirm(last)
+        while drain == "polling" and (updates := queue.first(100)):
+            drained += len(updates)
+            queue.confirm_before(updates[-1]["update_id"] + 1)
+        assert (drained, len(queue)) == (count, 0)
+        assert pending.steps <= 4 * count
+
+
+async def test_updates_that_were_dropped_are_reported(telegram: Telegram, bot: Bot) -> None:
+    bot.updates.dropped = 3
+    assert telegram.report()["updates_dropped"] == 3
+    telegram.reset()
+    assert telegram.report()["updates_dropped"] == 0
 
 
 class Receiver:

@@ -6,6 +6,7 @@ message or turn in a line. A *pool* is what the lanes of a bot share: its window
 
 import heapq
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from tidegate.model import BotId, ChatId
@@ -26,8 +27,8 @@ class Entry:
     """One message in the schedule, or one turn."""
 
     __slots__ = (
-        "attempts", "cooled", "cost", "crashes", "expires", "gone", "id", "lane", "level", "next", "paid",
-        "retry_at", "seq", "token",
+        "attempts", "cooled", "cost", "crashes", "expires", "gone", "id", "lane", "leased_until", "level",
+        "next", "paid", "retry_at", "seq", "token",
     )  # fmt: skip
 
     def __init__(self, entry_id: str, lane: "Lane", level: int, cost: int) -> None:
@@ -41,10 +42,11 @@ class Entry:
         self.attempts = 0
         self.crashes = 0
         self.retry_at = 0.0
+        self.leased_until = 0.0
         self.expires = NEVER
         self.paid = False
         self.cooled = False  # its slots cool already, although no answer came
-        self.gone = False  # cancelled, replaced or expired while in its line; skipped when it is reached
+        self.gone = False  # it has ended, perhaps while in its line: skipped when it is reached
 
 
 class Line:
@@ -85,6 +87,17 @@ class Line:
         if following is None:
             self.tail = None
 
+    def entries(self) -> Iterator[Entry]:
+        """What waits in it, in order."""
+        entry = self.head
+        while entry is not None:
+            if not entry.gone:
+                yield entry
+            entry = entry.next
+
+    def count(self) -> int:
+        return sum(1 for _ in self.entries())
+
     def first(self) -> Entry | None:
         """The head, after what has gone is dropped."""
         while self.head is not None and self.head.gone:
@@ -97,8 +110,7 @@ class Lane:
 
     __slots__ = (
         "bot", "chat", "closed_until", "in_flight", "kind", "last_call", "learned", "lines", "moved_to",
-        "paused",
-        "reserved", "windows",
+        "paused", "reserved", "resting", "windows",
     )  # fmt: skip
 
     def __init__(self, bot: "BotLanes", chat: ChatId, kind: str, windows: tuple[Window, ...]) -> None:
@@ -113,7 +125,8 @@ class Lane:
         self.learned: Learned | None = None
         self.reserved: Line | None = None  # passed over too often: the others wait for it
         self.last_call = -NEVER
-        self.moved_to: ChatId | None = None
+        self.resting = False  # it is on the list of lanes that may be forgotten
+        self.moved_to: Lane | None = None
 
     def line(self, level: int) -> Line:
         for line in self.lines:

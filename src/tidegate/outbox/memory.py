@@ -7,6 +7,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from tidegate.clock import Clock
 from tidegate.model import (
     BotId,
@@ -88,7 +90,7 @@ class MemoryOutbox(Outbox):
         self.schedule = Schedule(rules or Rules(), lease=lease)
         self._kept: dict[TicketId, _Kept] = {}
         self._letters: dict[TicketId, None] = {}  # dead and parked, in order
-        self._dedup: dict[tuple[BotId, str], TicketId] = {}
+        self._dedup: dict[tuple[BotId, str], tuple[TicketId, float]] = {}  # and until when
         self._coalesce: dict[tuple[BotId, ChatId, str], TicketId] = {}
         self._forget: list[tuple[float, TicketId]] = []
         self._aliases: dict[tuple[BotId, ChatId], ChatId] = {}
@@ -120,26 +122,33 @@ class MemoryOutbox(Outbox):
         self._wake(now)
         offset = self._clock.now() - now
         tickets = [self._put_one(message, now, offset) for message in messages]
-        if self._claimers:
-            self._drive()
+        self._stir()
         return tickets
 
     def _put_one(self, message: Message, now: float, offset: float) -> Ticket:
+        if message.id in self._kept:  # told once already; whoever asks again did not hear the answer
+            return Ticket(message.id, fresh=False)
         if message.dedup_key is not None:
-            first = self._dedup.setdefault((message.bot, message.dedup_key), message.id)
-            if first != message.id:
+            first, until = self._dedup.get((message.bot, message.dedup_key), (message.id, 0.0))
+            if now + offset < until:
                 return Ticket(first, fresh=False)
-        if message.coalesce_key is not None and self._replace(message, now, offset):
-            return Ticket(message.id)
+            self._dedup[message.bot, message.dedup_key] = (message.id, now + offset + message.dedup_for)
         entry = self._entry(message, offset)
+        due = 0.0 if message.not_before is None else message.not_before - offset
+        older = self._waiting_with_its_key(message)
+        if older is not None and self._takes_place(entry, older.entry, in_line=due <= now):
+            entry = self._replace(older, entry)
+        else:
+            if older is not None:
+                self.schedule.remove(older.entry, now)
+                self._end(older, Step(State.REPLACED, older.entry.attempts))
+            self.schedule.add(entry, now, due)
         self._enter(_Kept(message, entry, now + offset))
-        self.schedule.add(entry, now, 0.0 if message.not_before is None else message.not_before - offset)
         return Ticket(message.id)
 
     def _entry(self, message: Message, offset: float) -> Entry:
-        chat = self._aliases.get((message.bot, message.chat_id), message.chat_id)
         family = family_of(message.method)
-        lane = self.schedule.lane(message.bot, chat, family)
+        lane = self.schedule.lane(message.bot, self._chat(message.bot, message.chat_id), family)
         level = URGENT if message.urgent else LEVELS[message.priority]
         cost = 0 if family == "free" else cost_of(message.method, message.params)
         entry = Entry(message.id, lane, level, cost)
@@ -156,21 +165,31 @@ class MemoryOutbox(Outbox):
         if message.coalesce_key is not None:
             self._coalesce[message.bot, message.chat_id, message.coalesce_key] = message.id
 
-    def _replace(self, message: Message, now: float, offset: float) -> bool:
-        """Take the place of an older one that still waits, if there is one."""
-        assert message.coalesce_key is not None  # noqa: S101  (the caller has looked)
-        old = self._kept.get(
-            self._coalesce.get((message.bot, message.chat_id, message.coalesce_key), message.id)
+    def _waiting_with_its_key(self, message: Message) -> _Kept | None:
+        """The older message that this one replaces, if it is not being sent."""
+        if message.coalesce_key is None:
+            return None
+        ticket = self._coalesce.get((message.bot, message.chat_id, message.coalesce_key))
+        older = self._kept.get(ticket) if ticket is not None else None
+        return older if older is not None and older.state in {State.QUEUED, State.RETRY} else None
+
+    @staticmethod
+    def _takes_place(entry: Entry, older: Entry, *, in_line: bool) -> bool:
+        """There is a place to keep if both stand in the same line, and do not wait for their time to come."""
+        return (
+            in_line
+            and older.seq > 0
+            and (entry.lane, entry.level, entry.paid) == (older.lane, older.level, older.paid)
         )
-        if old is None or old.state not in {State.QUEUED, State.RETRY}:
-            return False
-        entry = old.entry
-        old.entry = Entry(old.message.id, entry.lane, entry.level, entry.cost)  # history only
-        entry.id = message.id
-        entry.cost = cost_of(message.method, message.params) if entry.cost else entry.cost
-        self._end(old, Step(State.REPLACED, old.entry.attempts))
-        self._enter(_Kept(message, entry, now + offset))
-        return True
+
+    def _replace(self, older: _Kept, newer: Entry) -> Entry:
+        """The place in line stays with its entry; the older message keeps its history in another."""
+        entry = older.entry
+        older.entry = Entry(entry.id, entry.lane, entry.level, entry.cost)
+        older.entry.attempts, older.entry.crashes = entry.attempts, entry.crashes
+        self.schedule.replace(entry, newer)
+        self._end(older, Step(State.REPLACED, older.entry.attempts))
+        return entry
 
     # --- out ---
 
@@ -178,6 +197,8 @@ class MemoryOutbox(Outbox):
         if not self._claimers:
             claims = self._grant(room)
             if claims:
+                if self._turns or self._watchers or self._drainers:
+                    self._arm()  # they wait for these leases too
                 return claims
         future: asyncio.Future[list[Claim]] = asyncio.get_running_loop().create_future()
         waiting = (room, future)
@@ -192,6 +213,11 @@ class MemoryOutbox(Outbox):
         finally:
             if waiting in self._claimers:
                 self._claimers.remove(waiting)
+
+    def _stir(self) -> None:
+        """Something changed: take a step if it may concern anybody."""
+        if self._claimers or self._turns or self._watchers or self._drainers:
+            self._drive()
 
     def _drive(self) -> None:
         """Give out what may go to whoever waits for it, then sleep until there may be more."""
@@ -217,7 +243,10 @@ class MemoryOutbox(Outbox):
                 continue
             kept = self._kept[TicketId(entry.id)]
             self._move(kept, State.SENDING)
-            claims.append(Claim(kept.message, entry.token, entry.attempts + 1))
+            message = kept.message
+            if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
+                message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
+            claims.append(Claim(message, entry.token, entry.attempts + 1))
         return claims
 
     def _arm(self) -> None:
@@ -227,9 +256,7 @@ class MemoryOutbox(Outbox):
             self._timer = None
         if not (self._claimers or self._turns or self._watchers or self._drainers):
             return
-        at = self.schedule.next_at()
-        if at == 0.0 and not self._claimers:
-            return  # messages may go, and nobody is there to send them
+        at = self.schedule.next_at(room=bool(self._claimers))
         if at < float("inf"):
             delay = max(at - self._clock.monotonic(), SHORTEST_SLEEP)
             self._timer = self._clock.call_later(delay, self._drive)
@@ -238,10 +265,9 @@ class MemoryOutbox(Outbox):
         now = self._clock.monotonic()
         for one in held:
             entry = self._held_turns.get(one.token) if isinstance(one, Turn) else self._held(one)
-            if entry is not None:
-                self.schedule.cool(entry, now)
+            if entry is not None and self.schedule.cool(entry, now):
                 self._counts["uncertain"] += 1
-        self._drive()
+        self._stir()
 
     async def extend(self, claims: Iterable[Claim]) -> None:
         now = self._clock.monotonic()
@@ -253,8 +279,7 @@ class MemoryOutbox(Outbox):
     async def settle(self, settlements: Sequence[Settlement]) -> list[Record | None]:
         now = self._clock.monotonic()
         records = [self._settle_one(settlement, now) for settlement in settlements]
-        if self._claimers or self._turns:
-            self._drive()
+        self._stir()
         return records
 
     def _settle_one(self, settlement: Settlement, now: float) -> Record | None:
@@ -305,11 +330,13 @@ class MemoryOutbox(Outbox):
         entry = kept.entry
         entry.attempts = step.attempts
         kept.reason, kept.description = step.reason, step.description
-        if step.state in {State.QUEUED, State.RETRY}:
+        if step.state not in {State.QUEUED, State.RETRY}:
+            self._end(kept, step)
+        elif entry.expires <= now:  # its deadline passed while it was being sent
+            self._end(kept, Step(State.EXPIRED, step.attempts))
+        else:
             self._move(kept, step.state)
             self.schedule.again(entry, now + step.delay if step.delay else 0.0)
-        else:
-            self._end(kept, step)
 
     def _end(self, kept: _Kept, step: Step) -> None:
         message = kept.message
@@ -352,7 +379,7 @@ class MemoryOutbox(Outbox):
             return  # replayed since
         del self._kept[ticket]
         key = (kept.message.bot, kept.message.dedup_key or "")
-        if self._dedup.get(key) == ticket:
+        if self._dedup.get(key, (None,))[0] == ticket:
             del self._dedup[key]
 
     def _bury_lane(self, lane: Lane, step: Step, now: float) -> None:
@@ -366,10 +393,19 @@ class MemoryOutbox(Outbox):
         name, result = kept.message.chat_id, kept.result
         if isinstance(name, str) and isinstance(result, dict) and isinstance(result.get("chat"), dict):
             number = result["chat"].get("id")
-            if isinstance(number, int) and self._aliases.get((kept.message.bot, name)) != number:
+            if isinstance(number, int):
                 self._alias(kept.entry.lane, number, self._clock.monotonic())
 
+    def _chat(self, bot: BotId, chat: ChatId) -> ChatId:
+        """The id by which a chat goes now: it may have been told under a name, and have migrated since."""
+        while (bot, chat) in self._aliases:
+            chat = self._aliases[bot, chat]
+        return chat
+
     def _alias(self, lane: Lane, chat: ChatId, now: float) -> None:
+        chat = self._chat(lane.bot.id, chat)
+        if chat == lane.chat:
+            return  # it is there already
         self._aliases[lane.bot.id, lane.chat] = chat
         if len(self._aliases) > ALIASES_KEPT:
             del self._aliases[next(iter(self._aliases))]
@@ -378,8 +414,8 @@ class MemoryOutbox(Outbox):
     # --- turns ---
 
     async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
-        chat = self._aliases.get((bot, chat_id), chat_id)
-        entry = Entry(f"turn {next(self._turn_ids)}", self.schedule.lane(bot, chat, family), TURN, cost)
+        lane = self.schedule.lane(bot, self._chat(bot, chat_id), family)
+        entry = Entry(f"turn {next(self._turn_ids)}", lane, TURN, cost)
         granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turns[entry.id] = granted
         self.schedule.add(entry, self._clock.monotonic())
@@ -389,8 +425,9 @@ class MemoryOutbox(Outbox):
         except asyncio.CancelledError:
             if not granted.cancelled():
                 await self.end_turn(Turn(bot, chat_id, granted.result()), NotSent("cancelled"))
-            else:
+            elif self._turns.pop(entry.id, None) is not None:  # else it is given back already
                 self.schedule.remove(entry, self._clock.monotonic())
+            self._stir()
             raise
         finally:
             self._turns.pop(entry.id, None)
@@ -420,19 +457,21 @@ class MemoryOutbox(Outbox):
         self._drive()
 
     def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
-        chat = self._aliases.get((bot, chat_id), chat_id)
+        chat = self._chat(bot, chat_id)
         return self.schedule.wait_for(bot, chat, family, cost, self._clock.monotonic())
 
     # --- operators ---
 
     async def cancel(self, ids: Iterable[TicketId]) -> int:
         now = self._clock.monotonic()
+        self._wake(now)
         cancelled = 0
         for kept in self._known(ids):
             if kept.state in {State.QUEUED, State.RETRY}:
                 self.schedule.remove(kept.entry, now)
                 self._end(kept, Step(State.CANCELLED, kept.entry.attempts))
                 cancelled += 1
+        self._stir()
         return cancelled
 
     async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
@@ -443,7 +482,7 @@ class MemoryOutbox(Outbox):
         self._drive()
 
     def _pause(self, bot: BotId, chat_id: ChatId | None, *, paused: bool) -> None:
-        chat = None if chat_id is None else self._aliases.get((bot, chat_id), chat_id)
+        chat = None if chat_id is None else self._chat(bot, chat_id)
         self.schedule.pause(bot, chat, paused=paused, now=self._clock.monotonic())
 
     async def find(self, ticket: TicketId) -> Record | None:
@@ -521,19 +560,19 @@ class MemoryOutbox(Outbox):
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
         now = self._clock.monotonic()
+        self._wake(now)
         offset = self._clock.now() - now
         replayed = 0
         for kept in self._known(ids):
             if kept.message.id in self._letters:
                 del self._letters[kept.message.id]
                 kept.entry = self._entry(kept.message, offset)
-                kept.settled_at = None
+                kept.settled_at = kept.reason = kept.description = None
                 self._move(kept, State.QUEUED)
                 self._open_by_bot[kept.message.bot] += 1
                 self.schedule.add(kept.entry, now)
                 replayed += 1
-        if self._claimers:
-            self._drive()
+        self._stir()
         return replayed
 
     async def drop(self, ids: Iterable[TicketId]) -> int:
@@ -551,5 +590,6 @@ class MemoryOutbox(Outbox):
         return [self._kept[ticket] for ticket in dict.fromkeys(ids) if ticket in self._kept]
 
     def stats(self) -> Stats:
+        self._wake(self._clock.monotonic())
         known = {name: count for name, count in self._counts.items() if name in Stats.__struct_fields__}
         return Stats(**known | {"urgent": self.schedule.urgent_in_debt})

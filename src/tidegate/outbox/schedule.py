@@ -33,8 +33,12 @@ from tidegate.pacing.rules import Family, Rules
 from tidegate.pacing.window import Window
 
 PATIENCE: Final = 8  # times a line is passed over before slots are reserved for it
+# Of W/n. A whole W/n leaves no room to catch up after a slow answer: 98.5 % of the rate instead of 99.
+SPACING: Final = 0.9
 SLACK: Final = 0.003  # seconds a timer may be late without the spacing starting anew
 SWEEP: Final = 4  # idle lanes looked at in each step
+SWEEP_WHEN_IDLE: Final = 1_000  # … if nothing may go anyway
+SWEEP_WITHIN: Final = 1.0  # seconds after which a lane that can be forgotten is reason enough for a step
 
 LINE, POOL, JOIN, EXPIRE = range(4)  # what a timer wakes
 
@@ -48,6 +52,7 @@ class Schedule:
         self.bots: dict[BotId, BotLanes] = {}
         self.lanes: dict[tuple[BotId, ChatId, str], Lane] = {}
         self.urgent_in_debt = 0
+        self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
         self._timers: list[tuple[float, int, int, Line | Pool | Entry]] = []
         self._leases: deque[tuple[float, Entry, int]] = deque()
@@ -88,8 +93,9 @@ class Schedule:
         lost: list[Entry] = []
         leases = self._leases
         while leases and leases[0][0] <= now:
-            _, entry, token = leases.popleft()
-            if entry.token == token:
+            until, entry, token = leases.popleft()
+            if entry.token == token and entry.leased_until == until:  # else it was extended
+                entry.leased_until = NEVER  # once, though it may stand here twice
                 lost.append(entry)
         self._sweep(now)
         return expired, lost
@@ -114,38 +120,48 @@ class Schedule:
             active.rotate(-1)  # bots take turns
         return granted
 
-    def next_at(self) -> float:
-        """When the next step may have something to do; 0 if it has now."""
-        if self._active:
+    def next_at(self, *, room: bool) -> float:
+        """When the next step may have something to do; 0 if it has now: messages, if there is `room`."""
+        if self._active and room:
             return 0.0
         soonest = self._timers[0][0] if self._timers else NEVER
-        return min(soonest, self._leases[0][0]) if self._leases else soonest
+        if self._leases:
+            soonest = min(soonest, self._leases[0][0])
+        return min(soonest, self._resting[0][0] + SWEEP_WITHIN) if self._resting else soonest
 
     def wait_for(self, bot: BotId, chat: ChatId, family: Family, cost: int, now: float) -> float:
-        """Seconds until a call could be made if nothing else came. Takes nothing."""
-        lane = self.lanes.get((bot, chat, self._kind(family)))
-        owner = self.bots.get(bot)
-        wait = lane.wait(now, cost) if lane else 0.0
-        if lane and lane.in_flight is not None:
-            wait = NEVER
+        """Seconds until a call could be made that goes behind what its chat has waiting. Takes nothing."""
+        kind = self._kind(family)
+        lane, owner = self.lanes.get((bot, chat, kind)), self.bots.get(bot)
+        wait = 0.0
+        if lane:
+            ahead = sum(line.count() for line in lane.lines) + (lane.in_flight is not None)
+            own = lane.windows[0]
+            wait = max(lane.wait(now, cost), ahead * own.seconds / own.count)
         if owner:
             wait = max(wait, owner.closed_until - now)
-            window = self._pool(owner, lane.kind if lane else "send").window
-            if window and cost:
-                wait = max(wait, window.wait(now, cost))
+            shared = self._pool(owner, kind).window
+            if shared and cost:
+                wait = max(wait, shared.wait(now, cost))
         return max(0.0, wait)
 
     # --- how it ended ---
 
     def extend(self, entry: Entry, now: float) -> None:
-        """Renew a lease."""
-        self._leases.append((now + self.lease, entry, entry.token))
+        """Grant or renew a lease."""
+        entry.leased_until = now + self.lease
+        self._leases.append((entry.leased_until, entry, entry.token))
 
-    def cool(self, entry: Entry, now: float) -> None:
-        """No answer for too long: the slots cool from now on, the entry stays in flight."""
-        if entry.cost and not entry.cooled:
-            entry.cooled = True
-            self._answered(entry, now)
+    def cool(self, entry: Entry, now: float) -> bool:
+        """No answer for too long: the slots cool from now on, the entry stays in flight. False if they do."""
+        if not entry.cost or entry.cooled:
+            return False
+        entry.cooled = True
+        self._answered(entry, now)
+        pool = self._pool_of(entry)
+        if pool in self._asleep:
+            self._activate(pool)
+        return True
 
     def release(self, entry: Entry, at: float, *, sent: bool = True) -> None:
         """The call is over, its answer came `at`: slots cool, or are free at once if it was never sent.
@@ -153,15 +169,14 @@ class Schedule:
         The entry is out of its line; put it back with `again`, or forget it.
         """
         lane = entry.lane
-        entry.token = 0
+        entry.token, entry.gone = 0, True  # its timers are for nobody, unless it comes back
         if lane.in_flight is entry:
             lane.in_flight = None
         if entry.cost and not entry.cooled:
             if sent:
                 self._answered(entry, at)
             else:
-                for window in self._windows(entry):
-                    window.give_back(entry.cost)
+                self._give_back(entry)
         entry.cooled = False
         lane.last_call = at
         pool = self._pool_of(entry)
@@ -178,7 +193,7 @@ class Schedule:
 
     def again(self, entry: Entry, at: float = 0.0) -> None:
         """Back to the head of its line, to go at `at`."""
-        entry.retry_at = at
+        entry.retry_at, entry.gone = at, False
         line = entry.lane.line(entry.level)
         line.push_front(entry)
         line.place = BLOCKED  # `settle_lane` places it
@@ -190,20 +205,39 @@ class Schedule:
     def remove(self, entry: Entry, now: float) -> None:
         """Take a waiting entry out of its line."""
         entry.gone = True
-        line = entry.lane.line(entry.level)
+        lane = entry.lane
+        line = lane.line(entry.level)
         if line.place != EMPTY and line.head is entry:
+            self._unreserve(line, self._pool_of(entry), now)
             self._place(line, now)
         if entry.level == TURN:
             self._turns -= 1
+        if all(line.head is None for line in lane.lines):
+            self._rest(lane, now)
+
+    def replace(self, entry: Entry, newer: Entry) -> None:
+        """A newer message takes the place of one that waits in the same line."""
+        entry.id, entry.cost, entry.expires = newer.id, newer.cost, newer.expires
+        entry.attempts = entry.crashes = 0
+        if entry.expires < NEVER:
+            self._at(entry.expires, EXPIRE, entry)
 
     def move(self, lane: Lane, chat: ChatId, now: float) -> None:
-        """The chat has another id: what waits in this lane waits there, in order of arrival."""
+        """The chat has another id: what waits in this lane waits there, in order of arrival.
+
+        It is still the same chat: what cools, what is closed and what is paused go along.
+        """
+        if chat == lane.chat:
+            return
         self.lanes.pop((lane.bot.id, lane.chat, lane.kind), None)
-        lane.moved_to = chat
-        target = self._lane(lane.bot.id, chat, lane.kind)
+        target = lane.moved_to = self._lane(lane.bot.id, chat, lane.kind)
+        target.paused = target.paused or lane.paused
+        target.closed_until = max(target.closed_until, lane.closed_until)
+        for ours, theirs in zip(lane.windows, target.windows, strict=True):
+            theirs.cooling = sorted([*theirs.cooling, *ours.cooling])
         for line in lane.lines:
             into = target.line(line.level)
-            entries = sorted([*_chain(line), *_chain(into)], key=lambda entry: entry.seq)
+            entries = sorted([*line.entries(), *into.entries()], key=lambda entry: entry.seq)
             line.head = line.tail = into.head = into.tail = None
             for entry in entries:
                 entry.next = None
@@ -212,10 +246,12 @@ class Schedule:
             line.place = EMPTY
             if into.place != BLOCKED:
                 self._place(into, now)
+        if all(line.head is None for line in target.lines):
+            self._rest(target, now)
 
     def waiting_in(self, lane: Lane) -> list[Entry]:
         """Everything that waits in a lane, turns apart."""
-        return [entry for line in lane.lines if line.level != TURN for entry in _chain(line)]
+        return [entry for line in lane.lines if line.level != TURN for entry in line.entries()]
 
     # --- operators ---
 
@@ -226,8 +262,9 @@ class Schedule:
             owner.paused = paused
             lanes = [lane for lane in self.lanes.values() if lane.bot is owner]
         else:
-            lanes = [self.lane(bot, chat, "send")]
-            lanes[0].paused = paused
+            lanes = [self._lane(bot, chat, kind) for kind in self._kinds]
+            for lane in lanes:
+                lane.paused = paused
         for lane in lanes:
             for line in lane.lines:
                 if line.place != EMPTY:
@@ -277,14 +314,22 @@ class Schedule:
         for window in self._windows(entry):
             window.answered(at, entry.cost)
 
+    def _give_back(self, entry: Entry) -> None:
+        for window in self._windows(entry):
+            window.give_back(entry.cost)
+        pool = self._pool_of(entry)
+        if entry.level in {NORMAL, LOW}:
+            pool.spaced_until -= _spacing(pool, entry.cost)
+
     def _at(self, time: float, kind: int, what: Line | Pool | Entry) -> None:
         heapq.heappush(self._timers, (time, next(self._numbers), kind, what))
 
     def _join(self, entry: Entry, now: float) -> None:
         lane = entry.lane
-        key = (lane.bot.id, lane.moved_to or lane.chat, lane.kind)
-        # While it was not due, its lane may have been forgotten, or have moved.
-        entry.lane = self.lanes.setdefault(key, lane) if lane.moved_to is None else self._lane(*key)
+        # While it was not due, its lane may have been forgotten, or have moved, even twice.
+        while lane.moved_to is not None:
+            lane = lane.moved_to
+        entry.lane = self.lanes.setdefault((lane.bot.id, lane.chat, lane.kind), lane)
         entry.seq = next(self._numbers)
         line = entry.lane.line(entry.level)
         line.append(entry)
@@ -301,7 +346,7 @@ class Schedule:
         elif isinstance(what, Entry) and not what.gone:
             if kind == JOIN:
                 self._join(what, now)
-            elif what.token == 0:
+            elif what.token == 0 and what.expires == at:  # else a newer one took its place
                 self.remove(what, now)
                 expired.append(what)
 
@@ -310,11 +355,11 @@ class Schedule:
         entry, lane = line.first(), line.lane
         if entry is None:
             line.place, line.passed = EMPTY, 0
-            if lane.reserved is line:
-                lane.reserved = None
             return
         held = (lane.paused or lane.bot.paused) and line.level != TURN
-        if held or lane.in_flight is not None or lane.reserved not in {None, line}:
+        if held:
+            self._unreserve(line, self._pool_of(entry), now)
+        if held or lane.in_flight is not None or not self._unbarred(lane, line):
             line.place = BLOCKED
             return
         until = max(entry.retry_at, lane.closed_until)
@@ -332,12 +377,29 @@ class Schedule:
         if lane.learned is not None:
             step_up(lane, lane.windows[0], now)
         wait = max(window.wait(now, entry.cost) for window in lane.windows)
-        if wait > 0 and entry.cost > 1:
+        if wait > 0 and entry.cost > 1 and entry.retry_at <= now:
             # Cheaper ones of this chat take each slot as it gets free; after a while they must not.
             line.passed += 1
             if line.passed >= PATIENCE:
                 lane.reserved = line
         return wait
+
+    @staticmethod
+    def _unbarred(lane: Lane, line: Line) -> bool:
+        """Whether no other line of the lane has slots reserved for it. Urgent ones do not ask."""
+        return lane.reserved is None or lane.reserved is line or line.level == URGENT
+
+    def _unreserve(self, line: Line, pool: Pool, now: float) -> None:
+        """It does not wait for its slots any more: those who let it go first may go."""
+        line.passed = 0
+        if pool.reserved is line:
+            pool.reserved = None
+            self._activate(pool)
+        if line.lane.reserved is line:
+            line.lane.reserved = None
+            for other in line.lane.lines:
+                if other is not line and other.place == BLOCKED:
+                    self._place(other, now)
 
     def _ready(self, line: Line, entry: Entry, now: float) -> None:
         line.place = READY
@@ -384,7 +446,8 @@ class Schedule:
             if lane.in_flight is not None or not self._may(lane, line, entry, now):
                 self._place(line, now)
                 continue
-            if window is not None and line.level != URGENT and not window.fits(now, entry.cost):
+            limited = entry.cost and line.level != URGENT
+            if window is not None and limited and not window.fits(now, entry.cost):
                 if window.free(now) <= 0:
                     self._sleep(pool, now + window.wait(now))
                     return None
@@ -394,12 +457,11 @@ class Schedule:
             self._grant(pool, line, entry, now)
             return entry
 
-    @staticmethod
-    def _may(lane: Lane, line: Line, entry: Entry, now: float) -> bool:
+    def _may(self, lane: Lane, line: Line, entry: Entry, now: float) -> bool:
         """Whether what was true when the line became ready still is."""
         if (lane.paused or lane.bot.paused) and line.level != TURN:
             return False
-        if lane.closed_until > now or lane.reserved not in {None, line}:
+        if lane.closed_until > now or not self._unbarred(lane, line):
             return False
         return not entry.cost or line.level == URGENT or all(w.fits(now, entry.cost) for w in lane.windows)
 
@@ -410,19 +472,20 @@ class Schedule:
             return line
         if pool.reserved is not None:
             if pool.reserved.place == READY and pool.reserved.head is not None:
-                return pool.reserved
+                return pool.reserved if messages or pool.reserved.level == TURN else None
             pool.reserved = None
         turn = ready[TURN].first() if ready[TURN] else None
         if not messages:
             return turn  # the pool stays in the round: there may be room for messages soon
         best = _earlier(ready[HIGH].first() if ready[HIGH] else None, turn)
         lowest = pool.passes[HIGH] if best is not None else NEVER
-        spaced = False
+        # Gaps are left for high ones that may come. Where some are there, the weights share the slots.
+        spaced, gap = False, best is None and now < pool.spaced_until
         for level in (NORMAL, LOW):
             line = ready[level].first() if ready[level] else None
             if line is None:
                 continue
-            if now < pool.spaced_until:
+            if gap:
                 spaced = True
             elif pool.passes[level] < lowest:
                 best, lowest = line, pool.passes[level]
@@ -444,7 +507,7 @@ class Schedule:
         return True
 
     def _grant(self, pool: Pool, line: Line, entry: Entry, now: float) -> None:
-        lane, window, cost = line.lane, pool.window, entry.cost
+        lane, cost = line.lane, entry.cost
         line.pop()
         line.passed = 0
         if lane.reserved is line:
@@ -452,15 +515,14 @@ class Schedule:
         if pool.reserved is line:
             pool.reserved = None
         if cost:
-            if line.level == URGENT and window is not None and not window.fits(now, cost):
+            windows = self._windows(entry)
+            if line.level == URGENT and not all(window.fits(now, cost) for window in windows):
                 self.urgent_in_debt += 1
-            if window is not None:
+            for window in windows:
                 window.take(cost)
-            for own in lane.windows:
-                own.take(cost)
         entry.token = next(self._numbers)
         if line.level != TURN:  # a turn lasts as long as its owner lives
-            self._leases.append((now + self.lease, entry, entry.token))
+            self.extend(entry, now)
         if line.level != URGENT:
             self._account(pool, line.level, cost, now)
         if lane.kind == "action":  # unordered: several may be in flight
@@ -474,21 +536,24 @@ class Schedule:
         level = HIGH if level == TURN else level
         pool.served = pool.passes[level]
         pool.passes[level] += STRIDES[level] * max(1, cost)
-        if level != HIGH and pool.window is not None:
+        if level != HIGH:
             # A saturated window would fire all its calls at once; spaced ones leave gaps for replies.
             started = pool.spaced_until if pool.spaced_until > now - SLACK else now
-            pool.spaced_until = started + cost * pool.window.seconds / pool.window.count
+            pool.spaced_until = started + _spacing(pool, cost)
 
     def _rest(self, lane: Lane, now: float) -> None:
         """Remember to forget a lane that has nothing to do."""
-        self._resting.append((now + max(window.seconds for window in lane.windows), lane))
+        if not lane.resting:
+            lane.resting = True
+            self._resting.append((now + max(window.seconds for window in lane.windows), lane))
 
     def _sweep(self, now: float) -> None:
         resting = self._resting
-        for _ in range(SWEEP):
+        for _ in range(SWEEP if self._active else SWEEP_WHEN_IDLE):
             if not resting or resting[0][0] > now:
                 return
             _, lane = resting.popleft()
+            lane.resting = False
             if lane.idle(now):
                 key = (lane.bot.id, lane.chat, lane.kind)
                 if self.lanes.get(key) is lane:
@@ -497,18 +562,14 @@ class Schedule:
                 self._rest(lane, now)
 
 
+def _spacing(pool: Pool, cost: int) -> float:
+    """Seconds between a call of this cost and the next that is spaced."""
+    return SPACING * cost * pool.window.seconds / pool.window.count if pool.window is not None else 0.0
+
+
 def _earlier(one: Line | None, other: Line | None) -> Line | None:
     if one is None or other is None:
         return one or other
     assert one.head is not None  # noqa: S101  (a ready line has a head)
     assert other.head is not None  # noqa: S101
     return one if one.head.seq < other.head.seq else other
-
-
-def _chain(line: Line) -> list[Entry]:
-    entries, entry = [], line.head
-    while entry is not None:
-        if not entry.gone:
-            entries.append(entry)
-        entry = entry.next
-    return entries

@@ -61,20 +61,18 @@ class Learned:
         return True
 
     def quiet(self, now: float) -> bool:
-        """Time has passed: go a step up if it is due. True if the rate changed."""
+        """Time has passed: go a step up if it is due. True if something changed."""
         if now < self._next_up:
             return False
         if self._probing:
             # The step held for a whole interval: it is not bad. Above it everything is to be tried anew.
-            self._probing = False
-            self._bad = self._step + 1
             self._interval = PROBE_AFTER
-        self._step += 1
-        if self._step >= self._rule.count:
-            self._step, self._bad = self._rule.count, None
-            self._next_up = float("inf")
+            self._bad = self._step + 1 if self._step < self._rule.count else None
+        if self._bad is None:
+            self._probing, self._next_up = False, float("inf")
         else:
-            self._probing = self._bad is not None and self._step >= self._bad
+            self._step += 1
+            self._probing = self._step >= self._bad
             self._next_up = now + self._patience()
         return True
 

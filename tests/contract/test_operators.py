@@ -1,0 +1,291 @@
+"""What people ask of a store: find, why, cancel, wait for ends, dead letters, numbers."""
+
+import pytest
+
+from contract.conftest import OpenPost
+from contract.post import BOT, DELIVERED, OTHER_BOT, Post
+from tidegate.model import Dead, Outcome, Priority, Rate, Refused, Retry, State, TicketId, Unknown
+from tidegate.outbox.base import Outbox
+from tidegate.pacing.rules import Rules
+
+BAD = Dead("bad_request", "no")
+BLOCKED = Dead("blocked", "gone", whole_chat=True)
+
+
+async def test_what_was_never_put_is_not_found(outbox: Outbox) -> None:
+    assert await outbox.find(TicketId("?")) is None
+    assert await outbox.why(TicketId("?")) is None
+    with pytest.raises(LookupError, match="never put"):
+        await outbox.settled(TicketId("?"))
+
+
+async def test_what_ended_is_forgotten_after_a_while(open_post: OpenPost) -> None:
+    post = await open_post(keep=60)
+    ticket = await post.put()
+    await post.order(1)
+    await post.clock.sleep(58)
+    assert await post.state(ticket) == State.DELIVERED
+
+    await post.clock.sleep(2)
+
+    assert await post.outbox.find(ticket) is None
+    assert post.outbox.stats().delivered == 1
+
+
+async def test_cancel_takes_out_what_is_not_being_sent(post: Post) -> None:
+    sending, queued = await post.put_many(2, 1)
+    scheduled = await post.put(1, not_before=post.clock.now() + 10)
+    retry = await post.put(2)
+    first, second = await post.claim_all()
+    await post.settle(second, Retry(5, "502"))
+
+    assert await post.outbox.cancel([sending, queued, scheduled, retry, retry, TicketId("?")]) == 3
+
+    assert await post.state(queued) == await post.state(scheduled) == await post.state(retry)
+    assert await post.state(retry) == State.CANCELLED
+    assert await post.settle(first) is not None
+    assert await post.order(60) == []
+    assert await post.outbox.cancel([sending, queued]) == 0
+
+
+async def test_settled_waits_for_the_end_of_a_message(post: Post) -> None:
+    ticket = await post.put()
+    waiting = await post.begin(post.outbox.settled(ticket))
+    await post.send(Retry(5, "502"))
+    assert not waiting.done()
+
+    await post.run(10)
+
+    assert (await waiting).state == State.DELIVERED
+    assert (await post.outbox.settled(ticket)).state == State.DELIVERED
+
+
+@pytest.mark.parametrize("outcome", [BAD, Unknown("no answer")])
+async def test_settled_tells_of_dead_and_parked_ones(post: Post, outcome: Dead | Unknown) -> None:
+    ticket = await post.put(on_unknown="park")
+    waiting = await post.begin(post.outbox.settled(ticket))
+    await post.send(outcome)
+
+    assert (await waiting).state in {State.DEAD, State.PARKED}
+
+
+async def test_settled_tells_of_an_expiry_though_nobody_claims(post: Post) -> None:
+    ticket = await post.put(expires_at=post.clock.now() + 10)
+
+    record = await post.outbox.settled(ticket)
+
+    assert record.state == State.EXPIRED
+    assert post.clock.monotonic() == pytest.approx(10, abs=0.01)
+
+
+async def test_settled_tells_of_a_crash_though_nobody_claims(open_post: OpenPost) -> None:
+    post = await open_post(lease=10)
+    ticket = await post.put(on_unknown="park")
+    waiting = await post.begin(post.outbox.settled(ticket))
+    await post.one()
+
+    async with post.clock.timeout(11):
+        assert (await waiting).state == State.PARKED
+
+
+async def test_settled_may_be_cancelled_and_others_still_hear(post: Post) -> None:
+    ticket = await post.put()
+    first = await post.begin(post.outbox.settled(ticket))
+    second = await post.begin(post.outbox.settled(ticket))
+    await post.cancel(first)
+    await post.run(1)
+
+    assert (await second).state == State.DELIVERED
+
+
+async def test_drained_waits_until_nothing_waits_or_moves(post: Post) -> None:
+    await post.outbox.drained()
+    await post.put(1)
+    await post.put(2)
+    await post.put(1, bot=OTHER_BOT)
+    everything = await post.begin(post.outbox.drained())
+    one_bot = await post.begin(post.outbox.drained(OTHER_BOT))
+    claims = await post.claim_all()
+    assert not everything.done()
+    assert not one_bot.done()
+
+    for claim in sorted(claims, key=lambda claim: -claim.message.bot):
+        await post.settle(claim)
+        await post.clock.sleep(0)
+        assert one_bot.done()
+    await everything
+
+
+async def test_drained_does_not_wait_for_dead_and_parked_ones(post: Post) -> None:
+    await post.put(1)
+    await post.put(2, on_unknown="park")
+    await post.send(BAD)
+    await post.send(Unknown("no answer"))
+
+    await post.outbox.drained()
+
+
+async def test_drained_hears_of_an_expiry_though_nobody_claims(post: Post) -> None:
+    await post.put()
+    drained = await post.begin(post.outbox.drained())
+    late = await post.put(expires_at=post.clock.now() + 10)
+    await post.run(0.5, room=1)
+    async with post.clock.timeout(11):
+        await drained
+    assert await post.state(late) == State.DELIVERED
+
+    await post.outbox.pause(BOT)
+    await post.put(2, expires_at=post.clock.now() + 10)
+    async with post.clock.timeout(11):
+        await post.outbox.drained()
+
+
+async def waits_for(post: Post, ticket: TicketId) -> str:
+    return "; ".join((await post.why(ticket)).waits_for)
+
+
+async def test_why_names_each_thing_a_message_waits_for(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(2, 100), private=Rate(1, 10)))
+    scheduled = await post.put(9, not_before=post.clock.now() + 5)
+    assert "its time comes in 5.0 s" in await waits_for(post, scheduled)
+
+    first, second = await post.put_many(2, 1, priority=Priority.HIGH)
+    assert "it may go" in await waits_for(post, first)
+    assert "1 before it in its line" in await waits_for(post, second)
+
+    claim = await post.one()
+    assert await waits_for(post, first) == "it is being sent"
+    assert "another call to its chat is in flight" in await waits_for(post, second)
+
+    await post.settle(claim)
+    assert "the limit of its chat is full for 10.0 s" in await waits_for(post, second)
+    assert (await post.why(second)).expected_in == pytest.approx(10)
+
+    await post.put(2, priority=Priority.HIGH)
+    await post.send()
+    third = await post.put(3)
+    assert "the limit of its bot is full" in await waits_for(post, third)
+
+    await post.outbox.pause(BOT, 3)
+    assert "its chat is paused" in await waits_for(post, third)
+    assert (await post.why(third)).expected_in is None
+    await post.outbox.pause(BOT)
+    assert "its bot is paused" in await waits_for(post, third)
+    assert (await post.why(first)).waits_for == ()
+
+
+async def test_why_names_a_backing_off_and_a_429(post: Post) -> None:
+    retried = await post.put(1)
+    await post.send(Retry(7, "502"))
+    assert "the next attempt is in 7.0 s" in await waits_for(post, retried)
+    await post.outbox.cancel([retried])
+
+    refused = [await post.put(chat, priority=Priority.HIGH) for chat in (2, 3)]
+    claims = await post.claim_all()
+    await post.settle(claims[0], Refused(20))
+    assert "a 429 has closed its chat for 20.0 s" in await waits_for(post, refused[0])
+    await post.settle(claims[1], Refused(20))
+    assert "a 429 has closed its bot for 20.0 s" in await waits_for(post, refused[0])
+
+
+async def bury(post: Post) -> list[TicketId]:
+    """Three letters: bad_request of chat 1, blocked of chat 2, parked of another bot's chat 1."""
+    tickets = [await post.put(1), await post.put(2), await post.put(1, bot=OTHER_BOT, on_unknown="park")]
+    outcomes = {1: BAD, 2: BLOCKED}
+    for claim in await post.claim_all():
+        other = claim.message.bot == OTHER_BOT
+        await post.settle(claim, Unknown("no answer") if other else outcomes[int(claim.message.chat_id)])
+        await post.clock.sleep(0.1)
+    return tickets
+
+
+async def test_dead_letters_are_listed_by_what_one_asks_for(post: Post) -> None:
+    bad, blocked, parked = await bury(post)
+
+    async def listed(**filters: object) -> list[TicketId]:
+        return [record.message.id for record in await post.outbox.dead(**filters)]  # type: ignore[arg-type]
+
+    assert sorted(await listed()) == [bad, blocked, parked]
+    assert sorted(await listed(bot=BOT)) == [bad, blocked]
+    assert sorted(await listed(chat_id=1)) == [bad, parked]
+    assert await listed(reason="blocked") == [blocked]
+    assert await listed(states=frozenset({State.PARKED})) == [parked]
+    assert await listed(bot=BOT, chat_id=1, reason="blocked") == []
+    assert len(await listed(limit=2)) == 2
+
+
+async def test_dead_letters_come_oldest_first(post: Post) -> None:
+    tickets = await post.put_many(5)
+    for _ in tickets:
+        await post.send(BAD)
+
+    assert [record.message.id for record in await post.outbox.dead()] == tickets
+
+
+async def test_a_replayed_letter_is_queued_as_if_put_now(post: Post) -> None:
+    bad, blocked, parked = await bury(post)
+    waiting = await post.put(1)
+
+    assert await post.outbox.replay([bad, parked, waiting, TicketId("?")]) == 2
+
+    record = await post.record(bad)
+    assert (record.state, record.attempts, record.crashes) == (State.QUEUED, 0, 0)
+    assert record.reason is None
+    assert record.settled_at is None
+    order = await post.order()
+    assert order.index(waiting) < order.index(bad)
+    assert sorted(order) == sorted([bad, parked, waiting])
+    assert [letter.message.id for letter in await post.outbox.dead()] == [blocked]
+
+
+async def test_a_dropped_letter_is_forgotten(post: Post) -> None:
+    bad, blocked, parked = await bury(post)
+    waiting = await post.put(5)
+
+    assert await post.outbox.drop([bad, parked, waiting, TicketId("?")]) == 2
+
+    assert await post.outbox.find(bad) is None
+    assert [letter.message.id for letter in await post.outbox.dead()] == [blocked]
+    stats = post.outbox.stats()
+    assert (stats.dead, stats.parked, stats.waiting) == (1, 0, 1)
+
+
+async def test_letters_are_kept_until_someone_decides(open_post: OpenPost) -> None:
+    post = await open_post(keep=10)
+    bad, *_ = await bury(post)
+    await post.clock.sleep(100_000)
+
+    assert await post.state(bad) == State.DEAD
+
+
+async def test_the_numbers_add_up(post: Post) -> None:
+    for chat in range(1, 31):
+        priority = list(Priority)[chat % 3]
+        await post.put(chat, priority=priority, on_unknown="park" if chat % 2 else "resend")
+    expiring = await post.put(99, expires_at=post.clock.now() + 1, not_before=post.clock.now() + 2)
+    await post.outbox.cancel([await post.put(100)])
+    claims = (await post.claim_all(within=0.5))[:10]
+    outcomes: list[Outcome] = [
+        DELIVERED,
+        DELIVERED,
+        Retry(99, "x"),
+        BAD,
+        BAD,
+        BAD,
+        Unknown("x", 99),
+        Unknown("x", 99),
+    ]
+    for claim, outcome in zip(claims, outcomes, strict=False):
+        await post.settle(claim, outcome)
+    await post.clock.sleep(1)
+
+    stats = post.outbox.stats()
+
+    assert stats.delivered == 2
+    assert stats.dead == 3
+    assert stats.retry + stats.parked == 3
+    assert stats.expired == 1
+    assert stats.cancelled == 1
+    assert await post.state(expiring) == State.EXPIRED
+    ended = stats.delivered + stats.dead + stats.parked + stats.expired + stats.cancelled + stats.replaced
+    assert stats.waiting + stats.sending + ended == 32

@@ -1,0 +1,244 @@
+"""Direct calls: turns in the same schedule as what is queued."""
+
+import asyncio
+
+import pytest
+
+from contract.conftest import OpenPost
+from contract.post import BOT, DELIVERED, OTHER_BOT, SOON, Post
+from tidegate.model import NotSent, Priority, Rate, Refused, State
+from tidegate.outbox.base import Turn
+from tidegate.pacing.rules import Rules
+
+ONE = Rules(bot=Rate(1, 10), private=Rate(1, 10))
+
+
+async def test_a_turn_is_granted_at_once_where_the_limits_allow(post: Post) -> None:
+    turn = await post.turn(5)
+
+    assert (turn.bot, turn.chat_id) == (BOT, 5)
+    assert post.clock.monotonic() == 0
+
+
+async def test_turns_of_a_chat_are_granted_in_order_one_at_a_time(post: Post) -> None:
+    granted: list[int] = []
+
+    async def call(number: int) -> None:
+        turn = await post.turn(5)
+        granted.append(number)
+        await post.clock.sleep(1)
+        await post.outbox.end_turn(turn, DELIVERED)
+
+    await asyncio.gather(*(call(number) for number in range(5)))
+
+    assert granted == list(range(5))
+    assert post.clock.monotonic() == pytest.approx(5, abs=0.1)
+
+
+async def test_turns_take_slots_and_free_them_after_the_answer(open_post: OpenPost) -> None:
+    post = await open_post(ONE)
+    await post.put(2)
+    turn = await post.turn(1)
+    assert await post.claim(within=60) == []
+
+    await post.outbox.end_turn(turn, DELIVERED, age=4)
+
+    assert await post.claim(within=5.9) == []
+    assert len(await post.claim(within=0.2)) == 1
+
+
+async def test_a_turn_waits_for_its_limits_without_any_claimer(open_post: OpenPost) -> None:
+    post = await open_post(ONE)
+    await post.outbox.end_turn(await post.turn(1), DELIVERED)
+
+    await post.turn(1)
+
+    assert post.clock.monotonic() == pytest.approx(10, abs=0.01)
+
+
+async def test_a_turn_goes_on_though_messages_wait_that_nobody_claims(open_post: OpenPost) -> None:
+    post = await open_post(Rules(private=Rate(1, 10)))
+    await post.outbox.end_turn(await post.turn(1), DELIVERED)
+    await post.put(2)  # it may go, and there is no worker
+
+    await post.turn(1)
+
+    assert post.clock.monotonic() == pytest.approx(10, abs=0.01)
+    assert post.outbox.stats().normal == 1
+
+
+async def test_messages_for_which_slots_are_kept_stay_queued_while_nobody_claims(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(5, 1), group=Rate(100, 1)))
+    await post.album(5, -1)
+    for chat in range(2, 60):
+        await post.put(chat, priority=Priority.HIGH)
+    while not await post.no_turn(99, within=0.9):  # until the slots are kept for the album
+        await post.run(0.3, room=1)
+
+    await post.clock.sleep(5)
+    turn = await post.begin(post.turn(99))
+    await post.clock.sleep(5)
+
+    stats = post.outbox.stats()
+    assert stats.sending == 0
+    turn.cancel()
+
+
+async def test_a_turn_is_not_starved_by_what_is_queued(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(10, 1)))
+    for chat in range(2, 400):
+        await post.put(chat, priority=Priority.HIGH)
+    worker = await post.begin(post.run(60))
+    await post.clock.sleep(5.05)
+
+    start = post.clock.monotonic()
+    turn = await post.turn(1)
+
+    # High ones that came before it go first; nothing else does.
+    assert post.clock.monotonic() - start < 40
+    await post.outbox.end_turn(turn, DELIVERED)
+    await post.cancel(worker)
+
+
+async def test_a_turn_overtakes_a_broadcast(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(10, 1)))
+    for chat in range(2, 400):
+        await post.put(chat, priority=Priority.LOW)
+    worker = await post.begin(post.run(60))
+    waits = []
+    for chat in range(1001, 1011):
+        await post.clock.sleep(1.03)
+        start = post.clock.monotonic()
+        await post.outbox.end_turn(await post.turn(chat), DELIVERED)
+        waits.append(post.clock.monotonic() - start)
+
+    assert max(waits) < 0.2  # two gaps between slots
+    await post.cancel(worker)
+
+
+async def test_a_turn_cancelled_while_it_waits_leaves_no_trace(open_post: OpenPost) -> None:
+    post = await open_post(ONE)
+    first = await post.turn(1)
+    waiting = await post.begin(post.turn(1))
+    ticket = await post.put(1)
+
+    await post.cancel(waiting)
+    await post.outbox.end_turn(first, NotSent("x"))
+
+    assert await post.order(1) == [ticket]
+
+
+async def test_a_turn_cancelled_in_the_instant_it_is_granted_gives_its_slots_back(
+    open_post: OpenPost,
+) -> None:
+    post = await open_post(ONE)
+    first = await post.turn(1)
+    waiting = await post.begin(post.turn(2))
+    await post.outbox.end_turn(first, NotSent("x"))  # grants it; its owner has not run yet
+
+    await post.cancel(waiting)
+
+    async with post.clock.timeout(SOON):
+        await post.turn(3)
+
+
+async def test_a_turn_granted_after_its_owner_was_cancelled_does_not_hold_up_the_next(
+    open_post: OpenPost,
+) -> None:
+    post = await open_post(ONE)
+    first = await post.turn(1)
+    cancelled = await post.begin(post.turn(2))
+    following = await post.begin(post.turn(3))
+    cancelled.cancel()  # and before its owner runs:
+    await post.outbox.end_turn(first, NotSent("x"))
+
+    async with post.clock.timeout(SOON):
+        turn = await following
+    await post.outbox.end_turn(turn, DELIVERED)
+    async with post.clock.timeout(10 + SOON):
+        await post.turn(4)  # turns are still granted without a claimer
+
+
+async def test_a_turn_that_was_not_sent_gives_its_slots_back_at_once(open_post: OpenPost) -> None:
+    post = await open_post(ONE)
+    await post.outbox.end_turn(await post.turn(1), NotSent("x"))
+
+    async with post.clock.timeout(SOON):
+        await post.turn(1)
+
+
+async def test_ending_a_turn_twice_frees_its_slots_once(open_post: OpenPost) -> None:
+    post = await open_post(ONE)
+    turn = await post.turn(1)
+    await post.outbox.end_turn(turn, DELIVERED)
+    await post.outbox.end_turn(turn, NotSent("x"))
+
+    assert await post.no_turn(2, within=9)
+
+
+async def test_a_429_in_a_turn_closes_its_chat(post: Post) -> None:
+    await post.put(1)
+    other = await post.put(2)
+    await post.outbox.end_turn(await post.turn(1), Refused(20))
+
+    assert await post.no_turn(1)
+    assert await post.order(19) == [other]
+    assert post.outbox.stats().refused == 1
+    assert not await post.no_turn(1, within=2)
+
+
+async def test_429s_in_turns_of_two_chats_close_the_bot(post: Post) -> None:
+    turns = [await post.turn(chat) for chat in (1, 2)]
+    for turn in turns:
+        await post.outbox.end_turn(turn, Refused(20))
+
+    assert await post.no_turn(3, within=19)
+    await post.turn(3, bot=OTHER_BOT)
+
+
+async def test_the_slots_of_a_turn_without_an_answer_cool(open_post: OpenPost) -> None:
+    post = await open_post(ONE)
+    turn = await post.turn(1)
+    await post.outbox.cool([turn])
+
+    async with post.clock.timeout(10 + SOON):
+        await post.turn(2)
+    assert post.outbox.stats().uncertain == 1
+
+
+async def test_wait_for_tells_when_a_turn_could_be_had_and_takes_nothing(open_post: OpenPost) -> None:
+    post = await open_post(ONE)
+    outbox = post.outbox
+    assert outbox.wait_for(BOT, 1, "send", 1) == 0
+
+    turn = await post.turn(1)
+    assert outbox.wait_for(BOT, 1, "send", 1) == float("inf")
+    await outbox.end_turn(turn, DELIVERED)
+    await post.clock.sleep(4)
+
+    assert outbox.wait_for(BOT, 1, "send", 1) == pytest.approx(6)
+    assert outbox.wait_for(BOT, 2, "send", 1) == pytest.approx(6)
+    assert outbox.wait_for(OTHER_BOT, 1, "send", 1) == 0
+    assert outbox.wait_for(BOT, 2, "action", 1) == 0
+    await post.clock.sleep(6)
+    assert isinstance(await post.turn(2), Turn)
+
+
+async def test_a_turn_of_several_slots_waits_for_all_of_them(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(3, 10), private=Rate(3, 10)))
+    await post.outbox.end_turn(await post.turn(1), DELIVERED)
+
+    await post.turn(2, cost=3)
+
+    assert post.clock.monotonic() == pytest.approx(10, abs=0.01)
+
+
+async def test_turn_and_message_of_one_chat_are_never_in_flight_together(post: Post) -> None:
+    turn = await post.turn(1)
+    ticket = await post.put(1)
+
+    assert await post.claim(within=5) == []
+    await post.outbox.end_turn(turn, DELIVERED)
+    assert (await post.one()).message.id == ticket
+    assert await post.state(ticket) == State.SENDING
+    assert await post.no_turn(1)

@@ -262,6 +262,8 @@ class OutboxMachine(RuleBasedStateMachine):
             self.model.refused(lane, now, outcome.retry_after)
         elif isinstance(outcome, Migrated):
             self.model.migrated(lane, outcome.chat_id)
+        elif isinstance(outcome, Dead) and outcome.whole_chat:
+            self.model.bury(lane)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 5.0, 35.0, 4000.0]))
     def time_passes(self, seconds: float) -> None:

@@ -167,7 +167,7 @@ class Model:
                 one.attempts += 1
                 self._end(one, State.DEAD)
                 if whole_chat:
-                    self._bury(lane)
+                    self.bury(lane)
             case Retry(delay=delay) | Unknown(delay=delay):
                 self._again(one, outcome, now, delay)
             case Refused(retry_after=retry_after):
@@ -279,7 +279,7 @@ class Model:
         if self.coalesce.get(key) is one:
             del self.coalesce[key]
 
-    def _bury(self, lane: Lane) -> None:
+    def bury(self, lane: Lane) -> None:
         for priority in Priority:
             for one in self.lines.pop((*lane, priority), []):
                 self._end(one, State.DEAD)

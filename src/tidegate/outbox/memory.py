@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import itertools
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -18,11 +18,9 @@ from tidegate.model import (
     Delivered,
     Message,
     Migrated,
-    NotSent,
     Outcome,
     Priority,
     Record,
-    Refused,
     Settlement,
     State,
     Ticket,
@@ -30,6 +28,7 @@ from tidegate.model import (
     Why,
 )
 from tidegate.outbox.base import Outbox, Stats, Turn
+from tidegate.outbox.dispatch import Dispatcher
 from tidegate.outbox.lanes import HIGH, LOW, NORMAL, TURN, URGENT, Entry, Lane
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.schedule import Schedule
@@ -39,8 +38,7 @@ from tidegate.pacing.rules import Family, Rules, cost_of, family_of
 LEVELS: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
 OPEN: Final = frozenset({State.QUEUED, State.RETRY, State.SENDING})
 LETTERS: Final = frozenset({State.DEAD, State.PARKED})
-ALIASES_KEPT: Final = 10_000
-SHORTEST_SLEEP: Final = 0.0005  # seconds; uvloop spins on less
+FORGET: Final = 1_000  # records at most in each step
 
 
 class _Kept:
@@ -57,6 +55,10 @@ class _Kept:
         self.reason: str | None = None
         self.description: str | None = None
         self.result: object = None
+
+    def waits(self) -> bool:
+        """Whether it is neither being sent nor just granted to someone."""
+        return self.state in {State.QUEUED, State.RETRY} and not self.entry.token
 
     def record(self) -> Record:
         return Record(
@@ -88,41 +90,37 @@ class MemoryOutbox(Outbox):
         self._on_end = on_end
         self._keep = keep
         self.schedule = Schedule(rules or Rules(), lease=lease)
+        self._dispatch = Dispatcher(
+            self.schedule, clock, settle_woken=self._settle_woken, watched=self._is_watched
+        )
         self._kept: dict[TicketId, _Kept] = {}
         self._letters: dict[TicketId, None] = {}  # dead and parked, in order
         self._dedup: dict[tuple[BotId, str], tuple[TicketId, float]] = {}  # and until when
         self._coalesce: dict[tuple[BotId, ChatId, str], TicketId] = {}
         self._forget: list[tuple[float, TicketId]] = []
-        self._aliases: dict[tuple[BotId, ChatId], ChatId] = {}
         self._counts: Counter[str] = Counter()
-        self._claimers: deque[tuple[int, asyncio.Future[list[Claim]]]] = deque()
-        self._turns: dict[str, asyncio.Future[int]] = {}
-        self._held_turns: dict[int, Entry] = {}
         self._watchers: dict[TicketId, list[asyncio.Future[Record]]] = {}
         self._drainers: list[tuple[BotId | None, asyncio.Future[None]]] = []
         self._open_by_bot: Counter[BotId] = Counter()
-        self._timer: asyncio.TimerHandle | None = None
-        self._turn_ids = itertools.count(1)
 
     async def open(self) -> None:
         pass
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        for _, claimer in self._claimers:
-            claimer.cancel()
-        for turn in self._turns.values():
-            turn.cancel()
+        self._dispatch.close()
+        for watchers in self._watchers.values():
+            for watcher in watchers:
+                watcher.cancel()
+        for _, drainer in self._drainers:
+            drainer.cancel()
 
     # --- in ---
 
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
-        now = self._clock.monotonic()
-        self._wake(now)
+        now = self._wake()
         offset = self._clock.now() - now
         tickets = [self._put_one(message, now, offset) for message in messages]
-        self._stir()
+        self._dispatch.stir()
         return tickets
 
     def _put_one(self, message: Message, now: float, offset: float) -> Ticket:
@@ -148,7 +146,7 @@ class MemoryOutbox(Outbox):
 
     def _entry(self, message: Message, offset: float) -> Entry:
         family = family_of(message.method)
-        lane = self.schedule.lane(message.bot, self._chat(message.bot, message.chat_id), family)
+        lane = self.schedule.lane(message.bot, self._dispatch.chat(message.bot, message.chat_id), family)
         level = URGENT if message.urgent else LEVELS[message.priority]
         cost = 0 if family == "free" else cost_of(message.method, message.params)
         entry = Entry(message.id, lane, level, cost)
@@ -171,7 +169,7 @@ class MemoryOutbox(Outbox):
             return None
         ticket = self._coalesce.get((message.bot, message.chat_id, message.coalesce_key))
         older = self._kept.get(ticket) if ticket is not None else None
-        return older if older is not None and older.state in {State.QUEUED, State.RETRY} else None
+        return older if older is not None and older.waits() else None
 
     @staticmethod
     def _takes_place(entry: Entry, older: Entry, *, in_line: bool) -> bool:
@@ -194,80 +192,20 @@ class MemoryOutbox(Outbox):
     # --- out ---
 
     async def claim(self, room: int) -> list[Claim]:
-        if not self._claimers:
-            claims = self._grant(room)
-            if claims:
-                if self._turns or self._watchers or self._drainers:
-                    self._arm()  # they wait for these leases too
-                return claims
-        future: asyncio.Future[list[Claim]] = asyncio.get_running_loop().create_future()
-        waiting = (room, future)
-        self._claimers.append(waiting)
-        self._arm()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if not future.cancelled():  # it was granted in the same instant
-                await self.settle([Settlement(claim, NotSent("cancelled")) for claim in future.result()])
-            raise
-        finally:
-            if waiting in self._claimers:
-                self._claimers.remove(waiting)
+        return [self._claimed(entry) for entry in await self._dispatch.claim(room)]
 
-    def _stir(self) -> None:
-        """Something changed: take a step if it may concern anybody."""
-        if self._claimers or self._turns or self._watchers or self._drainers:
-            self._drive()
-
-    def _drive(self) -> None:
-        """Give out what may go to whoever waits for it, then sleep until there may be more."""
-        while self._claimers and self._claimers[0][1].done():
-            self._claimers.popleft()
-        if self._claimers:
-            room, future = self._claimers[0]
-            claims = self._grant(room)
-            if claims:
-                self._claimers.popleft()
-                future.set_result(claims)
-        else:
-            self._grant(0)
-        self._arm()
-
-    def _grant(self, room: int) -> list[Claim]:
-        now = self._clock.monotonic()
-        self._wake(now)
-        claims = []
-        for entry in self.schedule.claim(now, room):
-            if entry.level == TURN:
-                self._give_turn(entry, now)
-                continue
-            kept = self._kept[TicketId(entry.id)]
-            self._move(kept, State.SENDING)
-            message = kept.message
-            if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
-                message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
-            claims.append(Claim(message, entry.token, entry.attempts + 1))
-        return claims
-
-    def _arm(self) -> None:
-        """A timer for the next step, if anybody waits for one."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if not (self._claimers or self._turns or self._watchers or self._drainers):
-            return
-        at = self.schedule.next_at(room=bool(self._claimers))
-        if at < float("inf"):
-            delay = max(at - self._clock.monotonic(), SHORTEST_SLEEP)
-            self._timer = self._clock.call_later(delay, self._drive)
+    def _claimed(self, entry: Entry) -> Claim:
+        kept = self._kept[TicketId(entry.id)]
+        self._move(kept, State.SENDING)
+        message = kept.message
+        if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
+            message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
+        return Claim(message, entry.token, entry.attempts + 1)
 
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
-        now = self._clock.monotonic()
         for one in held:
-            entry = self._held_turns.get(one.token) if isinstance(one, Turn) else self._held(one)
-            if entry is not None and self.schedule.cool(entry, now):
-                self._counts["uncertain"] += 1
-        self._stir()
+            self._dispatch.cool(self._dispatch.held_turn(one) if isinstance(one, Turn) else self._held(one))
+        self._dispatch.stir()
 
     async def extend(self, claims: Iterable[Claim]) -> None:
         now = self._clock.monotonic()
@@ -279,7 +217,7 @@ class MemoryOutbox(Outbox):
     async def settle(self, settlements: Sequence[Settlement]) -> list[Record | None]:
         now = self._clock.monotonic()
         records = [self._settle_one(settlement, now) for settlement in settlements]
-        self._stir()
+        self._dispatch.stir()
         return records
 
     def _settle_one(self, settlement: Settlement, now: float) -> Record | None:
@@ -289,17 +227,14 @@ class MemoryOutbox(Outbox):
         kept, outcome = self._kept[settlement.claim.message.id], settlement.outcome
         step = after_call(kept.message, entry.attempts, outcome)
         lane = entry.lane
-        if isinstance(outcome, Refused):
-            self._counts["refused"] += 1
-            self.schedule.refused(entry, now, outcome.retry_after)
-        self.schedule.release(entry, now - settlement.age, sent=not isinstance(outcome, NotSent))
+        self._dispatch.release(entry, outcome, settlement.age, now)
         if isinstance(outcome, Delivered):
             kept.result = outcome.result
         self._step(kept, step, now)
         if isinstance(outcome, Delivered):
             self._learn_name(kept)
         elif isinstance(outcome, Migrated):
-            self._alias(lane, outcome.chat_id, now)
+            self._dispatch.alias(lane, outcome.chat_id, now)
         elif isinstance(outcome, Dead) and outcome.whole_chat:
             self._bury_lane(lane, step, now)
         self.schedule.settle_lane(lane, now)
@@ -309,8 +244,13 @@ class MemoryOutbox(Outbox):
         kept = self._kept.get(claim.message.id)
         return kept.entry if kept is not None and kept.entry.token == claim.token else None
 
-    def _wake(self, now: float) -> None:
-        expired, lost = self.schedule.wake(now)
+    def _wake(self) -> float:
+        """Let due timers act; returns the time."""
+        now = self._clock.monotonic()
+        self._dispatch.wake(now)
+        return now
+
+    def _settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
         for entry in expired:
             if entry.level != TURN:
                 self._end(self._kept[TicketId(entry.id)], Step(State.EXPIRED, entry.attempts))
@@ -321,7 +261,9 @@ class MemoryOutbox(Outbox):
             self._step(kept, after_crash(kept.message, entry.attempts, entry.crashes), now)
             self.schedule.settle_lane(entry.lane, now)
         wall = self._clock.now()
-        while self._forget and self._forget[0][0] <= wall:
+        for _ in range(FORGET):
+            if not self._forget or self._forget[0][0] > wall:
+                break
             self._drop_record(heapq.heappop(self._forget)[1])
 
     # --- states ---
@@ -394,84 +336,35 @@ class MemoryOutbox(Outbox):
         if isinstance(name, str) and isinstance(result, dict) and isinstance(result.get("chat"), dict):
             number = result["chat"].get("id")
             if isinstance(number, int):
-                self._alias(kept.entry.lane, number, self._clock.monotonic())
-
-    def _chat(self, bot: BotId, chat: ChatId) -> ChatId:
-        """The id by which a chat goes now: it may have been told under a name, and have migrated since."""
-        while (bot, chat) in self._aliases:
-            chat = self._aliases[bot, chat]
-        return chat
-
-    def _alias(self, lane: Lane, chat: ChatId, now: float) -> None:
-        chat = self._chat(lane.bot.id, chat)
-        if chat == lane.chat:
-            return  # it is there already
-        self._aliases[lane.bot.id, lane.chat] = chat
-        if len(self._aliases) > ALIASES_KEPT:
-            del self._aliases[next(iter(self._aliases))]
-        self.schedule.move(lane, chat, now)
+                self._dispatch.alias(kept.entry.lane, number, self._clock.monotonic())
 
     # --- turns ---
 
     async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
-        lane = self.schedule.lane(bot, self._chat(bot, chat_id), family)
-        entry = Entry(f"turn {next(self._turn_ids)}", lane, TURN, cost)
-        granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._turns[entry.id] = granted
-        self.schedule.add(entry, self._clock.monotonic())
-        self._drive()
-        try:
-            return Turn(bot, chat_id, await granted)
-        except asyncio.CancelledError:
-            if not granted.cancelled():
-                await self.end_turn(Turn(bot, chat_id, granted.result()), NotSent("cancelled"))
-            elif self._turns.pop(entry.id, None) is not None:  # else it is given back already
-                self.schedule.remove(entry, self._clock.monotonic())
-            self._stir()
-            raise
-        finally:
-            self._turns.pop(entry.id, None)
-
-    def _give_turn(self, entry: Entry, now: float) -> None:
-        granted = self._turns.pop(entry.id)
-        if granted.done():  # cancelled in this instant
-            self.schedule.release(entry, now, sent=False)
-            self.schedule.settle_lane(entry.lane, now)
-            return
-        self._held_turns[entry.token] = entry
-        granted.set_result(entry.token)
+        return await self._dispatch.turn(bot, chat_id, family, cost)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
-        entry = self._held_turns.pop(turn.token, None)
-        if entry is None:
-            return
-        now = self._clock.monotonic()
-        if isinstance(outcome, Refused):
-            self._counts["refused"] += 1
-            self.schedule.refused(entry, now, outcome.retry_after)
-        lane = entry.lane
-        self.schedule.release(entry, now - age, sent=not isinstance(outcome, NotSent))
-        if isinstance(outcome, Migrated):
-            self._alias(lane, outcome.chat_id, now)
-        self.schedule.settle_lane(lane, now)
-        self._drive()
+        lane = self._dispatch.end_turn(turn, outcome, age)
+        if lane is not None and isinstance(outcome, Dead) and outcome.whole_chat:
+            step = Step(State.DEAD, 0, reason=outcome.reason, description=outcome.description)
+            self._bury_lane(lane, step, self._clock.monotonic())
+        self._dispatch.stir()
 
     def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
-        chat = self._chat(bot, chat_id)
+        chat = self._dispatch.chat(bot, chat_id)
         return self.schedule.wait_for(bot, chat, family, cost, self._clock.monotonic())
 
     # --- operators ---
 
     async def cancel(self, ids: Iterable[TicketId]) -> int:
-        now = self._clock.monotonic()
-        self._wake(now)
+        now = self._wake()
         cancelled = 0
         for kept in self._known(ids):
-            if kept.state in {State.QUEUED, State.RETRY}:
+            if kept.waits():
                 self.schedule.remove(kept.entry, now)
                 self._end(kept, Step(State.CANCELLED, kept.entry.attempts))
                 cancelled += 1
-        self._stir()
+        self._dispatch.stir()
         return cancelled
 
     async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
@@ -479,14 +372,14 @@ class MemoryOutbox(Outbox):
 
     async def resume(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         self._pause(bot, chat_id, paused=False)
-        self._drive()
+        self._dispatch.stir()
 
     def _pause(self, bot: BotId, chat_id: ChatId | None, *, paused: bool) -> None:
-        chat = None if chat_id is None else self._chat(bot, chat_id)
+        chat = None if chat_id is None else self._dispatch.chat(bot, chat_id)
         self.schedule.pause(bot, chat, paused=paused, now=self._clock.monotonic())
 
     async def find(self, ticket: TicketId) -> Record | None:
-        self._wake(self._clock.monotonic())
+        self._wake()
         kept = self._kept.get(ticket)
         return kept.record() if kept is not None else None
 
@@ -499,7 +392,7 @@ class MemoryOutbox(Outbox):
         future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         watchers = self._watchers.setdefault(ticket, [])
         watchers.append(future)
-        self._arm()
+        self._dispatch.arm()
         try:
             return await future
         finally:
@@ -509,8 +402,7 @@ class MemoryOutbox(Outbox):
                 self._watchers.pop(ticket, None)
 
     async def why(self, ticket: TicketId) -> Why | None:
-        now = self._clock.monotonic()
-        self._wake(now)
+        now = self._wake()
         kept = self._kept.get(ticket)
         if kept is None:
             return None
@@ -519,12 +411,15 @@ class MemoryOutbox(Outbox):
         return explain(kept.entry, kept.state, until_due, now)
 
     async def drained(self, bot: BotId | None = None) -> None:
-        self._wake(self._clock.monotonic())
+        self._wake()
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._drainers.append((bot, future))
         self._tell_drainers()
-        self._arm()
+        self._dispatch.arm()
         await future
+
+    def _is_watched(self) -> bool:
+        return bool(self._watchers or self._drainers)
 
     def _tell_drainers(self) -> None:
         if not self._drainers:
@@ -559,8 +454,7 @@ class MemoryOutbox(Outbox):
         return list(itertools.islice(found, limit))
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
-        now = self._clock.monotonic()
-        self._wake(now)
+        now = self._wake()
         offset = self._clock.now() - now
         replayed = 0
         for kept in self._known(ids):
@@ -572,7 +466,7 @@ class MemoryOutbox(Outbox):
                 self._open_by_bot[kept.message.bot] += 1
                 self.schedule.add(kept.entry, now)
                 replayed += 1
-        self._stir()
+        self._dispatch.stir()
         return replayed
 
     async def drop(self, ids: Iterable[TicketId]) -> int:
@@ -590,6 +484,7 @@ class MemoryOutbox(Outbox):
         return [self._kept[ticket] for ticket in dict.fromkeys(ids) if ticket in self._kept]
 
     def stats(self) -> Stats:
-        self._wake(self._clock.monotonic())
+        self._wake()
         known = {name: count for name, count in self._counts.items() if name in Stats.__struct_fields__}
-        return Stats(**known | {"urgent": self.schedule.urgent_in_debt})
+        heard = {"refused": self._dispatch.refused, "uncertain": self._dispatch.uncertain}
+        return Stats(**known | heard, urgent=self.schedule.urgent_in_debt)

@@ -249,6 +249,10 @@ class Schedule:
         if all(line.head is None for line in target.lines):
             self._rest(target, now)
 
+    def lanes_of(self, bot: BotId, chat: ChatId) -> list[Lane]:
+        """The lanes that a chat has, of all kinds."""
+        return [self.lanes[key] for kind in self._kinds if (key := (bot, chat, kind)) in self.lanes]
+
     def waiting_in(self, lane: Lane) -> list[Entry]:
         """Everything that waits in a lane, turns apart."""
         return [entry for line in lane.lines if line.level != TURN for entry in line.entries()]

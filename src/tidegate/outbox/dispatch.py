@@ -1,0 +1,212 @@
+"""Serves whoever waits for messages or for a turn, from one schedule and with one timer.
+
+It knows entries, not messages: the store that owns it looks after those.
+"""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Refused
+from tidegate.outbox.base import Turn
+from tidegate.outbox.lanes import TURN, Entry, Lane
+from tidegate.outbox.schedule import Schedule
+from tidegate.pacing.rules import Family
+
+ALIASES_KEPT: Final = 10_000
+SHORTEST_SLEEP: Final = 0.0005  # seconds; uvloop spins on less
+
+
+class Dispatcher:
+    """`settle_woken` is given the entries that expired and those whose lease ran out, before each step.
+
+    `watched` says whether anybody but claimers and turns waits for time to pass.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        clock: Clock,
+        *,
+        settle_woken: Callable[[list[Entry], list[Entry], float], None],
+        watched: Callable[[], bool],
+    ) -> None:
+        self.schedule = schedule
+        self.refused = 0
+        self.uncertain = 0
+        self._clock = clock
+        self._settle_woken = settle_woken
+        self._watched = watched
+        self._claimers: deque[tuple[int, asyncio.Future[list[Entry]]]] = deque()
+        self._turns: dict[str, asyncio.Future[int]] = {}
+        self._held_turns: dict[int, Entry] = {}
+        self._turn_ids = itertools.count(1)
+        self._aliases: dict[tuple[BotId, ChatId], ChatId] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for _, claimer in self._claimers:
+            claimer.cancel()
+        for turn in self._turns.values():
+            turn.cancel()
+
+    # --- steps ---
+
+    def wake(self, now: float) -> None:
+        """Let due timers act."""
+        self._settle_woken(*self.schedule.wake(now), now)
+
+    def stir(self) -> None:
+        """Something changed: take a step if it may concern anybody."""
+        if self._claimers or self._turns or self._watched():
+            self._step()
+
+    def arm(self) -> None:
+        """Set the timer for the next step, if anybody waits for one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not (self._claimers or self._turns or self._watched()):
+            return
+        at = self.schedule.next_at(room=bool(self._claimers))
+        if at < float("inf"):
+            delay = max(at - self._clock.monotonic(), SHORTEST_SLEEP)
+            self._timer = self._clock.call_later(delay, self._step)
+
+    def _step(self) -> None:
+        """Give out what may go to whoever waits for it, then sleep until there may be more."""
+        while self._claimers and self._claimers[0][1].done():
+            self._claimers.popleft()
+        if self._claimers:
+            room, future = self._claimers[0]
+            entries = self._grant(room)
+            if entries:
+                self._claimers.popleft()
+                future.set_result(entries)
+        else:
+            self._grant(0)
+        self.arm()
+
+    def _grant(self, room: int) -> list[Entry]:
+        now = self._clock.monotonic()
+        self.wake(now)
+        entries = []
+        for entry in self.schedule.claim(now, room):
+            if entry.level == TURN:
+                self._give_turn(entry, now)
+            else:
+                entries.append(entry)
+        return entries
+
+    # --- messages ---
+
+    async def claim(self, room: int) -> list[Entry]:
+        """Wait for up to `room` entries that may go. Cancelling it gives back what it was granted."""
+        if not self._claimers:
+            entries = self._grant(room)
+            if entries:
+                if self._turns or self._watched():
+                    self.arm()  # they wait for these leases too
+                return entries
+        future: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+        waiting = (room, future)
+        self._claimers.append(waiting)
+        self.arm()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.cancelled():  # it was granted in the same instant
+                self.give_back(future.result())
+            raise
+        finally:
+            if waiting in self._claimers:
+                self._claimers.remove(waiting)
+
+    def give_back(self, entries: list[Entry]) -> None:
+        """They were not sent after all: back to the heads of their lines, slots and all."""
+        now = self._clock.monotonic()
+        for entry in entries:
+            self.release(entry, NotSent("given back"), 0.0, now)
+            self.schedule.again(entry)
+            self.schedule.settle_lane(entry.lane, now)
+        self.stir()
+
+    def release(self, entry: Entry, outcome: Outcome, age: float, now: float) -> None:
+        """A call is over: what its outcome means for slots, closures and limits."""
+        if isinstance(outcome, Refused):
+            self.refused += 1
+            self.schedule.refused(entry, now, outcome.retry_after)
+        self.schedule.release(entry, now - age, sent=not isinstance(outcome, NotSent))
+
+    def cool(self, entry: Entry | None) -> None:
+        if entry is not None and self.schedule.cool(entry, self._clock.monotonic()):
+            self.uncertain += 1
+
+    # --- turns ---
+
+    async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
+        lane = self.schedule.lane(bot, self.chat(bot, chat_id), family)
+        entry = Entry(f"turn {next(self._turn_ids)}", lane, TURN, cost)
+        granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._turns[entry.id] = granted
+        self.schedule.add(entry, self._clock.monotonic())
+        self._step()
+        try:
+            return Turn(bot, chat_id, await granted)
+        except asyncio.CancelledError:
+            if not granted.cancelled():
+                self.end_turn(Turn(bot, chat_id, granted.result()), NotSent("cancelled"), 0.0)
+            elif self._turns.pop(entry.id, None) is not None:  # else it is given back already
+                self.schedule.remove(entry, self._clock.monotonic())
+            self.stir()
+            raise
+        finally:
+            self._turns.pop(entry.id, None)
+
+    def end_turn(self, turn: Turn, outcome: Outcome, age: float) -> Lane | None:
+        """The lane of the turn; None if it was over already. `stir` after it."""
+        entry = self._held_turns.pop(turn.token, None)
+        if entry is None:
+            return None
+        now, lane = self._clock.monotonic(), entry.lane
+        self.release(entry, outcome, age, now)
+        if isinstance(outcome, Migrated):
+            self.alias(lane, outcome.chat_id, now)
+        self.schedule.settle_lane(lane, now)
+        return lane
+
+    def held_turn(self, turn: Turn) -> Entry | None:
+        return self._held_turns.get(turn.token)
+
+    def _give_turn(self, entry: Entry, now: float) -> None:
+        granted = self._turns.pop(entry.id)
+        if granted.done():  # cancelled in this instant
+            self.schedule.release(entry, now, sent=False)
+            self.schedule.settle_lane(entry.lane, now)
+            return
+        self._held_turns[entry.token] = entry
+        granted.set_result(entry.token)
+
+    # --- chats by several names ---
+
+    def chat(self, bot: BotId, chat: ChatId) -> ChatId:
+        """The id by which a chat goes now: it may have been told under a name, and have migrated since."""
+        while (bot, chat) in self._aliases:
+            chat = self._aliases[bot, chat]
+        return chat
+
+    def alias(self, lane: Lane, chat: ChatId, now: float) -> None:
+        """The chat of this lane goes by another id: its lanes move there, and what comes later follows."""
+        bot, old, chat = lane.bot.id, lane.chat, self.chat(lane.bot.id, chat)
+        if chat == old:
+            return  # it is there already
+        self._aliases[bot, old] = chat
+        if len(self._aliases) > ALIASES_KEPT:
+            del self._aliases[next(iter(self._aliases))]
+        for known in self.schedule.lanes_of(bot, old):
+            self.schedule.move(known, chat, now)

@@ -254,10 +254,12 @@ class Tidegate:
     ) -> Any:  # noqa: ANN401  (Telegram's result)
         """Make a call now, paced with everything else at high priority, not queued.
 
-        Waits its turn, `max_wait` seconds at most (then LimitedError). Retries what surely did not happen;
-        raises OutcomeUnknownError for what may have, DeadError for what never will.
+        Waits its turn, `max_wait` or TELEGRAM_RATE_LIMIT_WAIT seconds at most (then LimitedError). Retries
+        what surely did not happen; raises OutcomeUnknownError for what may have, DeadError for what never will.
         """
         self._check_open()
+        if max_wait is None:
+            max_wait = self._settings.telegram_rate_limit_wait
         return await self._direct.call(self._bot_id(bot), method, dict(params or {}), max_wait=max_wait)
 
     async def send_or_queue(self, *, bot: Bot | int | None = None, **fields: Any) -> Receipt | LiveTicket:  # noqa: ANN401

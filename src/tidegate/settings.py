@@ -33,6 +33,9 @@ class Settings(BaseSettings):
     telegram_base_delay: Seconds = 1.0
     telegram_max_delay: Seconds = 60.0
     telegram_timeout: Seconds = 20.0
+    telegram_rate_limit_wait: Seconds | None = (
+        None  # what a direct call waits for its turn; None: as it takes
+    )
     tidegate_bot_rate: Limit = Rules().bot
     tidegate_chat_rate: Limit = Rules().private
     tidegate_group_rate: Limit = Rules().group

@@ -242,7 +242,7 @@ async def test_bad_input_is_refused_and_nothing_is_stored(
 
 async def test_a_long_text_with_markup_is_telegrams_to_judge(gate: Tidegate) -> None:
     await gate.send(chat_id=7, text="x" * 4097, parse_mode="HTML")
-    await gate.send(chat_id="-5", method="sendPhoto", photo=File(content=b"png", name="a.png"))
+    await gate.send(chat_id="-5", method="sendPhoto", photo=File(content=b"x" * 2_000_000, name="a.png"))
     assert gate.stats().waiting == 2
 
 

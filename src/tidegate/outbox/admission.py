@@ -78,7 +78,7 @@ def _check_params(method: str, params: Mapping[str, Any]) -> None:
                 f"text has {len(text)} characters: Telegram takes at most {MAX_TEXT}; split it"
             )
     try:
-        size = len(_encode(params))
+        size = len(_encode(_without_files(params)))
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
         raise BadInputError(f"the parameters of {method} cannot be sent as JSON: {error}") from error
     if size > MAX_PARAMS:
@@ -98,10 +98,13 @@ def _check_options(message: Message, now: float) -> None:
         raise BadInputError("dedup_for is the seconds in which a dedup_key counts: give more than 0")
 
 
-def _refuse(value: object) -> object:
+def _without_files(value: object) -> object:
+    """Files are not part of the JSON; what they hold is checked when it is sent."""
     if isinstance(value, File):
-        return None  # what it holds is checked when it is sent
-    raise TypeError(f"a {type(value).__name__} is in them")
+        return None
+    if isinstance(value, Mapping):
+        return {name: _without_files(item) for name, item in value.items()}
+    return [_without_files(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-_encode = msgspec.json.Encoder(enc_hook=_refuse).encode
+_encode = msgspec.json.Encoder().encode

@@ -255,7 +255,7 @@ class Tidegate:
         """Make a call now, paced with everything else at high priority, not queued.
 
         Waits its turn, `max_wait` or TELEGRAM_RATE_LIMIT_WAIT seconds at most (then LimitedError). Retries
-        what surely did not happen; raises OutcomeUnknownError for what may have, DeadError for what never will.
+        what surely did not happen; raises OutcomeUnknownError for what may have, DeadError for what cannot.
         """
         self._check_open()
         if max_wait is None:

@@ -52,6 +52,8 @@ log = logging.getLogger("tidegate")
 
 TELEGRAM: Final = "https://api.telegram.org"
 CHUNK: Final = 1_000  # messages put in one step
+HOOKS_AT_ONCE: Final = 20
+HOOKS_GRACE: Final = 10.0  # seconds to wait for hooks when the gate closes
 _TOKEN = re.compile(r"(\d{1,15}):[\w-]{1,80}", re.ASCII)
 
 OnDelivered = Callable[[Message, Any], Awaitable[None]]
@@ -171,7 +173,11 @@ class Tidegate:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._telling is not None:
-            await self._ended.join()
+            try:
+                async with self._clock.timeout(HOOKS_GRACE):
+                    await self._ended.join()
+            except TimeoutError:
+                log.warning("some hooks did not end within %s s and are cancelled", HOOKS_GRACE)
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)
             self._telling = None
@@ -345,17 +351,25 @@ class Tidegate:
             self._ended.put_nowait(record)
 
     async def _tell(self) -> None:
-        while True:
-            record = await self._ended.get()
-            told: list[Awaitable[None]] = (
-                [hook(record.message, record.result) for hook in self._on_delivered]
-                if record.state == State.DELIVERED
-                else [hook(record.message, record.reason or "") for hook in self._on_dead]
-            )
-            for error in await asyncio.gather(*told, return_exceptions=True):
-                if isinstance(error, Exception):
-                    log.error("a hook failed for message %s", record.message.id, exc_info=error)
-            self._ended.task_done()
+        """Call the hooks, several at a time: a slow one holds up neither delivery nor many others."""
+        free = asyncio.Semaphore(HOOKS_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            while True:
+                record = await self._ended.get()
+                await free.acquire()
+                group.create_task(self._tell_one(record, free))
+
+    async def _tell_one(self, record: Record, free: asyncio.Semaphore) -> None:
+        told: list[Awaitable[None]] = (
+            [hook(record.message, record.result) for hook in self._on_delivered]
+            if record.state == State.DELIVERED
+            else [hook(record.message, record.reason or "") for hook in self._on_dead]
+        )
+        for error in await asyncio.gather(*told, return_exceptions=True):
+            if isinstance(error, Exception):
+                log.error("a hook failed for message %s", record.message.id, exc_info=error)
+        free.release()
+        self._ended.task_done()
 
 
 async def _each(items: Iterable[Fields] | AsyncIterable[Fields]) -> AsyncIterable[Fields]:

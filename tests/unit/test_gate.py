@@ -172,6 +172,26 @@ async def test_hooks_are_told_of_deliveries_and_deaths(gate: Tidegate, telegram:
     await gate.__aenter__()
 
 
+async def test_a_hook_that_never_ends_does_not_keep_the_gate_open(
+    clock: VirtualClock, telegram: Telegram
+) -> None:
+    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate.add_bot(TOKEN)
+    seen: list[int | str] = []
+
+    @gate.on_delivered
+    async def stuck(message: Message, _: object) -> None:
+        seen.append(message.chat_id)
+        await asyncio.Event().wait()
+
+    async with gate:
+        await gate.send_many({"chat_id": 1 + i, "text": "x"} for i in range(10))
+        async with gate.worker():
+            await gate.drained()
+        await clock.sleep(1)
+    assert sorted(seen, key=str) == sorted(range(1, 11), key=str)  # one that is stuck holds up no other
+
+
 async def test_a_ticket_says_why_it_was_not_delivered(
     gate: Tidegate, telegram: Telegram, clock: VirtualClock
 ) -> None:

@@ -29,7 +29,7 @@ from tidegate.model import (
 )
 from tidegate.outbox.base import Outbox, Stats, Turn
 from tidegate.outbox.dispatch import Dispatcher
-from tidegate.outbox.lanes import HIGH, LOW, NORMAL, TURN, URGENT, Entry, Lane
+from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, TURN, URGENT, Entry, Lane
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import Step, after_call, after_crash
@@ -285,6 +285,7 @@ class MemoryOutbox(Outbox):
         self._move(kept, step.state)
         kept.reason, kept.description = step.reason, step.description
         kept.settled_at = self._clock.now()
+        kept.entry.expires = NEVER  # its timer means nothing any more
         self._open_by_bot[message.bot] -= 1
         if message.coalesce_key is not None:
             key = (message.bot, message.chat_id, message.coalesce_key)

@@ -55,6 +55,7 @@ class Schedule:
         self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
         self._timers: list[tuple[float, int, int, Line | Pool | Entry]] = []
+        self._compact_at = 1_000
         self._leases: deque[tuple[float, Entry, int]] = deque()
         self._resting: deque[tuple[float, Lane]] = deque()
         self._numbers = itertools.count(1)
@@ -326,7 +327,15 @@ class Schedule:
             pool.spaced_until -= _spacing(pool, entry.cost)
 
     def _at(self, time: float, kind: int, what: Line | Pool | Entry) -> None:
+        if len(self._timers) >= self._compact_at:
+            self._compact()
         heapq.heappush(self._timers, (time, next(self._numbers), kind, what))
+
+    def _compact(self) -> None:
+        """Drop timers that have lost their meaning; at twice what is left each time, which keeps it cheap."""
+        self._timers = [timer for timer in self._timers if _means_something(*timer)]
+        heapq.heapify(self._timers)
+        self._compact_at = max(1_000, 2 * len(self._timers))
 
     def _join(self, entry: Entry, now: float) -> None:
         lane = entry.lane
@@ -564,6 +573,15 @@ class Schedule:
                     del self.lanes[key]
             elif all(line.head is None for line in lane.lines) and lane.in_flight is None:
                 self._rest(lane, now)
+
+
+def _means_something(at: float, _: int, kind: int, what: Line | Pool | Entry) -> bool:
+    """Whether what a timer was set for is still to happen then."""
+    if isinstance(what, Line):
+        return what.place == WAITING and what.wake_at == at
+    if isinstance(what, Pool):
+        return what.wake_at == at
+    return not what.gone and (kind == JOIN or what.expires == at)
 
 
 def _spacing(pool: Pool, cost: int) -> float:

@@ -73,6 +73,12 @@ async def test_nothing_is_left_of_a_million_chats_that_got_one_message_each(cloc
     await one_message_each(clock, 1_000_000)
 
 
+async def test_a_far_deadline_is_not_remembered_after_delivery(clock: VirtualClock) -> None:
+    outbox = MemoryOutbox(clock, FAST, keep=10)
+    await broadcast(outbox, clock, 6 * BATCH, Delivered({}), expires_at=clock.now() + 1e6)
+    assert len(outbox.schedule._timers) < 3 * BATCH  # noqa: SLF001  (the memory is what is under test)
+
+
 async def test_lanes_are_forgotten_while_traffic_goes_on(clock: VirtualClock) -> None:
     outbox = MemoryOutbox(clock, Rules(bot=Rate(1000, 1)), keep=10)
     for number in range(6_000):

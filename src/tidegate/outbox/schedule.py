@@ -4,7 +4,6 @@ Every step is synchronous and takes `now`, in seconds of a monotonic clock; noth
 a step does not grow with the number of lines that wait.
 """
 
-import heapq
 import itertools
 from collections import deque
 from typing import Final
@@ -19,7 +18,6 @@ from tidegate.outbox.lanes import (
     NEVER,
     NORMAL,
     READY,
-    STRIDES,
     TURN,
     URGENT,
     WAITING,
@@ -29,18 +27,15 @@ from tidegate.outbox.lanes import (
     Line,
     Pool,
 )
+from tidegate.outbox.shares import account, join, next_line, rest_until, spacing
+from tidegate.outbox.timers import Timers, Wake
 from tidegate.pacing.rules import Family, Rules
 from tidegate.pacing.window import Window
 
 PATIENCE: Final = 8  # times a line is passed over before slots are reserved for it
-# Of W/n. A whole W/n leaves no room to catch up after a slow answer: 98.5 % of the rate instead of 99.
-SPACING: Final = 0.9
-SLACK: Final = 0.003  # seconds a timer may be late without the spacing starting anew
 SWEEP: Final = 4  # idle lanes looked at in each step
 SWEEP_WHEN_IDLE: Final = 1_000  # … if nothing may go anyway
 SWEEP_WITHIN: Final = 1.0  # seconds after which a lane that can be forgotten is reason enough for a step
-
-LINE, POOL, JOIN, EXPIRE = range(4)  # what a timer wakes
 
 
 class Schedule:
@@ -54,8 +49,7 @@ class Schedule:
         self.urgent_in_debt = 0
         self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
-        self._timers: list[tuple[float, int, int, Line | Pool | Entry]] = []
-        self._compact_at = 1_000
+        self._timers = Timers()
         self._leases: deque[tuple[float, Entry, int]] = deque()
         self._resting: deque[tuple[float, Lane]] = deque()
         self._numbers = itertools.count(1)
@@ -73,9 +67,9 @@ class Schedule:
         if entry.level == TURN:
             self._turns += 1
         if entry.expires < NEVER:
-            self._at(entry.expires, EXPIRE, entry)
+            self._timers.set(entry.expires, Wake.EXPIRE, entry)
         if due > now:
-            self._at(due, JOIN, entry)
+            self._timers.set(due, Wake.JOIN, entry)
         else:
             self._join(entry, now)
 
@@ -87,10 +81,8 @@ class Schedule:
         The latter still hold their slots and their lane: settle them.
         """
         expired: list[Entry] = []
-        timers = self._timers
-        while timers and timers[0][0] <= now:
-            at, _, kind, what = heapq.heappop(timers)
-            self._wake_one(at, kind, what, now, expired)
+        for kind, what in self._timers.due(now):
+            self._wake_one(kind, what, now, expired)
         lost: list[Entry] = []
         leases = self._leases
         while leases and leases[0][0] <= now:
@@ -125,7 +117,7 @@ class Schedule:
         """When the next step may have something to do; 0 if it has now: messages, if there is `room`."""
         if self._active and room:
             return 0.0
-        soonest = self._timers[0][0] if self._timers else NEVER
+        soonest = self._timers.soonest()
         if self._leases:
             soonest = min(soonest, self._leases[0][0])
         return min(soonest, self._resting[0][0] + SWEEP_WITHIN) if self._resting else soonest
@@ -221,7 +213,7 @@ class Schedule:
         entry.id, entry.cost, entry.expires = newer.id, newer.cost, newer.expires
         entry.attempts = entry.crashes = 0
         if entry.expires < NEVER:
-            self._at(entry.expires, EXPIRE, entry)
+            self._timers.set(entry.expires, Wake.EXPIRE, entry)
 
     def move(self, lane: Lane, chat: ChatId, now: float) -> None:
         """The chat has another id: what waits in this lane waits there, in order of arrival.
@@ -324,18 +316,7 @@ class Schedule:
             window.give_back(entry.cost)
         pool = self._pool_of(entry)
         if entry.level in {NORMAL, LOW}:
-            pool.spaced_until -= _spacing(pool, entry.cost)
-
-    def _at(self, time: float, kind: int, what: Line | Pool | Entry) -> None:
-        if len(self._timers) >= self._compact_at:
-            self._compact()
-        heapq.heappush(self._timers, (time, next(self._numbers), kind, what))
-
-    def _compact(self) -> None:
-        """Drop timers that have lost their meaning; at twice what is left each time, which keeps it cheap."""
-        self._timers = [timer for timer in self._timers if _means_something(*timer)]
-        heapq.heapify(self._timers)
-        self._compact_at = max(1_000, 2 * len(self._timers))
+            pool.spaced_until -= spacing(pool, entry.cost)
 
     def _join(self, entry: Entry, now: float) -> None:
         lane = entry.lane
@@ -349,19 +330,16 @@ class Schedule:
         if line.place == EMPTY:
             self._place(line, now)
 
-    def _wake_one(self, at: float, kind: int, what: object, now: float, expired: list[Entry]) -> None:
-        if kind == LINE and isinstance(what, Line):
-            if what.place == WAITING and what.wake_at == at:
-                self._place(what, now)
-        elif kind == POOL and isinstance(what, Pool):
-            if what.wake_at == at:
-                self._activate(what)
-        elif isinstance(what, Entry) and not what.gone:
-            if kind == JOIN:
-                self._join(what, now)
-            elif what.token == 0 and what.expires == at:  # else a newer one took its place
-                self.remove(what, now)
-                expired.append(what)
+    def _wake_one(self, kind: Wake, what: Line | Pool | Entry, now: float, expired: list[Entry]) -> None:
+        if isinstance(what, Line):
+            self._place(what, now)
+        elif isinstance(what, Pool):
+            self._activate(what)
+        elif kind is Wake.JOIN:
+            self._join(what, now)
+        elif what.token == 0:
+            self.remove(what, now)
+            expired.append(what)
 
     def _place(self, line: Line, now: float) -> None:
         """Find out whether a line may go: ready, waiting until a known time, or blocked by its own lane."""
@@ -382,7 +360,7 @@ class Schedule:
             line.place = BLOCKED
         elif until > now:
             line.place, line.wake_at = WAITING, until
-            self._at(until, LINE, line)
+            self._timers.set(until, Wake.LINE, line)
         else:
             self._ready(line, entry, now)
 
@@ -417,13 +395,9 @@ class Schedule:
     def _ready(self, line: Line, entry: Entry, now: float) -> None:
         line.place = READY
         pool = self._pool_of(entry)
-        level = HIGH if line.level == TURN else line.level
-        queue = pool.ready[line.level]
-        if level != URGENT and not queue:
-            # Who was away gets no credit for it.
-            pool.passes[level] = max(pool.passes[level], pool.served)
-        queue.push(entry.seq, line)
-        if pool.wake_at <= now or level in {HIGH, URGENT}:
+        join(pool, line.level)
+        pool.ready[line.level].push(entry.seq, line)
+        if pool.wake_at <= now or line.level in {HIGH, TURN, URGENT}:
             self._activate(pool)
 
     def _activate(self, pool: Pool) -> None:
@@ -440,7 +414,7 @@ class Schedule:
         if until == NEVER:
             self._asleep.add(pool)
         elif until:
-            self._at(until, POOL, pool)
+            self._timers.set(until, Wake.POOL, pool)
 
     def _take(self, pool: Pool, now: float, *, messages: bool) -> Entry | None:
         """Grant the next entry of a pool. If there is none now, it sleeps, unless only room is lacking."""
@@ -451,8 +425,10 @@ class Schedule:
         if pool.learned is not None and window is not None:
             step_up(pool, window, now)
         while True:
-            line = self._choose(pool, now, messages=messages)
+            line = next_line(pool, now, messages=messages)
             if line is None:
+                if messages:  # else there may be room for messages soon: it stays in the round
+                    self._sleep(pool, rest_until(pool, now))
                 return None
             entry, lane = line.head, line.lane
             assert entry is not None  # noqa: S101  (a ready line has a head)
@@ -478,34 +454,6 @@ class Schedule:
             return False
         return not entry.cost or line.level == URGENT or all(w.fits(now, entry.cost) for w in lane.windows)
 
-    def _choose(self, pool: Pool, now: float, *, messages: bool) -> Line | None:
-        """The line to go next; None puts the pool to sleep, unless only room for messages is lacking."""
-        ready = pool.ready
-        if messages and ready[URGENT] and (line := ready[URGENT].first()):
-            return line
-        if pool.reserved is not None:
-            if pool.reserved.place == READY and pool.reserved.head is not None:
-                return pool.reserved if messages or pool.reserved.level == TURN else None
-            pool.reserved = None
-        turn = ready[TURN].first() if ready[TURN] else None
-        if not messages:
-            return turn  # the pool stays in the round: there may be room for messages soon
-        best = _earlier(ready[HIGH].first() if ready[HIGH] else None, turn)
-        lowest = pool.passes[HIGH] if best is not None else NEVER
-        # Gaps are left for high ones that may come. Where some are there, the weights share the slots.
-        spaced, gap = False, best is None and now < pool.spaced_until
-        for level in (NORMAL, LOW):
-            line = ready[level].first() if ready[level] else None
-            if line is None:
-                continue
-            if gap:
-                spaced = True
-            elif pool.passes[level] < lowest:
-                best, lowest = line, pool.passes[level]
-        if best is None:
-            self._sleep(pool, pool.spaced_until if spaced else 0.0)
-        return best
-
     def _pass_over(self, pool: Pool, line: Line, entry: Entry, now: float) -> bool:
         """Others may go where this one does not fit, a few times; then slots are kept for it."""
         assert pool.window is not None  # noqa: S101  (without one, everything fits)
@@ -516,7 +464,7 @@ class Schedule:
             self._sleep(pool, now + wait)
             return False
         line.place, line.wake_at = WAITING, now + wait
-        self._at(line.wake_at, LINE, line)
+        self._timers.set(line.wake_at, Wake.LINE, line)
         return True
 
     def _grant(self, pool: Pool, line: Line, entry: Entry, now: float) -> None:
@@ -536,23 +484,12 @@ class Schedule:
         entry.token = next(self._numbers)
         if line.level != TURN:  # a turn lasts as long as its owner lives
             self.extend(entry, now)
-        if line.level != URGENT:
-            self._account(pool, line.level, cost, now)
+        account(pool, line.level, cost, now)
         if lane.kind == "action":  # unordered: several may be in flight
             self._place(line, now)
         else:
             lane.in_flight = entry
             line.place = BLOCKED
-
-    @staticmethod
-    def _account(pool: Pool, level: int, cost: int, now: float) -> None:
-        level = HIGH if level == TURN else level
-        pool.served = pool.passes[level]
-        pool.passes[level] += STRIDES[level] * max(1, cost)
-        if level != HIGH:
-            # A saturated window would fire all its calls at once; spaced ones leave gaps for replies.
-            started = pool.spaced_until if pool.spaced_until > now - SLACK else now
-            pool.spaced_until = started + _spacing(pool, cost)
 
     def _rest(self, lane: Lane, now: float) -> None:
         """Remember to forget a lane that has nothing to do."""
@@ -573,25 +510,3 @@ class Schedule:
                     del self.lanes[key]
             elif all(line.head is None for line in lane.lines) and lane.in_flight is None:
                 self._rest(lane, now)
-
-
-def _means_something(at: float, _: int, kind: int, what: Line | Pool | Entry) -> bool:
-    """Whether what a timer was set for is still to happen then."""
-    if isinstance(what, Line):
-        return what.place == WAITING and what.wake_at == at
-    if isinstance(what, Pool):
-        return what.wake_at == at
-    return not what.gone and (kind == JOIN or what.expires == at)
-
-
-def _spacing(pool: Pool, cost: int) -> float:
-    """Seconds between a call of this cost and the next that is spaced."""
-    return SPACING * cost * pool.window.seconds / pool.window.count if pool.window is not None else 0.0
-
-
-def _earlier(one: Line | None, other: Line | None) -> Line | None:
-    if one is None or other is None:
-        return one or other
-    assert one.head is not None  # noqa: S101  (a ready line has a head)
-    assert other.head is not None  # noqa: S101
-    return one if one.head.seq < other.head.seq else other

@@ -1,0 +1,76 @@
+"""Whose turn it is within a pool: priorities share by weight, the earliest first message goes first.
+
+Stride scheduling: each grant moves its priority on by the inverse of its weight, and the one that is least
+far goes next. Who was away gets no credit for it.
+"""
+
+from typing import Final
+
+from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, READY, STRIDES, TURN, URGENT, Line, Pool
+
+# Of W/n. A whole W/n leaves no room to catch up after a slow answer: 98.5 % of the rate instead of 99.
+SPACING: Final = 0.9
+SLACK: Final = 0.003  # seconds a timer may be late without the spacing starting anew
+
+
+def next_line(pool: Pool, now: float, *, messages: bool) -> Line | None:
+    """The line to go next. Without room for `messages`, only turns count."""
+    ready = pool.ready
+    if messages and ready[URGENT] and (line := ready[URGENT].first()):
+        return line
+    if pool.reserved is not None:
+        if pool.reserved.place == READY and pool.reserved.head is not None:
+            return pool.reserved if messages or pool.reserved.level == TURN else None
+        pool.reserved = None
+    turn = ready[TURN].first() if ready[TURN] else None
+    if not messages:
+        return turn
+    best = _earlier(ready[HIGH].first() if ready[HIGH] else None, turn)
+    # Gaps are left for high ones that may come. Where some are there, the weights share the slots.
+    if best is None and now < pool.spaced_until:
+        return None
+    lowest = pool.passes[HIGH] if best is not None else NEVER
+    for level in (NORMAL, LOW):
+        line = ready[level].first() if ready[level] else None
+        if line is not None and pool.passes[level] < lowest:
+            best, lowest = line, pool.passes[level]
+    return best
+
+
+def rest_until(pool: Pool, now: float) -> float:
+    """For a pool without a next line: the end of its gap if lines wait for that, 0 if none does."""
+    spaced = pool.ready[NORMAL].first() or pool.ready[LOW].first()
+    return pool.spaced_until if spaced and now < pool.spaced_until else 0.0
+
+
+def join(pool: Pool, level: int) -> None:
+    """A line becomes ready at a level that had none: it starts from where the others are."""
+    if level != URGENT and not pool.ready[level]:
+        shared = HIGH if level == TURN else level
+        pool.passes[shared] = max(pool.passes[shared], pool.served)
+
+
+def account(pool: Pool, level: int, cost: int, now: float) -> None:
+    """A grant: its priority has had its share, and what is spaced keeps its distance."""
+    if level == URGENT:
+        return
+    level = HIGH if level == TURN else level
+    pool.served = pool.passes[level]
+    pool.passes[level] += STRIDES[level] * max(1, cost)
+    if level != HIGH:
+        # A saturated window would fire all its calls at once; spaced ones leave gaps for replies.
+        started = pool.spaced_until if pool.spaced_until > now - SLACK else now
+        pool.spaced_until = started + spacing(pool, cost)
+
+
+def spacing(pool: Pool, cost: int) -> float:
+    """Seconds between a call of this cost and the next that is spaced."""
+    return SPACING * cost * pool.window.seconds / pool.window.count if pool.window is not None else 0.0
+
+
+def _earlier(one: Line | None, other: Line | None) -> Line | None:
+    if one is None or other is None:
+        return one or other
+    assert one.head is not None  # noqa: S101  (a ready line has a head)
+    assert other.head is not None  # noqa: S101
+    return one if one.head.seq < other.head.seq else other

@@ -52,7 +52,8 @@ outcomes = st.one_of(
     st.just(Migrated(NEW)),
     st.just(NotSent("too late")),
 )
-seconds_ahead = st.none() | st.sampled_from([0.3, 3.1, 40.7])
+# None is a sum of windows and gaps: which of two things due at one instant comes first says nothing.
+seconds_ahead = st.none() | st.sampled_from([0.37, 3.13, 40.71])
 
 
 class OutboxMachine(RuleBasedStateMachine):

@@ -12,7 +12,7 @@ help: ## show this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.runtime ## install the runtime and start Tidegate's demo
-	@$(BIN)/tidegate sim demo
+	@$(BIN)/tidegate demo
 
 setup: $(VENV)/.complete ## install everything: all extras, test tools, servers
 

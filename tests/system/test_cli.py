@@ -9,7 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +177,7 @@ def test_a_reader_that_goes_away_ends_it_quietly_as_other_commands_end(arguments
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("arguments", ["version", "sim demo --seconds 1 --people 5"])
+@pytest.mark.parametrize("arguments", ["version", "demo --seconds 1 --people 5"])
 def test_closed_streams_are_no_error(closed: str, arguments: str) -> None:
     ran = subprocess.run(  # noqa: S603  (likewise)
         ["/bin/sh", "-c", f"exec {sys.executable} -m tidegate {arguments} {closed}"],
@@ -191,28 +191,77 @@ def test_closed_streams_are_no_error(closed: str, arguments: str) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_demo_measures_a_naive_bot() -> None:
-    ran = tidegate("sim", "demo", "--seconds", "2", "--people", "60", "--json", "--seed", "3")
+def test_demo_measures_both_bots() -> None:
+    ran = tidegate("demo", "--seconds", "3", "--people", "60", "--json", "--seed", "3")
 
     assert ran.returncode == 0, ran.stderr
     report = json.loads(ran.stdout)
-    keys = "requests accepted delivered refused waiting avg_rps peak_rps p50_ms p99_ms seconds seed"
-    assert set(keys.split()) <= set(report)
-    assert report["refused"] > 0
-    assert report["accepted"] == report["delivered"] + report["waiting"]
+    assert set(report) == {"seconds", "seed", "naive", "tidegate", "passed"}
     assert report["seed"] == 3
+    assert report["seconds"] >= 3
+    keys = "requests accepted delivered waiting refused avg_rps peak_rps p50_ms p99_ms dead parked doubled"
+    for side in (report["naive"], report["tidegate"]):
+        assert set(keys.split()) <= set(side)
+        assert side["accepted"] == side["delivered"] + side["waiting"] + side["dead"] + side["parked"]
+    assert report["naive"]["refused"] > 0
+    gated = report["tidegate"]
+    assert (gated["refused"], gated["doubled"], gated["out_of_order"]) == (0, 0, 0)
+    assert gated["peak_rps"] <= gated["limit_rps"]
+    assert gated["replies"] > 0
+
+
+def test_demo_stops_in_time_with_most_of_its_broadcast_left() -> None:
+    ran = tidegate("demo", "--seconds", "1", "--people", "1000")
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "What both bots got" in ran.stdout
+    assert "Nothing is staged" in ran.stdout
+    assert "Ctrl-C ends it" in ran.stdout.splitlines()[0]  # and no live view in a pipe
+    assert "s left" not in ran.stdout
 
 
 def test_demo_ends_early_and_reports_when_interrupted() -> None:
-    with running("sim", "demo", "--seconds", "60") as process:
+    with running("demo", "--seconds", "60") as process:
         assert process.stdout is not None
-        assert "naive bot" in process.stdout.readline()
+        assert "Two bots" in process.stdout.readline()
 
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
 
     assert (process.returncode, err) == (0, "")
-    assert "What the naive bot got" in out
+    assert "What both bots got" in out
+
+
+def test_demo_is_watched_in_a_terminal() -> None:
+    ours, theirs = os.openpty()
+    with subprocess.Popen(  # noqa: S603  (likewise)
+        [*TIDEGATE, "demo", "--seconds", "1"], env=environment(TERM="xterm"), stdout=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # Linux says so where the other end is closed
+            while piece := os.read(ours, 65_536):
+                shown += piece
+        os.close(ours)
+
+    assert process.returncode == 0
+    for part in ("with Tidegate", "1 s left", "What both bots got", "Nothing is staged"):
+        assert part.encode() in shown
+
+
+def test_a_report_is_not_cut_off_where_python_does_not_buffer() -> None:
+    """A terminal may take a part of a write, as after Ctrl-C: only a buffer writes the rest."""
+    script = "import io, sys; from tidegate.cli import main; main(['version'])"
+    ran = subprocess.run(  # noqa: S603  (likewise)
+        [sys.executable, "-u", "-c", f"{script}; print(isinstance(sys.stdout.buffer, io.BufferedWriter))"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=True,
+    )
+
+    assert ran.stdout.splitlines()[1:] == ["True"]
 
 
 def test_doctor_finds_real_servers(redis_url: str, postgres_url: str, tmp_path: Path) -> None:

@@ -1,117 +1,114 @@
-"""The demo as pictures: while it runs, and what came of it."""
+"""The demo as a picture while it runs: the naive bot on the left, the one with Tidegate on the right."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.cli.demo_report import share, wait
+from tidegate.cli.demo_stage import WRITERS
 from tidegate.cli.meter import Meter, sparkline
 from tidegate.clock import Clock
 
-WIDTH = 88
-NEXT = "Tidegate's pacing, made so that nothing is refused, comes next: see the README."
+# Together they fit a terminal of 80 columns and 24 lines.
+WIDTH = 80
+MARKS = 24  # a gauge's width, and the seconds of a sparkline
 
 
 class DemoView:
-    def __init__(self, report: Callable[[], dict[str, Any]], seconds: int, clock: Clock) -> None:
-        self._report, self._seconds, self._clock = report, seconds, clock
+    def __init__(
+        self, report: Callable[[], dict[str, Any]], *, seconds: int, people: int, clock: Clock
+    ) -> None:
+        self._report, self._seconds, self._people, self._clock = report, seconds, people, clock
         self._started = clock.monotonic()
-        self._requests, self._refused, self._delivered = (Meter(min(50, seconds)) for _ in range(3))
+        self._naive, self._gated = (
+            SideView("naive: sends, and retries", "yellow"),
+            SideView("with Tidegate", "cyan"),
+        )
 
     def picture(self) -> RenderableType:
-        report, now = self._report(), self._clock.monotonic()
+        report = self._report()
         # Counted from the start, so that the last whole second is complete.
-        elapsed = now - self._started
-        self._requests.read(elapsed, report["requests"])
-        self._refused.read(elapsed, report["refused"])
-        self._delivered.read(elapsed, report["delivered"])
-        parts = (self._rates(report), Text(), self._pulse(report), Text(), _numbers(report), Text())
-        progress = ProgressBar(total=self._seconds, completed=elapsed, width=None, complete_style="cyan")
-        title = Text("A naive bot meets Telegram's limits", style="bold")
-        return Panel(Group(*parts, progress), title=title, width=WIDTH, padding=(1, 2), border_style="cyan")
+        elapsed = self._clock.monotonic() - self._started
+        sides = Table.grid(expand=True)
+        sides.add_column(ratio=1)
+        sides.add_column(ratio=1)
+        sides.add_row(
+            self._naive.picture(report["naive"], elapsed), self._gated.picture(report["tidegate"], elapsed)
+        )
+        frame = Table.grid()
+        frame.add_column(width=WIDTH)
+        for part in (self._headline(), sides, self._progress(elapsed)):
+            frame.add_row(part)
+        return frame
 
-    def _rates(self, report: dict[str, Any]) -> RenderableType:
-        limit = report["limit_rps"]
-        grid = _grid()
-        rows = (("asks Telegram", self._requests, "yellow"), ("gets through", self._delivered, "green"))
-        for name, meter, style in rows:
-            rate = meter.per_second()
-            bar = ProgressBar(
-                total=2 * limit, completed=rate, width=28, complete_style=style, finished_style=style
-            )
-            over = " over the limit" if rate > limit else ""
-            grid.add_row(name, bar, Text.assemble((f"{rate}/s", f"bold {style}"), f" of {limit}/s{over}"))
+    def _headline(self) -> RenderableType:
+        work = f"A broadcast to {self._people:,} people, and {WRITERS} who write and wait for a reply."
+        measured = "Two bots, two simulated Telegrams, real HTTP: measured now, nothing is staged."
+        return Group(Text(work, style="bold"), Text(measured, style="dim"))
+
+    def _progress(self, elapsed: float) -> RenderableType:
+        left = max(0, math.ceil(self._seconds - elapsed))
+        grid = Table.grid(padding=(0, 1), expand=True)
+        grid.add_column(ratio=1)
+        grid.add_column(justify="right", no_wrap=True)
+        bar = ProgressBar(total=self._seconds, completed=elapsed, width=None, complete_style="cyan")
+        grid.add_row(bar, Text(f"{left} s left · Ctrl-C ends it", style="dim"))
         return grid
 
-    def _pulse(self, report: dict[str, Any]) -> RenderableType:
-        top = max(report["limit_rps"], *self._requests.history())
-        grid = _grid()
-        grid.add_row("requests", Text(sparkline(self._requests.history(), top), style="yellow"))
-        grid.add_row("refused", Text(sparkline(self._refused.history(), top), style="red"))
-        return grid
+
+class SideView:
+    """One bot. Remembers what it drew, to know how fast things go."""
+
+    def __init__(self, title: str, style: str) -> None:
+        self._title, self._style = title, style
+        self._requests, self._refused = Meter(MARKS), Meter(MARKS)
+
+    def picture(self, side: dict[str, Any], elapsed: float) -> RenderableType:
+        self._requests.read(elapsed, side["requests"])
+        self._refused.read(elapsed, side["refused"])
+        limit, rate = side["limit_rps"], self._requests.per_second()
+        top = 2 * limit  # the same for both, to be compared
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(min_width=9, style="dim")
+        grid.add_row("asks", Text(f"{rate}/s", style=_alarm(rate > limit)) + Text(f" of {limit}/s"))
+        grid.add_row("", gauge(rate, limit))
+        grid.add_row("requests", Text(sparkline(self._requests.history(), top), style=self._style))
+        grid.add_row("429s", Text(sparkline(self._refused.history(), top), style="red"))
+        grid.add_row()
+        for row in _numbers(side):
+            grid.add_row(*row)
+        return Panel(grid, title=Text(self._title, style="bold"), border_style=self._style, padding=(1, 1))
 
 
-def _grid() -> Table:
-    """Rows whose names line up with those of the other grids."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(min_width=13, style="dim")
-    return grid
-
-
-def _numbers(report: dict[str, Any]) -> RenderableType:
-    grid = _grid()
-    grid.add_row(
-        "delivered", Text(f"{report['delivered']:,} of {report['accepted']:,} messages", style="bold")
-    )
-    grid.add_row("429s", Text(_refusals(report), style="bold red" if report["refused"] else "bold"))
-    grid.add_row("people wait", Text(_waits(report), style="bold"))
-    return grid
-
-
-def report_table(report: dict[str, Any]) -> RenderableType:
-    """What the naive bot got, and one sentence about it."""
-    table = Table(
-        box=box.SIMPLE_HEAD, show_header=False, title="What the naive bot got", title_justify="left"
-    )
-    table.add_column(style="dim")
-    table.add_column(style="bold")
-    rows = (
-        (
-            "requests",
-            f"{report['requests']:,}, up to {report['peak_rps']} in a second ({report['limit_rps']} allowed)",
-        ),
-        ("refused (429)", _refusals(report)),
-        ("delivered", f"{report['delivered']:,} of {report['accepted']:,} messages"),
-        ("not in time", f"{report['waiting']:,} messages, {report['unanswered']:,} people without a reply"),
-        ("a reply took", _waits(report)),
-    )
-    for row in rows:
-        table.add_row(*row)
-    return Group(table, Text(lesson(report)), Text(NEXT, style="dim"))
-
-
-def lesson(report: dict[str, Any]) -> str:
-    """What was seen, in one sentence that claims no more."""
-    if not report["refused"]:
-        return "This broadcast was too small to reach Telegram's limits: try more --people."
-    return (
-        f"Retrying is not pacing: under Telegram's published limits, simulated here, {_share(report)} "
-        f"of what this bot sent was refused, and its slowest replies took {report['p99_ms'] / 1000:.1f} s."
+def gauge(rate: int, limit: int) -> Text:
+    """A bar up to twice the limit, which is marked in its middle; what is beyond it is red."""
+    half = MARKS // 2
+    within = min(half, round(half * rate / limit))
+    beyond = min(half - 1, max(0, math.ceil(half * (rate - limit) / limit)))
+    return Text.assemble(
+        ("━" * within, "green"),
+        ("╌" * (half - within), "dim"),
+        ("┃", "bold"),
+        ("━" * beyond, "red"),
+        ("╌" * (half - 1 - beyond), "dim"),
     )
 
 
-def _refusals(report: dict[str, Any]) -> str:
-    return f"{report['refused']:,} ({_share(report)} of all requests)"
+def _numbers(side: dict[str, Any]) -> list[tuple[str, Text]]:
+    return [
+        ("delivered", Text(f"{side['delivered']:,} of {side['accepted']:,}", style="bold")),
+        ("waiting", Text(f"{side['waiting']:,}", style="bold")),
+        ("429s", Text(f"{side['refused']:,} ({share(side)})", style=_alarm(side["refused"] > 0))),
+        ("reply", Text(f"{wait(side, 'p50_ms')} (median)", style="bold")),
+        ("", Text(f"{wait(side, 'p99_ms')} (p99)", style="bold")),
+    ]
 
 
-def _share(report: dict[str, Any]) -> str:
-    return f"{100 * report['refused_share']:.1f} %"
-
-
-def _waits(report: dict[str, Any]) -> str:
-    return f"{report['p50_ms']:,.0f} ms at the median, {report['p99_ms']:,.0f} ms at the 99th percentile"
+def _alarm(alarming: bool) -> str:  # noqa: FBT001  (a choice of colour)
+    return "bold red" if alarming else "bold"

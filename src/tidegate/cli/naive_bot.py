@@ -16,18 +16,14 @@ POLL_SECONDS = 10
 
 
 class NaiveBot:
-    """Speaks plain HTTP. `accepted`: messages it has to send; `delivered`: those that Telegram took."""
+    """Speaks plain HTTP."""
 
     def __init__(self, session: aiohttp.ClientSession, address: str, clock: Clock) -> None:
         self._session, self._address, self._clock = session, address, clock
-        self.accepted = 0
-        self.delivered = 0
 
     async def broadcast(self, people: Iterable[int], text: str) -> None:
         """To everybody, as fast as it goes with 20 requests in flight."""
-        waiting = list(people)
-        self.accepted += len(waiting)
-        rest = iter(waiting)
+        rest = iter(people)
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
                 group.create_task(self._send_to_each(rest, text))
@@ -40,8 +36,7 @@ class NaiveBot:
                 updates = await self._call("getUpdates", {"offset": offset, "timeout": POLL_SECONDS})
                 for update in updates.get("result", []):
                     offset = update["update_id"] + 1
-                    self.accepted += 1
-                    replies.create_task(self._send(update["message"]["chat"]["id"], "You said something."))
+                    replies.create_task(self._send(update["message"]["chat"]["id"], f"You said #{offset}"))
 
     async def _send_to_each(self, people: Iterator[int], text: str) -> None:
         for person in people:
@@ -51,7 +46,6 @@ class NaiveBot:
         while True:
             answer = await self._call("sendMessage", {"chat_id": chat, "text": text})
             if answer["ok"]:
-                self.delivered += 1
                 return
             await self._clock.sleep(answer.get("parameters", {}).get("retry_after", 1))
 

@@ -93,8 +93,6 @@ Seed = Annotated[
 Host = Annotated[str, typer.Option(metavar="HOST", help="Where to listen. The control API has no password.")]
 Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="PORT", help="0 takes a free one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout at the end, for programs.")]
-Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stops by itself after so long.")]
-People = Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Who the broadcast goes to.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -165,14 +163,3 @@ def telegram(
         seed=seed,
         as_json=as_json,
     )
-
-
-@app.command(epilog="[b]Try it:[/b]  tidegate sim demo --seconds 30 --people 500")
-def demo(*, seconds: Seconds = 15, people: People = 200, seed: Seed = 0, as_json: AsJson = False) -> None:
-    """Watch a naive bot run into Telegram's limits, here, over real HTTP.
-
-    It sends a broadcast as fast as it can and answers 20 people at the same time.
-    """
-    from tidegate.cli import sim_demo  # noqa: PLC0415  (keeps --help fast)
-
-    sim_demo.show(seconds=seconds, people=people, seed=seed, as_json=as_json)

@@ -27,7 +27,11 @@ from tidegate.sim.telegram.webhooks import is_loopback
         ("sim telegram --escalate --closes nothing", "must be the chat or the bot, not nothing"),
         ("sim telegram --host=", "--host: an empty name would mean every network"),
         ("sim telegram surplus", "see tidegate sim telegram --help"),
-        ("sim demo --seconds 0", "--seconds: "),
+        ("demo --seconds 0", "--seconds: "),
+        ("demo --seconds 601", "--seconds: "),
+        ("demo --people 0", "--people: "),
+        ("demo --people many", "see tidegate demo --help"),
+        ("sim demo", "no such command 'demo'; see tidegate sim --help"),
         ("doctor --nonsense", "see tidegate doctor --help"),
     ],
 )
@@ -43,7 +47,7 @@ def test_bad_input_is_one_line(arguments: str, told: str, capsys: pytest.Capture
     assert "hush" not in line
 
 
-@pytest.mark.parametrize("arguments", [[], ["--help"], ["sim"], ["sim", "telegram", "-h"]])
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["sim"], ["sim", "telegram", "-h"], ["demo", "-h"]])
 def test_help_is_no_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
     assert "Usage: tidegate" in capsys.readouterr().out

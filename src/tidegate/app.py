@@ -1,6 +1,7 @@
 """The facade, and the one place where stores are chosen and parts are put together."""
 
 import asyncio
+import inspect
 import itertools
 import logging
 import re
@@ -20,12 +21,12 @@ from tidegate.delivery.wire import Wire
 from tidegate.delivery.worker import CONCURRENCY, Worker
 from tidegate.errors import (
     BadInputError,
+    ClosedError,
     DeadError,
     ExpiredError,
     LimitedError,
     NotDeliveredError,
     OutcomeUnknownError,
-    TidegateError,
     WithdrawnError,
 )
 from tidegate.model import (
@@ -42,7 +43,7 @@ from tidegate.model import (
     Unknown,
     Why,
 )
-from tidegate.outbox.admission import check_chat, compose
+from tidegate.outbox.admission import check_chat, check_method, compose
 from tidegate.outbox.base import Outbox, Stats
 from tidegate.outbox.memory import MemoryOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
@@ -51,7 +52,7 @@ from tidegate.settings import Settings
 log = logging.getLogger("tidegate")
 
 TELEGRAM: Final = "https://api.telegram.org"
-CHUNK: Final = 1_000  # messages put in one step
+CHUNK: Final = 250  # messages put in one step
 HOOKS_AT_ONCE: Final = 20
 HOOKS_GRACE: Final = 10.0  # seconds to wait for hooks when the gate closes
 _TOKEN = re.compile(r"(\d{1,15}):[\w-]{1,80}", re.ASCII)
@@ -160,13 +161,18 @@ class Tidegate:
         self._on_dead: list[OnDead] = []
         self._ended: asyncio.Queue[Record] = asyncio.Queue()
         self._telling: asyncio.Task[None] | None = None
+        self._was_open = False
 
     def _choose_store(self, store: str, rules: Rules) -> Outbox:
         if store == "memory://":
             return MemoryOutbox(self._clock, rules, on_end=self._note_end)
-        raise BadInputError(f"store {store!r} is not known: use memory://")
+        kind = store.partition("://")[0] if "://" in store else "file"  # the rest may hold a password
+        raise BadInputError(f"a store of the kind {kind!r} is not known: use memory://")
 
     async def __aenter__(self) -> Self:
+        if self._was_open:
+            raise ClosedError("a gate is opened once: make another one")
+        self._was_open = True
         await self._outbox.open()
         self._telling = asyncio.create_task(self._tell(), name="tidegate: hooks")
         return self
@@ -181,6 +187,9 @@ class Tidegate:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)
             self._telling = None
+        waiting = self._outbox.stats().waiting
+        if waiting and isinstance(self._outbox, MemoryOutbox):
+            log.warning("%s messages were waiting and are gone: the store is in memory", waiting)
         await self._sender.close()
         await self._outbox.close()
 
@@ -204,6 +213,8 @@ class Tidegate:
                 count = "no bot was added" if not known else f"{len(known)} bots were added"
                 raise BadInputError(f"{count}: say which one with bot=…, from add_bot")
             return next(iter(known))
+        if not isinstance(bot, Bot | int):
+            raise BadInputError("bot must be what add_bot gave, or the bot's number")  # it may be a token
         bot_id = BotId(bot.id if isinstance(bot, Bot) else bot)
         if bot_id not in known:
             raise BadInputError(f"bot {bot_id} is not known: add it with add_bot")
@@ -227,8 +238,9 @@ class Tidegate:
         bot: Bot | int | None = None,
         **shared: Any,  # noqa: ANN401
     ) -> list[LiveTicket]:
-        """Accept many messages, a thousand in a step. `shared` fields go to each. Bad input stores nothing of
-        its step; what earlier steps accepted stays.
+        """Accept many messages, some hundreds in a step. `shared` fields go to each.
+
+        Bad input stores nothing of its step; what earlier steps accepted stays.
         """
         self._check_open()
         bot_id = self._bot_id(bot)
@@ -241,6 +253,7 @@ class Tidegate:
             if len(chunk) == CHUNK:
                 tickets += await self._put(chunk)
                 chunk = []
+                await self._clock.sleep(0)  # let others run: an audience may be large
         return tickets + await self._put(chunk)
 
     async def _put(self, messages: list[Message]) -> list[LiveTicket]:
@@ -266,7 +279,10 @@ class Tidegate:
         self._check_open()
         if max_wait is None:
             max_wait = self._settings.telegram_rate_limit_wait
-        return await self._direct.call(self._bot_id(bot), method, dict(params or {}), max_wait=max_wait)
+        checked = dict(params or {})
+        if checked.get("chat_id") is not None:
+            checked["chat_id"] = check_chat(checked["chat_id"])
+        return await self._direct.call(self._bot_id(bot), check_method(method), checked, max_wait=max_wait)
 
     async def send_or_queue(self, *, bot: Bot | int | None = None, **fields: Any) -> Receipt | LiveTicket:  # noqa: ANN401
         """Send at once if the limits allow, queue if they do not. A receipt, or a ticket."""
@@ -274,7 +290,12 @@ class Tidegate:
         bot_id = self._bot_id(bot)
         message = compose(next(self._ids), bot_id, {**self._defaults(), **fields}, self._clock.now())
         due = message.not_before is None or message.not_before <= self._clock.now()
-        if due and self.can_send(message.chat_id, bot=bot_id, method=message.method, params=message.params):
+        remembered = message.dedup_key is not None or message.coalesce_key is not None  # by the store alone
+        if (
+            due
+            and not remembered
+            and self.can_send(message.chat_id, bot=bot_id, method=message.method, params=message.params)
+        ):
             outcome = await self._try_now(message)
             if isinstance(outcome, Delivered):
                 return _receipt(outcome.result)
@@ -315,16 +336,17 @@ class Tidegate:
 
     async def drained(self, bot: Bot | int | None = None) -> None:
         """Wait until nothing waits and nothing is being sent, for one bot or for all."""
+        self._check_open()
         await self._outbox.drained(self._bot_id(bot) if bot is not None else None)
 
     def on_delivered(self, hook: OnDelivered) -> OnDelivered:
         """`async def hook(message, result)` is told of each delivery."""
-        self._on_delivered.append(hook)
+        self._on_delivered.append(_checked(hook))
         return hook
 
     def on_dead(self, hook: OnDead) -> OnDead:
         """`async def hook(message, reason)` is told of each message that died, to mark a user as gone."""
-        self._on_dead.append(hook)
+        self._on_dead.append(_checked(hook))
         return hook
 
     # --- watching ---
@@ -342,7 +364,7 @@ class Tidegate:
 
     def _check_open(self) -> None:
         if self._telling is None:
-            raise TidegateError("the gate is not open: use it inside `async with gate:`")
+            raise ClosedError("the gate is not open: use it inside `async with gate:`")
 
     def _note_end(self, record: Record) -> None:
         if (record.state == State.DELIVERED and self._on_delivered) or (
@@ -360,6 +382,13 @@ class Tidegate:
                 group.create_task(self._tell_one(record, free))
 
     async def _tell_one(self, record: Record, free: asyncio.Semaphore) -> None:
+        try:
+            await self._call_hooks(record)
+        finally:
+            free.release()
+            self._ended.task_done()
+
+    async def _call_hooks(self, record: Record) -> None:
         told: list[Awaitable[None]] = (
             [hook(record.message, record.result) for hook in self._on_delivered]
             if record.state == State.DELIVERED
@@ -368,8 +397,12 @@ class Tidegate:
         for error in await asyncio.gather(*told, return_exceptions=True):
             if isinstance(error, Exception):
                 log.error("a hook failed for message %s", record.message.id, exc_info=error)
-        free.release()
-        self._ended.task_done()
+
+
+def _checked(hook: Hook) -> Hook:
+    if not inspect.iscoroutinefunction(hook):
+        raise BadInputError("a hook must be an async function: async def hook(message, …)")
+    return hook
 
 
 async def _each(items: Iterable[Fields] | AsyncIterable[Fields]) -> AsyncIterable[Fields]:

@@ -2,9 +2,9 @@
 
 TidegateError
 ├── BadInputError            what was given cannot be used; the text says what to give instead
-├── MissingPartError         an optional part is not installed; the text says how to install it
+├── ClosedError              the gate or its store is not open, or was closed meanwhile
 └── NotDeliveredError        a message or call did not do what was asked (carries method and chat_id)
-    ├── DeadError            Telegram will never accept it (carries reason and description)
+    ├── DeadError            it will not be tried again (carries reason and description)
     ├── LimitedError         it would have to wait longer than the caller would (carries retry_after)
     ├── OutcomeUnknownError  the request left and no answer came: it may have happened
     ├── ExpiredError         its deadline passed before its turn came
@@ -20,8 +20,8 @@ class BadInputError(TidegateError, ValueError):
     """What was given cannot be used. The text says what was given and what is expected."""
 
 
-class MissingPartError(TidegateError, ImportError):
-    """An optional part is not installed. The text holds the command that installs it."""
+class ClosedError(TidegateError):
+    """The gate or its store is not open, or was closed while this waited."""
 
 
 class NotDeliveredError(TidegateError):
@@ -34,7 +34,7 @@ class NotDeliveredError(TidegateError):
 
 
 class DeadError(NotDeliveredError):
-    """Telegram will never accept it. `reason` is a word (blocked, not_found …), `description` Telegram's."""
+    """It will not be tried again. `reason` is a word (blocked, not_found, attempts …)."""
 
     def __init__(self, *, method: str, chat_id: int | str | None, reason: str, description: str) -> None:
         super().__init__(

@@ -89,6 +89,7 @@ class Claim(msgspec.Struct, frozen=True):
     message: Message
     token: int
     attempt: int  # 1 for the first
+    granted_at: float = 0.0  # monotonic, of the process that claimed
 
 
 class Delivered(msgspec.Struct, frozen=True, tag=True):

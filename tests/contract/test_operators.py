@@ -111,7 +111,7 @@ async def test_drained_waits_until_nothing_waits_or_moves(post: Post) -> None:
 
     for claim in sorted(claims, key=lambda claim: -claim.message.bot):
         await post.settle(claim)
-        await post.clock.sleep(0)
+        await post.clock.sleep(0.001)
         assert one_bot.done()
     await everything
 

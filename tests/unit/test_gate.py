@@ -11,11 +11,12 @@ from tidegate import File, Receipt, Tidegate
 from tidegate.app import LiveTicket
 from tidegate.errors import (
     BadInputError,
+    ClosedError,
     DeadError,
     ExpiredError,
     LimitedError,
+    NotDeliveredError,
     OutcomeUnknownError,
-    TidegateError,
     WithdrawnError,
 )
 from tidegate.model import Message, Rate
@@ -146,7 +147,9 @@ async def test_urgent_skips_the_wait(gate: Tidegate, clock: VirtualClock) -> Non
     assert gate.stats().urgent == 1
 
 
-async def test_hooks_are_told_of_deliveries_and_deaths(gate: Tidegate, telegram: Telegram) -> None:
+async def test_hooks_are_told_of_deliveries_and_deaths(clock: VirtualClock, telegram: Telegram) -> None:
+    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate.add_bot(TOKEN)
     told: list[tuple[int | str, str]] = []
 
     @gate.on_delivered
@@ -161,15 +164,106 @@ async def test_hooks_are_told_of_deliveries_and_deaths(gate: Tidegate, telegram:
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     telegram.world.user_blocks(bot, 7, telegram.clock.now())
-    await gate.send_many(
-        [{"chat_id": 7, "text": "one"}, {"chat_id": 7, "text": "two"}, {"chat_id": 8, "text": "x"}]
-    )
-    async with gate.worker():
-        await gate.drained()
-    await asyncio.sleep(0)  # noqa: TID251  (let the hooks run)
-    await gate.__aexit__()
+    async with gate:
+        await gate.send_many(
+            [{"chat_id": 7, "text": "one"}, {"chat_id": 7, "text": "two"}, {"chat_id": 8, "text": "x"}]
+        )
+        async with gate.worker():
+            await gate.drained()
     assert sorted(told, key=str) == [(7, "blocked"), (7, "blocked"), (8, "x")]
-    await gate.__aenter__()
+
+
+async def test_a_hook_that_is_not_async_is_refused(gate: Tidegate) -> None:
+    with pytest.raises(BadInputError, match="async function"):
+        gate.on_dead(print)  # type: ignore[arg-type]
+
+
+async def test_a_gate_is_opened_once(gate: Tidegate) -> None:
+    with pytest.raises(ClosedError, match="opened once"):
+        await gate.__aenter__()
+
+
+async def test_closing_tells_those_who_wait(clock: VirtualClock, telegram: Telegram) -> None:
+    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate.add_bot(TOKEN)
+    async with gate:
+        ticket = await gate.send(chat_id=7, text="x")
+        waiting = [asyncio.create_task(ticket.delivered()), asyncio.create_task(gate.drained())]
+        await clock.sleep(1)
+    for task in waiting:
+        with pytest.raises(ClosedError):
+            await task
+    with pytest.raises(ClosedError):
+        await gate.drained()
+
+
+async def test_a_group_that_migrates_while_its_bot_types_loses_nothing(
+    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+) -> None:
+    telegram.faults = Faults(latency_in=Latency.parse("20"), latency_out=Latency.parse("20"))
+    telegram.world.migrate(-5, clock.now())
+    typing = {"chat_id": -5, "action": "typing"}
+    async with gate.worker():
+        await gate.send_many({"chat_id": -5, "text": f"#{i}"} for i in range(4))
+        await asyncio.gather(*(gate.call("sendChatAction", typing) for _ in range(3)))
+        async with clock.timeout(60):
+            await gate.drained()
+    report = telegram.report()
+    assert (gate.stats().delivered, report["out_of_order"], report["doubled"]) == (4, 0, 0)
+
+
+async def test_a_chat_is_one_however_its_id_is_written(gate: Tidegate, telegram: Telegram) -> None:
+    telegram.world.add_group(-5, "supergroup", "harbour")
+    for chat_id in (1001, "1001", 1001, " 1001 ", "@harbour", -5, "-5"):
+        await gate.call("sendMessage", {"chat_id": chat_id, "text": "x"})
+    for bad in ([1], True, 0, "bob"):
+        with pytest.raises(BadInputError, match="is no chat"):
+            await gate.call("sendMessage", {"chat_id": bad, "text": "x"})
+    with pytest.raises(BadInputError, match="not a Bot API method"):
+        await gate.call("../getMe")
+    assert telegram.report()["refused"] == 0
+
+
+async def test_how_long_to_wait_is_never_forever(gate: Tidegate, telegram: Telegram) -> None:
+    telegram.faults = Faults(latency_in=Latency.parse("500"))
+    first = asyncio.create_task(gate.call("sendMessage", {"chat_id": 7, "text": "x"}))
+    await telegram.clock.sleep(0.1)
+    with pytest.raises(LimitedError) as caught:
+        await gate.call("sendMessage", {"chat_id": 7, "text": "x"}, max_wait=0.01)
+    assert 0 < caught.value.retry_after < 10
+    await first
+
+
+async def test_send_or_queue_keeps_to_a_dedup_key(
+    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+) -> None:
+    async with gate.worker():
+        for _ in range(2):
+            await gate.send_or_queue(chat_id=7, text="x", dedup_key="order 1")
+            await clock.sleep(2)
+    assert telegram.report()["accepted"] == 1
+
+
+async def test_a_call_gives_up_when_its_wait_is_over(
+    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+) -> None:
+    telegram.faults = Faults(server_error=1)
+    with pytest.raises(NotDeliveredError):
+        await gate.call("getChat", {"chat_id": 7}, max_wait=1)
+    assert clock.monotonic() <= 1
+
+
+async def test_direct_calls_go_on_though_slots_are_kept_and_nobody_claims(
+    gate: Tidegate, clock: VirtualClock
+) -> None:
+    media = [{"type": "photo", "media": "https://example.org/a.png"}] * 10
+    await gate.send_many({"chat_id": -5, "text": f"#{i}", "priority": "high"} for i in range(100))
+    await gate.send(chat_id=-5, method="sendMediaGroup", media=media)
+    for _ in range(40):  # leave the worker at many moments
+        async with gate.worker():
+            await clock.sleep(31)
+        async with clock.timeout(130):
+            await gate.call("sendMessage", {"chat_id": -5, "text": "direct"})
 
 
 async def test_a_hook_that_never_ends_does_not_keep_the_gate_open(
@@ -268,7 +362,7 @@ async def test_a_long_text_with_markup_is_telegrams_to_judge(gate: Tidegate) -> 
 
 async def test_which_bot_must_be_clear(clock: VirtualClock, telegram: Telegram) -> None:
     gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
-    with pytest.raises(TidegateError, match="not open"):
+    with pytest.raises(ClosedError, match="not open"):
         await gate.send(chat_id=7, text="x")
     async with gate:
         with pytest.raises(BadInputError, match="no bot was added"):
@@ -297,9 +391,16 @@ async def test_a_token_is_in_no_text(gate: Tidegate) -> None:
     assert not [text for text in texts if "SECRET" in text]
 
 
-def test_an_unknown_store_is_refused() -> None:
-    with pytest.raises(BadInputError, match="memory://"):
-        Tidegate("ftp://somewhere")
+def test_an_unknown_store_is_refused_without_its_password() -> None:
+    with pytest.raises(BadInputError, match="memory://") as caught:
+        Tidegate("redis://:hunter2@host/0")
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_token_in_the_wrong_place_is_not_repeated(gate: Tidegate) -> None:
+    with pytest.raises(BadInputError, match="what add_bot gave") as caught:
+        await gate.send(chat_id=7, text="x", bot="42:SECRET")  # type: ignore[arg-type]
+    assert "SECRET" not in str(caught.value)
 
 
 def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

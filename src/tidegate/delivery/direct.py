@@ -1,6 +1,7 @@
 """Calls that are made now: a turn in the schedule instead of a place in the queue."""
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any, assert_never
 
@@ -33,24 +34,26 @@ class DirectCalls:
     async def call(
         self, bot: BotId, method: str, params: dict[str, Any], *, max_wait: float | None = None
     ) -> Any:  # noqa: ANN401  (Telegram's result)
-        """Make a call, again where it surely did not happen."""
+        """Make a call, again where it surely did not happen; `max_wait` seconds of waiting in all."""
+        give_up = math.inf if max_wait is None else self._clock.monotonic() + max_wait
         outcome: Outcome = NotSent("never tried")
         for attempt in range(1, self._max_attempts + 1):
-            outcome = await self._try(bot, method, params, attempt, max_wait=max_wait)
+            left = give_up - self._clock.monotonic()
+            outcome = await self._try(
+                bot, method, params, attempt, max_wait=None if left == math.inf else left
+            )
             match outcome:
                 case Delivered(result=result):
                     return result
-                case Retry(delay=delay):
-                    await self._clock.sleep(delay)
                 case Migrated(chat_id=chat_id):
                     params = {**params, "chat_id": chat_id}
-                case Refused(retry_after=retry_after):
-                    if family_of(method) == "free":  # no lane of its own that would be closed
-                        await self._clock.sleep(retry_after)
-                case NotSent():
-                    pass
                 case Dead() | Unknown():
                     break
+                case Retry() | Refused() | NotSent():
+                    pause = _pause(outcome, method)
+                    if attempt == self._max_attempts or self._clock.monotonic() + pause > give_up:
+                        break
+                    await self._clock.sleep(pause)
                 case _:
                     assert_never(outcome)
         raise error_for(outcome, method, params.get("chat_id"))
@@ -95,6 +98,13 @@ class DirectCalls:
         except TimeoutError:
             wait = self._outbox.wait_for(bot, chat_id, family, cost_of(method, params))
             raise LimitedError(method=method, chat_id=chat_id, retry_after=wait) from None
+
+
+def _pause(outcome: Retry | Refused | NotSent, method: str) -> float:
+    """Seconds before the next attempt. What has a lane waits there: a refusal has closed it."""
+    if isinstance(outcome, Retry):
+        return outcome.delay
+    return outcome.retry_after if isinstance(outcome, Refused) and family_of(method) == "free" else 0.0
 
 
 def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliveredError:

@@ -52,18 +52,22 @@ class Worker:
     async def __aenter__(self) -> Self:
         loops = {"claim": self._claim(), "settle": self._settle(), "renew": self._renew()}
         self._loops = [asyncio.create_task(loop, name=f"worker: {name}") for name, loop in loops.items()]
+        for task in self._loops:
+            task.add_done_callback(_tell_failure)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         claiming, *others = self._loops
-        await _end([claiming])
-        if self._calls:
-            with suppress(TimeoutError):
-                async with self._clock.timeout(self._grace):
-                    await asyncio.wait(self._calls)
+        try:
+            await _end([claiming])
+            if self._calls:
+                with suppress(TimeoutError):
+                    async with self._clock.timeout(self._grace):
+                        await asyncio.wait(self._calls)
+        finally:  # also if this is cancelled: nothing may run on without a worker
             await _end(list(self._calls))
-        await _end(others)
-        await self._settle_all()
+            await _end(others)
+            await self._settle_all()
 
     async def _claim(self) -> None:
         while True:
@@ -76,20 +80,19 @@ class Worker:
                 log.exception("cannot claim; trying again in %s s", PAUSE)
                 await self._clock.sleep(PAUSE)
                 continue
-            claimed_at = self._clock.monotonic()
             for claim in claims:
-                task = asyncio.create_task(self._send(claim, claimed_at))
+                task = asyncio.create_task(self._send(claim))
                 self._calls[task] = claim
                 task.add_done_callback(self._forget)
 
-    async def _send(self, claim: Claim, claimed_at: float) -> None:
+    async def _send(self, claim: Claim) -> None:
         message = claim.message
         call = Call(
             bot=message.bot,
             method=message.method,
             params={"chat_id": message.chat_id, **message.params},
             attempt=claim.attempt,
-            claimed_at=claimed_at,
+            claimed_at=claim.granted_at,
             on_silence=lambda: self._outbox.cool([claim]),
         )
         try:
@@ -109,16 +112,22 @@ class Worker:
         while True:
             await self._news.wait()
             self._news.clear()
-            await self._settle_all()
+            try:
+                await self._settle_all()
+            except OSError:
+                log.exception("cannot settle; trying again in %s s", PAUSE)
+                self._news.set()
+                await self._clock.sleep(PAUSE)
 
     async def _settle_all(self) -> None:
         """Everything that ended since the last time, in one step. Each answer's age goes along."""
-        ended, self._ended = self._ended, []
-        if not ended:
+        if not self._ended:
             return
         now = self._clock.monotonic()
-        settlements = [Settlement(claim, outcome, now - at) for claim, outcome, at in ended]
-        for settlement, record in zip(settlements, await self._outbox.settle(settlements), strict=True):
+        settlements = [Settlement(claim, outcome, now - at) for claim, outcome, at in self._ended]
+        records = await self._outbox.settle(settlements)
+        del self._ended[: len(settlements)]  # not before: what the store did not take is told again
+        for settlement, record in zip(settlements, records, strict=True):
             if record is None:
                 log.warning(
                     "message %s was settled too late: its lease had run out", settlement.claim.message.id
@@ -127,12 +136,21 @@ class Worker:
     async def _renew(self) -> None:
         while True:
             await self._clock.sleep(self._heartbeat)
-            if self._calls:
+            try:
                 await self._outbox.extend(list(self._calls.values()))
+            except OSError:
+                log.exception("cannot renew leases; trying again in %s s", self._heartbeat)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         del self._calls[task]
         self._room.set()
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.critical(
+            "%s has failed: nothing is delivered any more", task.get_name(), exc_info=task.exception()
+        )
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

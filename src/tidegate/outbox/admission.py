@@ -28,9 +28,7 @@ _OPTIONS: Final = frozenset(Message.__struct_fields__) - {
 def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float) -> Message:
     """A message from what a caller wrote: options of Tidegate by their names, all else is for Telegram."""
     params = dict(fields)
-    method = params.pop("method", "sendMessage")
-    if not isinstance(method, str) or not _METHOD.fullmatch(method):
-        raise BadInputError(f"{method!r} is not a Bot API method: write its name, such as sendMessage")
+    method = check_method(params.pop("method", "sendMessage"))
     chat_id = check_chat(params.pop("chat_id", None))
     priority = check_priority(params.pop("priority", Priority.NORMAL))
     options = {name: params.pop(name) for name in _OPTIONS & params.keys()}
@@ -45,6 +43,12 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     message = msgspec.structs.replace(checked, params=params, priority=priority)
     _check_options(message, now)
     return message
+
+
+def check_method(method: object) -> str:
+    if not isinstance(method, str) or not _METHOD.fullmatch(method):
+        raise BadInputError(f"{method!r} is not a Bot API method: write its name, such as sendMessage")
+    return method
 
 
 def check_chat(chat_id: object) -> ChatId:

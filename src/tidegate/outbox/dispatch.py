@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.clock import Clock
+from tidegate.errors import ClosedError
 from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Refused
 from tidegate.outbox.base import Turn
 from tidegate.outbox.lanes import TURN, Entry, Lane
@@ -17,6 +18,7 @@ from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.rules import Family
 
 ALIASES_KEPT: Final = 10_000
+CLOSED: Final = "the store was closed while this waited"
 SHORTEST_SLEEP: Final = 0.0005  # seconds; uvloop spins on less
 
 
@@ -50,10 +52,10 @@ class Dispatcher:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for _, claimer in self._claimers:
-            claimer.cancel()
-        for turn in self._turns.values():
-            turn.cancel()
+        for claimer in (future for _, future in self._claimers if not future.done()):
+            claimer.set_exception(ClosedError(CLOSED))
+        for turn in (future for future in self._turns.values() if not future.done()):
+            turn.set_exception(ClosedError(CLOSED))
 
     # --- steps ---
 
@@ -201,12 +203,12 @@ class Dispatcher:
         return chat
 
     def alias(self, lane: Lane, chat: ChatId, now: float) -> None:
-        """The chat of this lane goes by another id: its lanes move there, and what comes later follows."""
+        """The chat of this lane goes by another id: the lane moves there, and what comes later follows."""
         bot, old, chat = lane.bot.id, lane.chat, self.chat(lane.bot.id, chat)
         if chat == old:
             return  # it is there already
         self._aliases[bot, old] = chat
         if len(self._aliases) > ALIASES_KEPT:
             del self._aliases[next(iter(self._aliases))]
-        for known in self.schedule.lanes_of(bot, old):
-            self.schedule.move(known, chat, now)
+        # Lanes of other kinds find out by themselves: one that has a call in flight must not move.
+        self.schedule.move(lane, chat, now)

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from tidegate.clock import Clock
+from tidegate.errors import ClosedError
 from tidegate.model import (
     BotId,
     ChatId,
@@ -28,7 +29,7 @@ from tidegate.model import (
     Why,
 )
 from tidegate.outbox.base import Outbox, Stats, Turn
-from tidegate.outbox.dispatch import Dispatcher
+from tidegate.outbox.dispatch import CLOSED, Dispatcher
 from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, TURN, URGENT, Entry, Lane
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.schedule import Schedule
@@ -108,11 +109,12 @@ class MemoryOutbox(Outbox):
 
     async def close(self) -> None:
         self._dispatch.close()
-        for watchers in self._watchers.values():
-            for watcher in watchers:
-                watcher.cancel()
+        for watcher in (future for futures in self._watchers.values() for future in futures):
+            if not watcher.done():
+                watcher.set_exception(ClosedError(CLOSED))
         for _, drainer in self._drainers:
-            drainer.cancel()
+            if not drainer.done():
+                drainer.set_exception(ClosedError(CLOSED))
 
     # --- in ---
 
@@ -200,7 +202,7 @@ class MemoryOutbox(Outbox):
         message = kept.message
         if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
             message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
-        return Claim(message, entry.token, entry.attempts + 1)
+        return Claim(message, entry.token, entry.attempts + 1, entry.leased_until - self.schedule.lease)
 
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
         for one in held:
@@ -232,12 +234,12 @@ class MemoryOutbox(Outbox):
             kept.result = outcome.result
         self._step(kept, step, now)
         if isinstance(outcome, Delivered):
-            self._learn_name(kept)
+            self._learn_name(lane, kept.message.chat_id, outcome.result, now)
         elif isinstance(outcome, Migrated):
             self._dispatch.alias(lane, outcome.chat_id, now)
         elif isinstance(outcome, Dead) and outcome.whole_chat:
             self._bury_lane(lane, step, now)
-        self.schedule.settle_lane(lane, now)
+        self.schedule.settle_lane(entry.lane, now)
         return kept.record()
 
     def _held(self, claim: Claim) -> Entry | None:
@@ -300,7 +302,8 @@ class MemoryOutbox(Outbox):
         for watcher in self._watchers.pop(message.id, ()):
             if not watcher.done():
                 watcher.set_result(kept.record())
-        self._tell_drainers()
+        if self._drainers:  # once this step is complete: the end of one may be the beginning of another
+            asyncio.get_running_loop().call_soon(self._tell_drainers)
 
     def _move(self, kept: _Kept, state: State) -> None:
         self._count(kept, -1)
@@ -331,13 +334,11 @@ class MemoryOutbox(Outbox):
             self.schedule.remove(entry, now)
             self._end(self._kept[TicketId(entry.id)], step)
 
-    def _learn_name(self, kept: _Kept) -> None:
+    def _learn_name(self, lane: Lane, name: ChatId, result: object, now: float) -> None:
         """An @name and its number are one lane once an answer has told that they are."""
-        name, result = kept.message.chat_id, kept.result
-        if isinstance(name, str) and isinstance(result, dict) and isinstance(result.get("chat"), dict):
-            number = result["chat"].get("id")
-            if isinstance(number, int):
-                self._dispatch.alias(kept.entry.lane, number, self._clock.monotonic())
+        chat = result.get("chat") if isinstance(name, str) and isinstance(result, dict) else None
+        if isinstance(chat, dict) and isinstance(chat.get("id"), int):
+            self._dispatch.alias(lane, chat["id"], now)
 
     # --- turns ---
 
@@ -345,10 +346,12 @@ class MemoryOutbox(Outbox):
         return await self._dispatch.turn(bot, chat_id, family, cost)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
-        lane = self._dispatch.end_turn(turn, outcome, age)
-        if lane is not None and isinstance(outcome, Dead) and outcome.whole_chat:
+        lane, now = self._dispatch.end_turn(turn, outcome, age), self._clock.monotonic()
+        if lane is not None and isinstance(outcome, Delivered):
+            self._learn_name(lane, turn.chat_id, outcome.result, now)
+        elif lane is not None and isinstance(outcome, Dead) and outcome.whole_chat:
             step = Step(State.DEAD, 0, reason=outcome.reason, description=outcome.description)
-            self._bury_lane(lane, step, self._clock.monotonic())
+            self._bury_lane(lane, step, now)
         self._dispatch.stir()
 
     def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:

@@ -130,12 +130,12 @@ class Schedule:
         if lane:
             ahead = sum(line.count() for line in lane.lines) + (lane.in_flight is not None)
             own = lane.windows[0]
-            wait = max(lane.wait(now, cost), ahead * own.seconds / own.count)
+            wait = max(_known(lane.wait(now, cost), own), ahead * own.seconds / own.count)
         if owner:
             wait = max(wait, owner.closed_until - now)
             shared = self._pool(owner, kind).window
             if shared and cost:
-                wait = max(wait, shared.wait(now, cost))
+                wait = max(wait, _known(shared.wait(now, cost), shared))
         return max(0.0, wait)
 
     # --- how it ended ---
@@ -187,6 +187,8 @@ class Schedule:
     def again(self, entry: Entry, at: float = 0.0) -> None:
         """Back to the head of its line, to go at `at`."""
         entry.retry_at, entry.gone = at, False
+        while entry.lane.moved_to is not None:  # while it was in flight
+            entry.lane = entry.lane.moved_to
         line = entry.lane.line(entry.level)
         line.push_front(entry)
         line.place = BLOCKED  # `settle_lane` places it
@@ -241,10 +243,6 @@ class Schedule:
                 self._place(into, now)
         if all(line.head is None for line in target.lines):
             self._rest(target, now)
-
-    def lanes_of(self, bot: BotId, chat: ChatId) -> list[Lane]:
-        """The lanes that a chat has, of all kinds."""
-        return [self.lanes[key] for kind in self._kinds if (key := (bot, chat, kind)) in self.lanes]
 
     def waiting_in(self, lane: Lane) -> list[Entry]:
         """Everything that waits in a lane, turns apart."""
@@ -377,8 +375,11 @@ class Schedule:
 
     @staticmethod
     def _unbarred(lane: Lane, line: Line) -> bool:
-        """Whether no other line of the lane has slots reserved for it. Urgent ones do not ask."""
-        return lane.reserved is None or lane.reserved is line or line.level == URGENT
+        """Whether no other line of the lane has slots reserved for it.
+
+        Urgent ones do not ask; nor do turns, whose owners wait even if nobody claims what has the slots.
+        """
+        return lane.reserved is None or lane.reserved is line or line.level in {TURN, URGENT}
 
     def _unreserve(self, line: Line, pool: Pool, now: float) -> None:
         """It does not wait for its slots any more: those who let it go first may go."""
@@ -510,3 +511,8 @@ class Schedule:
                     del self.lanes[key]
             elif all(line.head is None for line in lane.lines) and lane.in_flight is None:
                 self._rest(lane, now)
+
+
+def _known(wait: float, window: Window) -> float:
+    """A guess for a wait that ends with an answer: it comes soon, and then the slot cools."""
+    return window.seconds if wait == NEVER else wait

@@ -18,13 +18,13 @@ def next_line(pool: Pool, now: float, *, messages: bool) -> Line | None:
     ready = pool.ready
     if messages and ready[URGENT] and (line := ready[URGENT].first()):
         return line
-    if pool.reserved is not None:
-        if pool.reserved.place == READY and pool.reserved.head is not None:
-            return pool.reserved if messages or pool.reserved.level == TURN else None
-        pool.reserved = None
     turn = ready[TURN].first() if ready[TURN] else None
     if not messages:
         return turn
+    if pool.reserved is not None:
+        if pool.reserved.place == READY and pool.reserved.head is not None:
+            return pool.reserved
+        pool.reserved = None
     best = _earlier(ready[HIGH].first() if ready[HIGH] else None, turn)
     # Gaps are left for high ones that may come. Where some are there, the weights share the slots.
     if best is None and now < pool.spaced_until:

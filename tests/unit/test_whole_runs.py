@@ -29,6 +29,7 @@ class Run:
 
     def __init__(self, gate: Tidegate, telegram: Telegram, seconds: float, result: Any) -> None:  # noqa: ANN401
         self.stats = gate.stats()
+        self.learned = gate.outbox.learned()
         self.telegram = telegram
         self.report = telegram.report()
         self.seconds = seconds
@@ -156,6 +157,8 @@ def test_a_limit_that_the_rules_do_not_know_is_learned(closes: Any) -> None:  # 
         per_minute[minute] += 1
         refused[minute] += entry.status == 429
     assert done.stats.delivered == 4_000
+    bot = {place: rate.count for place, rate in done.learned.items() if place[1] is None}
+    assert bot == {(1, None): pytest.approx(20, abs=1)}
     later = sum(refused[minute] for minute in per_minute if minute > 0)
     assert later / sum(per_minute[minute] for minute in per_minute if minute > 0) < 0.005
     assert done.seconds < 4_000 / 14

@@ -11,6 +11,7 @@ from tidegate.model import (
     Claim,
     Message,
     Outcome,
+    Rate,
     Record,
     Settlement,
     State,
@@ -136,5 +137,9 @@ class Outbox(Protocol):
 
     async def drop(self, ids: Iterable[TicketId]) -> int:
         """Forget dead or parked messages; returns how many."""
+
+    def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+        """The limits that 429s have cut: of a bot (None), or of one of its chats, and what is allowed now."""
+        ...
 
     def stats(self) -> Stats: ...

@@ -21,6 +21,7 @@ from tidegate.model import (
     Migrated,
     Outcome,
     Priority,
+    Rate,
     Record,
     Settlement,
     State,
@@ -486,6 +487,9 @@ class MemoryOutbox(Outbox):
 
     def _known(self, ids: Iterable[TicketId]) -> list[_Kept]:
         return [self._kept[ticket] for ticket in dict.fromkeys(ids) if ticket in self._kept]
+
+    def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+        return self.schedule.learned()
 
     def stats(self) -> Stats:
         self._wake()

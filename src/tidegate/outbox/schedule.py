@@ -244,6 +244,12 @@ class Schedule:
         if all(line.head is None for line in target.lines):
             self._rest(target, now)
 
+    def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+        """The limits that 429s have cut: of a bot (None), or of one of its chats."""
+        pools = {(bot.id, None): pool.learned for bot in self.bots.values() for pool in bot.pools.values()}
+        chats = {(lane.bot.id, lane.chat): lane.learned for lane in self.lanes.values()}
+        return {place: learned.rate for place, learned in (pools | chats).items() if learned is not None}
+
     def waiting_in(self, lane: Lane) -> list[Entry]:
         """Everything that waits in a lane, turns apart."""
         return [entry for line in lane.lines if line.level != TURN for entry in line.entries()]

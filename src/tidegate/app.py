@@ -22,12 +22,7 @@ from tidegate.delivery.worker import CONCURRENCY, Worker
 from tidegate.errors import (
     BadInputError,
     ClosedError,
-    DeadError,
-    ExpiredError,
     LimitedError,
-    NotDeliveredError,
-    OutcomeUnknownError,
-    WithdrawnError,
 )
 from tidegate.model import (
     BotId,
@@ -41,13 +36,13 @@ from tidegate.model import (
     State,
     TicketId,
     Unknown,
-    Why,
 )
 from tidegate.outbox.admission import check_chat, check_method, compose
 from tidegate.outbox.base import Outbox, Stats
 from tidegate.outbox.memory import MemoryOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.settings import Settings
+from tidegate.tickets import LiveTicket, Receipt, receipt_for
 
 log = logging.getLogger("tidegate")
 
@@ -70,66 +65,6 @@ class Bot(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.id}:…"
-
-
-class Receipt(msgspec.Struct, frozen=True):
-    """What came of a message: Telegram's result, and the id of the message it became, if it did."""
-
-    message_id: int | None
-    result: Any
-
-
-class LiveTicket:
-    """A message that was accepted, to be asked about from any process that shares the store."""
-
-    __slots__ = ("_outbox", "_timeout", "fresh", "id")
-
-    def __init__(self, ticket: TicketId, outbox: Outbox, clock: Clock, *, fresh: bool) -> None:
-        self.id = ticket
-        self.fresh = fresh  # False: an earlier put with the same dedup key had it
-        self._outbox = outbox
-        self._timeout = clock.timeout
-
-    async def delivered(self, timeout: float | None = None) -> Receipt:  # noqa: ASYNC109  (the clock's time)
-        """Wait until it has ended. Raises the NotDeliveredError that says why not, or TimeoutError."""
-        async with self._timeout(timeout):
-            return receipt_of(await self._outbox.settled(self.id))
-
-    async def why(self) -> Why | None:
-        """What it waits for."""
-        return await self._outbox.why(self.id)
-
-    async def cancel(self) -> bool:
-        """Take it back, if it is not being sent yet."""
-        return await self._outbox.cancel([self.id]) == 1
-
-    def __repr__(self) -> str:
-        return f"LiveTicket({self.id!r})"
-
-
-def receipt_of(record: Record) -> Receipt:
-    """The receipt of a message that has ended, or the error that says why there is none."""
-    message = record.message
-    about: dict[str, Any] = {"method": message.method, "chat_id": message.chat_id}
-    what = f"{message.method} to {message.chat_id}"
-    match record.state:
-        case State.DELIVERED:
-            return _receipt(record.result)
-        case State.DEAD:
-            reason, description = record.reason or "unknown", record.description or ""
-            raise DeadError(**about, reason=reason, description=description)
-        case State.PARKED:
-            raise OutcomeUnknownError(f"{what} was parked: {record.description}", **about)
-        case State.EXPIRED:
-            raise ExpiredError(f"{what} expired before its turn came", **about)
-        case State.CANCELLED | State.REPLACED:
-            raise WithdrawnError(f"{what} was {record.state}", **about)
-        case State.QUEUED | State.SENDING | State.RETRY:
-            raise NotDeliveredError(f"{what} is still {record.state}", **about)
-
-
-def _receipt(result: object) -> Receipt:
-    return Receipt(result.get("message_id") if isinstance(result, dict) else None, result)
 
 
 class Tidegate:
@@ -298,7 +233,7 @@ class Tidegate:
         ):
             outcome = await self._try_now(message)
             if isinstance(outcome, Delivered):
-                return _receipt(outcome.result)
+                return receipt_for(outcome.result)
             parks = isinstance(outcome, Unknown) and message.on_unknown == "park"
             if isinstance(outcome, Dead) or parks:
                 raise error_for(outcome, message.method, message.chat_id)

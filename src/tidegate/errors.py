@@ -24,6 +24,11 @@ class ClosedError(TidegateError):
     """The gate or its store is not open, or was closed while this waited."""
 
 
+def name_of(method: str, chat_id: int | str | None) -> str:
+    """A call as an error names it; some have no chat."""
+    return method if chat_id is None else f"{method} to {chat_id}"
+
+
 class NotDeliveredError(TidegateError):
     """A message or call did not do what was asked."""
 
@@ -37,9 +42,8 @@ class DeadError(NotDeliveredError):
     """It will not be tried again. `reason` is a word (blocked, not_found, attempts …)."""
 
     def __init__(self, *, method: str, chat_id: int | str | None, reason: str, description: str) -> None:
-        super().__init__(
-            f"{method} to {chat_id} is dead: {reason} ({description})", method=method, chat_id=chat_id
-        )
+        text = f"{name_of(method, chat_id)} is dead: {reason} ({description})"
+        super().__init__(text, method=method, chat_id=chat_id)
         self.reason = reason
         self.description = description
 
@@ -48,7 +52,7 @@ class LimitedError(NotDeliveredError):
     """It would have to wait longer than the caller would. `retry_after` is in seconds."""
 
     def __init__(self, *, method: str, chat_id: int | str | None, retry_after: float) -> None:
-        text = f"{method} to {chat_id} may not be made for another {retry_after:.1f} s"
+        text = f"{name_of(method, chat_id)} may not be made for another {retry_after:.1f} s"
         super().__init__(text, method=method, chat_id=chat_id)
         self.retry_after = retry_after
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from simulated import TOKEN
-from tidegate import File, Receipt, Tidegate
-from tidegate.app import LiveTicket
+from tidegate import File, LiveTicket, Receipt, Tidegate
 from tidegate.errors import (
     BadInputError,
     ClosedError,
@@ -251,6 +250,8 @@ async def test_a_call_gives_up_when_its_wait_is_over(
     with pytest.raises(NotDeliveredError):
         await gate.call("getChat", {"chat_id": 7}, max_wait=1)
     assert clock.monotonic() <= 1
+    with pytest.raises(DeadError, match=r"^getMe is dead: attempts"):
+        await gate.call("getMe")
 
 
 async def test_direct_calls_go_on_though_slots_are_kept_and_nobody_claims(

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from tidegate.clock import Clock
 from tidegate.delivery.sender import Call, Sender, interrupted
-from tidegate.errors import DeadError, LimitedError, NotDeliveredError, OutcomeUnknownError
+from tidegate.errors import DeadError, LimitedError, NotDeliveredError, OutcomeUnknownError, name_of
 from tidegate.model import (
     BotId,
     ChatId,
@@ -113,7 +113,7 @@ def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliv
         case Dead(reason=reason, description=description):
             return DeadError(method=method, chat_id=chat_id, reason=reason, description=description)
         case Unknown(reason=reason):
-            text = f"{method} to {chat_id} left and was not answered ({reason}): it may have happened"
+            text = f"{name_of(method, chat_id)} left and was not answered ({reason}): it may have happened"
             return OutcomeUnknownError(text, method=method, chat_id=chat_id)
         case Refused(retry_after=retry_after):
             return LimitedError(method=method, chat_id=chat_id, retry_after=retry_after)

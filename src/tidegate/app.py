@@ -6,8 +6,9 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -23,7 +24,9 @@ from tidegate.errors import (
     BadInputError,
     ClosedError,
     LimitedError,
+    NotTheSenderError,
 )
+from tidegate.keys import Keys
 from tidegate.model import (
     BotId,
     ChatId,
@@ -40,6 +43,8 @@ from tidegate.model import (
 from tidegate.outbox.admission import check_chat, check_method, compose
 from tidegate.outbox.base import Outbox, Stats
 from tidegate.outbox.memory import MemoryOutbox
+from tidegate.outbox.sqlite.bots import BotShelf, StoredBot
+from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.settings import Settings
 from tidegate.tickets import LiveTicket, Receipt, receipt_for
@@ -67,15 +72,24 @@ class Bot(msgspec.Struct, frozen=True):
         return f"{self.id}:…"
 
 
+class BotInfo(msgspec.Struct, frozen=True):
+    """A bot that a gate can send for, without its token."""
+
+    id: BotId
+    api_url: str
+    stored: bool  # registered in the store, for every process that opens it
+
+
 class Tidegate:
     """Stands between bots and Telegram. `async with` it; nothing runs before.
 
-    `store`: `memory://`. Limits and retries come from `rules` and the environment (`TIDEGATE_BOT_RATE` …).
+    `store`: a file (TIDEGATE_STORE or `tidegate.db` if not given), or `memory://`. Limits and retries come
+    from `rules` and the environment (`TIDEGATE_BOT_RATE` …).
     """
 
     def __init__(
         self,
-        store: str = "memory://",
+        store: str | Path | None = None,
         *,
         rules: Rules | None = None,
         clock: Clock | None = None,
@@ -84,7 +98,11 @@ class Tidegate:
     ) -> None:
         self._settings = settings or Settings.read()
         self._clock = clock or Clock()
-        self._outbox = self._choose_store(store, rules or self._settings.rules())
+        self._shelf: BotShelf | None = None
+        self._stored: dict[BotId, StoredBot] = {}
+        self._outbox = self._choose_store(
+            str(store or self._settings.tidegate_store), rules or self._settings.rules()
+        )
         policy = RetryPolicy(self._settings.telegram_base_delay, self._settings.telegram_max_delay)
         wire = wire or BotApi(self._clock, timeout=self._settings.telegram_timeout)
         self._sender = Sender(wire, self._clock, policy=policy)
@@ -96,19 +114,31 @@ class Tidegate:
         self._on_dead: list[OnDead] = []
         self._ended: asyncio.Queue[Record] = asyncio.Queue()
         self._telling: asyncio.Task[None] | None = None
+        self._loading: asyncio.Task[None] | None = None  # held until it is done
         self._was_open = False
+        self._sends = False  # or did: it needs the tokens
 
     def _choose_store(self, store: str, rules: Rules) -> Outbox:
         if store == "memory://":
             return MemoryOutbox(self._clock, rules, on_end=self._note_end)
-        kind = store.partition("://")[0] if "://" in store else "file"  # the rest may hold a password
-        raise BadInputError(f"a store of the kind {kind!r} is not known: use memory://")
+        if "://" in store and not store.startswith("sqlite:///"):
+            kind = store.partition("://")[0]  # the rest may hold a password
+            raise BadInputError(f"a store of the kind {kind!r} is not known: give a file, or memory://")
+        path = Path(store.removeprefix("sqlite:///"))
+        outbox = SqliteOutbox(path, self._clock, rules, on_end=self._note_end, on_bots=self._load_bots_soon)
+        self._shelf = BotShelf(outbox.file, Keys.of(self._settings.tidegate_key, path))
+        return outbox
 
     async def __aenter__(self) -> Self:
         if self._was_open:
             raise ClosedError("a gate is opened once: make another one")
         self._was_open = True
         await self._outbox.open()
+        try:
+            await self._load_bots()
+        except BaseException:
+            await self._outbox.close()
+            raise
         self._telling = asyncio.create_task(self._tell(), name="tidegate: hooks")
         return self
 
@@ -132,17 +162,72 @@ class Tidegate:
 
     def add_bot(self, token: str, *, api_url: str = TELEGRAM) -> Bot:
         """Let this gate send for a bot. The token stays here; it is not in any text or record."""
-        match = _TOKEN.fullmatch(token)
-        if match is None:
-            raise BadInputError("that is not a bot's token: it looks like 123456:ABC-DEF…, from @BotFather")
-        if not api_url.startswith(("http://", "https://")):
-            raise BadInputError("api_url must be an http(s) address, such as https://api.telegram.org")
-        bot = Bot(BotId(int(match[1])))
-        self._sender.bots[bot.id] = BotAccess(token, api_url.rstrip("/"))
+        bot, access = _checked_access(token, api_url)
+        self._sender.bots[bot.id] = access
         return bot
 
+    async def register_bot(self, token: str, *, api_url: str = TELEGRAM) -> Bot:
+        """As `add_bot`, and kept in the store, encrypted, for every process that opens it."""
+        self._check_open()
+        bot, access = _checked_access(token, api_url)
+        if self._shelf is not None:
+            await self._shelf.put(bot.id, access.token, access.api_url)
+            await self._load_bots()
+        self._sender.bots[bot.id] = access
+        return bot
+
+    async def remove_bot(self, bot: Bot | int) -> bool:
+        """Forget a bot's token, here and in the store; whether it was known."""
+        self._check_open()
+        bot_id = BotId(bot.id if isinstance(bot, Bot) else bot)
+        known = self._sender.bots.pop(bot_id, None) is not None
+        stored = self._shelf is not None and await self._shelf.remove(bot_id)
+        self._stored.pop(bot_id, None)
+        return known or stored
+
+    def bots(self) -> list[BotInfo]:
+        """The bots that were added here, and those registered in the store."""
+        urls = {bot.id: bot.api_url for bot in self._stored.values()}
+        urls |= {bot: access.api_url for bot, access in self._sender.bots.items()}
+        return [BotInfo(bot, url, bot in self._stored) for bot, url in sorted(urls.items())]
+
+    async def rotate_tokens(self) -> int:
+        """Encrypt every stored token anew with the newest key, all or none; returns how many."""
+        self._check_open()
+        return await self._shelf.rotate() if self._shelf is not None else 0
+
+    async def _load_bots(self) -> None:
+        """Their tokens stay sealed until somebody sends."""
+        if self._shelf is None:
+            return
+        before, self._stored = self._stored, {bot.id: bot for bot in await self._shelf.all()}
+        for bot in before.keys() - self._stored.keys():
+            self._sender.bots.pop(bot, None)
+        if self._sends:
+            await self._open_tokens()
+
+    def _load_bots_soon(self) -> None:
+        """Another process has changed what is registered."""
+        self._loading = asyncio.create_task(self._load_bots(), name="tidegate: bots")
+
+    async def _open_tokens(self) -> None:
+        """Raises WrongKeyError."""
+        for bot in self._stored.values():
+            if self._shelf is not None:
+                self._sender.bots[bot.id] = BotAccess(await self._shelf.open(bot), bot.api_url)
+
+    async def _become_sender(self) -> None:
+        await self._outbox.start_sending()
+        await self._unseal()
+
+    async def _unseal(self) -> None:
+        """Open the tokens of the store, if nobody did. Raises WrongKeyError."""
+        self._sends = True
+        if self._stored.keys() - self._sender.bots.keys():
+            await self._open_tokens()
+
     def _bot_id(self, bot: Bot | int | None) -> BotId:
-        known = self._sender.bots
+        known = self._sender.bots.keys() | self._stored.keys()
         if bot is None:
             if len(known) != 1:
                 count = "no bot was added" if not known else f"{len(known)} bots were added"
@@ -214,6 +299,7 @@ class Tidegate:
         self._check_open()
         if max_wait is None:
             max_wait = self._settings.telegram_rate_limit_wait
+        await self._unseal()
         checked = dict(params or {})
         if checked.get("chat_id") is not None:
             checked["chat_id"] = check_chat(checked["chat_id"])
@@ -241,10 +327,13 @@ class Tidegate:
 
     async def _try_now(self, message: Message) -> Outcome:
         try:
+            await self._become_sender()
             params = {"chat_id": message.chat_id, **message.params}
             return await self._direct.once(message.bot, message.method, params)
         except LimitedError:
             return NotSent("someone was faster")
+        except NotTheSenderError:
+            return NotSent("another process sends")
 
     def can_send(
         self,
@@ -267,7 +356,15 @@ class Tidegate:
     ) -> AbstractAsyncContextManager[object]:
         """`async with` it to deliver in this process while the body runs."""
         self._check_open()
-        return Worker(self._outbox, self._sender, self._clock, concurrency=concurrency, grace=grace)
+        return self._deliver(
+            Worker(self._outbox, self._sender, self._clock, concurrency=concurrency, grace=grace)
+        )
+
+    @asynccontextmanager
+    async def _deliver(self, worker: Worker) -> AsyncIterator[object]:
+        await self._become_sender()
+        async with worker:
+            yield worker
 
     async def drained(self, bot: Bot | int | None = None) -> None:
         """Wait until nothing waits and nothing is being sent, for one bot or for all."""
@@ -332,6 +429,15 @@ class Tidegate:
         for error in await asyncio.gather(*told, return_exceptions=True):
             if isinstance(error, Exception):
                 log.error("a hook failed for message %s", record.message.id, exc_info=error)
+
+
+def _checked_access(token: str, api_url: str) -> tuple[Bot, BotAccess]:
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        raise BadInputError("that is not a bot's token: it looks like 123456:ABC-DEF…, from @BotFather")
+    if not api_url.startswith(("http://", "https://")):
+        raise BadInputError("api_url must be an http(s) address, such as https://api.telegram.org")
+    return Bot(BotId(int(match[1]))), BotAccess(token, api_url.rstrip("/"))
 
 
 def _checked(hook: Hook) -> Hook:

@@ -3,6 +3,9 @@
 TidegateError
 ├── BadInputError            what was given cannot be used; the text says what to give instead
 ├── ClosedError              the gate or its store is not open, or was closed meanwhile
+├── StoreError               the store cannot do its work: disk full, file damaged, server away
+├── NotTheSenderError        another process sends for this store; it is named
+├── WrongKeyError            the key does not open what is stored
 └── NotDeliveredError        a message or call did not do what was asked (carries method and chat_id)
     ├── DeadError            it will not be tried again (carries reason and description)
     ├── LimitedError         it would have to wait longer than the caller would (carries retry_after)
@@ -22,6 +25,18 @@ class BadInputError(TidegateError, ValueError):
 
 class ClosedError(TidegateError):
     """The gate or its store is not open, or was closed while this waited."""
+
+
+class StoreError(TidegateError, OSError):
+    """The store cannot do its work now. The text says what stands in its way."""
+
+
+class NotTheSenderError(TidegateError):
+    """The store has one sender, and another process is it."""
+
+
+class WrongKeyError(TidegateError):
+    """The key given does not open what is stored."""
 
 
 def name_of(method: str, chat_id: int | str | None) -> str:

@@ -29,6 +29,7 @@ class Settings(BaseSettings):
     # An empty variable counts as unset. No file is read: .env belongs to whoever starts the process.
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True)
 
+    telegram_bot_token: SecretStr | None = None  # of a bot that is to be registered
     telegram_max_retries: Annotated[int, Field(ge=1, le=1000)] = 5
     telegram_base_delay: Seconds = 1.0
     telegram_max_delay: Seconds = 60.0
@@ -39,6 +40,8 @@ class Settings(BaseSettings):
     tidegate_bot_rate: Limit = Rules().bot
     tidegate_chat_rate: Limit = Rules().private
     tidegate_group_rate: Limit = Rules().group
+    tidegate_store: str = "tidegate.db"
+    tidegate_key: SecretStr | None = None  # opens the stored tokens; "new,old" while it is changed
     redis_url: SecretStr | None = None
     database_url: SecretStr | None = None
 

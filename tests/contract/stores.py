@@ -1,10 +1,14 @@
 """The stores under contract. A new one is one more line in `STORES`."""
 
+import tempfile
+import weakref
+from pathlib import Path
 from typing import Final, Protocol
 
 from tidegate.clock import Clock
 from tidegate.outbox.base import Outbox
 from tidegate.outbox.memory import MemoryOutbox
+from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules
 
 
@@ -14,8 +18,23 @@ class Store(Protocol):
     def __call__(self, clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox: ...
 
 
+class OnlySender(SqliteOutbox):
+    """Sends from the start, and is alone: nothing has to be looked for in virtual years of waiting."""
+
+    async def open(self) -> None:
+        await super().open()
+        await self.start_sending()
+
+
 def memory(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
     return MemoryOutbox(clock, rules, lease=lease, keep=keep)
 
 
-STORES: Final[dict[str, Store]] = {"memory": memory}
+def sqlite(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
+    folder = tempfile.TemporaryDirectory()
+    outbox = OnlySender(Path(folder.name, "store.db"), clock, rules, lease=lease, keep=keep, poll=3600.0)
+    weakref.finalize(outbox, folder.cleanup)
+    return outbox
+
+
+STORES: Final[dict[str, Store]] = {"memory": memory, "sqlite": sqlite}

@@ -33,7 +33,7 @@ async def telegram(clock: VirtualClock) -> Telegram:
 
 @pytest.fixture
 async def gate(clock: VirtualClock, telegram: Telegram) -> AsyncIterator[Tidegate]:
-    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
     gate.add_bot(TOKEN)
     async with gate:
         yield gate
@@ -147,7 +147,7 @@ async def test_urgent_skips_the_wait(gate: Tidegate, clock: VirtualClock) -> Non
 
 
 async def test_hooks_are_told_of_deliveries_and_deaths(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
     gate.add_bot(TOKEN)
     told: list[tuple[int | str, str]] = []
 
@@ -183,7 +183,7 @@ async def test_a_gate_is_opened_once(gate: Tidegate) -> None:
 
 
 async def test_closing_tells_those_who_wait(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
     gate.add_bot(TOKEN)
     async with gate:
         ticket = await gate.send(chat_id=7, text="x")
@@ -270,7 +270,7 @@ async def test_direct_calls_go_on_though_slots_are_kept_and_nobody_claims(
 async def test_a_hook_that_never_ends_does_not_keep_the_gate_open(
     clock: VirtualClock, telegram: Telegram
 ) -> None:
-    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
     gate.add_bot(TOKEN)
     seen: list[int | str] = []
 
@@ -362,7 +362,7 @@ async def test_a_long_text_with_markup_is_telegrams_to_judge(gate: Tidegate) -> 
 
 
 async def test_which_bot_must_be_clear(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
     with pytest.raises(ClosedError, match="not open"):
         await gate.send(chat_id=7, text="x")
     async with gate:
@@ -380,7 +380,7 @@ async def test_which_bot_must_be_clear(clock: VirtualClock, telegram: Telegram) 
 @pytest.mark.parametrize("token", ["", "42", "42:", "nonsense", "42:a b"])
 async def test_what_is_no_token_is_refused_without_being_repeated(clock: VirtualClock, token: str) -> None:
     with pytest.raises(BadInputError) as caught:
-        Tidegate(clock=clock).add_bot(token)
+        Tidegate("memory://", clock=clock).add_bot(token)
     assert not token or token not in str(caught.value).replace("123456:ABC-DEF", "")
 
 
@@ -414,7 +414,7 @@ def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_a_throttled_notifier_keeps_its_rate(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate(clock=clock, wire=SimWire(telegram, clock), rules=Rules(bot=Rate(25, 1)))
+    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock), rules=Rules(bot=Rate(25, 1)))
     gate.add_bot(TOKEN)
     async with gate, gate.worker():
         producers = [

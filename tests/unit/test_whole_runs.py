@@ -43,7 +43,7 @@ def run(
 
     async def main(clock: VirtualClock) -> Run:
         telegram = Telegram(clock, limits=limits, faults=faults, seed=seed)
-        gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+        gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
         for bot in range(1, bots + 1):
             gate.add_bot(f"{bot}:token")
         async with gate, gate.worker():
@@ -108,7 +108,7 @@ def test_bots_do_not_slow_each_other() -> None:
 def test_one_chat_with_thousands_of_messages_does_not_slow_the_others() -> None:
     async def main(clock: VirtualClock) -> tuple[float, int]:
         telegram = Telegram(clock, faults=WEATHER)
-        gate = Tidegate(clock=clock, wire=SimWire(telegram, clock))
+        gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
         gate.add_bot("1:token")
         async with gate, gate.worker():
             await gate.send_many({"chat_id": 7, "text": f"#{i}"} for i in range(10_000))

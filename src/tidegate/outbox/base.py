@@ -66,6 +66,12 @@ class Outbox(Protocol):
     async def close(self) -> None:
         """Let go of everything. What waits stays where the store keeps it."""
 
+    async def start_sending(self) -> None:
+        """Make ready to claim and to take turns, which do it by themselves if nobody did.
+
+        Raises NotTheSenderError where the store has one sender only, and another process is it.
+        """
+
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
         """Accept messages, all or none. What this returned for is never lost.
 
@@ -132,11 +138,29 @@ class Outbox(Protocol):
     ) -> list[Record]:
         """Dead letters, oldest first."""
 
+    async def records(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        before: float | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        """Messages that are known, oldest first. `before`: that ended, or else were put, before that time."""
+
+    async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
+        """How many messages whose dedup key begins so are in which state, for which reason."""
+
     async def replay(self, ids: Iterable[TicketId]) -> int:
         """Queue dead or parked messages anew, as if put now; returns how many."""
 
     async def drop(self, ids: Iterable[TicketId]) -> int:
         """Forget dead or parked messages; returns how many."""
+
+    async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
+        """Erase every message to a chat, waiting or ended; returns how many. What is being sent stays."""
 
     def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         """The limits that 429s have cut: of a bot (None), or of one of its chats, and what is allowed now."""

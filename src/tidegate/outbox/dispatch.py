@@ -43,7 +43,7 @@ class Dispatcher:
         self._settle_woken = settle_woken
         self._watched = watched
         self._claimers: deque[tuple[int, asyncio.Future[list[Entry]]]] = deque()
-        self._turns: dict[str, asyncio.Future[int]] = {}
+        self._turns: dict[str | int, asyncio.Future[int]] = {}
         self._held_turns: dict[int, Entry] = {}
         self._turn_ids = itertools.count(1)
         self._aliases: dict[tuple[BotId, ChatId], ChatId] = {}
@@ -133,17 +133,20 @@ class Dispatcher:
         """They were not sent after all: back to the heads of their lines, slots and all."""
         now = self._clock.monotonic()
         for entry in entries:
-            self.release(entry, NotSent("given back"), 0.0, now)
+            self.schedule.release(entry, now, sent=False)
             self.schedule.again(entry)
             self.schedule.settle_lane(entry.lane, now)
         self.stir()
 
-    def release(self, entry: Entry, outcome: Outcome, age: float, now: float) -> None:
-        """A call is over: what its outcome means for slots, closures and limits."""
+    def heard(self, entry: Entry, outcome: Outcome, now: float) -> None:
+        """What an answer means for closures and limits. Comes before `release`."""
         if isinstance(outcome, Refused):
             self.refused += 1
             self.schedule.refused(entry, now, outcome.retry_after)
-        self.schedule.release(entry, now - age, sent=not isinstance(outcome, NotSent))
+
+    def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
+        """A call is over, its answer came `at`: what that means for its slots."""
+        self.schedule.release(entry, at, sent=not isinstance(outcome, NotSent))
 
     def cool(self, entry: Entry | None) -> None:
         if entry is not None and self.schedule.cool(entry, self._clock.monotonic()):
@@ -176,7 +179,8 @@ class Dispatcher:
         if entry is None:
             return None
         now, lane = self._clock.monotonic(), entry.lane
-        self.release(entry, outcome, age, now)
+        self.heard(entry, outcome, now)
+        self.release(entry, outcome, now - age)
         if isinstance(outcome, Migrated):
             self.alias(lane, outcome.chat_id, now)
         self.schedule.settle_lane(lane, now)
@@ -201,6 +205,10 @@ class Dispatcher:
         while (bot, chat) in self._aliases:
             chat = self._aliases[bot, chat]
         return chat
+
+    def remember_alias(self, bot: BotId, old: ChatId, chat: ChatId) -> None:
+        """A name that was learned before, while no lane is there yet."""
+        self._aliases[bot, old] = chat
 
     def alias(self, lane: Lane, chat: ChatId, now: float) -> None:
         """The chat of this lane goes by another id: the lane moves there, and what comes later follows."""

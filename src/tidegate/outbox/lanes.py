@@ -28,10 +28,10 @@ class Entry:
 
     __slots__ = (
         "attempts", "cooled", "cost", "crashes", "expires", "gone", "id", "lane", "leased_until", "level",
-        "next", "paid", "retry_at", "seq", "token",
+        "next", "paid", "retry_at", "retrying", "seq", "token",
     )  # fmt: skip
 
-    def __init__(self, entry_id: str, lane: "Lane", level: int, cost: int) -> None:
+    def __init__(self, entry_id: str | int, lane: "Lane", level: int, cost: int) -> None:
         self.id = entry_id
         self.lane = lane
         self.level = level
@@ -42,6 +42,7 @@ class Entry:
         self.attempts = 0
         self.crashes = 0
         self.retry_at = 0.0
+        self.retrying = False  # for whoever counts: it waits for its next try
         self.leased_until = 0.0
         self.expires = NEVER
         self.paid = False

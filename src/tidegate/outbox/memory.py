@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -108,6 +108,9 @@ class MemoryOutbox(Outbox):
     async def open(self) -> None:
         pass
 
+    async def start_sending(self) -> None:
+        pass
+
     async def close(self) -> None:
         self._dispatch.close()
         for watcher in (future for futures in self._watchers.values() for future in futures):
@@ -198,7 +201,7 @@ class MemoryOutbox(Outbox):
         return [self._claimed(entry) for entry in await self._dispatch.claim(room)]
 
     def _claimed(self, entry: Entry) -> Claim:
-        kept = self._kept[TicketId(entry.id)]
+        kept = self._kept[TicketId(str(entry.id))]
         self._move(kept, State.SENDING)
         message = kept.message
         if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
@@ -230,7 +233,8 @@ class MemoryOutbox(Outbox):
         kept, outcome = self._kept[settlement.claim.message.id], settlement.outcome
         step = after_call(kept.message, entry.attempts, outcome)
         lane = entry.lane
-        self._dispatch.release(entry, outcome, settlement.age, now)
+        self._dispatch.heard(entry, outcome, now)
+        self._dispatch.release(entry, outcome, now - settlement.age)
         if isinstance(outcome, Delivered):
             kept.result = outcome.result
         self._step(kept, step, now)
@@ -256,9 +260,9 @@ class MemoryOutbox(Outbox):
     def _settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
         for entry in expired:
             if entry.level != TURN:
-                self._end(self._kept[TicketId(entry.id)], Step(State.EXPIRED, entry.attempts))
+                self._end(self._kept[TicketId(str(entry.id))], Step(State.EXPIRED, entry.attempts))
         for entry in lost:
-            kept = self._kept[TicketId(entry.id)]
+            kept = self._kept[TicketId(str(entry.id))]
             entry.crashes += 1
             self.schedule.release(entry, now)
             self._step(kept, after_crash(kept.message, entry.attempts, entry.crashes), now)
@@ -333,7 +337,7 @@ class MemoryOutbox(Outbox):
         """Nothing for this chat can succeed: what waits in its lane follows."""
         for entry in self.schedule.waiting_in(lane):
             self.schedule.remove(entry, now)
-            self._end(self._kept[TicketId(entry.id)], step)
+            self._end(self._kept[TicketId(str(entry.id))], step)
 
     def _learn_name(self, lane: Lane, name: ChatId, result: object, now: float) -> None:
         """An @name and its number are one lane once an answer has told that they are."""
@@ -447,16 +451,36 @@ class MemoryOutbox(Outbox):
         states: frozenset[State] = LETTERS,
         limit: int = 100,
     ) -> list[Record]:
-        letters = (self._kept[ticket] for ticket in self._letters)
+        letters = (self._kept[ticket] for ticket in self._letters if self._kept[ticket].state in states)
+        found = _matching(letters, bot, chat_id, reason)
+        return [kept.record() for kept in itertools.islice(found, limit)]
+
+    async def records(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        before: float | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        self._wake()
+        kept = (one for one in self._kept.values() if one.state in states)
         found = (
-            kept.record()
-            for kept in letters
-            if kept.state in states
-            and (bot is None or kept.message.bot == bot)
-            and (chat_id is None or kept.message.chat_id == chat_id)
-            and (reason is None or kept.reason == reason)
+            one
+            for one in _matching(kept, bot, chat_id, reason)
+            if before is None or (one.settled_at or one.created_at) < before
         )
-        return list(itertools.islice(found, limit))
+        return [one.record() for one in itertools.islice(found, limit)]
+
+    async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
+        self._wake()
+        return Counter(
+            (kept.state, kept.reason)
+            for kept in self._kept.values()
+            if kept.message.bot == bot and (kept.message.dedup_key or "").startswith(dedup_prefix)
+        )
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
         now = self._wake()
@@ -485,6 +509,14 @@ class MemoryOutbox(Outbox):
                 dropped += 1
         return dropped
 
+    async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
+        theirs = [kept.message.id for kept in _matching(self._kept.values(), bot, chat_id, None)]
+        await self.cancel(theirs)
+        await self.drop(theirs)
+        for ticket in theirs:
+            self._drop_record(ticket)
+        return sum(ticket not in self._kept for ticket in theirs)
+
     def _known(self, ids: Iterable[TicketId]) -> list[_Kept]:
         return [self._kept[ticket] for ticket in dict.fromkeys(ids) if ticket in self._kept]
 
@@ -496,3 +528,15 @@ class MemoryOutbox(Outbox):
         known = {name: count for name, count in self._counts.items() if name in Stats.__struct_fields__}
         heard = {"refused": self._dispatch.refused, "uncertain": self._dispatch.uncertain}
         return Stats(**known | heard, urgent=self.schedule.urgent_in_debt)
+
+
+def _matching(
+    kept: Iterable[_Kept], bot: BotId | None, chat_id: ChatId | None, reason: str | None
+) -> Iterator[_Kept]:
+    for one in kept:
+        if (
+            (bot is None or one.message.bot == bot)
+            and (chat_id is None or one.message.chat_id == chat_id)
+            and (reason is None or one.reason == reason)
+        ):
+            yield one

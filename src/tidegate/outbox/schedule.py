@@ -60,7 +60,7 @@ class Schedule:
 
     def lane(self, bot: BotId, chat: ChatId, family: Family) -> Lane:
         """The lane of a chat, made if need be."""
-        return self._lane(bot, chat, self._kind(family))
+        return self.lane_of(bot, chat, self.kind(family))
 
     def add(self, entry: Entry, now: float, due: float = 0.0) -> None:
         """Put an entry at the end of its line, now or when it is due."""
@@ -124,7 +124,7 @@ class Schedule:
 
     def wait_for(self, bot: BotId, chat: ChatId, family: Family, cost: int, now: float) -> float:
         """Seconds until a call could be made that goes behind what its chat has waiting. Takes nothing."""
-        kind = self._kind(family)
+        kind = self.kind(family)
         lane, owner = self.lanes.get((bot, chat, kind)), self.bots.get(bot)
         wait = 0.0
         if lane:
@@ -133,7 +133,7 @@ class Schedule:
             wait = max(_known(lane.wait(now, cost), own), ahead * own.seconds / own.count)
         if owner:
             wait = max(wait, owner.closed_until - now)
-            shared = self._pool(owner, kind).window
+            shared = self.pool_of(owner, kind).window
             if shared and cost:
                 wait = max(wait, _known(shared.wait(now, cost), shared))
         return max(0.0, wait)
@@ -225,7 +225,7 @@ class Schedule:
         if chat == lane.chat:
             return
         self.lanes.pop((lane.bot.id, lane.chat, lane.kind), None)
-        target = lane.moved_to = self._lane(lane.bot.id, chat, lane.kind)
+        target = lane.moved_to = self.lane_of(lane.bot.id, chat, lane.kind)
         target.paused = target.paused or lane.paused
         target.closed_until = max(target.closed_until, lane.closed_until)
         for ours, theirs in zip(lane.windows, target.windows, strict=True):
@@ -258,12 +258,12 @@ class Schedule:
 
     def pause(self, bot: BotId, chat: ChatId | None, *, paused: bool, now: float) -> None:
         """Hold or let go what is queued for a bot or one of its chats. Turns are not held."""
-        owner = self.bots.get(bot) or self._add_bot(bot)
+        owner = self.bot(bot)
         if chat is None:
             owner.paused = paused
             lanes = [lane for lane in self.lanes.values() if lane.bot is owner]
         else:
-            lanes = [self._lane(bot, chat, kind) for kind in self._kinds]
+            lanes = [self.lane_of(bot, chat, kind) for kind in self._kinds]
             for lane in lanes:
                 lane.paused = paused
         for lane in lanes:
@@ -273,27 +273,29 @@ class Schedule:
             if not paused:
                 self._rest(lane, now)
 
-    # --- inside ---
-
-    def _lane(self, bot: BotId, chat: ChatId, kind: str) -> Lane:
+    def lane_of(self, bot: BotId, chat: ChatId, kind: str) -> Lane:
         lane = self.lanes.get((bot, chat, kind))
         if lane is None:
-            owner = self.bots.get(bot) or self._add_bot(bot)
+            owner = self.bot(bot)
             rates = self.rules.actions if kind == "action" else (self.rules.chat(chat),)
             lane = self.lanes[bot, chat, kind] = Lane(owner, chat, kind, tuple(map(Window, rates)))
         return lane
 
-    def _kind(self, family: Family) -> str:
+    def kind(self, family: Family) -> str:
         """Which lane of a chat a call belongs to. What is free of limits keeps its order among sends."""
         if family == "action":
             return "action"
         return "edit" if family == "edit" and self.rules.edits == "separate" else "send"
 
+    def bot(self, bot: BotId) -> BotLanes:
+        """All lanes of a bot, made if need be."""
+        return self.bots.get(bot) or self._add_bot(bot)
+
     def _add_bot(self, bot: BotId) -> BotLanes:
         owner = self.bots[bot] = BotLanes(bot)
         return owner
 
-    def _pool(self, bot: BotLanes, budget: str) -> Pool:
+    def pool_of(self, bot: BotLanes, budget: str) -> Pool:
         pool = bot.pools.get(budget)
         if pool is None:
             rate: Rate | None = self.rules.bot
@@ -305,7 +307,7 @@ class Schedule:
         return pool
 
     def _pool_of(self, entry: Entry) -> Pool:
-        return self._pool(entry.lane.bot, "paid" if entry.paid else entry.lane.kind)
+        return self.pool_of(entry.lane.bot, "paid" if entry.paid else entry.lane.kind)
 
     def _windows(self, entry: Entry) -> tuple[Window, ...]:
         whole = self._pool_of(entry).window

@@ -5,6 +5,10 @@ window that stretches by a quarter with each step. A 429 goes down the ladder, q
 the step that was refused last is tried again only at intervals that double with each failure.
 """
 
+from typing import Self
+
+import msgspec
+
 from tidegate.model import Rate
 
 CUT = 0.85
@@ -14,6 +18,17 @@ STEP_UP_AFTER = 10.0  # windows of quiet before the next step towards what is kn
 PROBE_AFTER = 60.0  # seconds until a bad step is tried again, at first
 PROBE_AT_MOST = 6 * 3600.0
 FORGET_AFTER = 3600.0  # for what nobody calls any more
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """A learned limit between two runs; times as seconds from the moment it was kept."""
+
+    step: int
+    bad: int | None
+    interval: float
+    probing: bool
+    cut_ago: float
+    up_in: float
 
 
 class Learned:
@@ -44,6 +59,22 @@ class Learned:
     def stale(self, now: float) -> bool:
         """Whether it is so old that starting from the rule again is as good."""
         return self.intact or now - self._cut_at > FORGET_AFTER
+
+    def dump(self, now: float) -> "Kept":
+        """What to keep over a restart."""
+        return Kept(
+            self._step, self._bad, self._interval, self._probing, now - self._cut_at, self._next_up - now
+        )
+
+    @classmethod
+    def load(cls, rule: Rate, kept: "Kept", now: float, elapsed: float) -> Self:
+        """As it was when it was kept, `elapsed` seconds ago."""
+        learned = cls(rule)
+        learned._step = min(kept.step, rule.count)  # the rule may have been lowered since
+        learned._bad, learned._interval, learned._probing = kept.bad, kept.interval, kept.probing
+        learned._cut_at = now - elapsed - kept.cut_ago
+        learned._next_up = now - elapsed + kept.up_in
+        return learned
 
     def refused(self, now: float) -> bool:
         """A 429 was blamed on this limit. Cuts once in a window; True if it did."""

@@ -23,6 +23,10 @@ class Window:
         self.held = 0  # slots of calls in flight
         self.cooling: list[float] = []  # when each answered call's slot is free again, rising
 
+    @property
+    def rate(self) -> Rate:
+        return Rate(self.count, self.seconds)
+
     def free(self, now: float) -> int:
         """Slots that can be taken now. Below zero after an urgent call went into debt."""
         cooling = self.cooling

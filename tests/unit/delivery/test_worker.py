@@ -56,7 +56,7 @@ async def wire(clock: VirtualClock) -> SlowWire:
 
 @pytest.fixture
 async def gate(clock: VirtualClock, wire: SlowWire) -> Tidegate:
-    gate = Tidegate(clock=clock, wire=wire)
+    gate = Tidegate("memory://", clock=clock, wire=wire)
     gate.add_bot(TOKEN)
     return gate
 

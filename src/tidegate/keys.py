@@ -1,0 +1,114 @@
+"""The keys that encrypt bot tokens at rest: from TIDEGATE_KEY, or from a file beside the store."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from pydantic import SecretStr
+
+from tidegate.errors import BadInputError, WrongKeyError
+from tidegate.key_file import KeyFile, is_key
+
+
+def new_key() -> str:
+    """A key for TIDEGATE_KEY."""
+    return Fernet.generate_key().decode()
+
+
+class Keys:
+    """The newest key encrypts, all of them decrypt. No text made from this holds a key.
+
+    Every verb reads the key file anew, if that is where the keys are, and so blocks on the disk: call them
+    in a thread. `encrypt` and `rotate` belong inside the transaction that writes what they give: then no
+    token is stored with a key that a rotation, in another process, has just dropped.
+    """
+
+    def __init__(self, given: Sequence[str], file: KeyFile) -> None:
+        self._given = list(given)
+        self._file = file
+
+    @classmethod
+    def of(cls, settings_key: SecretStr | None, store: Path) -> Self:
+        """Those of TIDEGATE_KEY, `new,old`; without it those of the key file, made at the first `encrypt`."""
+        file = KeyFile(store)
+        if settings_key is None:
+            return cls([], file)
+        given = [key.strip() for key in settings_key.get_secret_value().split(",")]
+        given = [key for key in given if key]
+        if not given:
+            raise BadInputError("TIDEGATE_KEY holds no key: make one with `tidegate key new`")
+        for position, key in enumerate(given, 1):
+            if not is_key(key):
+                which = f"number {position} of its {len(given)} keys" if len(given) > 1 else "what it holds"
+                raise BadInputError(f"TIDEGATE_KEY: {which} is no key: make one with `tidegate key new`")
+        return cls(given, file)
+
+    def encrypt(self, text: str) -> bytes:
+        if not self._known():
+            self._file.make(new_key())
+        return self._ring().encrypt(text.encode())
+
+    def decrypt(self, data: bytes) -> str:
+        """Raises WrongKeyError if no key fits, or the data is damaged, which looks the same."""
+        return self._opened(lambda ring: ring.decrypt(data)).decode()
+
+    def rotate(self, data: bytes) -> bytes:
+        """The same, encrypted with the newest key. Raises as `decrypt` does."""
+        return self._opened(lambda ring: ring.rotate(data))
+
+    @contextmanager
+    def rotating(self) -> Iterator[str]:
+        """Change the key while the body lets `rotate` go over all that is stored; gives the newest's place.
+
+        In the key file a new key comes first and, once the body is done, the old ones go. Killed at any
+        instant or failed, the keys still open everything, and doing it again ends it. With TIDEGATE_KEY
+        whoever sets it adds the new key, and takes out the old one afterwards.
+        """
+        if self._given:
+            if len(self._given) == 1:
+                advice = "set TIDEGATE_KEY=new,old with one from `tidegate key new` before the old one"
+                raise BadInputError(f"TIDEGATE_KEY holds one key only: {advice}, and do this again")
+            yield "TIDEGATE_KEY"
+            return
+        with self._file.alone():
+            old = self._known()
+            if old:
+                self._file.replace([new_key(), *old])
+            yield str(self._file.path)
+            if old:
+                self._file.replace(self._known()[:1])
+
+    def _known(self) -> list[str]:
+        return self._given or self._file.read()
+
+    def _ring(self) -> MultiFernet:
+        keys = self._known()
+        if not keys:
+            raise WrongKeyError(self._no_key_fits())
+        return MultiFernet([Fernet(key) for key in keys])
+
+    def _opened(self, act: Callable[[MultiFernet], bytes]) -> bytes:
+        ring = self._ring()
+        try:
+            return act(ring)
+        except InvalidToken:
+            raise WrongKeyError(self._no_key_fits()) from None
+
+    def _no_key_fits(self) -> str:
+        """What to do, in the order of what is likely."""
+        path = self._file.path
+        again = "or add the bots again with `tidegate bot add`"
+        if self._given:
+            where = f" ({path} may hold it)" if path.exists() else ""
+            return (
+                "TIDEGATE_KEY does not open the stored bot tokens: add the key they were stored with"
+                f"{where} after a comma, TIDEGATE_KEY=new,old; {again}"
+            )
+        found = f"{path} does not open" if path.exists() else f"there is no key file {path} to open"
+        ways = f"restore the key file, set TIDEGATE_KEY if they were stored with it, {again}"
+        return f"{found} the stored bot tokens: {ways}"
+
+    def __repr__(self) -> str:
+        return f"Keys({'TIDEGATE_KEY' if self._given else 'key file'})"

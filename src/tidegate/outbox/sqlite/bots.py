@@ -1,0 +1,64 @@
+"""The bots that are registered in a file. Their tokens are encrypted; only here are they ever opened."""
+
+import msgspec
+
+from tidegate.keys import Keys
+from tidegate.model import BotId
+from tidegate.outbox.sqlite.file import StoreFile, Transaction
+
+
+class StoredBot(msgspec.Struct, frozen=True):
+    """A bot as it is in the file."""
+
+    id: BotId
+    sealed: bytes
+    api_url: str
+
+
+class BotShelf:
+    def __init__(self, file: StoreFile, keys: Keys) -> None:
+        self._file = file
+        self._keys = keys
+
+    async def all(self) -> list[StoredBot]:
+        rows = await self._file.read(
+            lambda tx: tx.execute("SELECT id, token, api_url FROM bots ORDER BY id").fetchall()
+        )
+        return [StoredBot(*row) for row in rows]
+
+    async def open(self, bot: StoredBot) -> str:
+        """The token. Raises WrongKeyError."""
+        token: str = await self._file.read(lambda _: self._keys.decrypt(bot.sealed))
+        return token
+
+    async def put(self, bot: BotId, token: str, api_url: str) -> None:
+        """Keep a bot, or a new token of one that is there. The sender hears of it."""
+
+        def step(tx: Transaction) -> None:
+            sealed = self._keys.encrypt(token)
+            tx.execute("INSERT OR REPLACE INTO bots VALUES (?, ?, ?)", (bot, sealed, api_url))
+            tx.note("bots", None)
+
+        await self._file.write(step)
+
+    async def remove(self, bot: BotId) -> bool:
+        def step(tx: Transaction) -> bool:
+            tx.note("bots", None)
+            return tx.execute("DELETE FROM bots WHERE id = ?", (bot,)).rowcount == 1
+
+        removed: bool = await self._file.write(step)
+        return removed
+
+    async def rotate(self) -> int:
+        """Encrypt every token anew with the newest key, all or none; returns how many."""
+
+        def step(tx: Transaction) -> int:
+            rows = tx.execute("SELECT token, id FROM bots").fetchall()
+            tx.executemany(
+                "UPDATE bots SET token = ? WHERE id = ?",
+                [(self._keys.rotate(sealed), bot) for sealed, bot in rows],
+            )
+            return len(rows)
+
+        rotated: int = await self._file.write(step)
+        return rotated

@@ -1,0 +1,112 @@
+"""The messages that wait, as the schedule knows them: entries by the number of their row."""
+
+import heapq
+from collections.abc import Iterable
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.outbox.carryover import WHOLE_BOT, remember_call, remember_limit
+from tidegate.outbox.dispatch import Dispatcher
+from tidegate.outbox.lanes import URGENT, Entry
+from tidegate.outbox.schedule import Schedule
+from tidegate.outbox.sqlite.recovery import Before
+from tidegate.outbox.sqlite.rows import PRIORITIES, Place
+
+LONGEST_RETRY: Final = 3600.0  # seconds; a clock that was set back must not hold a message for longer
+
+
+class Places:
+    """Rows come in order of their numbers, which is the order of their lines."""
+
+    def __init__(self, schedule: Schedule, dispatch: Dispatcher, clock: Clock) -> None:
+        self._schedule = schedule
+        self._dispatch = dispatch
+        self._clock = clock
+        self._entries: dict[int, Entry] = {}
+        self.last = 0  # the number up to which the file was read
+        self._late: list[tuple[float, Place]] = []  # whose time came while they were in the file
+        self._read_up_to = 0.0  # when the latest of those read came
+
+    def __contains__(self, seq: int) -> bool:
+        return seq in self._entries
+
+    def get(self, seq: int) -> Entry | None:
+        return self._entries.get(seq)
+
+    def forget(self, seq: int) -> None:
+        self._entries.pop(seq, None)
+
+    @staticmethod
+    def counted_as(entry: Entry) -> str:
+        """Under which name a waiting entry is counted."""
+        if entry.retrying:
+            return "retry"
+        return PRIORITIES[1] if entry.level == URGENT else PRIORITIES[entry.level]
+
+    def enter(self, places: Iterable[Place]) -> None:
+        """They come, or take the places of those that are there."""
+        now = self._clock.monotonic()
+        offset = self._clock.now() - now
+        for place in places:
+            self._enter(place, now, offset)
+
+    def leave(self, seqs: Iterable[int]) -> None:
+        """They have ended without being sent."""
+        now = self._clock.monotonic()
+        for seq in seqs:
+            entry = self._entries.get(seq)
+            if entry is not None and not entry.token:  # else its claim finds out that it has ended
+                del self._entries[seq]
+                self._schedule.remove(entry, now)
+
+    def load(self, places: list[Place], last: int) -> None:
+        """Some of what the file holds. What was to wait for its time stands where that time put it."""
+        now = self._clock.monotonic()
+        offset = self._clock.now() - now
+        for place in places:
+            self._read_up_to = max(self._read_up_to, place.created_at)
+            if place.not_before is not None and place.not_before <= now + offset:
+                joined = max(place.not_before, self._read_up_to)
+                heapq.heappush(self._late, (joined, place))
+                continue
+            while self._late and self._late[0][0] < self._read_up_to:
+                self._enter(heapq.heappop(self._late)[1], now, offset)
+            self._enter(place, now, offset)
+        self.last = max(self.last, last)
+
+    def load_late(self) -> None:
+        """The rest of those whose time came while they were in the file."""
+        self.enter([heapq.heappop(self._late)[1] for _ in range(len(self._late))])
+
+    def remember(self, before: Before) -> Before:
+        """What the schedule must know of the time before. Times in the future count as now."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        for bot, old, new in before.aliases:
+            self._dispatch.remember_alias(bot, old, new)
+        for at, bot, chat, kind, paid, cost in before.calls:
+            answered = now - max(0.0, wall - at)
+            remember_call(self._schedule, bot, chat, kind, paid=bool(paid), cost=cost, at=answered, now=now)
+        for limit, heard_at in before.limits:
+            remember_limit(self._schedule, limit, now, max(0.0, wall - heard_at))
+        for bot, chat in before.pauses:
+            self._schedule.pause(bot, None if chat == WHOLE_BOT else chat, paused=True, now=now)
+        return before
+
+    def _enter(self, place: Place, now: float, offset: float) -> None:
+        lane = self._schedule.lane(place.bot, self._dispatch.chat(place.bot, place.chat_id), place.family)
+        entry = Entry(place.seq, lane, URGENT if place.urgent else place.priority, place.cost)
+        entry.paid = bool(place.paid)
+        entry.attempts, entry.crashes = place.attempts, place.crashes
+        if place.expires_at is not None:
+            entry.expires = place.expires_at - offset
+        if place.retry_at is not None:
+            entry.retrying = True
+            entry.retry_at = min(place.retry_at - offset, now + LONGEST_RETRY)
+        there = self._entries.get(place.seq)
+        if there is None:
+            self._entries[place.seq] = entry
+            due = 0.0 if place.not_before is None else place.not_before - offset
+            self._schedule.add(entry, now, due)
+        elif not there.token:
+            self._schedule.replace(there, entry)
+            there.retrying = False

@@ -1,0 +1,131 @@
+"""The tables of a store file, and how a file of an older version becomes one of this version."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tidegate.errors import BadInputError
+
+APPLICATION_ID: Final = 0x54494445  # "TIDE": says whose file it is
+OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
+
+# `seq` is the place in line: rising in order of arrival, and kept by whatever takes another's place.
+# `settled_at` is set when a message comes to an end or is parked: without it, it waits or is being sent.
+# `retry_at` is set while it waits for its next try, and only then.
+# chat_id 0, which is no chat, stands for the bot as a whole.
+_VERSION_1 = """
+CREATE TABLE messages (
+    seq INTEGER PRIMARY KEY,
+    bot INTEGER NOT NULL,
+    chat_id ANY NOT NULL,
+    family TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    urgent INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    paid INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    not_before REAL,
+    expires_at REAL,
+    retry_at REAL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    id TEXT NOT NULL UNIQUE,
+    dedup_key TEXT,
+    dedup_until REAL,
+    coalesce_key TEXT,
+    settled_at REAL,
+    forget_at REAL,
+    reason TEXT,
+    description TEXT,
+    result BLOB,
+    body BLOB NOT NULL
+) STRICT;
+CREATE INDEX messages_open ON messages (seq) WHERE settled_at IS NULL;
+CREATE INDEX messages_letters ON messages (settled_at, seq) WHERE state IN ('dead', 'parked');
+CREATE INDEX messages_forget ON messages (forget_at) WHERE forget_at IS NOT NULL;
+CREATE UNIQUE INDEX messages_dedup ON messages (bot, dedup_key) WHERE dedup_key IS NOT NULL;
+CREATE UNIQUE INDEX messages_coalesce ON messages (bot, chat_id, coalesce_key)
+    WHERE coalesce_key IS NOT NULL AND settled_at IS NULL;
+
+-- How many messages of a bot are where.
+CREATE TABLE counts (
+    bot INTEGER, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (bot, name)
+) STRICT, WITHOUT ROWID;
+
+-- Calls that were answered lately: what the windows are rebuilt from.
+CREATE TABLE calls (
+    n INTEGER PRIMARY KEY, at REAL NOT NULL, bot INTEGER NOT NULL, chat_id ANY NOT NULL, kind TEXT NOT NULL,
+    paid INTEGER NOT NULL, cost INTEGER NOT NULL
+) STRICT;
+
+-- What 429s have closed, and the limits they have cut.
+CREATE TABLE limits (
+    bot INTEGER, chat_id ANY, kind TEXT, heard_at REAL NOT NULL, closed_for REAL NOT NULL, learned BLOB,
+    PRIMARY KEY (bot, chat_id, kind)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pauses (bot INTEGER, chat_id ANY, PRIMARY KEY (bot, chat_id)) STRICT, WITHOUT ROWID;
+CREATE TABLE aliases (
+    n INTEGER PRIMARY KEY, bot INTEGER NOT NULL, old ANY NOT NULL, new ANY NOT NULL, UNIQUE (bot, old)
+) STRICT;
+
+-- Tokens are encrypted.
+CREATE TABLE bots (id INTEGER PRIMARY KEY, token BLOB NOT NULL, api_url TEXT NOT NULL) STRICT;
+
+-- What other processes did, for the sender to follow, and what it answered them.
+CREATE TABLE journal (n INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, body BLOB NOT NULL) STRICT;
+CREATE TABLE answers (n INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+
+CREATE TABLE facts (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+"""
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+def _first(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_1.split(";"):
+        connection.execute(statement)
+
+
+# The n-th makes version n out of version n-1. Never change one that was released: add another.
+MIGRATIONS: Final[Sequence[Migration]] = (_first,)
+
+
+def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Make the tables, or bring them up to date, in one step. Refuses what is not ours, and what is newer."""
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        needed = ".".join(map(str, OLDEST_SQLITE))
+        raise BadInputError(f"SQLite {sqlite3.sqlite_version} is too old: {needed} or later is needed")
+    if _is_current(connection, path, migrations):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(connection)  # again: another process may have been faster
+        for migrate in migrations[version:]:
+            migrate(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(migrations)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _is_current(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> bool:
+    version, [owner] = _version(connection), connection.execute("PRAGMA application_id").fetchone()
+    [tables] = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    if owner != APPLICATION_ID and tables:
+        raise BadInputError(f"{path} is a database, but not a store of Tidegate: give another file")
+    if version > len(migrations):
+        raise BadInputError(
+            f"{path} is of version {version}, made by a newer Tidegate (this one knows {len(migrations)}): "
+            "upgrade Tidegate"
+        )
+    return version == len(migrations)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -59,13 +59,16 @@ class Sender:
         self._late, self._silence = late, silence
         self._cooling: set[asyncio.Task[None]] = set()  # held until they are done
         self.bots: dict[BotId, BotAccess] = {}
+        self.look_for_bots: Callable[[], Awaitable[None]] | None = None  # one may have been added elsewhere
 
     async def send(self, call: Call) -> Outcome:
         """Make it, at most once. `interrupted` says what to think of one whose task was cancelled."""
+        if call.bot not in self.bots and self.look_for_bots is not None:
+            await self.look_for_bots()
         access = self.bots.get(call.bot)
         if access is None:
             call.ended_at = self._clock.monotonic()
-            return Dead("unknown_bot", f"no token is known for bot {call.bot}")
+            return Dead("unknown_bot", f"no token is known for bot {call.bot}: add it, then replay this")
         timer: asyncio.TimerHandle | None = None
 
         def written() -> None:

@@ -48,6 +48,7 @@ class Worker:
         self._ended: list[tuple[Claim, Outcome, float]] = []
         self._news = asyncio.Event()
         self._loops: list[asyncio.Task[None]] = []
+        self._over = False
 
     async def __aenter__(self) -> Self:
         loops = {"claim": self._claim(), "settle": self._settle(), "renew": self._renew()}
@@ -57,7 +58,7 @@ class Worker:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        claiming, *others = self._loops
+        claiming, settling, renewing = self._loops
         try:
             await _end([claiming])
             if self._calls:
@@ -65,8 +66,10 @@ class Worker:
                     async with self._clock.timeout(self._grace):
                         await asyncio.wait(self._calls)
         finally:  # also if this is cancelled: nothing may run on without a worker
-            await _end(list(self._calls))
-            await _end(others)
+            await _end([*self._calls, renewing])
+            self._over = True
+            self._news.set()
+            await asyncio.wait([settling])  # not cancelled: a settlement half told would be told twice
             await self._settle_all()
 
     async def _claim(self) -> None:
@@ -109,7 +112,7 @@ class Worker:
         self._news.set()
 
     async def _settle(self) -> None:
-        while True:
+        while not self._over:
             await self._news.wait()
             self._news.clear()
             try:

@@ -6,7 +6,7 @@ import itertools
 import logging
 import re
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -106,10 +106,11 @@ class Tidegate:
         policy = RetryPolicy(self._settings.telegram_base_delay, self._settings.telegram_max_delay)
         wire = wire or BotApi(self._clock, timeout=self._settings.telegram_timeout)
         self._sender = Sender(wire, self._clock, policy=policy)
+        self._sender.look_for_bots = self._load_bots
         self._direct = DirectCalls(
             self._outbox, self._sender, self._clock, self._settings.telegram_max_retries
         )
-        self._ids = map(TicketId, (f"{secrets.token_hex(6)}-{number:x}" for number in itertools.count(1)))
+        self._ids = _ids()
         self._on_delivered: list[OnDelivered] = []
         self._on_dead: list[OnDead] = []
         self._ended: asyncio.Queue[Record] = asyncio.Queue()
@@ -429,6 +430,12 @@ class Tidegate:
         for error in await asyncio.gather(*told, return_exceptions=True):
             if isinstance(error, Exception):
                 log.error("a hook failed for message %s", record.message.id, exc_info=error)
+
+
+def _ids() -> Iterator[TicketId]:
+    """Never the same in two processes; rising, so that neighbours in time are neighbours in an index."""
+    prefix = secrets.token_hex(6)
+    return (TicketId(f"{prefix}-{number:08x}") for number in itertools.count(1))
 
 
 def _checked_access(token: str, api_url: str) -> tuple[Bot, BotAccess]:

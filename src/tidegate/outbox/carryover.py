@@ -26,6 +26,7 @@ def remember_call(
 ) -> None:
     """A call was answered `at`, before the schedule was made: its slots cool."""
     lane = schedule.lane_of(bot, chat, kind)
+    lane.touch()
     shared = schedule.pool_of(lane.bot, "paid" if paid else kind).window
     for window in (*lane.windows, shared) if shared is not None else lane.windows:
         if cost and at + window.seconds * max(1, cost / window.count) > now:
@@ -57,6 +58,7 @@ def remember_limit(schedule: Schedule, limit: Limit, now: float, elapsed: float)
             _load(pool, pool.window, limit.learned, now, elapsed)
         return
     lane = schedule.lane_of(limit.bot, limit.chat, limit.kind)
+    lane.touch()
     lane.closed_until = max(lane.closed_until, closed_until)
     _load(lane, lane.windows[0], limit.learned, now, elapsed)
     schedule.settle_lane(lane, now)

@@ -111,14 +111,16 @@ class Lane:
 
     __slots__ = (
         "bot", "chat", "closed_until", "in_flight", "kind", "last_call", "learned", "lines", "moved_to",
-        "paused", "reserved", "resting", "windows",
+        "paused", "reserved", "resting", "shared", "windows",
     )  # fmt: skip
 
     def __init__(self, bot: "BotLanes", chat: ChatId, kind: str, windows: tuple[Window, ...]) -> None:
+        """`windows` are shared with other lanes that nobody has called yet: `touch` before they change."""
         self.bot = bot
         self.chat = chat
         self.kind = kind
         self.windows = windows
+        self.shared = True  # its windows are; a million people who wait for a first message have none
         self.lines: list[Line] = []
         self.in_flight: Entry | None = None
         self.closed_until = 0.0
@@ -128,6 +130,12 @@ class Lane:
         self.last_call = -NEVER
         self.resting = False  # it is on the list of lanes that may be forgotten
         self.moved_to: Lane | None = None
+
+    def touch(self) -> None:
+        """From now on its windows are its own."""
+        if self.shared:
+            self.windows = tuple(Window(window.rate) for window in self.windows)
+            self.shared = False
 
     def line(self, level: int) -> Line:
         for line in self.lines:

@@ -1,6 +1,5 @@
 """The store in memory: for tests and throw-away bots. What is in it ends with the process."""
 
-import asyncio
 import heapq
 import itertools
 from collections import Counter
@@ -10,7 +9,6 @@ from typing import Final
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.errors import ClosedError
 from tidegate.model import (
     BotId,
     ChatId,
@@ -30,11 +28,12 @@ from tidegate.model import (
     Why,
 )
 from tidegate.outbox.base import Outbox, Stats, Turn
-from tidegate.outbox.dispatch import CLOSED, Dispatcher
+from tidegate.outbox.dispatch import Dispatcher
 from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, TURN, URGENT, Entry, Lane
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import Step, after_call, after_crash
+from tidegate.outbox.watch import Watch
 from tidegate.pacing.rules import Family, Rules, cost_of, family_of
 
 LEVELS: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
@@ -93,7 +92,7 @@ class MemoryOutbox(Outbox):
         self._keep = keep
         self.schedule = Schedule(rules or Rules(), lease=lease)
         self._dispatch = Dispatcher(
-            self.schedule, clock, settle_woken=self._settle_woken, watched=self._is_watched
+            self.schedule, clock, settle_woken=self._settle_woken, watched=lambda: bool(self._watch)
         )
         self._kept: dict[TicketId, _Kept] = {}
         self._letters: dict[TicketId, None] = {}  # dead and parked, in order
@@ -101,8 +100,7 @@ class MemoryOutbox(Outbox):
         self._coalesce: dict[tuple[BotId, ChatId, str], TicketId] = {}
         self._forget: list[tuple[float, TicketId]] = []
         self._counts: Counter[str] = Counter()
-        self._watchers: dict[TicketId, list[asyncio.Future[Record]]] = {}
-        self._drainers: list[tuple[BotId | None, asyncio.Future[None]]] = []
+        self._watch = Watch(self._left)
         self._open_by_bot: Counter[BotId] = Counter()
 
     async def open(self) -> None:
@@ -113,12 +111,7 @@ class MemoryOutbox(Outbox):
 
     async def close(self) -> None:
         self._dispatch.close()
-        for watcher in (future for futures in self._watchers.values() for future in futures):
-            if not watcher.done():
-                watcher.set_exception(ClosedError(CLOSED))
-        for _, drainer in self._drainers:
-            if not drainer.done():
-                drainer.set_exception(ClosedError(CLOSED))
+        self._watch.close()
 
     # --- in ---
 
@@ -304,11 +297,7 @@ class MemoryOutbox(Outbox):
             self._forget_later(kept)
         if self._on_end is not None:
             self._on_end(kept.record())
-        for watcher in self._watchers.pop(message.id, ()):
-            if not watcher.done():
-                watcher.set_result(kept.record())
-        if self._drainers:  # once this step is complete: the end of one may be the beginning of another
-            asyncio.get_running_loop().call_soon(self._tell_drainers)
+        self._watch.ended(message.id, kept.record)
 
     def _move(self, kept: _Kept, state: State) -> None:
         self._count(kept, -1)
@@ -398,17 +387,9 @@ class MemoryOutbox(Outbox):
             raise LookupError(f"no message {ticket} is known: it was never put, or ended too long ago")
         if record.state not in OPEN:
             return record
-        future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        watchers = self._watchers.setdefault(ticket, [])
-        watchers.append(future)
+        ended = self._watch.end_of(ticket)
         self._dispatch.arm()
-        try:
-            return await future
-        finally:
-            if future in watchers:
-                watchers.remove(future)
-            if not watchers:
-                self._watchers.pop(ticket, None)
+        return await ended
 
     async def why(self, ticket: TicketId) -> Why | None:
         now = self._wake()
@@ -421,26 +402,12 @@ class MemoryOutbox(Outbox):
 
     async def drained(self, bot: BotId | None = None) -> None:
         self._wake()
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._drainers.append((bot, future))
-        self._tell_drainers()
+        drained = self._watch.end_of_all(bot)
         self._dispatch.arm()
-        await future
+        await drained
 
-    def _is_watched(self) -> bool:
-        return bool(self._watchers or self._drainers)
-
-    def _tell_drainers(self) -> None:
-        if not self._drainers:
-            return
-        still = []
-        for bot, future in self._drainers:
-            left = self._open_by_bot[bot] if bot is not None else self._open_by_bot.total()
-            if left:
-                still.append((bot, future))
-            elif not future.done():
-                future.set_result(None)
-        self._drainers = [(bot, future) for bot, future in still if not future.done()]
+    def _left(self, bot: BotId | None) -> int:
+        return self._open_by_bot[bot] if bot is not None else self._open_by_bot.total()
 
     async def dead(
         self,

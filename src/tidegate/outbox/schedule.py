@@ -47,6 +47,7 @@ class Schedule:
         self.bots: dict[BotId, BotLanes] = {}
         self.lanes: dict[tuple[BotId, ChatId, str], Lane] = {}
         self.urgent_in_debt = 0
+        self._untouched: dict[tuple[Rate, ...], tuple[Window, ...]] = {}  # of lanes that nobody called yet
         self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
         self._timers = Timers()
@@ -228,6 +229,7 @@ class Schedule:
         target = lane.moved_to = self.lane_of(lane.bot.id, chat, lane.kind)
         target.paused = target.paused or lane.paused
         target.closed_until = max(target.closed_until, lane.closed_until)
+        target.touch()
         for ours, theirs in zip(lane.windows, target.windows, strict=True):
             theirs.cooling = sorted([*theirs.cooling, *ours.cooling])
         for line in lane.lines:
@@ -278,7 +280,10 @@ class Schedule:
         if lane is None:
             owner = self.bot(bot)
             rates = self.rules.actions if kind == "action" else (self.rules.chat(chat),)
-            lane = self.lanes[bot, chat, kind] = Lane(owner, chat, kind, tuple(map(Window, rates)))
+            windows = self._untouched.get(rates)
+            if windows is None:
+                windows = self._untouched[rates] = tuple(map(Window, rates))
+            lane = self.lanes[bot, chat, kind] = Lane(owner, chat, kind, windows)
         return lane
 
     def kind(self, family: Family) -> str:
@@ -485,6 +490,7 @@ class Schedule:
         if pool.reserved is line:
             pool.reserved = None
         if cost:
+            lane.touch()
             windows = self._windows(entry)
             if line.level == URGENT and not all(window.fits(now, cost) for window in windows):
                 self.urgent_in_debt += 1

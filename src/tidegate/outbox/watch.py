@@ -38,10 +38,11 @@ class Watch:
         self._tell_drainers()
         return future
 
-    def ended(self, record: Record) -> None:
-        for future in self._enders.pop(record.message.id, ()):
+    def ended(self, ticket: TicketId, record: Callable[[], Record]) -> None:
+        """`record` is made only if somebody waits for it."""
+        for future in self._enders.pop(ticket, ()):
             if not future.done():
-                future.set_result(record)
+                future.set_result(record())
         self.changed()
 
     def changed(self) -> None:

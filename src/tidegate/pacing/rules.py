@@ -1,5 +1,6 @@
 """Which limits a call falls under, as data. One table of defaults; settings override it."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -45,6 +46,7 @@ def is_private(chat_id: ChatId) -> bool:
     return isinstance(chat_id, int) and chat_id > 0
 
 
+@functools.lru_cache(maxsize=256)
 def family_of(method: str) -> Family:
     """What kind of budget a Bot API method draws on. What is not known counts as a send."""
     if method == "sendChatAction":

@@ -44,7 +44,7 @@ async def idle(outbox: MemoryOutbox, clock: VirtualClock, seconds: float) -> Non
 
 def left_of(outbox: MemoryOutbox) -> dict[str, int]:
     """What stands in any table, by its name; bots, of which there are few, and plain counts apart."""
-    lasting = {"bots", "_counts", "_open_by_bot", "_active", "_aliases", "_kinds"}
+    lasting = {"bots", "_counts", "_open_by_bot", "_active", "_aliases", "_kinds", "_untouched"}
     tables = vars(outbox) | vars(outbox.schedule) | vars(outbox._dispatch)  # noqa: SLF001  (all of it)
     return {
         name: len(table)

@@ -28,7 +28,13 @@ class BotShelf:
 
     async def open(self, bot: StoredBot) -> str:
         """The token. Raises WrongKeyError."""
-        token: str = await self._file.read(lambda _: self._keys.decrypt(bot.sealed))
+
+        def step(tx: Transaction) -> str:
+            # As it is now: the key may have been changed since.
+            row = tx.execute("SELECT token FROM bots WHERE id = ?", (bot.id,)).fetchone()
+            return self._keys.decrypt(bot.sealed if row is None else row[0])
+
+        token: str = await self._file.read(step)
         return token
 
     async def put(self, bot: BotId, token: str, api_url: str) -> None:

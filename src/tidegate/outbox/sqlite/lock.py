@@ -32,7 +32,6 @@ class Holder(msgspec.Struct, frozen=True):
 class SenderLock:
     def __init__(self, store: Path) -> None:
         self._store = store
-        self._path = store.with_name(store.name + ".lock")
         self._file: int | None = None
 
     async def take(self, clock: Clock) -> None:
@@ -57,9 +56,13 @@ class SenderLock:
         """Who sends now, this process included; None if nobody does."""
         return await _in_thread(self._look)
 
+    def _path(self) -> Path:
+        store = self._store.resolve()  # by whatever name: one file, one sender
+        return store.with_name(store.name + ".lock")
+
     def _look(self) -> Holder | None:
         try:
-            file = os.open(self._path, os.O_RDONLY)
+            file = os.open(self._path(), os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
@@ -72,7 +75,7 @@ class SenderLock:
             os.close(file)
 
     def _try(self) -> bool:
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        file = os.open(self._path(), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -4,6 +4,8 @@ import heapq
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from tidegate.clock import Clock
 from tidegate.outbox.carryover import WHOLE_BOT, remember_call, remember_limit
 from tidegate.outbox.dispatch import Dispatcher
@@ -11,6 +13,7 @@ from tidegate.outbox.lanes import URGENT, Entry
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.sqlite.recovery import Before
 from tidegate.outbox.sqlite.rows import PRIORITIES, Place
+from tidegate.outbox.sqlite.settling import Call
 
 LONGEST_RETRY: Final = 3600.0  # seconds; a clock that was set back must not hold a message for longer
 
@@ -64,12 +67,12 @@ class Places:
         now = self._clock.monotonic()
         offset = self._clock.now() - now
         for place in places:
-            self._read_up_to = max(self._read_up_to, place.created_at)
-            if place.not_before is not None and place.not_before <= now + offset:
-                joined = max(place.not_before, self._read_up_to)
-                heapq.heappush(self._late, (joined, place))
+            due = place.created_at if place.not_before is None else place.not_before
+            self._read_up_to = max(self._read_up_to, min(place.created_at, due))
+            if place.not_before is not None and due <= now + offset:
+                heapq.heappush(self._late, (max(due, self._read_up_to), place))
                 continue
-            while self._late and self._late[0][0] < self._read_up_to:
+            while self._late and self._late[0][0] <= self._read_up_to:
                 self._enter(heapq.heappop(self._late)[1], now, offset)
             self._enter(place, now, offset)
         self.last = max(self.last, last)
@@ -83,14 +86,22 @@ class Places:
         now, wall = self._clock.monotonic(), self._clock.now()
         for bot, old, new in before.aliases:
             self._dispatch.remember_alias(bot, old, new)
-        for at, bot, chat, kind, paid, cost in before.calls:
-            answered = now - max(0.0, wall - at)
-            remember_call(self._schedule, bot, chat, kind, paid=bool(paid), cost=cost, at=answered, now=now)
-        for limit, heard_at in before.limits:
+        for limit, heard_at in before.limits:  # before the calls: they cool for as long as these say
+            limit = msgspec.structs.replace(limit, chat=self._dispatch.chat(limit.bot, limit.chat))  # noqa: PLW2901
             remember_limit(self._schedule, limit, now, max(0.0, wall - heard_at))
+        self.remember_calls(before.calls)
         for bot, chat in before.pauses:
             self._schedule.pause(bot, None if chat == WHOLE_BOT else chat, paused=True, now=now)
         return before
+
+    def remember_calls(self, calls: Iterable[Call]) -> None:
+        now, wall = self._clock.monotonic(), self._clock.now()
+        for call in calls:
+            at = now - max(0.0, wall - call.at)
+            chat = self._dispatch.chat(call.bot, call.chat)
+            remember_call(
+                self._schedule, call.bot, chat, call.kind, paid=call.paid, cost=call.cost, at=at, now=now
+            )
 
     def _enter(self, place: Place, now: float, offset: float) -> None:
         lane = self._schedule.lane(place.bot, self._dispatch.chat(place.bot, place.chat_id), place.family)
@@ -109,4 +120,4 @@ class Places:
             self._schedule.add(entry, now, due)
         elif not there.token:
             self._schedule.replace(there, entry)
-            there.retrying = False
+            there.attempts, there.crashes, there.retrying = entry.attempts, entry.crashes, entry.retrying

@@ -1,18 +1,28 @@
 """How messages come into the file: put, and put again."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from tidegate.model import Message, State, Ticket, TicketId
+from tidegate.model import BotId, Message, State, Ticket, TicketId
 from tidegate.outbox.sqlite.file import Transaction
 from tidegate.outbox.sqlite.rows import PLACE, PRIORITIES, Place, pack, place_of
+from tidegate.outbox.sqlite.sequence import next_number
 from tidegate.pacing.rules import Family
 
-COLUMNS: Final = f"{PLACE}, state, id, dedup_key, dedup_until, coalesce_key, body"
-INSERT: Final = f"INSERT INTO messages ({COLUMNS}) VALUES ({', '.join('?' * (len(Place._fields) + 6))})"
+# What most messages have. Python binds None, and subclasses of str, ten times slower than plain values.
+PLAIN: Final = (
+    "INSERT INTO messages (seq, bot, chat_id, family, priority, urgent, cost, paid, created_at, id, body,"
+    " state, attempts, crashes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'queued', 0, 0)"
+    " ON CONFLICT (id) DO NOTHING"
+)
+FULL: Final = (
+    f"INSERT INTO messages ({PLACE}, state, id, dedup_key, dedup_until, coalesce_key, body)"
+    f" VALUES ({', '.join('?' * len(Place._fields))}, 'queued', ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING"
+)
 
 KindOf = Callable[[Family], str]
 
@@ -28,65 +38,91 @@ class Put(msgspec.Struct, gc=False):
 
 def put(tx: Transaction, messages: Sequence[Message], now: float, kind: KindOf, keep: float) -> Put:
     """All or none. Order of arrival is the order in the file."""
-    if any(message.dedup_key is not None or message.coalesce_key is not None for message in messages):
-        done = Put([], [], set(), [])
-        for message in messages:
-            _put_one(tx, message, now, kind, keep, done)
-    else:
-        done = _put_plain(tx, messages, now)
-    arrived = Counter((place.bot, PRIORITIES[place.priority]) for place in done.placed)
-    for (bot, priority), count in arrived.items():
-        tx.count(bot, priority, count)
+    first_of = _known_keys(tx, messages, now)
+    done = Put([], [], set(), [])
+    fresh: list[tuple[Place, Message]] = []
+    seq = next_number(tx)
+    for message in messages:
+        if message.dedup_key is not None:
+            first = first_of.get((message.bot, message.dedup_key))
+            if first is not None and now < first[1]:
+                done.tickets.append(Ticket(TicketId(first[0]), fresh=False))
+                continue
+            first_of[message.bot, message.dedup_key] = (message.id, now + message.dedup_for)
+        place = place_of(message, seq, now)
+        seq += 1
+        if message.coalesce_key is not None:
+            _insert(tx, fresh, done)  # one of these may be the one that it replaces
+            fresh = []
+            if tx.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone():
+                done.tickets.append(Ticket(message.id, fresh=False))  # told already: it replaces nothing
+                continue
+            older = _waiting_with_its_key(tx, message)
+            if older is not None:
+                place = _replace(tx, older, place, kind, keep, done)
+        fresh.append((place, message))
+        done.tickets.append(Ticket(message.id))
+    _insert(tx, fresh, done)
+    for (bot, priority), count in Counter((place.bot, place.priority) for place in done.placed).items():
+        tx.count(bot, PRIORITIES[priority], count)
     return done
 
 
-def _put_plain(tx: Transaction, messages: Sequence[Message], now: float) -> Put:
-    first = _next_seq(tx)
-    places = [place_of(message, first + number, now) for number, message in enumerate(messages)]
-    rows = [_row(place, message, now) for place, message in zip(places, messages, strict=True)]
-    stored = tx.executemany(f"{INSERT} ON CONFLICT (id) DO NOTHING", rows).rowcount
-    tickets = [Ticket(message.id) for message in messages]
-    if stored < len(messages):  # told once already; whoever asks again did not hear the answer
-        known = [_seq_of(tx, message.id) for message in messages]
-        fresh = [seq == place.seq for seq, place in zip(known, places, strict=True)]
-        tickets = [Ticket(ticket.id, fresh=new) for ticket, new in zip(tickets, fresh, strict=True)]
-        places = [place for place, new in zip(places, fresh, strict=True) if new]
-    return Put(tickets, places, set(), [])
+def _known_keys(
+    tx: Transaction, messages: Sequence[Message], now: float
+) -> dict[tuple[BotId, str], tuple[str, float]]:
+    """Who has the dedup keys that are asked for, and until when. What is over gives its key up."""
+    wanted = [(message.bot, message.dedup_key) for message in messages if message.dedup_key is not None]
+    if not wanted:
+        return {}
+    bots, keys = {bot for bot, _ in wanted}, json.dumps([key for _, key in wanted])
+    found: dict[tuple[BotId, str], tuple[str, float]] = {}
+    for bot in bots:
+        among = "bot = ? AND dedup_key IN (SELECT value FROM json_each(?))"
+        tx.execute(
+            f"UPDATE messages SET dedup_key = NULL WHERE {among} AND dedup_until <= ?", (bot, keys, now)
+        )
+        rows = tx.execute(f"SELECT dedup_key, id, dedup_until FROM messages WHERE {among}", (bot, keys))
+        found |= {(bot, key): (ticket, until) for key, ticket, until in rows}
+    return found
 
 
-def _put_one(  # noqa: PLR0917
-    tx: Transaction, message: Message, now: float, kind: KindOf, keep: float, done: Put
-) -> None:
-    first = _first_with_its_key(tx, message, now)
-    if first is not None:
-        done.tickets.append(Ticket(first, fresh=False))
-        return
-    place = place_of(message, _next_seq(tx), now)
-    older = _waiting_with_its_key(tx, message) if message.coalesce_key is not None else None
-    if older is not None:
-        place = _replace(tx, older, place, kind, keep, done)
-    tx.execute(INSERT, _row(place, message, now))
-    done.placed.append(place)
-    done.tickets.append(Ticket(message.id))
+def _insert(tx: Transaction, fresh: list[tuple[Place, Message]], done: Put) -> None:
+    plain, full = [], []
+    for place, message in fresh:
+        if _is_plain(message):
+            plain.append((*place[:9], message.id, pack(message)))
+        else:
+            full.append(_row(place, message))
+    stored = 0
+    if plain:
+        stored += tx.executemany(PLAIN, plain).rowcount
+    if full:
+        stored += tx.executemany(FULL, full).rowcount
+    if stored == len(fresh):
+        done.placed += [place for place, _ in fresh]
+    else:
+        _sort_out(tx, fresh, done)
 
 
-def _first_with_its_key(tx: Transaction, message: Message, now: float) -> TicketId | None:
-    """The ticket of the same message, or of one with its dedup key, which lives."""
-    if _seq_of(tx, message.id) is not None:
-        return message.id
-    if message.dedup_key is None:
-        return None
-    found = tx.execute(
-        "SELECT id, dedup_until, seq FROM messages WHERE bot = ? AND dedup_key = ?",
-        (message.bot, message.dedup_key),
-    ).fetchone()
-    if found is None:
-        return None
-    first, until, seq = found
-    if now < until:
-        return TicketId(first)
-    tx.execute("UPDATE messages SET dedup_key = NULL WHERE seq = ?", (seq,))
-    return None
+def _sort_out(tx: Transaction, fresh: list[tuple[Place, Message]], done: Put) -> None:
+    """Some were told once already: whoever puts them again did not hear the answer."""
+    for place, message in fresh:
+        [seq] = tx.execute("SELECT seq FROM messages WHERE id = ?", (message.id,)).fetchone()
+        if seq == place.seq:
+            done.placed.append(place)
+        else:
+            at = max(at for at, ticket in enumerate(done.tickets) if ticket.id == message.id)
+            done.tickets[at] = Ticket(message.id, fresh=False)
+
+
+def _is_plain(message: Message) -> bool:
+    return (
+        message.dedup_key is None
+        and message.not_before is None
+        and message.expires_at is None
+        and message.coalesce_key is None
+    )
 
 
 def _waiting_with_its_key(tx: Transaction, message: Message) -> Place | None:
@@ -127,7 +163,8 @@ def _replace(  # noqa: PLR0917
     done.replaced.append((older.seq, ticket))
     if stays:
         done.in_place.add(older.seq)
-        return newer._replace(seq=older.seq)
+        joined = older.created_at if older.not_before is None else older.not_before
+        return newer._replace(seq=older.seq, not_before=joined)
     return newer
 
 
@@ -141,11 +178,11 @@ def replay(tx: Transaction, ids: Iterable[TicketId]) -> list[Place]:
         if letter is None:
             continue
         row = tx.execute(
-            "UPDATE messages SET seq = (SELECT max(seq) + 1 FROM messages), state = 'queued', attempts = 0,"
+            "UPDATE messages SET seq = ?, state = 'queued', attempts = 0,"
             " crashes = 0, not_before = NULL, retry_at = NULL, settled_at = NULL, forget_at = NULL,"
             " reason = NULL, description = NULL, coalesce_key = NULL"
             f" WHERE id = ? RETURNING {PLACE}",
-            (ticket,),
+            (next_number(tx), ticket),
         ).fetchone()
         placed.append(Place(*row))
         bot, state = letter
@@ -154,16 +191,6 @@ def replay(tx: Transaction, ids: Iterable[TicketId]) -> list[Place]:
     return placed
 
 
-def _next_seq(tx: Transaction) -> int:
-    seq: int = tx.execute("SELECT ifnull(max(seq), 0) + 1 FROM messages").fetchone()[0]
-    return seq
-
-
-def _seq_of(tx: Transaction, ticket: TicketId) -> int | None:
-    row = tx.execute("SELECT seq FROM messages WHERE id = ?", (ticket,)).fetchone()
-    return None if row is None else row[0]
-
-
-def _row(place: Place, message: Message, now: float) -> tuple[Any, ...]:
-    until = now + message.dedup_for if message.dedup_key is not None else None
-    return (*place, "queued", message.id, message.dedup_key, until, message.coalesce_key, pack(message))
+def _row(place: Place, message: Message) -> tuple[Any, ...]:
+    until = place.created_at + message.dedup_for if message.dedup_key is not None else None
+    return (*place, message.id, message.dedup_key, until, message.coalesce_key, pack(message))

@@ -11,6 +11,7 @@ from tidegate.pacing.rules import Family, cost_of, family_of
 
 PRIORITIES: Final = tuple(Priority)
 NUMBERS: Final = {priority: number for number, priority in enumerate(PRIORITIES)}
+_FLAT: Final = frozenset({str, int, float, bool, type(None)})
 _FILE: Final = 1  # the extension type of a file within parameters
 
 
@@ -47,9 +48,9 @@ def place_of(message: Message, seq: int, now: float) -> Place:
         message.chat_id,
         family,
         NUMBERS[message.priority],
-        message.urgent,
+        int(message.urgent),
         0 if family == "free" else cost_of(message.method, message.params),
-        bool(message.params.get("allow_paid_broadcast")),
+        int(bool(message.params.get("allow_paid_broadcast"))),
         now,
         message.not_before,
         message.expires_at,
@@ -79,7 +80,7 @@ def record_of(row: tuple[Any, ...], now: float) -> Record:
 
 def pack(message: Message) -> bytes:
     params = message.params
-    if any(isinstance(value, File | Mapping | list | tuple) for value in params.values()):
+    if not _FLAT.issuperset(map(type, params.values())):  # else there is no file in it
         message = msgspec.structs.replace(message, params=_with_files_packed(params))
     return _encode(message)
 

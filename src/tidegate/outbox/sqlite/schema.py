@@ -12,6 +12,7 @@ OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
 
 # `seq` is the place in line: rising in order of arrival, and kept by whatever takes another's place.
 # `settled_at` is set when a message comes to an end or is parked: without it, it waits or is being sent.
+# `forget_at` is set then too, except for dead and parked ones, which are kept until somebody decides.
 # `retry_at` is set while it waits for its next try, and only then.
 # chat_id 0, which is no chat, stands for the bot as a whole.
 _VERSION_1 = """
@@ -43,8 +44,7 @@ CREATE TABLE messages (
     body BLOB NOT NULL
 ) STRICT;
 CREATE INDEX messages_open ON messages (seq) WHERE settled_at IS NULL;
-CREATE INDEX messages_letters ON messages (settled_at, seq) WHERE state IN ('dead', 'parked');
-CREATE INDEX messages_forget ON messages (forget_at) WHERE forget_at IS NOT NULL;
+CREATE INDEX messages_letters ON messages (settled_at, seq) WHERE settled_at IS NOT NULL AND forget_at IS NULL;
 CREATE UNIQUE INDEX messages_dedup ON messages (bot, dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE UNIQUE INDEX messages_coalesce ON messages (bot, chat_id, coalesce_key)
     WHERE coalesce_key IS NOT NULL AND settled_at IS NULL;
@@ -54,11 +54,8 @@ CREATE TABLE counts (
     bot INTEGER, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (bot, name)
 ) STRICT, WITHOUT ROWID;
 
--- Calls that were answered lately: what the windows are rebuilt from.
-CREATE TABLE calls (
-    n INTEGER PRIMARY KEY, at REAL NOT NULL, bot INTEGER NOT NULL, chat_id ANY NOT NULL, kind TEXT NOT NULL,
-    paid INTEGER NOT NULL, cost INTEGER NOT NULL
-) STRICT;
+-- Calls that were answered lately, those of one step in a row: what the windows are rebuilt from.
+CREATE TABLE calls (n INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL) STRICT;
 
 -- What 429s have closed, and the limits they have cut.
 CREATE TABLE limits (

@@ -1,6 +1,7 @@
 """How messages leave their places in the file: claimed, settled, taken back, forgotten."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -12,11 +13,24 @@ from tidegate.outbox.dispatch import ALIASES_KEPT
 from tidegate.outbox.sqlite.file import Transaction
 from tidegate.outbox.sqlite.looking import chat_now
 from tidegate.outbox.sqlite.rows import PRIORITIES, RECORD, pack_result
+from tidegate.outbox.sqlite.sequence import retire
 from tidegate.pacing.learned import Kept
 
 Row = tuple[Any, ...]
 AMONG: Final = "seq IN (SELECT value FROM json_each(?))"
+CLEANED_AT_ONCE: Final = 2_000  # messages
 WAITS: Final = "state IN ('queued', 'retry')"
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The slots that a call used. `at`: when it was answered, by the wall clock."""
+
+    at: float
+    bot: BotId
+    chat: ChatId
+    kind: str
+    paid: bool
+    cost: int
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -26,7 +40,7 @@ class Ended(msgspec.Struct, frozen=True):
     bot: BotId
     name: str  # under which it counts from now on
     columns: tuple[Any, ...]  # of SETTLE
-    call: tuple[Any, ...] | None  # of `calls`; None if it was not made
+    call: Call | None  # None if it was not made
 
 
 class Burial(msgspec.Struct, frozen=True):
@@ -41,20 +55,23 @@ SETTLE: Final = (
     "UPDATE messages SET state = ?, attempts = ?, crashes = ?, retry_at = ?, settled_at = ?, forget_at = ?,"
     " reason = ?, description = ?, result = ? WHERE seq = ? AND settled_at IS NULL"
 )
-CALLED: Final = "INSERT INTO calls (at, bot, chat_id, kind, paid, cost) VALUES (?, ?, ?, ?, ?, ?)"
+# What becomes of most. Python binds None, and subclasses of str, ten times slower than plain values.
+DELIVER: Final = (
+    "UPDATE messages SET state = 'delivered', attempts = ?, settled_at = ?, forget_at = ?, result = ?,"
+    " retry_at = NULL, reason = NULL, description = NULL WHERE seq = ? AND settled_at IS NULL"
+)
 
 
 def claim(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
     """Marks those as being sent that still wait. By number: created_at and body."""
     found = tx.execute(
-        f"SELECT seq, created_at, body, bot, priority, retry_at IS NOT NULL FROM messages"
-        f" WHERE {AMONG} AND {WAITS}",
+        f"UPDATE messages SET state = 'sending' WHERE {AMONG} AND {WAITS}"
+        " RETURNING seq, created_at, body, bot, priority, retry_at IS NOT NULL",
         (json.dumps(seqs),),
     ).fetchall()
-    tx.executemany("UPDATE messages SET state = 'sending' WHERE seq = ?", [row[:1] for row in found])
-    for _, _, _, bot, priority, retrying in found:
-        tx.count(bot, "retry" if retrying else PRIORITIES[priority], -1)
-        tx.count(bot, State.SENDING)
+    for (bot, priority, retrying), count in Counter(row[3:] for row in found).items():
+        tx.count(bot, "retry" if retrying else PRIORITIES[priority], -count)
+        tx.count(bot, State.SENDING, count)
     return {row[0]: row[1:3] for row in found}
 
 
@@ -67,11 +84,29 @@ def bodies(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
 
 
 def settle(tx: Transaction, ended: Sequence[Ended]) -> None:
-    tx.executemany(SETTLE, [(*each.columns[:-1], pack_result(each.columns[-1]), each.seq) for each in ended])
-    tx.executemany(CALLED, [each.call for each in ended if each.call is not None])
+    delivered, others = [], []
     for each in ended:
-        tx.count(each.bot, State.SENDING, -1)
-        tx.count(each.bot, each.name)
+        state, attempts, _, _, settled_at, forget_at, _, _, result = each.columns
+        packed = pack_result(result)
+        if state == State.DELIVERED:
+            delivered.append((attempts, settled_at, forget_at, packed, each.seq))
+        else:
+            others.append((*each.columns[:-1], packed, each.seq))
+    tx.executemany(DELIVER, delivered)
+    tx.executemany(SETTLE, others)
+    called(tx, [each.call for each in ended if each.call is not None])
+    for (bot, name), count in Counter((each.bot, each.name) for each in ended).items():
+        tx.count(bot, State.SENDING, -count)
+        tx.count(bot, name, count)
+
+
+def called(tx: Transaction, calls: Sequence[Call]) -> int | None:
+    """Calls were answered: their slots cool, after a restart too. Returns the number of the row."""
+    if not calls:
+        return None
+    latest = max(call.at for call in calls)
+    row = (latest, msgspec.msgpack.encode(calls))
+    return tx.execute("INSERT INTO calls (at, body) VALUES (?, ?)", row).lastrowid
 
 
 def end_waiting(  # noqa: PLR0917
@@ -109,11 +144,12 @@ def seqs_of(tx: Transaction, ids: Iterable[TicketId]) -> list[int]:
 def drop(tx: Transaction, ids: Iterable[TicketId]) -> int:
     rows = tx.execute(
         "DELETE FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('dead', 'parked')"
-        " RETURNING bot, state",
+        " RETURNING bot, state, seq",
         (json.dumps(list(ids)),),
     ).fetchall()
-    for bot, state in rows:
+    for bot, state, _ in rows:
         tx.count(bot, state, -1)
+    retire(tx, [seq for *_, seq in rows])
     return len(rows)
 
 
@@ -134,24 +170,29 @@ def erase(tx: Transaction, chats: Sequence[ChatId], bot: BotId | None) -> list[i
             if waits:
                 tx.count(owner, State.CANCELLED)
             gone.append(seq)
-        tx.execute(f"DELETE FROM calls WHERE {theirs}", key)
         tx.execute(f"DELETE FROM limits WHERE {theirs}", key)
     tx.execute("PRAGMA secure_delete = OFF")
+    retire(tx, gone)
     return gone
 
 
-def clean(tx: Transaction, now: float, longest_window: float, at_most: int) -> bool:
-    """Remove some of what nobody needs any more; whether there may be more."""
-    forgotten = tx.execute(
-        "DELETE FROM messages WHERE seq IN"
-        " (SELECT seq FROM messages WHERE forget_at <= ? ORDER BY forget_at LIMIT ?)",
-        (now, at_most),
-    ).rowcount
-    cooled = tx.execute(
-        "DELETE FROM calls WHERE n IN (SELECT n FROM calls ORDER BY n LIMIT ?) AND at < ?",
-        (at_most, now - longest_window),
-    ).rowcount
-    return bool(at_most in {forgotten, cooled})
+def clean(tx: Transaction, now: float, longest_window: float, after: int) -> int:
+    """Look at some messages after this number, and remove what nobody needs any more.
+
+    Returns the number to go on after. There is no index for this: it would cost more than the look.
+    """
+    [last] = tx.execute(
+        "SELECT max(seq) FROM (SELECT seq FROM messages WHERE seq > ? ORDER BY seq LIMIT ?)",
+        (after, CLEANED_AT_ONCE),
+    ).fetchone()
+    if last is not None:
+        gone = tx.execute(
+            "DELETE FROM messages WHERE seq > ? AND seq <= ? AND forget_at <= ?", (after, last, now)
+        )
+        if gone.rowcount:
+            retire(tx, [last])
+    tx.execute("DELETE FROM calls WHERE at < ?", (now - longest_window,))
+    return last or 0
 
 
 def keep(
@@ -171,6 +212,9 @@ def keep(
         if new != old:
             tx.execute("INSERT OR REPLACE INTO aliases (bot, old, new) VALUES (?, ?, ?)", (bot, old, new))
             tx.execute("DELETE FROM aliases WHERE n <= (SELECT max(n) FROM aliases) - ?", (ALIASES_KEPT,))
+            tx.execute(
+                "UPDATE OR REPLACE pauses SET chat_id = ? WHERE bot = ? AND chat_id = ?", (new, bot, old)
+            )
 
 
 def _packed(learned: Kept | None) -> bytes | None:

@@ -6,6 +6,7 @@ deadlines and leases, which pass by themselves, are followed first.
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -46,7 +47,7 @@ from tidegate.outbox.sqlite.file import OWED_AT_MOST, Counts, StoreFile, Transac
 from tidegate.outbox.sqlite.lock import Holder, SenderLock
 from tidegate.outbox.sqlite.places import Places
 from tidegate.outbox.sqlite.rows import Place, record_of, unpack
-from tidegate.outbox.sqlite.settling import Burial, Ended
+from tidegate.outbox.sqlite.settling import Burial, Call, Ended
 from tidegate.outbox.transitions import Step, after_call, after_crash
 from tidegate.outbox.watch import Watch
 from tidegate.pacing.rules import Family, Rules
@@ -55,7 +56,6 @@ log = logging.getLogger("tidegate.store")
 
 POLL: Final = 0.05  # seconds between two looks at what other processes did
 CLEAN_EVERY: Final = 1.0  # seconds
-CLEAN_AT_ONCE: Final = 1_000  # rows removed in one step
 ANSWER_WITHIN: Final = 2.0  # seconds in which a sender says why a message waits
 QUARANTINE_AT_MOST: Final = 5.0  # seconds without a call after a crash
 OPEN: Final = ("high", "normal", "low", "retry", State.SENDING)
@@ -111,8 +111,10 @@ class SqliteOutbox(Outbox):
         self._places = Places(self.schedule, self._dispatch, clock)
         self._held: dict[int, _Held] = {}  # by the token of the claim
         self._watch = Watch(self._left)
+        self._cleaned = 0  # the number up to which the file was looked at for what is over
         self._sending = False
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[None] | None = None
+        self._noted: dict[int, int] = {}  # turns that are in the file while they are held, by their tokens
         self._following: asyncio.Task[None] | None = None
 
     # --- begin and end ---
@@ -122,10 +124,11 @@ class SqliteOutbox(Outbox):
         self._following = asyncio.create_task(self._follow(), name="tidegate: follow")
 
     async def close(self) -> None:
-        if self._following is not None:
-            self._following.cancel()
-            await asyncio.gather(self._following, return_exceptions=True)
-            self._following = None
+        tasks = [task for task in (self._following, self._starting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._following = self._starting = None
         self._dispatch.close()
         self._watch.close()
         if self._sending:
@@ -138,39 +141,49 @@ class SqliteOutbox(Outbox):
     async def start_sending(self) -> None:
         if self._sending:
             return
-        async with self._starting:
-            if not self._sending:
-                await self._lock.take(self._clock)
-                try:
-                    await self._take_over()
-                except BaseException:
-                    await self._lock.release()
-                    raise
+        if self._starting is None or self._starting.done():
+            self._starting = asyncio.create_task(self._start_sending(), name="tidegate: start")
+            self._starting.add_done_callback(_take_note)
+        # Whoever waits may give up; what has begun goes on.
+        await asyncio.shield(self._starting)
+
+    async def _start_sending(self) -> None:
+        await self._lock.take(self._clock)
+        try:
+            await self._take_over()
+        except BaseException:
+            await self._lock.release()
+            raise
 
     async def _take_over(self) -> None:
-        started = self._clock.monotonic()
-        before = await self.file.write(recovery.take_over, self._places.remember)
+        started, wall = self._clock.monotonic(), self._clock.now()
+        before = await self.file.write(lambda tx: recovery.take_over(tx, wall), self._places.remember)
         await self._load()
         if not before.clean:
-            # Direct calls in flight at a crash are not in the file: their windows must have passed.
-            rules = self.schedule.rules
-            quarantine = min(QUARANTINE_AT_MOST, max(rules.bot.seconds, rules.private.seconds))
-            await self._clock.sleep(quarantine - (self._clock.monotonic() - started))
+            # Not every direct call in flight at a crash is in the file: their windows must have passed.
+            await self._clock.sleep(self._quarantine - (self._clock.monotonic() - started))
         await self._load(complete=True)
+        await self.file.write(journal.take, self._follow_journal)  # what was done meanwhile
+
+    @property
+    def _quarantine(self) -> float:
+        """Seconds without a call after a crash. Direct calls that count for longer are written down first."""
+        rules = self.schedule.rules
+        return min(QUARANTINE_AT_MOST, max(rules.bot.seconds, rules.private.seconds))
 
     async def _load(self, *, complete: bool = False) -> None:
         """Read what waits; `complete`: what comes after the last of it is entered as it comes."""
         kinds = {family: self.schedule.kind(family) for family in ("send", "edit", "action", "free")}
 
         def enter(loaded: recovery.Loaded) -> bool:
+            self._places.remember_calls(loaded.calls)
             self._places.load(loaded.places, loaded.last)
             for record in loaded.crashed:
                 self._tell_end(record)
             if loaded.places or loaded.crashed:
                 return True
-            if complete:
-                self._places.load_late()
-                self._sending = True
+            self._places.load_late()
+            self._sending = complete
             return False
 
         while await self.file.write(
@@ -370,7 +383,7 @@ class SqliteOutbox(Outbox):
         entry, message, record = plan.held.entry, plan.held.message, plan.record
         step, lane = plan.step, plan.held.entry.lane
         retry_at = wall + step.delay if step.state == State.RETRY else None
-        call = (wall - (now - plan.at), message.bot, lane.chat, lane.kind, entry.paid, entry.cost)
+        call = Call(wall - (now - plan.at), message.bot, lane.chat, lane.kind, entry.paid, entry.cost)
         return Ended(
             seq=int(entry.id),
             bot=message.bot,
@@ -427,7 +440,10 @@ class SqliteOutbox(Outbox):
     def _tell_end(self, record: Record) -> None:
         if self._on_end is not None:
             self._on_end(record)
-        self._watch.ended(record)
+        self._tell_watchers(record)
+
+    def _tell_watchers(self, record: Record) -> None:
+        self._watch.ended(record.message.id, lambda: record)
 
     # --- what passes by itself ---
 
@@ -506,9 +522,36 @@ class SqliteOutbox(Outbox):
 
     async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
         await self.start_sending()
-        return await self._dispatch.turn(bot, chat_id, family, cost)
+        turn = await self._dispatch.turn(bot, chat_id, family, cost)
+        entry = self._dispatch.held_turn(turn)
+        if entry is not None and self._counts_for_long(entry):
+            await self._note_turn(turn, entry)
+        return turn
+
+    def _counts_for_long(self, entry: Entry) -> bool:
+        shared = self.schedule.pool_of(entry.lane.bot, entry.lane.kind).window
+        windows = (*entry.lane.windows, shared) if shared is not None else entry.lane.windows
+        return max(window.seconds for window in windows) > self._quarantine
+
+    async def _note_turn(self, turn: Turn, entry: Entry) -> None:
+        """Before the call is made: it counts for longer than a sender that knows nothing of it would wait."""
+        lane = entry.lane
+        call = Call(math.inf, turn.bot, lane.chat, lane.kind, entry.paid, entry.cost)
+        noted = self.file.write(
+            lambda tx: settling.called(tx, [call]), lambda row: self._noted.update({turn.token: row})
+        )
+        try:
+            await asyncio.shield(noted)
+        except StoreError:
+            pass  # delivery goes on without the disk
+        except asyncio.CancelledError:
+            noted.add_done_callback(lambda _: self._end_turn(turn, NotSent("cancelled"), 0.0))
+            raise
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
+        self._end_turn(turn, outcome, age)
+
+    def _end_turn(self, turn: Turn, outcome: Outcome, age: float) -> None:
         now, wall = self._clock.monotonic(), self._clock.now()
         entry = self._dispatch.held_turn(turn)
         lane = self._dispatch.end_turn(turn, outcome, age)
@@ -516,9 +559,9 @@ class SqliteOutbox(Outbox):
             return
         alias = _other_name(turn.chat_id, outcome)
         limits = self._limits(entry, outcome, now)
-        call = (wall - age, turn.bot, lane.chat, lane.kind, entry.paid, entry.cost)
+        call = Call(wall - age, turn.bot, lane.chat, lane.kind, entry.paid, entry.cost)
         aliases = [(turn.bot, lane.chat, alias)] if alias is not None else []
-        self._keep_turn(call, limits, aliases, outcome)
+        self._keep_turn(call, limits, aliases, outcome, self._noted.pop(turn.token, None))
         if isinstance(outcome, Dead) and outcome.whole_chat:
             self._bury(lane, outcome)
         elif alias is not None and isinstance(outcome, Delivered):
@@ -526,19 +569,21 @@ class SqliteOutbox(Outbox):
         self._dispatch.stir()
 
     def _keep_turn(
-        self, call: tuple[Any, ...], limits: list[Limit], aliases: list[Any], outcome: Outcome
+        self, call: Call, limits: list[Limit], aliases: list[Any], outcome: Outcome, noted: int | None
     ) -> None:
         """Not waited for: a restart that does not know of the last few calls waits anyway."""
         pending, refused, wall = self._pending(), isinstance(outcome, Refused), self._clock.now()
         if refused:
-            pending[call[1], "refused"] += 1
+            pending[call.bot, "refused"] += 1
 
         def step(tx: Transaction) -> None:
+            if noted is not None:
+                tx.execute("DELETE FROM calls WHERE n = ?", (noted,))
             if not isinstance(outcome, NotSent):
-                tx.execute(settling.CALLED, call)
+                settling.called(tx, [call])
             settling.keep(tx, limits, aliases, wall)
             if refused:
-                tx.count(call[1], "refused")
+                tx.count(call.bot, "refused")
 
         self.file.write(step, sure=True, pending=pending)
 
@@ -621,14 +666,17 @@ class SqliteOutbox(Outbox):
         return record
 
     async def settled(self, ticket: TicketId) -> Record:
-        record = await self.find(ticket)
-        if record is None:
-            raise LookupError(f"no message {ticket} is known: it was never put, or ended too long ago")
-        if record.state not in {State.QUEUED, State.RETRY, State.SENDING}:
-            return record
-        ended = self._watch.end_of(ticket)
-        self._dispatch.arm()
-        return await ended
+        ended = self._watch.end_of(ticket)  # before the look: it may end meanwhile
+        try:
+            record = await self.find(ticket)
+            if record is None:
+                raise LookupError(f"no message {ticket} is known: it was never put, or ended too long ago")
+            if record.state not in {State.QUEUED, State.RETRY, State.SENDING}:
+                return record
+            self._dispatch.arm()
+            return await ended
+        finally:
+            ended.cancel()
 
     async def drained(self, bot: BotId | None = None) -> None:
         self._wake()
@@ -790,13 +838,13 @@ class SqliteOutbox(Outbox):
             try:
                 version = await self.file.changed()
                 if version != seen:
-                    seen = version
                     await self._catch_up()
+                    seen = version
                 if self.file.owes:
                     await self.file.write(lambda _: None)
                 if self._sending and self._clock.monotonic() >= clean_at:
-                    more = await self._clean()
-                    clean_at = self._clock.monotonic() + (0.0 if more else CLEAN_EVERY)
+                    await self._clean()
+                    clean_at = self._clock.monotonic() + CLEAN_EVERY
             except StoreError as error:
                 log.debug("%s", error)  # told where it matters; here it is tried again
 
@@ -842,13 +890,13 @@ class SqliteOutbox(Outbox):
     def _seen(self, records: list[Record | None]) -> None:
         for record in records:
             if record is not None and record.settled_at is not None:
-                self._watch.ended(record)
+                self._tell_watchers(record)
 
-    async def _clean(self) -> bool:
+    async def _clean(self) -> None:
         rules, now = self.schedule.rules, self._clock.now()
         longest = max(rate.seconds for rate in (rules.bot, rules.private, rules.group, *rules.actions))
-        more: bool = await self.file.write(lambda tx: settling.clean(tx, now, longest, CLEAN_AT_ONCE))
-        return more
+        after = self._cleaned
+        self._cleaned = await self.file.write(lambda tx: settling.clean(tx, now, longest, after))
 
     # --- numbers ---
 
@@ -879,6 +927,12 @@ class SqliteOutbox(Outbox):
 
 
 _LOST: Final = Dead("lost", "its lease ran out")
+
+
+def _take_note(task: "asyncio.Task[None]") -> None:
+    """Its failure was told to whoever waited for it, if anybody still did."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:

@@ -50,8 +50,8 @@ format: setup ## format the code and mend what lint can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## measure the hot paths, print the tables (20 minutes)
-	@set -e; for name in simulator scheduler pacing; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
+bench: setup ## measure the hot paths, print the tables (30 minutes)
+	@set -e; for name in simulator scheduler outbox pacing; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 proof: servers ## the long runs: many seeds, kill loops (at most 40 minutes)
 	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m "proof or not proof" --timeout 1200

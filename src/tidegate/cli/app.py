@@ -8,11 +8,18 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
+from tidegate.cli.bots import app as bots
+from tidegate.cli.broadcast import app as broadcast
+from tidegate.cli.copies import app as copies
+from tidegate.cli.dlq import app as dlq
 from tidegate.cli.errors import UNREAD, complain
+from tidegate.cli.keys import app as keys
+from tidegate.cli.options import AsJson
+from tidegate.cli.queue import app as queue
+from tidegate.cli.sending import app as sending
 from tidegate.cli.sim import app as sim
 from tidegate.errors import TidegateError
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout, for programs.")]
 Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stops by itself after so long.")]
 People = Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Who the broadcast goes to.")]
 Seed = Annotated[int, typer.Option(metavar="N", help="The same seed draws the same delays and people.")]
@@ -24,6 +31,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(sim, name="sim")
+app.add_typer(bots, name="bot")
+app.add_typer(keys, name="key")
+app.add_typer(sending)
+app.add_typer(broadcast)
+app.add_typer(queue, name="queue")
+app.add_typer(dlq, name="dlq")
+app.add_typer(copies)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

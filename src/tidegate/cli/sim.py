@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from tidegate.cli.options import AsJson
+
 app = typer.Typer(help="A Telegram to try bots against: its limits really count.")
 
 LIMITS, FAULTS, WORLD = "Limits", "Faults", "World"
@@ -92,7 +94,6 @@ Seed = Annotated[
 ]
 Host = Annotated[str, typer.Option(metavar="HOST", help="Where to listen. The control API has no password.")]
 Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="PORT", help="0 takes a free one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout at the end, for programs.")]
 
 
 @app.callback(invoke_without_command=True)

@@ -1,0 +1,103 @@
+"""From what was written on the command line to a mailing. Whatever can be refused at once is refused here."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from tidegate.audience.mailing import Mailing
+from tidegate.audience.source import Source
+from tidegate.audience.template import ParseMode
+from tidegate.cli.send_fields import parameter
+from tidegate.cli.times import duration
+from tidegate.errors import BadInputError
+
+_NAME = re.compile(r"[\w.-]{1,64}")
+_ELSEWHERE: Final = {
+    "text": "use --text, --template or a field text",
+    "parse_mode": "use --parse-mode",
+    "dedup_for": "use --remember",
+}
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """As it was written."""
+
+    file: str
+    text: str | None = None
+    template: str | None = None
+    parse_mode: ParseMode | None = None
+    params: list[str] = []
+    skip_bad: bool = False
+    allow_duplicates: bool = False
+    dry_run: bool = False
+    name: str | None = None
+    priority: Literal["high", "normal", "low"] = "low"
+    remember: str = "7d"
+    wait: bool = True
+    report: str | None = None
+    bot: int | None = None
+    store: str | None = None
+    as_json: bool = False
+
+    def check(self) -> None:
+        """Raises BadInputError that names the option."""
+        self.remembered()
+        if self.text is not None and self.template is not None:
+            raise BadInputError("--text and --template say the same thing: give one of them")
+        if self.name is not None and not _NAME.fullmatch(self.name):
+            raise BadInputError(
+                f"--name: {self.name!r} is no name: write up to 64 letters, digits, dots and dashes"
+            )
+        if self.report is not None:
+            _check_place(Path(self.report))
+
+    def remembered(self) -> float:
+        """Seconds."""
+        seconds = duration("--remember", self.remember)
+        if seconds <= 0:
+            raise BadInputError("--remember: give more than 0")
+        return seconds
+
+    def mailing(self, source: Source) -> Mailing:
+        option = "--text" if self.text is not None else "--template"
+        try:
+            return Mailing(
+                source,
+                template=self._template(),
+                parse_mode=self.parse_mode,
+                params=dict(map(_parameter, self.params)),
+                duplicates=self.allow_duplicates,
+            )
+        except BadInputError as error:
+            text = str(error)
+            raise BadInputError(text if text.startswith("--") else f"{option}: {text}") from error
+
+    def _template(self) -> str | None:
+        if self.template is None:
+            return self.text
+        try:
+            return Path(self.template).read_text("utf-8-sig").rstrip("\n")
+        except UnicodeDecodeError:
+            raise BadInputError(f"{self.template} is not written in UTF-8: save it as UTF-8") from None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            raise BadInputError(f"cannot read {self.template}: {reason.lower()}") from error
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, value = parameter(text)
+    if name in _ELSEWHERE:
+        raise BadInputError(f"--param: {name} is not given this way: {_ELSEWHERE[name]}")
+    return name, value
+
+
+def _check_place(path: Path) -> None:
+    """Found out now, not after an hour of sending."""
+    target = path if path.exists() else path.parent
+    if path.is_dir() or not target.exists() or not os.access(target, os.W_OK):
+        raise BadInputError(
+            f"--report: {path} cannot be written: name a file in a folder that you may write to"
+        )

@@ -1,0 +1,75 @@
+"""`tidegate worker`: take the sender's role, deliver until a signal comes, report at the end."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+
+from tidegate.app import Tidegate
+from tidegate.cli import loop, terminal
+from tidegate.cli.deliver_report import Run, summary
+from tidegate.cli.deliver_view import DeliverView
+from tidegate.cli.gates import gate_at
+from tidegate.cli.stores import file_of
+from tidegate.clock import Clock
+
+TOLD_EVERY = 10.0  # seconds, in a pipe
+
+
+def deliver(store: str | None, *, concurrency: int, drain: bool, as_json: bool) -> None:
+    """Blocks until SIGINT or SIGTERM, or until nothing waits. Raises NotTheSenderError if another runs."""
+    gate = gate_at(store)
+    run = Run(gate, Clock())
+    loop.run(_deliver(run, str(file_of(store)), concurrency=concurrency, drain=drain, as_json=as_json))
+    if as_json:
+        terminal.put_json(run.report())
+    else:
+        terminal.put_line(summary(run.report()))
+
+
+async def _deliver(run: Run, name: str, *, concurrency: int, drain: bool, as_json: bool) -> None:
+    stop, gate = loop.stop_signal(), run.gate
+    watched = terminal.is_watched() and not as_json
+    async with gate:
+        async with gate.worker(concurrency=concurrency), AsyncExitStack() as beside:
+            run.start()
+            _announce(gate, name, watched=watched, as_json=as_json)
+            if drain:
+                await beside.enter_async_context(loop.beside(_stop_when_drained(gate, stop)))
+            if watched:
+                await _watch(DeliverView(run, name), stop, run.clock)
+            elif as_json:
+                await stop.wait()
+            else:
+                await tell(run, stop)
+        run.end()
+
+
+def _announce(gate: Tidegate, name: str, *, watched: bool, as_json: bool) -> None:
+    if not gate.bots():
+        terminal.note("tidegate: warning: no bot is registered: tidegate bot add")
+    if not watched:
+        say = terminal.note if as_json else terminal.put_line
+        say(f"Delivering from {name}: {gate.stats().waiting:,} wait (Ctrl-C ends it)")
+
+
+async def _stop_when_drained(gate: Tidegate, stop: asyncio.Event) -> None:
+    await gate.drained()
+    stop.set()
+
+
+async def _watch(view: DeliverView, stop: asyncio.Event, clock: Clock) -> None:
+    with terminal.drawing(view.picture) as draw:
+        async for _ in loop.frames(stop, clock):
+            draw()
+
+
+async def tell(run: Run, stop: asyncio.Event) -> None:
+    """A line now and then, while there is something new to tell."""
+    told = run.line()
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            async with run.clock.timeout(TOLD_EVERY):
+                await stop.wait()
+        line = run.line()
+        if line != told and not stop.is_set():
+            terminal.put_line(line)
+            told = line

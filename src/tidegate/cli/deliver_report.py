@@ -1,0 +1,66 @@
+"""What a worker did between its start and its end."""
+
+from typing import Any
+
+from tidegate.app import Tidegate
+from tidegate.clock import Clock
+from tidegate.model import Message
+from tidegate.outbox.base import Stats
+
+COUNTED = ("delivered", "parked", "expired", "refused")
+
+
+class Run:
+    """Counts from `start`: the store's own counts go further back."""
+
+    def __init__(self, gate: Tidegate, clock: Clock) -> None:
+        self.gate, self.clock = gate, clock
+        self._before = self._after = Stats()
+        self._started = self._ended = 0.0
+        self._over = False
+        self._dead = 0
+        gate.on_dead(self._note_dead)
+
+    def start(self) -> None:
+        self._before, self._started = self.gate.stats(), self.clock.monotonic()
+
+    def end(self) -> None:
+        """The gate is about to close: its counts stay as they are now."""
+        self._after, self._ended, self._over = self.gate.stats(), self.clock.monotonic(), True
+
+    async def _note_dead(self, _message: Message, _reason: str) -> None:
+        # Letters may be dropped and replayed meanwhile: what died is counted, not what is there.
+        self._dead += 1
+
+    @property
+    def stats(self) -> Stats:
+        return self._after if self._over else self.gate.stats()
+
+    @property
+    def seconds(self) -> float:
+        return (self._ended if self._over else self.clock.monotonic()) - self._started
+
+    def report(self) -> dict[str, Any]:
+        """In the vocabulary of all reports."""
+        counts = {name: max(0, getattr(self.stats, name) - getattr(self._before, name)) for name in COUNTED}
+        return {
+            **counts,
+            "dead": self._dead,
+            "waiting": self.stats.waiting,
+            "seconds": round(self.seconds, 1),
+            "avg_rps": round(counts["delivered"] / self.seconds, 1) if self.seconds else 0.0,
+        }
+
+    def line(self) -> str:
+        report = self.report()
+        flaws = [name for name in ("dead", "parked", "expired", "refused") if report[name]]
+        return ", ".join(f"{report[name]:,} {name}" for name in ("delivered", "waiting", *flaws))
+
+
+def summary(report: dict[str, Any]) -> str:
+    rate = f" ({report['avg_rps']:,.1f}/s)" if report["delivered"] else ""
+    return (
+        f"Delivered {report['delivered']:,} in {report['seconds']:,.1f} s{rate}: {report['dead']:,} dead, "
+        f"{report['parked']:,} parked, {report['expired']:,} expired, {report['refused']:,} refused (429); "
+        f"{report['waiting']:,} still wait"
+    )

@@ -1,0 +1,57 @@
+"""Times as people say them: a local time with how long ago it was, and durations such as 2h."""
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from tidegate.errors import BadInputError
+
+UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+# A unit is used from two of it on: "90 s" and "119 min" say more than "1 min" and "1 h".
+_STEPS: Final = (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800), ("d", 86_400, math.inf))
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
+
+
+def duration(option: str, text: str) -> float:
+    """Seconds, from a number and a unit. Raises BadInputError that names the option."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise BadInputError(
+            f"{option}: {text!r} is not a duration: write a number and s, m, h, d or w, such as 2h"
+        )
+    return float(match[1]) * UNITS[match[2]]
+
+
+def moment(at: float, now: float) -> str:
+    """The whole truth: local date and time, and how long ago or ahead."""
+    return f"{_local(at, '%Y-%m-%d %H:%M:%S')} ({distance(at, now)})"
+
+
+def short_moment(at: float, now: float) -> str:
+    """For a column: the time if it is of today, else the date."""
+    today = _local(at, "%Y-%m-%d") == _local(now, "%Y-%m-%d")
+    return f"{_local(at, '%H:%M:%S' if today else '%m-%d %H:%M')}, {distance(at, now)}"
+
+
+def distance(at: float, now: float) -> str:
+    seconds = abs(now - at)
+    if not math.isfinite(seconds):
+        return "never"
+    if seconds < 1:
+        return "now"
+    return f"in {span(seconds)}" if at > now else f"{span(seconds)} ago"
+
+
+def span(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "for ever"
+    unit, size = next((unit, size) for unit, size, below in _STEPS if seconds < below)
+    return f"{int(seconds / size):,} {unit}"
+
+
+def _local(at: float, form: str) -> str:
+    try:
+        return datetime.fromtimestamp(at, UTC).astimezone().strftime(form)
+    except (OverflowError, ValueError, OSError):  # a message may ask for a time that no calendar has
+        return f"{at:.0f}"

@@ -1,0 +1,248 @@
+"""`tidegate broadcast` as people run it: processes, a file, a simulated Telegram, Ctrl-C and kill -9."""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TIDEGATE = [sys.executable, "-m", "tidegate"]
+PATIENCE = 30
+LIMIT = "200/1"
+OURS = ("TIDEGATE_", "TELEGRAM_", "REDIS_URL", "DATABASE_URL")
+HELLO = ("--text", "Hello {name} #1")
+
+
+class Office:
+    """A folder with a store, a bot and a list of people, and a Telegram somewhere."""
+
+    def __init__(self, folder: Path, telegram: str) -> None:
+        self.folder, self.telegram = folder, telegram
+        self.store, self.list = folder / "tidegate.db", folder / "people.csv"
+
+    def write(self, people: int, more: str = "") -> None:
+        lines = (f"{1000 + i},Person {i}\n" for i in range(people))
+        self.list.write_text("chat_id,name\n" + "".join(lines) + more)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(  # noqa: S603  (our own command)
+            [*TIDEGATE, *arguments],
+            cwd=self.folder,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(stdin, timeout=PATIENCE)
+        assert "Traceback" not in err
+        return process.returncode, out, err
+
+    def broadcast(self, *arguments: str) -> dict[str, Any]:
+        code, out, err = self.run("broadcast", "people.csv", *arguments, "--json")
+        assert code == 0, err
+        report: dict[str, Any] = json.loads(out)
+        return report
+
+    def kill_when(self, ready: Callable[[], bool], *arguments: str) -> None:
+        """A broadcast is killed in the middle of something: kill -9."""
+        process = self.start("broadcast", "people.csv", *arguments)
+        while not ready():
+            assert process.poll() is None, process.communicate()
+        process.kill()
+        process.communicate()
+
+    def in_store(self, where: str = "1") -> int:
+        with closing(sqlite3.connect(f"{self.store.as_uri()}?mode=ro", uri=True)) as file:
+            [count] = file.execute(f"SELECT count(*) FROM messages WHERE {where}").fetchone()  # noqa: S608
+        return int(count)
+
+    def seen(self) -> dict[str, Any]:
+        """What Telegram has seen."""
+        with urllib.request.urlopen(f"{self.telegram}/sim/report", timeout=PATIENCE) as response:  # noqa: S310
+            report: dict[str, Any] = json.load(response)
+        return report
+
+    def tell_telegram(self, verb: str, order: dict[str, Any]) -> None:
+        body = json.dumps(order).encode()
+        with urllib.request.urlopen(f"{self.telegram}/sim/{verb}", body, timeout=PATIENCE):  # noqa: S310
+            pass
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return kept | {"TIDEGATE_BOT_RATE": LIMIT}
+
+
+@contextmanager
+def simulated() -> Iterator[str]:
+    process = subprocess.Popen(  # noqa: S603  (likewise)
+        [*TIDEGATE, "sim", "telegram", "--port", "0", "--json", "--bot-rate", LIMIT, "--latency", "5-20"],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        yield next(word for word in process.stderr.readline().split() if word.startswith("http://"))
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def first_office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    with simulated() as telegram:
+        office = Office(tmp_path_factory.mktemp("office"), telegram)
+        code, _, err = office.run("bot", "add", "-", "--api-url", telegram, stdin="42:token")
+        assert code == 0, err
+        yield office
+
+
+@pytest.fixture
+def office(tmp_path: Path, first_office: Office) -> Office:
+    """A copy of the first one, before a Telegram that has seen nothing yet."""
+    shutil.copytree(first_office.folder, tmp_path, dirs_exist_ok=True)
+    first_office.tell_telegram("reset", {})
+    return Office(tmp_path, first_office.telegram)
+
+
+def test_a_list_is_delivered_and_those_who_blocked_the_bot_are_reported(office: Office) -> None:
+    office.write(80)
+    people = (1003, 1077)
+    for person in people:
+        office.tell_telegram("block", {"bot": 42, "user": person})
+
+    report = office.broadcast(*HELLO, "--report", "unreached.csv")
+
+    assert (report["accepted"], report["delivered"], report["waiting"]) == (80, 78, 0)
+    assert (report["dead"], report["blocked"], report["reasons"]) == (2, 2, {"blocked": 2})
+    assert (report["refused"], report["bad_lines"], report["passed"]) == (0, 0, True)
+    unreached = (office.folder / "unreached.csv").read_text().splitlines()
+    assert unreached[0] == "chat_id,state,reason"
+    assert sorted(unreached[1:]) == ["1003,dead,blocked", "1077,dead,blocked"]
+    assert office.seen()["doubled"] == 0
+
+    code, out, err = office.run("broadcast", "people.csv", *HELLO)
+    assert (code, err) == (0, "")
+    assert "It was complete: nothing was sent. To send it again, give it another --name." in out
+    assert office.seen()["accepted"] == 78
+    for person in people:
+        office.tell_telegram("block", {"bot": 42, "user": person, "blocked": False})
+
+
+def test_nothing_is_sent_if_one_line_is_bad(office: Office) -> None:
+    office.write(3, "12x,Eve\n1001,Bob again\n1009,\n")
+    code, out, err = office.run("broadcast", "people.csv", *HELLO)
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        "line 5: chat_id '12x' is no chat: give a number other than 0, or an @name",
+        "line 6: chat_id 1001 was in an earlier line: one message for each chat is allowed",
+        "line 7: name is empty",
+        "tidegate: 3 of 6 lines are bad, and nothing was sent: mend them, or send the others with --skip-bad",
+    ]
+    assert office.in_store() == 0
+
+    report = office.broadcast(*HELLO, "--skip-bad")
+    assert (report["delivered"], report["bad_lines"]) == (3, 3)
+
+
+def test_what_is_useless_as_a_whole_is_one_line(office: Office) -> None:
+    office.list.write_text("name,town\nAnn,Rye\n")
+    code, out, err = office.run("broadcast", "people.csv", *HELLO)
+    assert (code, out) == (2, "")
+    assert err == (
+        "tidegate: people.csv, line 1: there is no column 'chat_id' but name, town: "
+        "the first line must name the columns, and one of them chat_id\n"
+    )
+    office.write(3)
+    code, out, err = office.run("broadcast", "people.csv", "--text", "Hi {nmae}")
+    assert (code, out) == (2, "")
+    assert err == (
+        "tidegate: people.csv, line 1: there is no column 'nmae' but chat_id, name: "
+        "the template asks for {nmae}\n"
+    )
+    assert office.in_store() == 0
+
+
+def test_a_list_may_come_through_a_pipe(office: Office) -> None:
+    rows = "".join(json.dumps({"chat_id": 1000 + i, "text": f"Letter {i} #1"}) + "\n" for i in range(20))
+    code, out, err = office.run("broadcast", "-", "--json", stdin=rows)
+    assert code == 0, err
+    assert json.loads(out)["delivered"] == 20
+
+
+def test_ctrl_c_keeps_the_rest_and_the_same_command_goes_on(office: Office) -> None:
+    office.write(300)
+    process = office.start("broadcast", "people.csv", *HELLO, "--json")
+    while office.seen()["accepted"] < 50:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+
+    stopped = json.loads(out)
+    assert (process.returncode, stopped["accepted"], stopped["passed"]) == (130, 300, False)
+    assert stopped["delivered"] + stopped["waiting"] == 300
+    assert 50 <= stopped["delivered"] < 300
+    assert "Traceback" not in err
+
+    assert office.broadcast(*HELLO)["delivered"] == 300
+    seen = office.seen()
+    assert (seen["accepted"], seen["doubled"], seen["refused"]) == (300, 0, 0)
+
+
+def test_a_worker_delivers_while_the_command_watches(office: Office) -> None:
+    office.write(100)
+    worker = office.start("worker")
+    try:
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        code, out, err = office.run("broadcast", "people.csv", *HELLO, "--json")
+    finally:
+        worker.kill()
+        worker.communicate()
+    assert code == 0
+    assert f"process {worker.pid}" in err
+    assert json.loads(out)["delivered"] == 100
+
+
+def test_kill_9_while_putting_loses_and_doubles_nothing(office: Office) -> None:
+    office.write(12_000)
+    office.kill_when(lambda: office.in_store() >= 1_000, *HELLO, "--no-wait")
+    put = office.in_store()
+    assert 1_000 <= put < 12_000
+
+    code, out, err = office.run("broadcast", "people.csv", *HELLO, "--no-wait", "--json")
+
+    assert code == 0
+    assert f"resuming: {put:,} of 12,000 are in already" in err
+    report = json.loads(out)
+    assert (report["accepted"], report["waiting"]) == (12_000, 12_000)
+    assert office.in_store() == 12_000
+
+
+def test_kill_9_while_delivering_doubles_at_most_what_was_in_flight(office: Office) -> None:
+    office.write(300)
+    office.kill_when(lambda: office.seen()["accepted"] >= 100, *HELLO)
+    in_flight = office.in_store("state = 'sending'")
+
+    report = office.broadcast(*HELLO)
+
+    assert (report["accepted"], report["delivered"], report["waiting"]) == (300, 300, 0)
+    seen = office.seen()
+    assert seen["doubled"] <= in_flight
+    assert seen["accepted"] == 300 + seen["doubled"]
+    assert seen["refused"] == 0

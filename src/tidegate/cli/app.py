@@ -78,12 +78,13 @@ def tidegate(
         typer.echo(context.get_help())
 
 
-@app.command(epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate demo --seconds 60  ·  tidegate demo --json")
-def demo(*, seconds: Seconds = 20, people: People = 1_000, seed: Seed = 0, as_json: AsJson = False) -> None:
+@app.command(epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate demo --seconds 20  ·  tidegate demo --json")
+def demo(*, seconds: Seconds = 60, people: People = 1_000, seed: Seed = 0, as_json: AsJson = False) -> None:
     """Watch a naive bot and one with Tidegate do the same work side by side.
 
     Each has a simulated Telegram of its own, with Telegram's published limits, over real HTTP; each sends a
-    broadcast and answers 20 people who write to it. Nothing is staged: what is shown is measured.
+    broadcast and answers 20 people who write to it. Tidegate writes every message to disk first. Nothing is
+    staged: what is shown is measured.
     """
     from tidegate.cli import demo as side_by_side  # noqa: PLC0415  (keeps --help fast)
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import tempfile
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -21,13 +23,13 @@ GRACE = 1.0  # seconds for what is in flight at the end; what waits stays where 
 
 
 class Demo:
-    """Two stages under the same seed, and the gate of the second bot."""
+    """Two stages under the same seed, and the gate of the second bot, with its store in `folder`."""
 
-    def __init__(self, *, seconds: int, people: int, seed: int) -> None:
+    def __init__(self, *, seconds: int, people: int, seed: int, folder: str) -> None:
         self.seconds, self.people, self.seed = seconds, people, seed
         self.naive, self.gated = (Stage(seconds=seconds, people=people, seed=seed) for _ in range(2))
         # Not the limits of the environment: those are meant for the real Telegram.
-        self.gate = Tidegate("memory://", settings=Settings.model_construct())
+        self.gate = Tidegate(Path(folder, "demo.db"), settings=Settings.model_construct())
         # It ends with messages waiting, which the report tells; the gate's own warning would say it twice.
         logging.getLogger("tidegate").setLevel(logging.ERROR)
         self.elapsed = 0.0
@@ -47,8 +49,9 @@ class Demo:
 
 def show(*, seconds: int, people: int, seed: int, as_json: bool) -> None:
     """Blocks for so many seconds, or until Ctrl-C, then reports."""
-    demo = Demo(seconds=seconds, people=people, seed=seed)
-    loop.run(_live(demo, as_json=as_json))
+    with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:
+        demo = Demo(seconds=seconds, people=people, seed=seed, folder=folder)
+        loop.run(_live(demo, as_json=as_json))
     if as_json:
         terminal.put_json(demo.report())
     else:

@@ -19,7 +19,7 @@ import msgspec
 
 from tidegate.errors import BadInputError, ClosedError, StoreError
 from tidegate.model import BotId
-from tidegate.outbox.sqlite.schema import prepare
+from tidegate.outbox.sqlite.schema import check, prepare
 
 log = logging.getLogger("tidegate.store")
 
@@ -36,7 +36,16 @@ PRAGMAS: Final = (
     "PRAGMA cache_size = -16000",
     "PRAGMA secure_delete = OFF",  # some builds have it on, which doubles what a settle writes
 )
-_NOT_OURS = {"SQLITE_NOTADB", "SQLITE_CANTOPEN"}
+# What stands in the way of every step, by how the name of SQLite's error begins.
+TROUBLE: Final = {
+    "SQLITE_FULL": "the disk that holds {path} is full: free some space",
+    "SQLITE_READONLY": "{path} is read-only: let this user write it and its folder",
+    "SQLITE_CANTOPEN": "{path} cannot be opened: let this user read and write it and its folder",
+    "SQLITE_BUSY": "another process has kept {path} locked for {busy:.0f} s",
+    "SQLITE_CORRUPT": "{path} is damaged: restore a backup (tidegate restore)",
+    "SQLITE_NOTADB": "{path} is damaged: restore a backup (tidegate restore)",
+    "SQLITE_IOERR": "{path} cannot be read or written: look at the disk ({error})",
+}
 
 
 class Transaction:
@@ -62,7 +71,7 @@ Apply = Callable[[Any], Any]
 class _Item(Generic[T]):
     """A step on its way to the disk."""
 
-    __slots__ = ("apply", "future", "pending", "step", "sure", "writes")
+    __slots__ = ("apply", "future", "late", "pending", "step", "sure", "writes")
 
     def __init__(
         self,
@@ -73,6 +82,7 @@ class _Item(Generic[T]):
         writes: bool,
         sure: bool,
         pending: Counts,
+        late: Apply | None,
     ) -> None:
         self.step = step
         self.future = future
@@ -80,6 +90,7 @@ class _Item(Generic[T]):
         self.writes = writes
         self.sure = sure
         self.pending = pending
+        self.late = late
 
 
 class _Done(msgspec.Struct, gc=False):
@@ -117,6 +128,8 @@ class StoreFile:
         """After everything that was asked for is written."""
         while self._flushing is not None:
             await self._flushing
+        if self._owed:
+            log.error("%s steps could not be written to %s, and are lost", self.owes, self.path)
         connection, self._connection = self._connection, None
         if connection is not None:
             await self._in_thread(connection.close)
@@ -138,16 +151,17 @@ class StoreFile:
         *,
         sure: bool = False,
         pending: Counts | None = None,
+        late: Apply | None = None,
     ) -> asyncio.Future[Any]:
         """On disk when the future is done, which then has what `apply` made of the result.
 
         `sure`: it has happened already. If it cannot be written now it is as soon as that is possible, before
-        anything that comes later, and `apply` is called with None at once. `pending`: the counts it will
-        change, for those who ask before it is written.
+        anything that comes later; `apply` is called with None at once, and `late` with the result then.
+        `pending`: the counts it will change, for those who ask before it is written.
         """
         if pending:
             self.pending.update(pending)
-        return self._submit(step, apply, writes=True, sure=sure, pending=pending or Counter())
+        return self._submit(step, apply, writes=True, sure=sure, pending=pending or Counter(), late=late)
 
     def read(self, step: Step[T], apply: Apply | None = None) -> asyncio.Future[Any]:
         """Sees everything that was asked to be written before it."""
@@ -165,12 +179,19 @@ class StoreFile:
         self.counts = counts
 
     def _submit(
-        self, step: Step[T], apply: Apply | None, *, writes: bool, sure: bool, pending: Counts
+        self,
+        step: Step[T],
+        apply: Apply | None,
+        *,
+        writes: bool,
+        sure: bool,
+        pending: Counts,
+        late: Apply | None = None,
     ) -> asyncio.Future[Any]:
         if self._connection is None:
             raise ClosedError(f"the store {self.path} is not open")
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Item(step, future, apply, writes=writes, sure=sure, pending=pending))
+        self._queue.append(_Item(step, future, apply, writes=writes, sure=sure, pending=pending, late=late))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush(), name="tidegate: store")
         return future
@@ -183,6 +204,8 @@ class StoreFile:
                 paid, self._paid = self._paid, []
                 for item, done in paid:
                     self._count(item, done)
+                    if item.late is not None:
+                        item.late(done.result)
                 for item, done in zip(batch, outcomes, strict=True):
                     self._finish(item, done)
         finally:
@@ -213,14 +236,20 @@ class StoreFile:
     # --- in the thread ---
 
     def _perform(self, batch: Sequence[_Item[Any]]) -> list[_Done]:
-        if self._owed and any(item.writes for item in batch):
-            self._pay()
         try:
+            if self._owed and any(item.writes for item in batch):
+                self._pay()
             return self._together(batch)
         except Exception as error:  # noqa: BLE001  (it belongs to whoever awaits its future)
-            if len(batch) > 1:  # one of them is to blame: the others must not suffer
-                return [done for item in batch for done in self._perform([item])]
-            return [self._failed(batch[0], _translated(error, self.path))]
+            told = _translated(error, self.path)
+            if len(batch) == 1:
+                return [self._failed(batch[0], told)]
+            if _name(error).startswith(tuple(TROUBLE)):  # of the disk: nothing can be written
+                return [
+                    self._failed(item, told) if item.writes else self._perform([item])[0] for item in batch
+                ]
+            # One of them is to blame: the others must not suffer.
+            return [self._perform([item])[0] for item in batch]
 
     def _failed(self, item: _Item[Any], error: Exception) -> _Done:
         if not (item.sure and isinstance(error, StoreError)):
@@ -231,23 +260,34 @@ class StoreFile:
         return _Done(owed=True)
 
     def _pay(self) -> None:
-        """Write what could not be written before."""
-        owed = self._owed
-        try:
-            done = self._together(owed)
-        except sqlite3.Error:
-            return
-        self._owed = []
-        self._paid += zip(owed, done, strict=True)
-        log.warning("%s can be written again: %s steps made up for", self.path, len(owed))
+        """Write what could not be written before. Raises what still stands in the way.
+
+        One step first, then more and more: while nothing can be written, a try costs the same however much
+        is owed.
+        """
+        paid, several = 0, 1
+        while self._owed:
+            steps = self._owed[:several]
+            try:
+                done = self._together(steps)
+            except Exception as error:
+                if _name(error).startswith(tuple(TROUBLE)):
+                    raise
+                if several > 1:
+                    several = 1  # one of them is to blame
+                    continue
+                log.exception("a step cannot be written, and is given up")
+                done = [_Done()]
+            self._paid += zip(steps, done, strict=True)
+            del self._owed[: len(steps)]
+            paid += len(steps)
+            several *= 4
+        log.warning("%s can be written again: %s steps made up for", self.path, paid)
 
     def _together(self, batch: Sequence[_Item[Any]]) -> list[_Done]:
         """In one transaction: all or none."""
         connection = cast("sqlite3.Connection", self._connection)
-        writes = any(item.writes for item in batch)
-        if writes and self._owed and batch is not self._owed:
-            raise StoreError(f"{self.path} cannot be written; {len(self._owed)} steps wait for it")
-        if not writes:
+        if not any(item.writes for item in batch):
             return [_Done(result=item.step(Transaction(connection))) for item in batch]
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -279,30 +319,57 @@ class StoreFile:
             )
         if not path.parent.is_dir():
             raise BadInputError(f"there is no folder {path.parent}: make it, or give another path")
-        try:
-            # For its owner alone: what people are told is nobody else's business.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        except OSError as error:
-            raise BadInputError(f"{path} cannot be opened: {error.strerror}") from error
+        _make(path)
+        connection: sqlite3.Connection | None = None
         try:
             # No more than one thread uses it at a time; on a loop with virtual time it is the loop's own.
             connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error as error:
-            raise _translated(error, path) from error
-        try:
+            check(connection, path)  # before anything is changed: it may be somebody else's
             for pragma in PRAGMAS:
                 connection.execute(pragma)
             prepare(connection, path)
-        except sqlite3.Error as error:
-            connection.close()
-            raise _translated(error, path) from error
-        except BaseException:
-            connection.close()
+            _check_whole(connection, path)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise _cannot_open(error, path) from error
             raise
         return connection
 
     def _in_thread(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:  # noqa: ANN401
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _make(path: Path) -> None:
+    """For its owner alone: what people are told is nobody else's business.
+
+    A file that is there is not opened here: closing it again would free the locks that SQLite holds on it
+    for this whole process, and another process could take the file away from under it.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StoreError(f"{path} is not for this user: let it read and write the file") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be made: {(error.strerror or 'unknown error').lower()}") from error
+
+
+def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """SQLite takes a last page that is cut off for one that ends in zeros."""
+    [page] = connection.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size % page == 0:
+        return
+    _, logged, written = connection.execute("PRAGMA wal_checkpoint").fetchone()
+    if logged == written and path.stat().st_size % page:  # else that page is in the log
+        raise StoreError(TROUBLE["SQLITE_CORRUPT"].format(path=path))
+
+
+def _cannot_open(error: sqlite3.DatabaseError, path: Path) -> Exception:
+    if _name(error) == "SQLITE_NOTADB":
+        return BadInputError(f"{path} is not a store of Tidegate: give another file, or restore a backup")
+    return _translated(error, path)
 
 
 def _read_counts(tx: Transaction) -> Counts:
@@ -322,21 +389,11 @@ def _write_counts(connection: sqlite3.Connection, done: Sequence[_Done]) -> None
 
 def _translated(error: Exception, path: Path) -> Exception:
     """SQLite's errors in words that say what to do."""
-    if not isinstance(error, sqlite3.Error):
-        return error
-    name = str(getattr(error, "sqlite_errorname", "")) or "SQLITE_ERROR"
-    if name in _NOT_OURS:
-        return BadInputError(
-            f"{path} is not a store of Tidegate ({error}): give another file, or restore a backup"
-        )
-    known = {
-        "SQLITE_FULL": f"the disk that holds {path} is full: free some space",
-        "SQLITE_READONLY": f"{path} is read-only: let this user write it and its folder",
-        "SQLITE_BUSY": f"another process has kept {path} locked for {BUSY:.0f} s",
-        "SQLITE_CORRUPT": f"{path} is damaged: restore a backup (tidegate restore)",
-        "SQLITE_IOERR": f"{path} cannot be read or written: look at the disk ({error})",
-    }
-    for prefix, text in known.items():
-        if name.startswith(prefix):
-            return StoreError(text)
+    for beginning, text in TROUBLE.items():
+        if _name(error).startswith(beginning):
+            return StoreError(text.format(path=path, busy=BUSY, error=error))
     return StoreError(f"{path}: {error}") if isinstance(error, sqlite3.OperationalError) else error
+
+
+def _name(error: Exception) -> str:
+    return str(getattr(error, "sqlite_errorname", ""))

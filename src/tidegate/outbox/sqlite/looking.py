@@ -34,7 +34,8 @@ def records(
     letters = "settled_at IS NOT NULL AND forget_at IS NULL AND" if states <= LETTERS else ""
     order = "settled_at, seq" if letters else "seq"
     rows = tx.execute(
-        f"SELECT {RECORD} FROM messages WHERE {letters} state IN ({among}) AND (forget_at IS NULL OR forget_at > ?)"
+        f"SELECT {RECORD} FROM messages WHERE {letters} state IN ({among})"
+        " AND (forget_at IS NULL OR forget_at > ?)"
         " AND (? IS NULL OR bot = ?) AND (? IS NULL OR chat_id = ?) AND (? IS NULL OR reason = ?)"
         f" AND (? IS NULL OR ifnull(settled_at, created_at) < ?) ORDER BY {order} LIMIT ?",
         [*asked, limit],

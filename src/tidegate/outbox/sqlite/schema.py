@@ -44,7 +44,8 @@ CREATE TABLE messages (
     body BLOB NOT NULL
 ) STRICT;
 CREATE INDEX messages_open ON messages (seq) WHERE settled_at IS NULL;
-CREATE INDEX messages_letters ON messages (settled_at, seq) WHERE settled_at IS NOT NULL AND forget_at IS NULL;
+CREATE INDEX messages_letters ON messages (settled_at, seq)
+    WHERE settled_at IS NOT NULL AND forget_at IS NULL;
 CREATE UNIQUE INDEX messages_dedup ON messages (bot, dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE UNIQUE INDEX messages_coalesce ON messages (bot, chat_id, coalesce_key)
     WHERE coalesce_key IS NOT NULL AND settled_at IS NULL;
@@ -95,11 +96,11 @@ def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         needed = ".".join(map(str, OLDEST_SQLITE))
         raise BadInputError(f"SQLite {sqlite3.sqlite_version} is too old: {needed} or later is needed")
-    if _is_current(connection, path, migrations):
+    if check(connection, path, migrations) == len(migrations):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(connection)  # again: another process may have been faster
+        version = check(connection, path, migrations)  # again: another process may have been faster
         for migrate in migrations[version:]:
             migrate(connection)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -110,19 +111,17 @@ def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
         raise
 
 
-def _is_current(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration]) -> bool:
-    version, [owner] = _version(connection), connection.execute("PRAGMA application_id").fetchone()
+def check(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> int:
+    """The version of a file, 0 for an empty one. Changes nothing. Refuses what is not ours or newer."""
+    # In this order: another process may make the tables between two of these.
     [tables] = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if owner != APPLICATION_ID and tables:
+    [owner] = connection.execute("PRAGMA application_id").fetchone()
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    if owner != APPLICATION_ID and (tables or version):
         raise BadInputError(f"{path} is a database, but not a store of Tidegate: give another file")
     if version > len(migrations):
         raise BadInputError(
             f"{path} is of version {version}, made by a newer Tidegate (this one knows {len(migrations)}): "
             "upgrade Tidegate"
         )
-    return version == len(migrations)
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
+    return int(version)

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.model import BotId, ChatId, State, TicketId
+from tidegate.model import BotId, ChatId, NotSent, Outcome, Record, Refused, State, TicketId
 from tidegate.outbox.carryover import Limit
 from tidegate.outbox.dispatch import ALIASES_KEPT
+from tidegate.outbox.lanes import Entry
 from tidegate.outbox.sqlite.file import Transaction
 from tidegate.outbox.sqlite.looking import chat_now
 from tidegate.outbox.sqlite.rows import PRIORITIES, RECORD, pack_result
@@ -33,22 +34,23 @@ class Call(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cost: int
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """What is to be written of a call: the row's new columns, and the slots it used."""
+class Settling(msgspec.Struct, gc=False):
+    """A settlement on its way to the disk: how a call ended, and what that comes to."""
 
-    seq: int
-    bot: BotId
-    name: str  # under which it counts from now on
-    columns: tuple[Any, ...]  # of SETTLE
-    call: Call | None  # None if it was not made
+    entry: Entry
+    outcome: Outcome
+    record: Record  # as it will be
+    delay: float  # seconds until it may go again
+    forget_at: float | None
+    answered: float  # monotonic
+    called_at: float  # the same by the wall clock
+    buried: Sequence[Entry] = ()  # nothing for its chat can succeed: these wait in its lane, and follow
+    alias: ChatId | None = None  # the other name of its chat that the answer told
 
-
-class Burial(msgspec.Struct, frozen=True):
-    """Nothing for a chat can succeed: what waits in its lane follows the one that found out."""
-
-    seqs: list[int]
-    reason: str | None
-    description: str | None
+    @property
+    def counted_as(self) -> str:
+        record = self.record
+        return record.message.priority if record.state is State.QUEUED else record.state
 
 
 SETTLE: Final = (
@@ -83,21 +85,57 @@ def bodies(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
     return {row[0]: row[1:] for row in found}
 
 
-def settle(tx: Transaction, ended: Sequence[Ended]) -> None:
-    delivered, others = [], []
-    for each in ended:
-        state, attempts, _, _, settled_at, forget_at, _, _, result = each.columns
-        packed = pack_result(result)
-        if state == State.DELIVERED:
-            delivered.append((attempts, settled_at, forget_at, packed, each.seq))
+def settle(tx: Transaction, plans: Sequence[Settling]) -> None:
+    delivered, others, calls = [], [], []
+    for plan in plans:
+        entry, record = plan.entry, plan.record
+        if record.state is State.DELIVERED:
+            result = pack_result(record.result)
+            delivered.append((record.attempts, record.settled_at, plan.forget_at, result, entry.id))
         else:
-            others.append((*each.columns[:-1], packed, each.seq))
+            others.append(_columns(plan))
+        if not isinstance(plan.outcome, NotSent):
+            lane = entry.lane
+            calls.append(Call(plan.called_at, lane.bot.id, lane.chat, lane.kind, entry.paid, entry.cost))
     tx.executemany(DELIVER, delivered)
     tx.executemany(SETTLE, others)
-    called(tx, [each.call for each in ended if each.call is not None])
-    for (bot, name), count in Counter((each.bot, each.name) for each in ended).items():
+    called(tx, calls)
+    counted = Counter((plan.record.message.bot, plan.counted_as) for plan in plans)
+    for (bot, name), count in counted.items():
         tx.count(bot, State.SENDING, -count)
         tx.count(bot, name, count)
+
+
+def _columns(plan: Settling) -> Row:
+    record = plan.record
+    retry_at = plan.called_at + plan.delay if record.state is State.RETRY else None
+    return (
+        record.state.value,
+        record.attempts,
+        record.crashes,
+        retry_at,
+        record.settled_at,
+        plan.forget_at,
+        record.reason,
+        record.description,
+        pack_result(record.result),
+        plan.entry.id,
+    )
+
+
+def follow_up(tx: Transaction, plans: Sequence[Settling], now: float) -> list[Row]:
+    """What else the answers told: refusals, other names of chats, and who follows the dead."""
+    ended: list[Row] = []
+    for plan in plans:
+        bot, record = plan.record.message.bot, plan.record
+        if isinstance(plan.outcome, Refused):
+            tx.count(bot, "refused")
+        if plan.alias is not None:
+            alias(tx, bot, plan.entry.lane.chat, plan.alias)
+        if plan.buried:
+            seqs = [int(entry.id) for entry in plan.buried]
+            ended += end_waiting(tx, seqs, State.DEAD, now, None, record.reason, record.description)
+    return ended
 
 
 def called(tx: Transaction, calls: Sequence[Call]) -> int | None:
@@ -176,45 +214,42 @@ def erase(tx: Transaction, chats: Sequence[ChatId], bot: BotId | None) -> list[i
     return gone
 
 
-def clean(tx: Transaction, now: float, longest_window: float, after: int) -> int:
+def clean(tx: Transaction, now: float, longest_window: float, after: int) -> tuple[int, bool]:
     """Look at some messages after this number, and remove what nobody needs any more.
 
-    Returns the number to go on after. There is no index for this: it would cost more than the look.
+    Returns the number to go on after, and whether there was much to remove. There is no index for this: it
+    would cost every message more than the look does.
     """
     [last] = tx.execute(
         "SELECT max(seq) FROM (SELECT seq FROM messages WHERE seq > ? ORDER BY seq LIMIT ?)",
         (after, CLEANED_AT_ONCE),
     ).fetchone()
+    removed = 0
     if last is not None:
-        gone = tx.execute(
+        removed = tx.execute(
             "DELETE FROM messages WHERE seq > ? AND seq <= ? AND forget_at <= ?", (after, last, now)
-        )
-        if gone.rowcount:
+        ).rowcount
+        if removed:
             retire(tx, [last])
     tx.execute("DELETE FROM calls WHERE at < ?", (now - longest_window,))
-    return last or 0
+    return last or 0, removed > CLEANED_AT_ONCE // 10
 
 
-def keep(
-    tx: Transaction,
-    limits: Sequence[Limit],
-    aliases: Sequence[tuple[BotId, ChatId, ChatId]],
-    now: float,
-) -> None:
-    """What was learned from answers: closures and limits, and other names of chats."""
+def keep(tx: Transaction, limits: Sequence[Limit], now: float) -> None:
+    """What 429s taught: closures, and limits that were cut."""
     tx.executemany(
         "INSERT OR REPLACE INTO limits (bot, chat_id, kind, heard_at, closed_for, learned)"
         " VALUES (?, ?, ?, ?, ?, ?)",
         [(each.bot, each.chat, each.kind, now, each.closed_for, _packed(each.learned)) for each in limits],
     )
-    for bot, old, name in aliases:
-        new = chat_now(tx, bot, name)
-        if new != old:
-            tx.execute("INSERT OR REPLACE INTO aliases (bot, old, new) VALUES (?, ?, ?)", (bot, old, new))
-            tx.execute("DELETE FROM aliases WHERE n <= (SELECT max(n) FROM aliases) - ?", (ALIASES_KEPT,))
-            tx.execute(
-                "UPDATE OR REPLACE pauses SET chat_id = ? WHERE bot = ? AND chat_id = ?", (new, bot, old)
-            )
+
+
+def alias(tx: Transaction, bot: BotId, old: ChatId, name: ChatId) -> None:
+    """A chat goes by another name."""
+    new = chat_now(tx, bot, name)
+    if new != old:
+        tx.execute("INSERT OR REPLACE INTO aliases (bot, old, new) VALUES (?, ?, ?)", (bot, old, new))
+        tx.execute("DELETE FROM aliases WHERE n <= (SELECT max(n) FROM aliases) - ?", (ALIASES_KEPT,))
 
 
 def _packed(learned: Kept | None) -> bytes | None:

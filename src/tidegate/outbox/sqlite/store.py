@@ -6,14 +6,11 @@ deadlines and leases, which pass by themselves, are followed first.
 
 import asyncio
 import logging
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
@@ -21,15 +18,10 @@ from tidegate.model import (
     BotId,
     ChatId,
     Claim,
-    Dead,
-    Delivered,
     Message,
-    Migrated,
-    NotSent,
     Outcome,
     Rate,
     Record,
-    Refused,
     Settlement,
     State,
     Ticket,
@@ -37,18 +29,19 @@ from tidegate.model import (
     Why,
 )
 from tidegate.outbox.base import Outbox, Stats, Turn
-from tidegate.outbox.carryover import WHOLE_BOT, Limit, limits_of
+from tidegate.outbox.carryover import WHOLE_BOT
 from tidegate.outbox.dispatch import Dispatcher
-from tidegate.outbox.lanes import NEVER, TURN, Entry, Lane
+from tidegate.outbox.lanes import Entry
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.sqlite import journal, looking, putting, recovery, settling
-from tidegate.outbox.sqlite.file import OWED_AT_MOST, Counts, StoreFile, Transaction
+from tidegate.outbox.sqlite.claims import Claims
+from tidegate.outbox.sqlite.file import StoreFile, Transaction
+from tidegate.outbox.sqlite.following import Follower
 from tidegate.outbox.sqlite.lock import Holder, SenderLock
 from tidegate.outbox.sqlite.places import Places
-from tidegate.outbox.sqlite.rows import Place, record_of, unpack
-from tidegate.outbox.sqlite.settling import Burial, Call, Ended
-from tidegate.outbox.transitions import Step, after_call, after_crash
+from tidegate.outbox.sqlite.rows import Place, record_of
+from tidegate.outbox.sqlite.turns import Turns, quarantine
 from tidegate.outbox.watch import Watch
 from tidegate.pacing.rules import Family, Rules
 
@@ -60,26 +53,6 @@ ANSWER_WITHIN: Final = 2.0  # seconds in which a sender says why a message waits
 QUARANTINE_AT_MOST: Final = 5.0  # seconds without a call after a crash
 OPEN: Final = ("high", "normal", "low", "retry", State.SENDING)
 UNWRITTEN: Final = 1.0  # seconds until the next try of what must not be sent unless that is written down
-
-
-class _Held(msgspec.Struct, frozen=True, gc=False):
-    """A message that is being sent."""
-
-    entry: Entry
-    message: Message  # as it was put
-    created_at: float
-
-
-class _Settling(msgspec.Struct, gc=False):
-    """A settlement on its way to the disk."""
-
-    held: _Held
-    outcome: Outcome
-    at: float  # monotonic: when the answer came
-    step: Step
-    record: Record
-    buried: list[Entry]
-    alias: ChatId | None
 
 
 class SqliteOutbox(Outbox):
@@ -106,22 +79,34 @@ class SqliteOutbox(Outbox):
         self._lock = SenderLock(path)
         self.schedule = Schedule(rules or Rules(), lease=lease)
         self._dispatch = Dispatcher(
-            self.schedule, clock, settle_woken=self._settle_woken, watched=lambda: bool(self._watch)
+            self.schedule,
+            clock,
+            settle_woken=self._settle_woken,
+            watched=lambda: bool(self._watch),
         )
         self._places = Places(self.schedule, self._dispatch, clock)
-        self._held: dict[int, _Held] = {}  # by the token of the claim
+        self._claims = Claims(
+            self.file, self._dispatch, self._places, clock, keep=keep, tell_end=self._tell_end
+        )
+        self._turns = Turns(self.file, self._dispatch, self._claims, clock)
+        self._follower = Follower(
+            self.file,
+            clock,
+            self.schedule.rules,
+            poll=poll,
+            catch_up=self._catch_up,
+            sends=lambda: self._sending,
+        )
         self._watch = Watch(self._left)
-        self._cleaned = 0  # the number up to which the file was looked at for what is over
         self._sending = False
         self._starting: asyncio.Task[None] | None = None
-        self._noted: dict[int, int] = {}  # turns that are in the file while they are held, by their tokens
         self._following: asyncio.Task[None] | None = None
 
     # --- begin and end ---
 
     async def open(self) -> None:
         await self.file.open()
-        self._following = asyncio.create_task(self._follow(), name="tidegate: follow")
+        self._following = asyncio.create_task(self._follower.run(), name="tidegate: follow")
 
     async def close(self) -> None:
         tasks = [task for task in (self._following, self._starting) if task is not None]
@@ -161,15 +146,10 @@ class SqliteOutbox(Outbox):
         await self._load()
         if not before.clean:
             # Not every direct call in flight at a crash is in the file: their windows must have passed.
-            await self._clock.sleep(self._quarantine - (self._clock.monotonic() - started))
+            left = quarantine(self.schedule.rules) - (self._clock.monotonic() - started)
+            await self._clock.sleep(left)
         await self._load(complete=True)
         await self.file.write(journal.take, self._follow_journal)  # what was done meanwhile
-
-    @property
-    def _quarantine(self) -> float:
-        """Seconds without a call after a crash. Direct calls that count for longer are written down first."""
-        rules = self.schedule.rules
-        return min(QUARANTINE_AT_MOST, max(rules.bot.seconds, rules.private.seconds))
 
     async def _load(self, *, complete: bool = False) -> None:
         """Read what waits; `complete`: what comes after the last of it is entered as it comes."""
@@ -232,210 +212,48 @@ class SqliteOutbox(Outbox):
     async def claim(self, room: int) -> list[Claim]:
         await self.start_sending()
         while True:
-            if self.file.owes > OWED_AT_MOST:
-                raise StoreError(f"{self.file.path} cannot be written: nothing more is sent until it can be")
-            claims = await self._take(await self._dispatch.claim(room))
+            claims = await self._claims.take(await self._dispatch.claim(room))
             if claims:
                 return claims
-
-    async def _take(self, entries: list[Entry]) -> list[Claim]:
-        """Write down that they are being sent, then give them out."""
-        seqs = [int(entry.id) for entry in entries]
-        written = self.file.write(
-            lambda tx: settling.claim(tx, seqs), lambda rows: self._claimed(entries, rows)
-        )
-        try:
-            claims: list[Claim] = await asyncio.shield(written)
-        except asyncio.CancelledError:
-            written.add_done_callback(self._hand_back)
-            raise
-        except StoreError:
-            return await self._take_unwritten(entries, seqs)
-        return claims
-
-    async def _take_unwritten(self, entries: list[Entry], seqs: list[int]) -> list[Claim]:
-        """Delivery goes on without the disk, but not of what must not be doubled by a crash."""
-        rows: dict[int, Any] = await self.file.read(lambda tx: settling.bodies(tx, seqs))
-        claims = self._claimed(entries, rows)
-        self.file.write(lambda tx: settling.claim(tx, seqs), sure=True)
-        parked = [claim for claim in claims if claim.message.on_unknown == "park"]
-        if parked:
-            self._settle([Settlement(claim, NotSent("not written")) for claim in parked], delay=UNWRITTEN)
-        return [claim for claim in claims if claim not in parked]
-
-    def _claimed(self, entries: list[Entry], rows: dict[int, Any]) -> list[Claim]:
-        claims, now = [], self._clock.monotonic()
-        for entry in entries:
-            row = rows.get(int(entry.id))
-            if row is None:  # it ended before its turn came, in another process
-                self.schedule.release(entry, now, sent=False)
-                self._places.forget(int(entry.id))
-                self.schedule.settle_lane(entry.lane, now)
-                continue
-            created_at, body = row
-            message = unpack(body)
-            self._held[entry.token] = _Held(entry, message, created_at)
-            claims.append(self._claim(entry, message))
-        return claims
-
-    def _claim(self, entry: Entry, message: Message) -> Claim:
-        if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
-            message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
-        return Claim(message, entry.token, entry.attempts + 1, entry.leased_until - self.schedule.lease)
-
-    def _hand_back(self, written: "asyncio.Future[list[Claim]]") -> None:
-        """Whoever claimed these is not there any more."""
-        if not written.cancelled() and written.exception() is None:
-            self._settle([Settlement(claim, NotSent("given back")) for claim in written.result()])
 
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
         for one in held:
             if isinstance(one, Turn):
                 self._dispatch.cool(self._dispatch.held_turn(one))
-            elif one.token in self._held:
-                self._dispatch.cool(self._held[one.token].entry)
+            else:
+                self._dispatch.cool(self._claims.entry(one))
         self._dispatch.stir()
 
     async def extend(self, claims: Iterable[Claim]) -> None:
         now = self._clock.monotonic()
         for claim in claims:
-            if claim.token in self._held:
-                self.schedule.extend(self._held[claim.token].entry, now)
+            entry = self._claims.entry(claim)
+            if entry is not None:
+                self.schedule.extend(entry, now)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Record | None]:
-        records: list[Record | None] = await self._settle(settlements)
+        records: list[Record | None] = await self._claims.settle(settlements)
         return records
 
-    def _settle(self, settlements: Sequence[Settlement], *, delay: float = 0.0) -> asyncio.Future[Any]:
-        now, wall = self._clock.monotonic(), self._clock.now()
-        plans = [self._plan(settlement, now, wall) for settlement in settlements]
-        made = [plan for plan in plans if plan is not None]
-        limits = [limit for plan in made for limit in self._limits(plan.held.entry, plan.outcome, now)]
-        ended = [self._ended(plan, now, wall) for plan in made]
-        burials = [
-            Burial([int(entry.id) for entry in plan.buried], plan.step.reason, plan.step.description)
-            for plan in made
-            if plan.buried
-        ]
-        aliases = [
-            (plan.held.message.bot, plan.held.entry.lane.chat, plan.alias) for plan in made if plan.alias
-        ]
-        refused = Counter(plan.held.message.bot for plan in made if isinstance(plan.outcome, Refused))
+    async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
+        await self.start_sending()
+        return await self._turns.take(bot, chat_id, family, cost)
 
-        def step(tx: Transaction) -> list[Any]:
-            settling.settle(tx, ended)
-            settling.keep(tx, limits, aliases, wall)
-            for bot, count in refused.items():
-                tx.count(bot, "refused", count)
-            return [
-                row
-                for burial in burials
-                for row in settling.end_waiting(
-                    tx, burial.seqs, State.DEAD, wall, None, burial.reason, burial.description
-                )
-            ]
+    async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
+        self._turns.end(turn, outcome, age)
 
-        def apply(buried: list[Any] | None) -> list[Record | None]:
-            for plan in made:
-                self._release(plan, delay)
-            for _, _, *record in buried or ():
-                self._tell_end(record_of(tuple(record), wall))
-            self._dispatch.stir()
-            return [None if plan is None else plan.record for plan in plans]
+    def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
+        chat = self._dispatch.chat(bot, chat_id)
+        return self.schedule.wait_for(bot, chat, family, cost, self._clock.monotonic())
 
-        pending: Counts = Counter()
-        for each in ended:
-            pending[each.bot, State.SENDING] -= 1
-            pending[each.bot, each.name] += 1
-        for bot, count in refused.items():
-            pending[bot, "refused"] += count
-        return self.file.write(step, apply, sure=True, pending=pending)
+    def _settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
+        self._claims.settle_woken(expired, lost, now)
 
-    def _plan(self, settlement: Settlement, now: float, wall: float) -> _Settling | None:
-        """What a settlement comes to. From here on its claim is not held any more."""
-        held = self._held.pop(settlement.claim.token, None)
-        if held is None:
-            return None
-        entry, message, outcome = held.entry, held.message, settlement.outcome
-        entry.leased_until = NEVER  # it cannot be lost any more
-        step = after_call(message, entry.attempts, outcome)
-        if step.state in {State.QUEUED, State.RETRY} and entry.expires <= now:
-            step = Step(State.EXPIRED, step.attempts)  # its deadline passed while it was being sent
-        ends = step.state not in {State.QUEUED, State.RETRY}
-        self._dispatch.heard(entry, outcome, now)
-        record = Record(
-            message=message,
-            state=step.state,
-            created_at=held.created_at,
-            attempts=step.attempts,
-            crashes=entry.crashes,
-            settled_at=wall if ends else None,
-            reason=step.reason,
-            description=step.description,
-            result=outcome.result if isinstance(outcome, Delivered) else None,
-        )
-        whole_chat = isinstance(outcome, Dead) and outcome.whole_chat
-        buried = self.schedule.waiting_in(entry.lane) if whole_chat else []
-        alias = _other_name(message.chat_id, outcome)
-        return _Settling(held, outcome, now - settlement.age, step, record, buried, alias)
-
-    def _ended(self, plan: _Settling, now: float, wall: float) -> Ended:
-        entry, message, record = plan.held.entry, plan.held.message, plan.record
-        step, lane = plan.step, plan.held.entry.lane
-        retry_at = wall + step.delay if step.state == State.RETRY else None
-        call = Call(wall - (now - plan.at), message.bot, lane.chat, lane.kind, entry.paid, entry.cost)
-        return Ended(
-            seq=int(entry.id),
-            bot=message.bot,
-            name=message.priority if step.state == State.QUEUED else step.state,
-            columns=(
-                step.state,
-                step.attempts,
-                entry.crashes,
-                retry_at,
-                record.settled_at,
-                self._forget_at(record),
-                step.reason,
-                step.description,
-                record.result,
-            ),
-            call=None if isinstance(plan.outcome, NotSent) else call,
-        )
-
-    def _forget_at(self, record: Record) -> float | None:
-        if record.settled_at is None or record.state in looking.LETTERS:
-            return None
-        message = record.message
-        lifetime = record.created_at + message.dedup_for if message.dedup_key is not None else 0.0
-        return max(record.settled_at + self._keep, lifetime)
-
-    def _limits(self, entry: Entry, outcome: Outcome, now: float) -> list[Limit]:
-        return limits_of(self.schedule, entry, now) if isinstance(outcome, Refused) else []
-
-    def _release(self, plan: _Settling, delay: float) -> None:
-        """The call is over and written down: its slots cool, its lane goes on."""
-        entry, step, now = plan.held.entry, plan.step, self._clock.monotonic()
-        lane = entry.lane
-        self._dispatch.release(entry, plan.outcome, plan.at)
-        self._go_on(entry, step, now, delay)
-        for other in plan.buried:
-            if not other.token and int(other.id) in self._places:
-                self._places.leave([int(other.id)])
-        if plan.alias is not None:
-            self._dispatch.alias(lane, plan.alias, now)
-        self.schedule.settle_lane(entry.lane, now)
-        if plan.record.settled_at is not None:
-            self._tell_end(plan.record)
-
-    def _go_on(self, entry: Entry, step: Step, now: float, delay: float = 0.0) -> None:
-        entry.attempts = step.attempts
-        if step.state in {State.QUEUED, State.RETRY}:
-            delay = max(delay, step.delay)
-            entry.retrying = step.state == State.RETRY
-            self.schedule.again(entry, now + delay if delay else 0.0)
-        else:
-            entry.expires = NEVER  # its timer means nothing any more
-            self._places.forget(int(entry.id))
+    def _wake(self) -> float:
+        """Let due timers act; returns the time."""
+        now = self._clock.monotonic()
+        self._dispatch.wake(now)
+        return now
 
     def _tell_end(self, record: Record) -> None:
         if self._on_end is not None:
@@ -444,173 +262,6 @@ class SqliteOutbox(Outbox):
 
     def _tell_watchers(self, record: Record) -> None:
         self._watch.ended(record.message.id, lambda: record)
-
-    # --- what passes by itself ---
-
-    def _wake(self) -> float:
-        now = self._clock.monotonic()
-        self._dispatch.wake(now)
-        return now
-
-    def _settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
-        messages = [entry for entry in expired if entry.level != TURN]
-        if messages:
-            self._expire(messages)
-        for entry in lost:
-            held = self._held.pop(entry.token, None)
-            if held is None:  # it waits for the disk
-                self.schedule.extend(entry, now)
-            else:
-                self._lose(held, now)
-
-    def _expire(self, entries: list[Entry]) -> None:
-        seqs, wall, pending = [int(entry.id) for entry in entries], self._clock.now(), self._pending()
-        for entry in entries:
-            self._places.forget(int(entry.id))
-            pending[entry.lane.bot.id, self._places.counted_as(entry)] -= 1
-            pending[entry.lane.bot.id, State.EXPIRED] += 1
-
-        def tell(rows: list[Any] | None) -> None:
-            for _, _, *record in rows or ():
-                self._tell_end(record_of(tuple(record), wall))
-
-        self.file.write(
-            lambda tx: settling.end_waiting(tx, seqs, State.EXPIRED, wall, self._keep),
-            tell,
-            sure=True,
-            pending=pending,
-        )
-
-    @staticmethod
-    def _pending() -> Counts:
-        return Counter()
-
-    def _lose(self, held: _Held, now: float) -> None:
-        """The lease ran out: whoever sent it has died or hangs."""
-        entry, message, wall = held.entry, held.message, self._clock.now()
-        entry.crashes += 1
-        step = after_crash(message, entry.attempts, entry.crashes)
-        if step.state == State.QUEUED and entry.expires <= now:
-            step = Step(State.EXPIRED, step.attempts)
-        ends = step.state != State.QUEUED
-        record = Record(
-            message=message,
-            state=step.state,
-            created_at=held.created_at,
-            attempts=step.attempts,
-            crashes=entry.crashes,
-            settled_at=wall if ends else None,
-            reason=step.reason,
-            description=step.description,
-        )
-        plan = _Settling(held, _LOST, now, step, record, [], None)
-        ended = self._ended(plan, now, wall)
-        pending = self._pending()
-        pending[message.bot, State.SENDING] -= 1
-        pending[message.bot, ended.name] += 1
-        self.schedule.release(entry, now)
-        self._go_on(entry, step, now)
-        self.schedule.settle_lane(entry.lane, now)
-
-        def tell(_: object) -> None:
-            if ends:
-                self._tell_end(record)
-
-        self.file.write(lambda tx: settling.settle(tx, [ended]), tell, sure=True, pending=pending)
-
-    # --- turns ---
-
-    async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
-        await self.start_sending()
-        turn = await self._dispatch.turn(bot, chat_id, family, cost)
-        entry = self._dispatch.held_turn(turn)
-        if entry is not None and self._counts_for_long(entry):
-            await self._note_turn(turn, entry)
-        return turn
-
-    def _counts_for_long(self, entry: Entry) -> bool:
-        shared = self.schedule.pool_of(entry.lane.bot, entry.lane.kind).window
-        windows = (*entry.lane.windows, shared) if shared is not None else entry.lane.windows
-        return max(window.seconds for window in windows) > self._quarantine
-
-    async def _note_turn(self, turn: Turn, entry: Entry) -> None:
-        """Before the call is made: it counts for longer than a sender that knows nothing of it would wait."""
-        lane = entry.lane
-        call = Call(math.inf, turn.bot, lane.chat, lane.kind, entry.paid, entry.cost)
-        noted = self.file.write(
-            lambda tx: settling.called(tx, [call]), lambda row: self._noted.update({turn.token: row})
-        )
-        try:
-            await asyncio.shield(noted)
-        except StoreError:
-            pass  # delivery goes on without the disk
-        except asyncio.CancelledError:
-            noted.add_done_callback(lambda _: self._end_turn(turn, NotSent("cancelled"), 0.0))
-            raise
-
-    async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
-        self._end_turn(turn, outcome, age)
-
-    def _end_turn(self, turn: Turn, outcome: Outcome, age: float) -> None:
-        now, wall = self._clock.monotonic(), self._clock.now()
-        entry = self._dispatch.held_turn(turn)
-        lane = self._dispatch.end_turn(turn, outcome, age)
-        if entry is None or lane is None:
-            return
-        alias = _other_name(turn.chat_id, outcome)
-        limits = self._limits(entry, outcome, now)
-        call = Call(wall - age, turn.bot, lane.chat, lane.kind, entry.paid, entry.cost)
-        aliases = [(turn.bot, lane.chat, alias)] if alias is not None else []
-        self._keep_turn(call, limits, aliases, outcome, self._noted.pop(turn.token, None))
-        if isinstance(outcome, Dead) and outcome.whole_chat:
-            self._bury(lane, outcome)
-        elif alias is not None and isinstance(outcome, Delivered):
-            self._dispatch.alias(lane, alias, now)
-        self._dispatch.stir()
-
-    def _keep_turn(
-        self, call: Call, limits: list[Limit], aliases: list[Any], outcome: Outcome, noted: int | None
-    ) -> None:
-        """Not waited for: a restart that does not know of the last few calls waits anyway."""
-        pending, refused, wall = self._pending(), isinstance(outcome, Refused), self._clock.now()
-        if refused:
-            pending[call.bot, "refused"] += 1
-
-        def step(tx: Transaction) -> None:
-            if noted is not None:
-                tx.execute("DELETE FROM calls WHERE n = ?", (noted,))
-            if not isinstance(outcome, NotSent):
-                settling.called(tx, [call])
-            settling.keep(tx, limits, aliases, wall)
-            if refused:
-                tx.count(call.bot, "refused")
-
-        self.file.write(step, sure=True, pending=pending)
-
-    def _bury(self, lane: Lane, outcome: Dead) -> None:
-        entries, wall = self.schedule.waiting_in(lane), self._clock.now()
-        seqs, pending = [int(entry.id) for entry in entries], self._pending()
-        self._places.leave(seqs)
-        for entry in entries:
-            pending[lane.bot.id, self._places.counted_as(entry)] -= 1
-            pending[lane.bot.id, State.DEAD] += 1
-
-        def tell(rows: list[Any] | None) -> None:
-            for _, _, *record in rows or ():
-                self._tell_end(record_of(tuple(record), wall))
-
-        self.file.write(
-            lambda tx: settling.end_waiting(
-                tx, seqs, State.DEAD, wall, None, outcome.reason, outcome.description
-            ),
-            tell,
-            sure=True,
-            pending=pending,
-        )
-
-    def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
-        chat = self._dispatch.chat(bot, chat_id)
-        return self.schedule.wait_for(bot, chat, family, cost, self._clock.monotonic())
 
     # --- operators ---
 
@@ -830,24 +481,6 @@ class SqliteOutbox(Outbox):
 
     # --- other processes ---
 
-    async def _follow(self) -> None:
-        """Look at what other processes did, and remove what nobody needs any more."""
-        seen, clean_at = await self.file.changed(), 0.0
-        while True:
-            await self._clock.sleep(self._poll)
-            try:
-                version = await self.file.changed()
-                if version != seen:
-                    await self._catch_up()
-                    seen = version
-                if self.file.owes:
-                    await self.file.write(lambda _: None)
-                if self._sending and self._clock.monotonic() >= clean_at:
-                    await self._clean()
-                    clean_at = self._clock.monotonic() + CLEAN_EVERY
-            except StoreError as error:
-                log.debug("%s", error)  # told where it matters; here it is tried again
-
     async def _catch_up(self) -> None:
         if self._sending:
             await self.file.write(journal.take, self._follow_journal)
@@ -892,12 +525,6 @@ class SqliteOutbox(Outbox):
             if record is not None and record.settled_at is not None:
                 self._tell_watchers(record)
 
-    async def _clean(self) -> None:
-        rules, now = self.schedule.rules, self._clock.now()
-        longest = max(rate.seconds for rate in (rules.bot, rules.private, rules.group, *rules.actions))
-        after = self._cleaned
-        self._cleaned = await self.file.write(lambda tx: settling.clean(tx, now, longest, after))
-
     # --- numbers ---
 
     def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
@@ -926,20 +553,7 @@ class SqliteOutbox(Outbox):
         return waiting[bot] if bot is not None else waiting.total()
 
 
-_LOST: Final = Dead("lost", "its lease ran out")
-
-
 def _take_note(task: "asyncio.Task[None]") -> None:
     """Its failure was told to whoever waited for it, if anybody still did."""
     if not task.cancelled():
         task.exception()
-
-
-def _other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
-    """What an answer tells of a chat's number: it has moved, or it is known by an @name so far."""
-    if isinstance(outcome, Migrated):
-        return outcome.chat_id
-    result = outcome.result if isinstance(outcome, Delivered) and isinstance(chat, str) else None
-    known = result.get("chat") if isinstance(result, dict) else None
-    number = known.get("id") if isinstance(known, dict) else None
-    return number if isinstance(number, int) else None

@@ -1,0 +1,318 @@
+"""What is being sent: claimed, settled, or lost; and what ends without being sent.
+
+A claim is written down before it is given out, a settlement before its lane goes on.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.model import (
+    ChatId,
+    Claim,
+    Dead,
+    Delivered,
+    Message,
+    Migrated,
+    NotSent,
+    Outcome,
+    Record,
+    Refused,
+    Settlement,
+    State,
+)
+from tidegate.outbox.carryover import Limit, limits_of
+from tidegate.outbox.dispatch import Dispatcher
+from tidegate.outbox.lanes import NEVER, TURN, Entry, Lane
+from tidegate.outbox.sqlite import settling
+from tidegate.outbox.sqlite.file import OWED_AT_MOST, Counts, StoreFile, Transaction
+from tidegate.outbox.sqlite.places import Places
+from tidegate.outbox.sqlite.rows import record_of, unpack
+from tidegate.outbox.sqlite.settling import Settling
+from tidegate.outbox.transitions import Step, after_call, after_crash
+
+UNWRITTEN: Final = 1.0  # seconds until the next try of what must not be sent unless that is written down
+_LOST: Final = Dead("lost", "its lease ran out")
+
+
+class _Held(msgspec.Struct, frozen=True, gc=False):
+    """A message that is being sent."""
+
+    entry: Entry
+    message: Message  # as it was put
+    created_at: float
+
+
+class Claims:
+    """`tell_end` hears of every message that comes to an end here, once that is on disk."""
+
+    def __init__(
+        self,
+        file: StoreFile,
+        dispatch: Dispatcher,
+        places: Places,
+        clock: Clock,
+        *,
+        keep: float,
+        tell_end: Callable[[Record], None],
+    ) -> None:
+        self._file = file
+        self._dispatch = dispatch
+        self._schedule = dispatch.schedule
+        self._places = places
+        self._clock = clock
+        self._keep = keep
+        self._tell_end = tell_end
+        self._held: dict[int, _Held] = {}  # by the token of the claim
+
+    def entry(self, claim: Claim) -> Entry | None:
+        """None if it is no longer held."""
+        held = self._held.get(claim.token)
+        return None if held is None else held.entry
+
+    # --- claim ---
+
+    async def take(self, entries: list[Entry]) -> list[Claim]:
+        """Write down that they are being sent, then give them out: those that have not ended elsewhere."""
+        if self._file.owes > OWED_AT_MOST:
+            self._dispatch.give_back(entries)
+            raise StoreError(f"{self._file.path} cannot be written: nothing more is sent until it can be")
+        seqs = [int(entry.id) for entry in entries]
+        written = self._file.write(
+            lambda tx: settling.claim(tx, seqs), lambda rows: self._claimed(entries, rows)
+        )
+        try:
+            claims: list[Claim] = await asyncio.shield(written)
+        except asyncio.CancelledError:
+            written.add_done_callback(self._hand_back)
+            raise
+        except StoreError:
+            return await self._take_unwritten(entries, seqs)
+        return claims
+
+    async def _take_unwritten(self, entries: list[Entry], seqs: list[int]) -> list[Claim]:
+        """Delivery goes on without the disk, but not of what must not be doubled by a crash."""
+        rows: dict[int, Any] = await self._file.read(lambda tx: settling.bodies(tx, seqs))
+        claims = self._claimed(entries, rows)
+        self._file.write(lambda tx: settling.claim(tx, seqs), sure=True)
+        parked = [claim for claim in claims if claim.message.on_unknown == "park"]
+        if parked:
+            self.settle([Settlement(claim, NotSent("not written")) for claim in parked], delay=UNWRITTEN)
+        return [claim for claim in claims if claim.message.on_unknown != "park"]
+
+    def _claimed(self, entries: list[Entry], rows: dict[int, Any]) -> list[Claim]:
+        claims, lease = [], self._schedule.lease
+        for entry in entries:
+            row = rows.get(int(entry.id))
+            if row is None:
+                self._drop(entry)
+                continue
+            created_at, body = row
+            message = unpack(body)
+            self._held[entry.token] = _Held(entry, message, created_at)
+            if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
+                message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
+            claims.append(Claim(message, entry.token, entry.attempts + 1, entry.leased_until - lease))
+        return claims
+
+    def _drop(self, entry: Entry) -> None:
+        """It ended, in another process, before its turn came."""
+        now = self._clock.monotonic()
+        self._schedule.release(entry, now, sent=False)
+        self._places.forget(int(entry.id))
+        self._schedule.settle_lane(entry.lane, now)
+
+    def _hand_back(self, written: "asyncio.Future[list[Claim]]") -> None:
+        """Whoever claimed these is not there any more."""
+        if not written.cancelled() and written.exception() is None:
+            self.settle([Settlement(claim, NotSent("given back")) for claim in written.result()])
+
+    # --- settle ---
+
+    def settle(self, settlements: Sequence[Settlement], *, delay: float = 0.0) -> asyncio.Future[Any]:
+        """Done when it is on disk: the records, None where the claim is no longer held."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        plans = [self._plan(settlement, now, wall) for settlement in settlements]
+        made = [plan for plan in plans if plan is not None]
+        limits = [
+            limit
+            for plan in made
+            if isinstance(plan.outcome, Refused)
+            for limit in limits_of(self._schedule, plan.entry, now)
+        ]
+
+        def step(tx: Transaction) -> list[Any]:
+            settling.settle(tx, made)
+            settling.keep(tx, limits, wall)
+            return settling.follow_up(tx, made, wall)
+
+        def apply(buried: list[Any] | None) -> list[Record | None]:
+            after = self._clock.monotonic()
+            for plan in made:
+                self._release(plan, after, delay)
+            self._tell_ends(buried, wall)
+            self._dispatch.stir()
+            return [None if plan is None else plan.record for plan in plans]
+
+        return self._file.write(step, apply, sure=True, pending=_pending(made))
+
+    def _plan(self, settlement: Settlement, now: float, wall: float) -> Settling | None:
+        """What a settlement comes to. From here on its claim is not held any more."""
+        held = self._held.pop(settlement.claim.token, None)
+        if held is None:
+            return None
+        entry, outcome = held.entry, settlement.outcome
+        entry.leased_until = NEVER  # it cannot be lost any more
+        self._dispatch.heard(entry, outcome, now)
+        step = after_call(held.message, entry.attempts, outcome)
+        plan = self._settling(held, outcome, step, now, wall)
+        plan.answered, plan.called_at = now - settlement.age, wall - settlement.age
+        if isinstance(outcome, Dead) and outcome.whole_chat:
+            plan.buried = self._schedule.waiting_in(entry.lane)
+        plan.alias = other_name(held.message.chat_id, outcome)
+        return plan
+
+    def _settling(self, held: _Held, outcome: Outcome, step: Step, now: float, wall: float) -> Settling:
+        entry, message = held.entry, held.message
+        if _waits(step.state) and entry.expires <= now:
+            step = Step(State.EXPIRED, step.attempts)  # its deadline passed while it was being sent
+        ends = not _waits(step.state)
+        record = Record(
+            message=message,
+            state=step.state,
+            created_at=held.created_at,
+            attempts=step.attempts,
+            crashes=entry.crashes,
+            settled_at=wall if ends else None,
+            reason=step.reason,
+            description=step.description,
+            result=outcome.result if isinstance(outcome, Delivered) else None,
+        )
+        forget_at = self._forget_at(record) if ends else None
+        return Settling(entry, outcome, record, step.delay, forget_at, now, wall)
+
+    def _forget_at(self, record: Record) -> float | None:
+        if record.state is State.DEAD or record.state is State.PARKED:
+            return None
+        message = record.message
+        lifetime = record.created_at + message.dedup_for if message.dedup_key is not None else 0.0
+        return max((record.settled_at or 0.0) + self._keep, lifetime)
+
+    def _release(self, plan: Settling, now: float, delay: float) -> None:
+        """The call is over and written down: its slots cool, its lane goes on."""
+        entry = plan.entry
+        lane = entry.lane
+        self._dispatch.release(entry, plan.outcome, plan.answered)
+        self._go_on(plan, now, delay)
+        if plan.buried:
+            self._places.leave(int(other.id) for other in plan.buried)
+        if plan.alias is not None:
+            self._dispatch.alias(lane, plan.alias, now)
+        self._schedule.settle_lane(entry.lane, now)
+        if plan.record.settled_at is not None:
+            self._tell_end(plan.record)
+
+    def _go_on(self, plan: Settling, now: float, delay: float = 0.0) -> None:
+        entry, state = plan.entry, plan.record.state
+        entry.attempts = plan.record.attempts
+        if _waits(state):
+            delay = max(delay, plan.delay)
+            entry.retrying = state is State.RETRY
+            self._schedule.again(entry, now + delay if delay else 0.0)
+        else:
+            entry.expires = NEVER  # its timer means nothing any more
+            self._places.forget(int(entry.id))
+
+    # --- what passes by itself ---
+
+    def settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
+        messages = [entry for entry in expired if entry.level != TURN]
+        if messages:
+            for entry in messages:
+                self._places.forget(int(entry.id))
+            self._end(messages, State.EXPIRED)
+        for entry in lost:
+            held = self._held.pop(entry.token, None)
+            if held is None:  # it waits for the disk
+                self._schedule.extend(entry, now)
+            else:
+                self._lose(held, now)
+
+    def _lose(self, held: _Held, now: float) -> None:
+        """The lease ran out: whoever sent it has died or hangs."""
+        entry, wall = held.entry, self._clock.now()
+        entry.crashes += 1
+        step = after_crash(held.message, entry.attempts, entry.crashes)
+        plan = self._settling(held, _LOST, step, now, wall)
+        self._schedule.release(entry, now)
+        self._go_on(plan, now)
+        self._schedule.settle_lane(entry.lane, now)
+
+        def tell(_: object) -> None:
+            if plan.record.settled_at is not None:
+                self._tell_end(plan.record)
+
+        self._file.write(lambda tx: settling.settle(tx, [plan]), tell, sure=True, pending=_pending([plan]))
+
+    def bury(self, lane: Lane, outcome: Dead) -> None:
+        """A direct call found out that nothing for its chat can succeed: what waits in its lane follows."""
+        entries = self._schedule.waiting_in(lane)
+        self._places.leave(int(entry.id) for entry in entries)
+        self._end(entries, State.DEAD, outcome.reason, outcome.description)
+
+    def _end(
+        self, entries: list[Entry], state: State, reason: str | None = None, description: str | None = None
+    ) -> None:
+        """They left the schedule without being sent."""
+        seqs, wall = [int(entry.id) for entry in entries], self._clock.now()
+        keep = None if state is State.DEAD else self._keep
+        pending: Counts = Counter()
+        for entry in entries:
+            pending[entry.lane.bot.id, self._places.counted_as(entry)] -= 1
+            pending[entry.lane.bot.id, state] += 1
+        self._file.write(
+            lambda tx: settling.end_waiting(tx, seqs, state, wall, keep, reason, description),
+            lambda rows: self._tell_ends(rows, wall),
+            sure=True,
+            pending=pending,
+        )
+
+    def _tell_ends(self, rows: Iterable[Any] | None, wall: float) -> None:
+        for _, _, *record in rows or ():
+            self._tell_end(record_of(tuple(record), wall))
+
+
+def limits_after(dispatch: Dispatcher, entry: Entry, outcome: Outcome, now: float) -> list[Limit]:
+    """What there is to keep of the limits that an answer was about."""
+    return limits_of(dispatch.schedule, entry, now) if isinstance(outcome, Refused) else []
+
+
+def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
+    """What an answer tells of a chat's number: it has moved, or it is known by an @name so far."""
+    if isinstance(outcome, Migrated):
+        return outcome.chat_id
+    result = outcome.result if isinstance(chat, str) and isinstance(outcome, Delivered) else None
+    known = result.get("chat") if isinstance(result, dict) else None
+    number = known.get("id") if isinstance(known, dict) else None
+    return number if isinstance(number, int) else None
+
+
+def _waits(state: State) -> bool:
+    return state is State.QUEUED or state is State.RETRY
+
+
+def _pending(plans: Iterable[Settling]) -> Counts:
+    """What these will change in the counts."""
+    pending: Counts = Counter()
+    for (bot, name), count in Counter((plan.record.message.bot, plan.counted_as) for plan in plans).items():
+        pending[bot, State.SENDING] -= count
+        pending[bot, name] += count
+    for plan in plans:
+        if isinstance(plan.outcome, Refused):
+            pending[plan.record.message.bot, "refused"] += 1
+    return pending

@@ -1,0 +1,93 @@
+"""Direct calls: turns in the schedule, of which the file knows as much as a restart must know."""
+
+import asyncio
+import math
+from collections import Counter
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.model import BotId, ChatId, Dead, Delivered, NotSent, Outcome, Refused
+from tidegate.outbox.base import Turn
+from tidegate.outbox.carryover import limits_of
+from tidegate.outbox.dispatch import Dispatcher
+from tidegate.outbox.lanes import Entry
+from tidegate.outbox.sqlite import settling
+from tidegate.outbox.sqlite.claims import Claims, other_name
+from tidegate.outbox.sqlite.file import Counts, StoreFile, Transaction
+from tidegate.outbox.sqlite.settling import Call
+from tidegate.pacing.rules import Family, Rules
+
+QUARANTINE_AT_MOST: Final = 5.0  # seconds
+
+
+def quarantine(rules: Rules) -> float:
+    """Seconds without a call after a crash. Direct calls that count for longer are written down first."""
+    return min(QUARANTINE_AT_MOST, max(rules.bot.seconds, rules.private.seconds))
+
+
+class Turns:
+    def __init__(self, file: StoreFile, dispatch: Dispatcher, claims: Claims, clock: Clock) -> None:
+        self._file = file
+        self._dispatch = dispatch
+        self._schedule = dispatch.schedule
+        self._claims = claims
+        self._clock = clock
+        self._noted: dict[int, int] = {}  # those that are in the file while they are held, by their tokens
+
+    async def take(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
+        turn = await self._dispatch.turn(bot, chat_id, family, cost)
+        entry = self._dispatch.held_turn(turn)
+        if entry is not None and self._counts_for_long(entry):
+            await self._note(turn, entry)
+        return turn
+
+    def _counts_for_long(self, entry: Entry) -> bool:
+        shared = self._schedule.pool_of(entry.lane.bot, entry.lane.kind).window
+        windows = (*entry.lane.windows, shared) if shared is not None else entry.lane.windows
+        return max(window.seconds for window in windows) > quarantine(self._schedule.rules)
+
+    async def _note(self, turn: Turn, entry: Entry) -> None:
+        """Before the call is made: it counts for longer than a sender that knows nothing of it would wait."""
+        lane = entry.lane
+        call = Call(math.inf, turn.bot, lane.chat, lane.kind, entry.paid, entry.cost)
+        noted = self._file.write(
+            lambda tx: settling.called(tx, [call]), lambda row: self._noted.update({turn.token: row})
+        )
+        try:
+            await asyncio.shield(noted)
+        except StoreError:
+            pass  # delivery goes on without the disk
+        except asyncio.CancelledError:
+            noted.add_done_callback(lambda _: self.end(turn, NotSent("cancelled"), 0.0))
+            raise
+
+    def end(self, turn: Turn, outcome: Outcome, age: float) -> None:
+        """Not waited for: a restart that does not know of the last few calls waits anyway."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        entry = self._dispatch.held_turn(turn)
+        lane = self._dispatch.end_turn(turn, outcome, age)
+        if entry is None or lane is None:
+            return
+        alias, bot, old = other_name(turn.chat_id, outcome), turn.bot, lane.chat
+        limits = limits_of(self._schedule, entry, now) if isinstance(outcome, Refused) else []
+        call = Call(wall - age, bot, old, lane.kind, entry.paid, entry.cost)
+        noted = self._noted.pop(turn.token, None)
+        pending: Counts = Counter({(bot, "refused"): 1} if isinstance(outcome, Refused) else {})
+
+        def step(tx: Transaction) -> None:
+            if noted is not None:
+                tx.execute("DELETE FROM calls WHERE n = ?", (noted,))
+            if not isinstance(outcome, NotSent):
+                settling.called(tx, [call])
+            settling.keep(tx, limits, wall)
+            if alias is not None:
+                settling.alias(tx, bot, old, alias)
+            tx.counts.update(pending)
+
+        self._file.write(step, sure=True, pending=pending)
+        if isinstance(outcome, Dead) and outcome.whole_chat:
+            self._claims.bury(lane, outcome)
+        elif alias is not None and isinstance(outcome, Delivered):
+            self._dispatch.alias(lane, alias, now)
+        self._dispatch.stir()

@@ -107,7 +107,11 @@ def test_json_of_a_message_is_flat_and_holds_no_file() -> None:
         "media": [{"type": "photo", "media": {"file": "me.png", "bytes": 600}}],
         "document": {"file": "a.pdf"},
     }
-    assert (plain["id"], plain["state"], plain["created_at"]) == ("0123456789ab-0000001f", "queued", NOW - 180)
+    assert (plain["id"], plain["state"], plain["created_at"]) == (
+        "0123456789ab-0000001f",
+        "queued",
+        NOW - 180,
+    )
     assert plain["result"] == {"message_id": 7}
     assert "message" not in plain
 

@@ -1,0 +1,193 @@
+"""An operator looks into a queue and takes hold of it, while a worker delivers from it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from system.operators import PATIENCE, Desk, running, telegram
+from tidegate import Tidegate
+from tidegate.clock import Clock
+from tidegate.model import TicketId
+
+chats = count(1_000_001)  # each test has chats of its own: they share a Telegram
+FAR = 4_000_000_000.0
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with telegram() as url:
+        yield url
+
+
+@pytest.fixture
+def desk(tmp_path: Path, address: str) -> Desk:
+    desk = Desk(tmp_path, address)
+    desk.begin()
+    return desk
+
+
+def end_of(desk: Desk, ticket: str) -> str:
+    """Waits for it, in a process that does not send."""
+
+    async def wait(gate: Tidegate) -> str:
+        async with Clock().timeout(PATIENCE):
+            return (await gate.outbox.settled(TicketId(ticket))).state
+
+    return desk.within(wait)
+
+
+def bury(desk: Desk, *blocked: int) -> list[str]:
+    """Dead letters: these people have blocked the bot."""
+    for chat in blocked:
+        desk.say_to_telegram("block", bot=42, user=chat)
+    tickets = desk.put(*blocked)
+    desk.deliver_all()
+    return tickets
+
+
+def test_what_is_paused_stays_and_goes_on_when_resumed(desk: Desk) -> None:
+    held, free = next(chats), next(chats)
+    with desk.worker() as worker:
+        assert desk.told("queue", "pause", "--bot", "42", "--chat", str(held)) == {
+            "paused": [{"bot": 42, "chat_id": held}]
+        }
+        waits, goes = desk.put(held, free)
+        assert end_of(desk, goes) == "delivered"
+
+        why = desk.told("queue", "why", waits)
+        stats = desk.told("queue", "stats")
+        assert (why["state"], why["waits_for"], why["expected_in"]) == (
+            "queued",
+            ["its chat is paused"],
+            None,
+        )
+        assert stats["sender"]["pid"] == worker.pid
+        assert stats["paused"] == [{"bot": 42, "chat_id": held}]
+        assert (stats["stats"]["normal"], stats["total_queued"], stats["delivered"]) == (1, 1, 1)
+        assert desk.arrived(held) == 0
+
+        desk.told("queue", "resume", "--chat", str(held))
+        assert end_of(desk, waits) == "delivered"
+    assert (desk.arrived(held), desk.arrived(free)) == (1, 1)
+
+
+def test_what_is_cancelled_never_leaves(desk: Desk) -> None:
+    named, swept, kept = next(chats), next(chats), next(chats)
+    with desk.worker():
+        desk.told("queue", "pause")
+        [one], [two, three], [last] = desk.put(named), desk.put(swept, swept), desk.put(kept)
+
+        assert desk.told("queue", "cancel", one) == {"cancelled": 1, "not_cancelled": 0}
+        assert "2 messages? Nobody can be asked here: add --yes" in desk.complains(
+            "queue", "cancel", "--chat", str(swept)
+        )
+        assert desk.told("queue", "cancel", "--chat", str(swept), "--yes")["cancelled"] == 2
+        code, said, _ = desk.quickly("queue", "cancel", one)
+        assert (code, "1 message no longer waited" in said) == (1, True)
+
+        desk.told("queue", "resume")
+        assert end_of(desk, last) == "delivered"
+    listed = desk.told("queue", "list", "--state", "cancelled")
+    assert {message["id"] for message in listed["messages"]} == {one, two, three}
+    assert (desk.arrived(named), desk.arrived(swept), desk.arrived(kept)) == (0, 0, 1)
+
+
+def test_a_dead_letter_is_found_replayed_and_delivered(desk: Desk) -> None:
+    chat, other = next(chats), next(chats)
+    first, second = bury(desk, chat, other)
+
+    assert desk.told("dlq", "list", "--reason", "attempts") == {"messages": [], "more": False}
+    found = desk.told("dlq", "list", "--reason", "blocked", "--chat", str(chat))["messages"]
+    assert [letter["id"] for letter in found] == [first]
+    assert "blocked by the user" in desk.run("dlq", "show", first).stdout
+    assert f"dlq replay {first}" in desk.quickly("queue", "why", first)[1]
+
+    desk.say_to_telegram("block", bot=42, user=chat, blocked=False)
+    with desk.worker():
+        assert desk.told("dlq", "replay", first) == {"replayed": 1}
+        assert end_of(desk, first) == "delivered"
+        assert desk.told("dlq", "replay", "--all") == {"replayed": 1}  # and dies again
+        assert end_of(desk, second) == "dead"
+    assert "is delivered: only dead and parked ones" in desk.complains("dlq", "replay", first)
+
+
+def test_a_person_is_asked_before_letters_are_destroyed(desk: Desk) -> None:
+    bury(desk, next(chats))
+
+    assert "add --yes" in desk.complains("dlq", "drop", "--all")
+    no, refused = in_a_terminal(desk, "n", "dlq", "drop", "--all")
+    assert desk.told("queue", "stats")["dead"] == 1
+    yes, dropped = in_a_terminal(desk, "y", "dlq", "drop", "--all")
+
+    assert (no, yes) == (1, 0)
+    assert "Drop 1 letter for good?" in refused
+    assert "aborted" in refused
+    assert "Dropped 1 letter." in dropped
+    assert desk.told("queue", "stats")["dead"] == 0
+
+
+def in_a_terminal(desk: Desk, answer: str, *arguments: str) -> tuple[int, str]:
+    """The exit code, and what a person sees."""
+    ours, theirs = os.openpty()
+    shown = b""
+    with running(*arguments, folder=desk.folder, terminal=theirs) as process:
+        os.close(theirs)
+        with suppress(OSError):  # Linux says so where the other end is closed
+            while piece := os.read(ours, 65_536):
+                shown += piece
+                if shown.endswith(b"[y/N]: "):
+                    os.write(ours, answer.encode() + b"\n")
+        os.close(ours)
+        code = process.wait(PATIENCE)
+    return code, shown.decode()
+
+
+def test_without_a_sender_that_is_the_first_reason(desk: Desk) -> None:
+    [ticket] = desk.put(next(chats), not_before=FAR)
+    desk.told("queue", "pause")
+
+    why = desk.told("queue", "why", ticket)
+
+    assert why["waits_for"][0].startswith("nobody sends: start a worker")
+    assert any("paused" in reason for reason in why["waits_for"])
+    assert why["expected_in"] is None
+    assert "none runs, so nothing leaves" in desk.run("queue", "stats").stdout
+
+
+def test_everything_about_a_chat_is_erased(desk: Desk) -> None:
+    group, other = -1_000_000_000_000 - next(chats), next(chats)
+    desk.put(group, other)
+    desk.deliver_all()
+    desk.put(group, not_before=FAR)
+
+    assert f"Erase 2 messages to {group} for good" in desk.complains("forget", str(group))
+    erased = desk.run("forget", str(group), "--yes")
+
+    assert "Erased 2 messages" in erased.stdout
+    assert "Backups still hold" in erased.stdout
+    assert desk.told("queue", "list", "--chat", str(group), "--state", "any")["messages"] == []
+    assert len(desk.told("queue", "list", "--state", "any")["messages"]) == 1
+    for file in desk.folder.iterdir():
+        assert f"to {group}".encode() not in file.read_bytes(), file.name
+
+
+def test_lists_say_what_there_is_and_that_there_is_more(desk: Desk) -> None:
+    people = [next(chats) for _ in range(3)]
+    tickets = desk.put(*people, not_before=FAR, priority="low")
+
+    shown = desk.run("queue", "list", "--limit", "2").stdout
+    listed = desk.told("queue", "list", "--limit", "3")
+    one = desk.quickly("queue", "show", tickets[0])[1]
+
+    assert tickets[0] in shown
+    assert tickets[2] not in shown
+    assert "there are more: --limit" in shown
+    assert [message["id"] for message in listed["messages"]] == tickets
+    assert not listed["more"]
+    assert "low" in one
+    assert f"to {people[0]}" in one
+    assert "What has ended: --state any" in desk.quickly("queue", "list", "--chat", "5")[1]

@@ -104,20 +104,22 @@ class Places:
             )
 
     def _enter(self, place: Place, now: float, offset: float) -> None:
-        lane = self._schedule.lane(place.bot, self._dispatch.chat(place.bot, place.chat_id), place.family)
-        entry = Entry(place.seq, lane, URGENT if place.urgent else place.priority, place.cost)
-        entry.paid = bool(place.paid)
-        entry.attempts, entry.crashes = place.attempts, place.crashes
-        if place.expires_at is not None:
-            entry.expires = place.expires_at - offset
-        if place.retry_at is not None:
+        seq, bot, chat, family, priority, urgent, cost, paid, _, due, expires, retry_at, attempts, crashes = (
+            place
+        )
+        lane = self._schedule.lane(bot, self._dispatch.chat(bot, chat), family)
+        entry = Entry(seq, lane, URGENT if urgent else priority, cost)
+        entry.paid = bool(paid)
+        entry.attempts, entry.crashes = attempts, crashes
+        if expires is not None:
+            entry.expires = expires - offset
+        if retry_at is not None:
             entry.retrying = True
-            entry.retry_at = min(place.retry_at - offset, now + LONGEST_RETRY)
-        there = self._entries.get(place.seq)
+            entry.retry_at = min(retry_at - offset, now + LONGEST_RETRY)
+        there = self._entries.get(seq)
         if there is None:
-            self._entries[place.seq] = entry
-            due = 0.0 if place.not_before is None else place.not_before - offset
-            self._schedule.add(entry, now, due)
+            self._entries[seq] = entry
+            self._schedule.add(entry, now, 0.0 if due is None else due - offset)
         elif not there.token:
             self._schedule.replace(there, entry)
-            there.attempts, there.crashes, there.retrying = entry.attempts, entry.crashes, entry.retrying
+            there.attempts, there.crashes, there.retrying = attempts, crashes, entry.retrying

@@ -78,10 +78,10 @@ def load(tx: Transaction, after: int, now: float, kinds: dict[str, str]) -> Load
         (after, CHUNK),
     ).fetchall()
     loaded = Loaded([], rows[-1][0] if rows else after, [], [])
-    for *columns, state in rows:
-        place: Place | None = Place(*columns)
-        if state == State.SENDING:
-            place = _crash(tx, Place(*columns), now, kinds, loaded)
+    for row in rows:
+        place: Place | None = Place._make(row[:-1])
+        if row[-1] == State.SENDING:
+            place = _crash(tx, Place._make(row[:-1]), now, kinds, loaded)
         if place is not None:
             loaded.places.append(place)
     called(tx, loaded.calls)

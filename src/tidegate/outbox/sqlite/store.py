@@ -5,10 +5,11 @@ deadlines and leases, which pass by themselves, are followed first.
 """
 
 import asyncio
+import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -143,7 +144,8 @@ class SqliteOutbox(Outbox):
     async def _take_over(self) -> None:
         started, wall = self._clock.monotonic(), self._clock.now()
         before = await self.file.write(lambda tx: recovery.take_over(tx, wall), self._places.remember)
-        await self._load()
+        with _no_collection():
+            await self._load()
         if not before.clean:
             # Not every direct call in flight at a crash is in the file: their windows must have passed.
             left = quarantine(self.schedule.rules) - (self._clock.monotonic() - started)
@@ -551,6 +553,18 @@ class SqliteOutbox(Outbox):
     def _left(self, bot: BotId | None) -> int:
         waiting = self.waiting_by_bot()
         return waiting[bot] if bot is not None else waiting.total()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Many new objects, and none that is garbage: the collector would look at them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _take_note(task: "asyncio.Task[None]") -> None:

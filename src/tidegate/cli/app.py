@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from tidegate.cli.bots import app as bots
-from tidegate.cli.broadcast import app as broadcast
-from tidegate.cli.copies import app as copies
-from tidegate.cli.dlq import app as dlq
+from tidegate.cli.bots.commands import app as bots
+from tidegate.cli.broadcast.commands import app as broadcast
+from tidegate.cli.copies.commands import app as copies
 from tidegate.cli.errors import UNREAD, complain
-from tidegate.cli.keys import app as keys
+from tidegate.cli.keys.commands import app as keys
+from tidegate.cli.letters.commands import app as dlq
 from tidegate.cli.options import AsJson
-from tidegate.cli.queue import app as queue
-from tidegate.cli.sending import app as sending
-from tidegate.cli.sim import app as sim
+from tidegate.cli.queue.commands import app as queue
+from tidegate.cli.sending.commands import app as sending
+from tidegate.cli.sim.commands import app as sim
 from tidegate.errors import TidegateError
 
 Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stops by itself after so long.")]
@@ -86,7 +86,7 @@ def demo(*, seconds: Seconds = 60, people: People = 1_000, seed: Seed = 0, as_js
     broadcast and answers 20 people who write to it. Tidegate writes every message to disk first. Nothing is
     staged: what is shown is measured.
     """
-    from tidegate.cli import demo as side_by_side  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.demo import show as side_by_side  # noqa: PLC0415  (keeps --help fast)
 
     side_by_side.show(seconds=seconds, people=people, seed=seed, as_json=as_json)
 
@@ -106,6 +106,6 @@ def doctor(*, as_json: AsJson = False) -> None:
     Looks at Python, the optional parts, Redis (REDIS_URL), the database (DATABASE_URL), ports and clocks.
     Ends with 1 if something failed.
     """
-    from tidegate.cli.doctor import examine  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.doctor.examination import examine  # noqa: PLC0415  (keeps --help fast)
 
     raise typer.Exit(examine(as_json=as_json))

@@ -3,8 +3,8 @@
 import pytest
 from rich.console import Console
 
-from tidegate.cli.bot_add import known_bot
-from tidegate.cli.bot_register import number_of, table
+from tidegate.cli.bots.add import known_bot
+from tidegate.cli.bots.register import number_of, table
 from tidegate.delivery.wire import Answer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
 

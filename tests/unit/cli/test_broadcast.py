@@ -15,9 +15,9 @@ from tidegate import Tidegate
 from tidegate.audience.mailing import Letter
 from tidegate.audience.source import Source
 from tidegate.cli import terminal
-from tidegate.cli.broadcast_job import Job
-from tidegate.cli.broadcast_order import Order
-from tidegate.cli.broadcast_run import broadcast
+from tidegate.cli.broadcast.job import Job
+from tidegate.cli.broadcast.order import Order
+from tidegate.cli.broadcast.run import broadcast
 from tidegate.errors import BadInputError, NotTheSenderError
 from tidegate.model import BotId
 from tidegate.outbox.base import Outbox

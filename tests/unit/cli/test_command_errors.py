@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tidegate.cli import main
-from tidegate.cli.sim_telegram import Place, why_not
+from tidegate.cli.sim.telegram import Place, why_not
 from tidegate.sim.telegram.webhooks import is_loopback
 
 
@@ -66,7 +66,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def interrupted(**_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tidegate.cli.doctor.examine", interrupted)
+    monkeypatch.setattr("tidegate.cli.doctor.examination.examine", interrupted)
 
     assert main(["doctor"]) == 130
     assert capsys.readouterr().err == ""

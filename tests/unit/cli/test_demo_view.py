@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tidegate.cli.demo_view import MARKS, DemoView, gauge
+from tidegate.cli.demo.view import MARKS, DemoView, gauge
 from tidegate.sim.virtual import VirtualClock
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli import doctor_checks as checks
-from tidegate.cli.doctor_checks import RedisFacts, State
+from tidegate.cli.doctor import checks
+from tidegate.cli.doctor.checks import RedisFacts, State
 
 GOOD_REDIS = RedisFacts(version="7.2.4", policy="noeviction", appends=True, saves=True)
 

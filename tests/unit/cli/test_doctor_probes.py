@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli import doctor_probes as probes
-from tidegate.cli.doctor_probes import installed, reason, sqlite
+from tidegate.cli.doctor import probes
+from tidegate.cli.doctor.probes import installed, reason, sqlite
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings
 

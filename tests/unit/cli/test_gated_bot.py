@@ -2,7 +2,7 @@
 
 from tidegate import Tidegate
 from tidegate.cli import loop
-from tidegate.cli.gated_bot import GatedBot
+from tidegate.cli.demo.gated_bot import GatedBot
 from tidegate.sim.telegram import Crowd, Faults, Latency, Telegram
 from tidegate.sim.virtual import VirtualClock
 from tidegate.sim.wire import SimWire

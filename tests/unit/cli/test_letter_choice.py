@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from tidegate.cli import batches
-from tidegate.cli.letter_choice import Choice, Filter, Which, choose
-from tidegate.cli.letters import work_on
+from tidegate.cli.letters.act import work_on
+from tidegate.cli.letters.choice import Choice, Filter, Which, choose
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, Dead, Message, Outcome, Settlement, TicketId, Unknown
 from tidegate.outbox.base import Outbox

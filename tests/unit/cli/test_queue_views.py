@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
-from tidegate.cli import queue_stats
 from tidegate.cli.asking import make_sure
-from tidegate.cli.queue_cancel import Which, check
-from tidegate.cli.queue_holds import which_bots
-from tidegate.cli.queue_looks import OPEN, states_of
-from tidegate.cli.queue_why import lines, report
+from tidegate.cli.queue import stats as queue_stats
+from tidegate.cli.queue.cancel import Which, check
+from tidegate.cli.queue.holds import which_bots
+from tidegate.cli.queue.looks import OPEN, states_of
+from tidegate.cli.queue.why import lines, report
 from tidegate.cli.record_view import as_json, details, table
 from tidegate.cli.selection import COUNTED, amount, found
 from tidegate.cli.stores import Facts

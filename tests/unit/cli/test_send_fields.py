@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.send_fields import Wanted, fields_of, parameter
+from tidegate.cli.sending.fields import Wanted, fields_of, parameter
 from tidegate.errors import BadInputError
 from tidegate.model import File
 

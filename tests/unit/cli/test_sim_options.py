@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli import sim_options
+from tidegate.cli.sim import options as sim_options
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.sim.telegram import Faults, Latency, Limits, World

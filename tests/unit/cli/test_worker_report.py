@@ -9,9 +9,9 @@ from rich.console import Console
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.cli.deliver import tell
-from tidegate.cli.deliver_report import Run, summary
-from tidegate.cli.deliver_view import DeliverView
+from tidegate.cli.sending.deliver import tell
+from tidegate.cli.sending.deliver_report import Run, summary
+from tidegate.cli.sending.deliver_view import DeliverView
 from tidegate.sim.telegram import Telegram
 from tidegate.sim.virtual import VirtualClock
 from tidegate.sim.wire import SimWire

@@ -49,7 +49,7 @@ def add(
     TIDEGATE_KEY, or of a file beside the store that is made now: a backup of one is of no use without the
     other.
     """
-    from tidegate.cli import bot_add  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.bots import add as bot_add  # noqa: PLC0415  (keeps --help fast)
 
     bot_add.add(store, token, api_url=api_url, check=not no_check, as_json=as_json)
 
@@ -57,7 +57,7 @@ def add(
 @app.command("list")
 def list_(*, store: Store = None, as_json: AsJson = False) -> None:
     """List the bots, with how much of theirs waits or is dead. Tokens are never shown."""
-    from tidegate.cli import bot_register  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.bots import register as bot_register  # noqa: PLC0415  (keeps --help fast)
 
     bot_register.show_list(store, as_json=as_json)
 
@@ -65,6 +65,6 @@ def list_(*, store: Store = None, as_json: AsJson = False) -> None:
 @app.command()
 def remove(number: Number, *, yes: Yes = False, store: Store = None, as_json: AsJson = False) -> None:
     """Forget a bot and its token. Asks first while messages of its own wait: they could not be sent."""
-    from tidegate.cli import bot_register  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.bots import register as bot_register  # noqa: PLC0415  (keeps --help fast)
 
     bot_register.remove(store, number, yes=yes, as_json=as_json)

@@ -10,12 +10,12 @@ import msgspec
 from tidegate.audience.mailing import Mailing
 from tidegate.audience.source import opened
 from tidegate.cli import loop, terminal
-from tidegate.cli.broadcast_check import Checked, check, forecast, preview, preview_lines
-from tidegate.cli.broadcast_job import Job
-from tidegate.cli.broadcast_order import Order
-from tidegate.cli.broadcast_progress import phase
-from tidegate.cli.broadcast_report import NOT_REACHED, Counts, report_table, write_unreached
-from tidegate.cli.broadcast_steps import deliver, put
+from tidegate.cli.broadcast.check import Checked, check, forecast, preview, preview_lines
+from tidegate.cli.broadcast.job import Job
+from tidegate.cli.broadcast.order import Order
+from tidegate.cli.broadcast.progress import phase
+from tidegate.cli.broadcast.report import NOT_REACHED, Counts, report_table, write_unreached
+from tidegate.cli.broadcast.steps import deliver, put
 from tidegate.cli.errors import FAILED
 from tidegate.cli.gates import choose_bot, gate_at
 from tidegate.cli.times import span

@@ -5,9 +5,9 @@ from contextlib import AsyncExitStack, suppress
 
 from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
-from tidegate.cli.deliver_report import Run, summary
-from tidegate.cli.deliver_view import DeliverView
 from tidegate.cli.gates import gate_at
+from tidegate.cli.sending.deliver_report import Run, summary
+from tidegate.cli.sending.deliver_view import DeliverView
 from tidegate.cli.stores import file_of
 from tidegate.clock import Clock
 

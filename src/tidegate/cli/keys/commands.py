@@ -32,6 +32,6 @@ def rotate(*, store: Store = None, as_json: AsJson = False) -> None:
     store from before needs the key file of its time. With TIDEGATE_KEY=new,old, encrypts with the first:
     afterwards take the others out.
     """
-    from tidegate.cli import key_rotation  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.keys import rotation as key_rotation  # noqa: PLC0415  (keeps --help fast)
 
     key_rotation.rotate(store, as_json=as_json)

@@ -3,8 +3,8 @@
 from tidegate.cli import terminal
 from tidegate.cli.asking import make_sure
 from tidegate.cli.batches import Act, bar, work_off, work_through
-from tidegate.cli.letter_choice import Choice, Filter, Which, choose, selection
-from tidegate.cli.queue_looks import show_records
+from tidegate.cli.letters.choice import Choice, Filter, Which, choose, selection
+from tidegate.cli.queue.looks import show_records
 from tidegate.cli.selection import LETTERS, amount, found
 from tidegate.cli.stores import using
 from tidegate.clock import Clock

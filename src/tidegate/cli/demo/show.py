@@ -11,11 +11,11 @@ import aiohttp
 
 from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
-from tidegate.cli.demo_report import passed, report_table
-from tidegate.cli.demo_stage import TOKEN, Stage
-from tidegate.cli.demo_view import DemoView
-from tidegate.cli.gated_bot import GatedBot
-from tidegate.cli.naive_bot import NaiveBot
+from tidegate.cli.demo.gated_bot import GatedBot
+from tidegate.cli.demo.naive_bot import NaiveBot
+from tidegate.cli.demo.report import passed, report_table
+from tidegate.cli.demo.stage import TOKEN, Stage
+from tidegate.cli.demo.view import DemoView
 from tidegate.clock import Clock
 from tidegate.settings import Settings
 

@@ -7,7 +7,7 @@ from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
 from tidegate.cli.gates import choose_bot, gate_at
 from tidegate.cli.record_view import as_json as known_of
-from tidegate.cli.send_fields import Wanted, fields_of
+from tidegate.cli.sending.fields import Wanted, fields_of
 from tidegate.cli.stores import facts_of
 from tidegate.clock import Clock
 from tidegate.errors import NotDeliveredError

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 from tidegate.cli import loop, terminal
-from tidegate.cli.sim_view import SimView
+from tidegate.cli.sim.view import SimView
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.sim.telegram import Faults, Limits, World

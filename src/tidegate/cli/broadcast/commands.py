@@ -124,7 +124,8 @@ def broadcast(
     The file has a field chat_id, and text unless a template is given. Every line is checked before anything
     is sent. The same command again goes on where it stopped, and sends nobody anything twice.
     """
-    from tidegate.cli import broadcast_order, broadcast_run  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.broadcast import order as broadcast_order  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.broadcast import run as broadcast_run  # noqa: PLC0415  (keeps --help fast)
 
     order = broadcast_order.Order(
         file=file,

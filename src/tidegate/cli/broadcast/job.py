@@ -8,7 +8,7 @@ from rich.console import RenderableType
 
 from tidegate.app import Tidegate
 from tidegate.cli import terminal
-from tidegate.cli.broadcast_report import Counts
+from tidegate.cli.broadcast.report import Counts
 from tidegate.clock import Clock
 from tidegate.model import BotId
 

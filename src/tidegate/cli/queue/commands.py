@@ -38,7 +38,7 @@ def queue(context: typer.Context) -> None:
 @app.command()
 def stats(*, store: Store = None, as_json: AsJson = False) -> None:
     """Say how many messages are where, who sends them, and what is paused."""
-    from tidegate.cli import queue_stats  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.queue import stats as queue_stats  # noqa: PLC0415  (keeps --help fast)
 
     queue_stats.show(store, as_json=as_json)
 
@@ -54,7 +54,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List messages, oldest first."""
-    from tidegate.cli import queue_looks  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.queue import looks as queue_looks  # noqa: PLC0415  (keeps --help fast)
 
     queue_looks.show_list(store, bot=bot, chat=chat, states=state or [], limit=limit, as_json=as_json)
 
@@ -62,7 +62,7 @@ def list_(
 @app.command()
 def show(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
     """Show everything known of a message, its text included."""
-    from tidegate.cli import queue_looks  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.queue import looks as queue_looks  # noqa: PLC0415  (keeps --help fast)
 
     queue_looks.show_one(store, ticket, as_json=as_json)
 
@@ -70,7 +70,7 @@ def show(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
 @app.command()
 def why(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
     """Say what a message waits for, and when it should leave."""
-    from tidegate.cli import queue_why  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.queue import why as queue_why  # noqa: PLC0415  (keeps --help fast)
 
     queue_why.show(store, ticket, as_json=as_json)
 
@@ -81,7 +81,7 @@ def pause(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_jso
 
     What is being sent ends as it would. Messages are still accepted, and direct calls go on.
     """
-    from tidegate.cli import queue_holds  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.queue import holds as queue_holds  # noqa: PLC0415  (keeps --help fast)
 
     queue_holds.hold(store, bot=bot, chat=chat, paused=True, as_json=as_json)
 
@@ -89,7 +89,7 @@ def pause(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_jso
 @app.command()
 def resume(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_json: AsJson = False) -> None:
     """Let go again what was paused, by the same options. A bot's pause and a chat's are two."""
-    from tidegate.cli import queue_holds  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.queue import holds as queue_holds  # noqa: PLC0415  (keeps --help fast)
 
     queue_holds.hold(store, bot=bot, chat=chat, paused=False, as_json=as_json)
 
@@ -109,7 +109,7 @@ def cancel(
 
     What is being sent cannot be taken back. Ends with 1 if a message that was named no longer waited.
     """
-    from tidegate.cli import queue_cancel  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.queue import cancel as queue_cancel  # noqa: PLC0415  (keeps --help fast)
 
     which = queue_cancel.Which(ids=ids or [], everything=everything, bot=bot, chat=chat)
     raise typer.Exit(queue_cancel.cancel(store, which, yes=yes, as_json=as_json))

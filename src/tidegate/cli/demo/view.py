@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.demo_report import share, wait
-from tidegate.cli.demo_stage import WRITERS
+from tidegate.cli.demo.report import share, wait
+from tidegate.cli.demo.stage import WRITERS
 from tidegate.cli.meter import Meter, sparkline
 from tidegate.clock import Clock
 

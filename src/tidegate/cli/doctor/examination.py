@@ -8,9 +8,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli import doctor_probes as probes
 from tidegate.cli import loop, terminal
-from tidegate.cli.doctor_checks import Check, State
+from tidegate.cli.doctor import probes
+from tidegate.cli.doctor.checks import Check, State
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings

@@ -5,8 +5,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.deliver_report import Run
 from tidegate.cli.meter import Meter, sparkline
+from tidegate.cli.sending.deliver_report import Run
 from tidegate.outbox.base import Stats
 
 WIDTH = 80  # fits a terminal of 80 columns and 24 lines

@@ -6,10 +6,10 @@ from itertools import islice
 from typing import Any, Final
 
 from tidegate.audience.mailing import Letter, Mailing
-from tidegate.cli.broadcast_check import CHUNK
-from tidegate.cli.broadcast_job import Job
-from tidegate.cli.broadcast_progress import Pace, Show, phase
-from tidegate.cli.broadcast_report import Counts
+from tidegate.cli.broadcast.check import CHUNK
+from tidegate.cli.broadcast.job import Job
+from tidegate.cli.broadcast.progress import Pace, Show, phase
+from tidegate.cli.broadcast.report import Counts
 from tidegate.errors import NotTheSenderError
 
 LOOK_SHARE: Final = 0.05  # of the time, at most: to count a million messages is not free

@@ -137,7 +137,8 @@ def telegram(
     [cyan].base_file_url("http://127.0.0.1:8081/file/bot")[/cyan].
     Shares are between 0 and 1. What was counted: GET /sim/report.
     """
-    from tidegate.cli import sim_options, sim_telegram  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sim import options as sim_options  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sim import telegram as sim_telegram  # noqa: PLC0415  (keeps --help fast)
 
     sim_telegram.serve(
         sim_telegram.Place(host, port),

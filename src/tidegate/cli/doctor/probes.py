@@ -14,8 +14,8 @@ from contextlib import closing
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
-from tidegate.cli import doctor_checks as checks
-from tidegate.cli.doctor_checks import Check, RedisFacts
+from tidegate.cli.doctor import checks
+from tidegate.cli.doctor.checks import Check, RedisFacts
 from tidegate.clock import Clock
 from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES
 

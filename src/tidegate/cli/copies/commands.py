@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.options import AsJson, Store, Yes
-from tidegate.cli.queue import OfBot
+from tidegate.cli.queue.commands import OfBot
 
 app = typer.Typer()
 
@@ -26,7 +26,7 @@ def backup(target: Target, *, store: Store = None, as_json: AsJson = False) -> N
 
     The copy is of one moment, and whole. The key that opens the bots' tokens is not in it: keep that apart.
     """
-    from tidegate.cli import copying  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.copies import copying  # noqa: PLC0415  (keeps --help fast)
 
     copying.back_up(store, target, as_json=as_json)
 
@@ -46,7 +46,7 @@ def restore(
     What waited when the backup was made may have been delivered since: say --park or --resend. A store that
     is there already is kept beside it, with .before-restore after its name.
     """
-    from tidegate.cli import copying  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.copies import copying  # noqa: PLC0415  (keeps --help fast)
 
     copying.restore(store, source, park=park, resend=resend, yes=yes, as_json=as_json)
 
@@ -60,6 +60,6 @@ def forget(
 
     What is being sent stays: run it again when that has ended. Backups are not touched.
     """
-    from tidegate.cli import forgetting  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.copies import forgetting  # noqa: PLC0415  (keeps --help fast)
 
     forgetting.forget(store, chat, bot=bot, yes=yes, as_json=as_json)

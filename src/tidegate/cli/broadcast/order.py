@@ -10,7 +10,7 @@ import msgspec
 from tidegate.audience.mailing import Mailing
 from tidegate.audience.source import Source
 from tidegate.audience.template import ParseMode
-from tidegate.cli.send_fields import parameter
+from tidegate.cli.sending.fields import parameter
 from tidegate.cli.times import duration
 from tidegate.errors import BadInputError
 

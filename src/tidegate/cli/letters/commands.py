@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from tidegate.cli.options import AsJson, Store, Yes
-from tidegate.cli.queue import Id, Ids, Limit, OfBot, OfChat
+from tidegate.cli.queue.commands import Id, Ids, Limit, OfBot, OfChat
 
 app = typer.Typer(help="Look at dead letters, send them again, or drop them.")
 
@@ -41,8 +41,8 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List dead and parked messages, oldest first."""
-    from tidegate.cli import letters  # noqa: PLC0415  (keeps --help fast)
-    from tidegate.cli.letter_choice import Filter  # noqa: PLC0415  (likewise)
+    from tidegate.cli.letters import act as letters  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.letters.choice import Filter  # noqa: PLC0415  (likewise)
 
     chosen = Filter(bot=bot, chat=chat, reason=reason, older_than=older_than, state=state)
     letters.show_list(store, chosen, limit=limit, as_json=as_json)
@@ -51,7 +51,7 @@ def list_(
 @app.command()
 def show(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
     """Show everything known of a message: why it died, and what Telegram said."""
-    from tidegate.cli import queue_looks  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.queue import looks as queue_looks  # noqa: PLC0415  (keeps --help fast)
 
     queue_looks.show_one(store, ticket, as_json=as_json)
 
@@ -75,8 +75,8 @@ def replay(
     Parked messages may have been delivered already: they are replayed only if named by id or by
     --state parked. Asks before it replays more than 100.
     """
-    from tidegate.cli import letters  # noqa: PLC0415  (keeps --help fast)
-    from tidegate.cli.letter_choice import Filter, Which  # noqa: PLC0415  (likewise)
+    from tidegate.cli.letters import act as letters  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.letters.choice import Filter, Which  # noqa: PLC0415  (likewise)
 
     chosen = Filter(bot=bot, chat=chat, reason=reason, older_than=older_than, state=state)
     which = Which(ids=ids or [], everything=everything, chosen=chosen)
@@ -101,8 +101,8 @@ def drop(
 
     Parked messages are dropped only if named by id or by --state parked.
     """
-    from tidegate.cli import letters  # noqa: PLC0415  (keeps --help fast)
-    from tidegate.cli.letter_choice import Filter, Which  # noqa: PLC0415  (likewise)
+    from tidegate.cli.letters import act as letters  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.letters.choice import Filter, Which  # noqa: PLC0415  (likewise)
 
     chosen = Filter(bot=bot, chat=chat, reason=reason, older_than=older_than, state=state)
     which = Which(ids=ids or [], everything=everything, chosen=chosen)

@@ -107,7 +107,8 @@ def send(
     as_json: AsJson = False,
 ) -> None:
     """Put one message into the store, for a worker to deliver. Says its id, once it is on disk."""
-    from tidegate.cli import send_fields, send_one  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sending import fields as send_fields  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sending import one as send_one  # noqa: PLC0415  (keeps --help fast)
 
     wanted = send_fields.Wanted(
         chat=chat,
@@ -137,6 +138,6 @@ def worker(
 
     Then it finishes what is in flight; what waits stays in the store. One worker for each store.
     """
-    from tidegate.cli import deliver  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sending import deliver  # noqa: PLC0415  (keeps --help fast)
 
     deliver.deliver(store, concurrency=concurrency, drain=drain, as_json=as_json)

@@ -1,0 +1,1 @@
+"""`tidegate backup`, `restore` and `forget`."""

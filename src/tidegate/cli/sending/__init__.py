@@ -1,0 +1,1 @@
+"""`tidegate send` and `tidegate worker`."""

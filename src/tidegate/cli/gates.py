@@ -12,7 +12,8 @@ def gate_at(store: str | None, *, create: bool = False) -> Tidegate:
     """The gate of a store, not open yet. A store that does not exist is an error, unless it may be made."""
     settings = Settings.read()
     place = store or settings.tidegate_store
-    if not create and "://" not in place and not Path(place).exists():
+    file = place.removeprefix("sqlite:///")
+    if not create and "://" not in file and not Path(file).exists():
         raise BadInputError(f"there is no store at {place}: name it with --store, or begin with bot add")
     return Tidegate(place, settings=settings)
 

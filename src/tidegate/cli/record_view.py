@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.cli.terminal import printable
 from tidegate.cli.times import moment, short_moment
 from tidegate.model import File, Message, Record, State
 
@@ -83,11 +84,6 @@ def summary(message: Message) -> str:
     text = message.params.get("text") or message.params.get("caption")
     shown = str(text) if text else ""
     return shown if message.method == "sendMessage" else f"{message.method} {shown}".rstrip()
-
-
-def printable(value: object) -> str:
-    """Without what could steer the terminal: people write what they like."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(value))
 
 
 def _indented(value: object) -> str:

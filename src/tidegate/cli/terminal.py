@@ -47,3 +47,8 @@ def drawing(picture: Callable[[], RenderableType]) -> Iterator[Draw]:
 
         yield draw
         draw()
+
+
+def printable(value: object) -> str:
+    """Without what could steer the terminal: people write what they like."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(value))

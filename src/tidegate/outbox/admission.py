@@ -2,6 +2,7 @@
 
 import math
 import re
+import reprlib
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -12,8 +13,10 @@ from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
 
 MAX_TEXT: Final = 4096
 MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
+LARGEST_ID: Final = 2**53  # Telegram promises 52 bits
 MAX_ATTEMPTS: Final = 1_000
 _NAME = re.compile(r"@[A-Za-z]\w{3,31}", re.ASCII)
+_NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
 _METHOD = re.compile(r"[a-z][A-Za-z]{2,63}")
 _OPTIONS: Final = frozenset(Message.__struct_fields__) - {
     "id",
@@ -57,10 +60,11 @@ def check_chat(chat_id: object) -> ChatId:
         text = chat_id.strip()
         if _NAME.fullmatch(text):
             return text
-        if text.removeprefix("-").isdecimal():
+        if _NUMBER.fullmatch(text):
             chat_id = int(text)
-    if isinstance(chat_id, bool) or not isinstance(chat_id, int) or chat_id == 0:
-        raise BadInputError(f"chat_id {chat_id!r} is no chat: give a number other than 0, or an @name")
+    if isinstance(chat_id, bool) or not isinstance(chat_id, int) or not 0 < abs(chat_id) < LARGEST_ID:
+        given = reprlib.repr(chat_id)
+        raise BadInputError(f"chat_id {given} is no chat: give a number other than 0, or an @name")
     return chat_id
 
 

@@ -2,7 +2,8 @@
 
 from rich.console import Console, RenderableType
 
-from tidegate.cli.sim.view import SimView, percent, printable
+from tidegate.cli.sim.view import SimView, percent
+from tidegate.cli.terminal import printable
 from tidegate.sim.telegram.http import TelegramServer
 from tidegate.sim.virtual import VirtualClock
 

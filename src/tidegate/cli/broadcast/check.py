@@ -8,7 +8,7 @@ import msgspec
 from tidegate.audience.mailing import Letter, Mailing
 from tidegate.audience.rows import BadLine
 from tidegate.cli.broadcast.progress import Show
-from tidegate.cli.record_view import printable
+from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
 from tidegate.model import Rate

@@ -3,9 +3,9 @@
 from typing import Any
 
 from tidegate.cli import terminal
-from tidegate.cli.record_view import printable
 from tidegate.cli.selection import amount, find
 from tidegate.cli.stores import using
+from tidegate.cli.terminal import printable
 from tidegate.cli.times import moment
 from tidegate.clock import Clock
 from tidegate.model import Record, State, TicketId, Why

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.meter import Meter, sparkline
+from tidegate.cli.terminal import printable
 from tidegate.sim.telegram import Limits
 from tidegate.sim.telegram.http import TelegramServer
 from tidegate.sim.telegram.ledger import POLL, LogEntry
@@ -157,8 +158,3 @@ def _listed(counts: dict[str, Any]) -> str:
 
 def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "0 %"
-
-
-def printable(value: object) -> str:
-    """Without what could steer the terminal: a bot writes what it likes."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(value))

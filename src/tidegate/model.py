@@ -64,7 +64,7 @@ class File(msgspec.Struct, frozen=True, tag=True):
     name: str | None = None
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call that waits to be made. Times are seconds since the Unix epoch."""
 
     id: TicketId

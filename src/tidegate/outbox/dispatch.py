@@ -56,6 +56,7 @@ class Dispatcher:
             claimer.set_exception(ClosedError(CLOSED))
         for turn in (future for future in self._turns.values() if not future.done()):
             turn.set_exception(ClosedError(CLOSED))
+        self.schedule.close()
 
     # --- steps ---
 

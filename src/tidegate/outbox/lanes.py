@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 from tidegate.model import BotId, ChatId
 from tidegate.pacing.learned import Learned
 from tidegate.pacing.window import Window
@@ -23,46 +25,41 @@ NEVER: Final = float("inf")
 EMPTY, READY, WAITING, BLOCKED = range(4)
 
 
-class Entry:
+# There may be millions of these: the garbage collector does not look at them. What refers to each other in a
+# circle (a lane and its lines) is parted when it is forgotten.
+
+
+class Entry(msgspec.Struct, gc=False, eq=False):
     """One message in the schedule, or one turn."""
 
-    __slots__ = (
-        "attempts", "cooled", "cost", "crashes", "expires", "gone", "id", "lane", "leased_until", "level",
-        "next", "paid", "retry_at", "retrying", "seq", "token",
-    )  # fmt: skip
-
-    def __init__(self, entry_id: str | int, lane: "Lane", level: int, cost: int) -> None:
-        self.id = entry_id
-        self.lane = lane
-        self.level = level
-        self.cost = cost
-        self.seq = 0  # order of arrival
-        self.next: Entry | None = None
-        self.token = 0  # changes with each claim; 0 while it waits
-        self.attempts = 0
-        self.crashes = 0
-        self.retry_at = 0.0
-        self.retrying = False  # for whoever counts: it waits for its next try
-        self.leased_until = 0.0
-        self.expires = NEVER
-        self.paid = False
-        self.cooled = False  # its slots cool already, although no answer came
-        self.gone = False  # it has ended, perhaps while in its line: skipped when it is reached
+    id: str | int
+    lane: "Lane"
+    level: int
+    cost: int
+    seq: int = 0  # order of arrival
+    next: "Entry | None" = None
+    token: int = 0  # changes with each claim; 0 while it waits
+    attempts: int = 0
+    crashes: int = 0
+    retry_at: float = 0.0
+    retrying: bool = False  # for whoever counts: it waits for its next try
+    leased_until: float = 0.0
+    expires: float = NEVER
+    paid: bool = False
+    cooled: bool = False  # its slots cool already, although no answer came
+    gone: bool = False  # it has ended, perhaps while in its line: skipped when it is reached
 
 
-class Line:
+class Line(msgspec.Struct, gc=False, eq=False):
     """Entries in order, as a chain: a deque would cost 600 bytes for the one message most lines have."""
 
-    __slots__ = ("head", "lane", "level", "passed", "place", "tail", "wake_at")
-
-    def __init__(self, lane: "Lane", level: int) -> None:
-        self.lane = lane
-        self.level = level
-        self.head: Entry | None = None
-        self.tail: Entry | None = None
-        self.place = EMPTY
-        self.wake_at = 0.0
-        self.passed = 0  # times it did not go for lack of room
+    lane: "Lane"
+    level: int
+    head: Entry | None = None
+    tail: Entry | None = None
+    place: int = EMPTY
+    wake_at: float = 0.0
+    passed: int = 0  # times it did not go for lack of room
 
     def __lt__(self, other: "Line") -> bool:
         return False  # the same line may stand in a heap twice with one number: any order will do
@@ -106,30 +103,28 @@ class Line:
         return self.head
 
 
-class Lane:
+class Lane(msgspec.Struct, gc=False, eq=False):
     """One chat of one bot: its windows, its lines, and the one call that may be in flight."""
 
-    __slots__ = (
-        "bot", "chat", "closed_until", "in_flight", "kind", "last_call", "learned", "lines", "moved_to",
-        "paused", "reserved", "resting", "shared", "windows",
-    )  # fmt: skip
+    bot: "BotLanes"
+    chat: ChatId
+    kind: str
+    pool: "Pool"  # of what it sends, unless that is paid for
+    windows: tuple[Window, ...]  # shared with other lanes that nobody has called yet: `touch` changes that
+    shared: bool = True  # a million people who wait for a first message have no windows of their own
+    lines: list[Line] = []
+    in_flight: Entry | None = None
+    closed_until: float = 0.0
+    paused: bool = False
+    learned: Learned | None = None
+    reserved: Line | None = None  # passed over too often: the others wait for it
+    last_call: float = -NEVER
+    resting: bool = False  # it is on the list of lanes that may be forgotten
+    moved_to: "Lane | None" = None
 
-    def __init__(self, bot: "BotLanes", chat: ChatId, kind: str, windows: tuple[Window, ...]) -> None:
-        """`windows` are shared with other lanes that nobody has called yet: `touch` before they change."""
-        self.bot = bot
-        self.chat = chat
-        self.kind = kind
-        self.windows = windows
-        self.shared = True  # its windows are; a million people who wait for a first message have none
-        self.lines: list[Line] = []
-        self.in_flight: Entry | None = None
-        self.closed_until = 0.0
-        self.paused = False
-        self.learned: Learned | None = None
-        self.reserved: Line | None = None  # passed over too often: the others wait for it
-        self.last_call = -NEVER
-        self.resting = False  # it is on the list of lanes that may be forgotten
-        self.moved_to: Lane | None = None
+    def part(self) -> None:
+        """It is forgotten: nothing refers in a circle any more."""
+        self.lines.clear()
 
     def touch(self) -> None:
         """From now on its windows are its own."""

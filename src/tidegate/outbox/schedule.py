@@ -246,6 +246,11 @@ class Schedule:
         if all(line.head is None for line in target.lines):
             self._rest(target, now)
 
+    def close(self) -> None:
+        """Nobody uses it any more: what it holds can go."""
+        for lane in self.lanes.values():
+            lane.part()
+
     def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         """The limits that 429s have cut: of a bot (None), or of one of its chats."""
         pools = {(bot.id, None): pool.learned for bot in self.bots.values() for pool in bot.pools.values()}
@@ -283,7 +288,8 @@ class Schedule:
             windows = self._untouched.get(rates)
             if windows is None:
                 windows = self._untouched[rates] = tuple(map(Window, rates))
-            lane = self.lanes[bot, chat, kind] = Lane(owner, chat, kind, windows)
+            pool = self.pool_of(owner, kind)
+            lane = self.lanes[bot, chat, kind] = Lane(owner, chat, kind, pool, windows)
         return lane
 
     def kind(self, family: Family) -> str:
@@ -312,14 +318,17 @@ class Schedule:
         return pool
 
     def _pool_of(self, entry: Entry) -> Pool:
-        return self.pool_of(entry.lane.bot, "paid" if entry.paid else entry.lane.kind)
+        return self.pool_of(entry.lane.bot, "paid") if entry.paid else entry.lane.pool
 
     def _windows(self, entry: Entry) -> tuple[Window, ...]:
         whole = self._pool_of(entry).window
         return (whole, *entry.lane.windows) if whole else entry.lane.windows
 
     def _answered(self, entry: Entry, at: float) -> None:
-        for window in self._windows(entry):
+        whole = self._pool_of(entry).window
+        if whole is not None:
+            whole.answered(at, entry.cost)
+        for window in entry.lane.windows:
             window.answered(at, entry.cost)
 
     def _give_back(self, entry: Entry) -> None:
@@ -523,6 +532,7 @@ class Schedule:
                 key = (lane.bot.id, lane.chat, lane.kind)
                 if self.lanes.get(key) is lane:
                     del self.lanes[key]
+                lane.part()
             elif all(line.head is None for line in lane.lines) and lane.in_flight is None:
                 self._rest(lane, now)
 

@@ -13,6 +13,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.model import (
+    BotId,
     ChatId,
     Claim,
     Dead,
@@ -89,7 +90,7 @@ class Claims:
         try:
             claims: list[Claim] = await asyncio.shield(written)
         except asyncio.CancelledError:
-            written.add_done_callback(self._hand_back)
+            written.add_done_callback(lambda done: self._hand_back(done, entries))
             raise
         except StoreError:
             return await self._take_unwritten(entries, seqs)
@@ -97,13 +98,35 @@ class Claims:
 
     async def _take_unwritten(self, entries: list[Entry], seqs: list[int]) -> list[Claim]:
         """Delivery goes on without the disk, but not of what must not be doubled by a crash."""
-        rows: dict[int, Any] = await self._file.read(lambda tx: settling.bodies(tx, seqs))
-        claims = self._claimed(entries, rows)
-        self._file.write(lambda tx: settling.claim(tx, seqs), sure=True)
-        parked = [claim for claim in claims if claim.message.on_unknown == "park"]
-        if parked:
-            self.settle([Settlement(claim, NotSent("not written")) for claim in parked], delay=UNWRITTEN)
-        return [claim for claim in claims if claim.message.on_unknown != "park"]
+        try:
+            rows: dict[int, Any] = await self._file.read(lambda tx: settling.bodies(tx, seqs))
+        except BaseException:
+            self._dispatch.give_back(entries)
+            raise
+        going, pending = [], Counter[tuple[BotId, str]]()
+        for claim in self._claimed(entries, rows):
+            entry = self._held[claim.token].entry
+            if claim.message.on_unknown == "park":
+                self._put_off(claim)
+                continue
+            pending[entry.lane.bot.id, self._places.counted_as(entry)] -= 1
+            pending[entry.lane.bot.id, State.SENDING] += 1
+            going.append(claim)
+        if going:
+            sent = [int(self._held[claim.token].entry.id) for claim in going]
+            self._file.write(lambda tx: settling.claim(tx, sent), sure=True, pending=pending)
+        return going
+
+    def _put_off(self, claim: Claim) -> None:
+        """Back to the head of its line, to be tried again soon. In the file it has not moved."""
+        entry, now = self._held.pop(claim.token).entry, self._clock.monotonic()
+        self._schedule.release(entry, now, sent=False)
+        if entry.expires > now:
+            self._schedule.again(entry, now + UNWRITTEN)
+        else:  # its deadline passed meanwhile
+            self._places.forget(int(entry.id))
+            self._end([entry], State.EXPIRED)
+        self._schedule.settle_lane(entry.lane, now)
 
     def _claimed(self, entries: list[Entry], rows: dict[int, Any]) -> list[Claim]:
         claims, lease = [], self._schedule.lease
@@ -127,14 +150,16 @@ class Claims:
         self._places.forget(int(entry.id))
         self._schedule.settle_lane(entry.lane, now)
 
-    def _hand_back(self, written: "asyncio.Future[list[Claim]]") -> None:
+    def _hand_back(self, written: "asyncio.Future[list[Claim]]", entries: list[Entry]) -> None:
         """Whoever claimed these is not there any more."""
-        if not written.cancelled() and written.exception() is None:
+        if written.exception() is None:
             self.settle([Settlement(claim, NotSent("given back")) for claim in written.result()])
+        else:
+            self._dispatch.give_back(entries)
 
     # --- settle ---
 
-    def settle(self, settlements: Sequence[Settlement], *, delay: float = 0.0) -> asyncio.Future[Any]:
+    def settle(self, settlements: Sequence[Settlement]) -> asyncio.Future[Any]:
         """Done when it is on disk: the records, None where the claim is no longer held."""
         now, wall = self._clock.monotonic(), self._clock.now()
         plans = [self._plan(settlement, now, wall) for settlement in settlements]
@@ -154,12 +179,15 @@ class Claims:
         def apply(buried: list[Any] | None) -> list[Record | None]:
             after = self._clock.monotonic()
             for plan in made:
-                self._release(plan, after, delay)
+                self._release(plan, after)
             self._tell_ends(buried, wall)
             self._dispatch.stir()
             return [None if plan is None else plan.record for plan in plans]
 
-        return self._file.write(step, apply, sure=True, pending=_pending(made))
+        def late(buried: list[Any]) -> None:
+            self._tell_ends(buried, wall)
+
+        return self._file.write(step, apply, sure=True, pending=_pending(made), late=late)
 
     def _plan(self, settlement: Settlement, now: float, wall: float) -> Settling | None:
         """What a settlement comes to. From here on its claim is not held any more."""
@@ -194,7 +222,7 @@ class Claims:
             result=outcome.result if isinstance(outcome, Delivered) else None,
         )
         forget_at = self._forget_at(record) if ends else None
-        return Settling(entry, outcome, record, step.delay, forget_at, now, wall)
+        return Settling(entry, entry.lane.chat, outcome, record, step.delay, forget_at, now, wall)
 
     def _forget_at(self, record: Record) -> float | None:
         if record.state is State.DEAD or record.state is State.PARKED:
@@ -203,12 +231,12 @@ class Claims:
         lifetime = record.created_at + message.dedup_for if message.dedup_key is not None else 0.0
         return max((record.settled_at or 0.0) + self._keep, lifetime)
 
-    def _release(self, plan: Settling, now: float, delay: float) -> None:
+    def _release(self, plan: Settling, now: float) -> None:
         """The call is over and written down: its slots cool, its lane goes on."""
         entry = plan.entry
         lane = entry.lane
         self._dispatch.release(entry, plan.outcome, plan.answered)
-        self._go_on(plan, now, delay)
+        self._go_on(plan, now)
         if plan.buried:
             self._places.leave(int(other.id) for other in plan.buried)
         if plan.alias is not None:
@@ -217,13 +245,12 @@ class Claims:
         if plan.record.settled_at is not None:
             self._tell_end(plan.record)
 
-    def _go_on(self, plan: Settling, now: float, delay: float = 0.0) -> None:
+    def _go_on(self, plan: Settling, now: float) -> None:
         entry, state = plan.entry, plan.record.state
         entry.attempts = plan.record.attempts
         if _waits(state):
-            delay = max(delay, plan.delay)
             entry.retrying = state is State.RETRY
-            self._schedule.again(entry, now + delay if delay else 0.0)
+            self._schedule.again(entry, now + plan.delay if plan.delay else 0.0)
         else:
             entry.expires = NEVER  # its timer means nothing any more
             self._places.forget(int(entry.id))
@@ -275,11 +302,16 @@ class Claims:
         for entry in entries:
             pending[entry.lane.bot.id, self._places.counted_as(entry)] -= 1
             pending[entry.lane.bot.id, state] += 1
+
+        def tell(rows: list[Any] | None) -> None:
+            self._tell_ends(rows, wall)
+
         self._file.write(
             lambda tx: settling.end_waiting(tx, seqs, state, wall, keep, reason, description),
-            lambda rows: self._tell_ends(rows, wall),
+            tell,
             sure=True,
             pending=pending,
+            late=tell,
         )
 
     def _tell_ends(self, rows: Iterable[Any] | None, wall: float) -> None:

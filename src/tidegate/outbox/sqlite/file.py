@@ -167,6 +167,10 @@ class StoreFile:
         """Sees everything that was asked to be written before it."""
         return self._submit(step, apply, writes=False, sure=False, pending=Counter())
 
+    def is_last(self, written: asyncio.Future[Any]) -> bool:
+        """Whether this step has not begun, and nothing was asked for after it."""
+        return bool(self._queue) and self._queue[-1].future is written
+
     async def changed(self) -> int:
         """A number that changes when another process has committed."""
         version: int = await self.read(lambda tx: tx.execute("PRAGMA data_version").fetchone()[0])

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.errors import NotTheSenderError
+from tidegate.errors import NotTheSenderError, StoreError
 
 T = TypeVar("T")
 
@@ -75,7 +75,11 @@ class SenderLock:
             os.close(file)
 
     def _try(self) -> bool:
-        file = os.open(self._path(), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            file = os.open(self._path(), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            reason = (error.strerror or "unknown error").lower()
+            raise StoreError(f"{self._path()} cannot be made: {reason}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -15,6 +15,7 @@ from tidegate.outbox.sqlite.recovery import Before
 from tidegate.outbox.sqlite.rows import PRIORITIES, Place
 from tidegate.outbox.sqlite.settling import Call
 
+ROUNDING: Final = 1e-6  # seconds; the time of the wall clock is a large number
 LONGEST_RETRY: Final = 3600.0  # seconds; a clock that was set back must not hold a message for longer
 
 
@@ -97,7 +98,7 @@ class Places:
     def remember_calls(self, calls: Iterable[Call]) -> None:
         now, wall = self._clock.monotonic(), self._clock.now()
         for call in calls:
-            at = now - max(0.0, wall - call.at)
+            at = min(now, now - (wall - call.at) + ROUNDING)
             chat = self._dispatch.chat(call.bot, call.chat)
             remember_call(
                 self._schedule, call.bot, chat, call.kind, paid=call.paid, cost=call.cost, at=at, now=now

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +16,12 @@ from tidegate.outbox.sqlite.file import Transaction
 from tidegate.outbox.sqlite.looking import chat_now
 from tidegate.outbox.sqlite.rows import PRIORITIES, RECORD, pack_result
 from tidegate.outbox.sqlite.sequence import retire
-from tidegate.pacing.learned import Kept
+from tidegate.pacing.learned import FORGET_AFTER, Kept
 
 Row = tuple[Any, ...]
 AMONG: Final = "seq IN (SELECT value FROM json_each(?))"
 CLEANED_AT_ONCE: Final = 2_000  # messages
+ANSWERS_KEPT: Final = 100  # for processes that may not be there any more
 WAITS: Final = "state IN ('queued', 'retry')"
 
 
@@ -38,6 +40,7 @@ class Settling(msgspec.Struct, gc=False):
     """A settlement on its way to the disk: how a call ended, and what that comes to."""
 
     entry: Entry
+    chat: ChatId  # by the name to which it was sent
     outcome: Outcome
     record: Record  # as it will be
     delay: float  # seconds until it may go again
@@ -57,11 +60,16 @@ SETTLE: Final = (
     "UPDATE messages SET state = ?, attempts = ?, crashes = ?, retry_at = ?, settled_at = ?, forget_at = ?,"
     " reason = ?, description = ?, result = ? WHERE seq = ? AND settled_at IS NULL"
 )
-# What becomes of most. Python binds None, and subclasses of str, ten times slower than plain values.
-DELIVER: Final = (
-    "UPDATE messages SET state = 'delivered', attempts = ?, settled_at = ?, forget_at = ?, result = ?,"
-    " retry_at = NULL, reason = NULL, description = NULL WHERE seq = ? AND settled_at IS NULL"
+# What becomes of most, many in one statement: Python hands the interpreter over for each.
+ROWS: Final = 50
+_DELIVER: Final = (
+    "WITH told (seq, attempts, settled_at, forget_at, result) AS (VALUES {rows}) UPDATE messages"
+    " SET state = 'delivered', attempts = told.attempts, settled_at = told.settled_at,"
+    " forget_at = told.forget_at, result = told.result, retry_at = NULL, reason = NULL, description = NULL"
+    " FROM told WHERE messages.seq = told.seq AND messages.settled_at IS NULL"
 )
+DELIVER: Final = _DELIVER.format(rows="(?, ?, ?, ?, ?)")
+DELIVER_ROWS: Final = _DELIVER.format(rows=", ".join(["(?, ?, ?, ?, ?)"] * ROWS))
 
 
 def claim(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
@@ -80,7 +88,8 @@ def claim(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
 def bodies(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
     """What `claim` gives, where nothing can be written."""
     found = tx.execute(
-        f"SELECT seq, created_at, body FROM messages WHERE {AMONG} AND {WAITS}", (json.dumps(seqs),)
+        f"SELECT seq, created_at, body FROM messages WHERE {AMONG} AND settled_at IS NULL",
+        (json.dumps(seqs),),
     )
     return {row[0]: row[1:] for row in found}
 
@@ -91,13 +100,16 @@ def settle(tx: Transaction, plans: Sequence[Settling]) -> None:
         entry, record = plan.entry, plan.record
         if record.state is State.DELIVERED:
             result = pack_result(record.result)
-            delivered.append((record.attempts, record.settled_at, plan.forget_at, result, entry.id))
+            delivered.append((entry.id, record.attempts, record.settled_at, plan.forget_at, result))
         else:
             others.append(_columns(plan))
         if not isinstance(plan.outcome, NotSent):
             lane = entry.lane
-            calls.append(Call(plan.called_at, lane.bot.id, lane.chat, lane.kind, entry.paid, entry.cost))
-    tx.executemany(DELIVER, delivered)
+            calls.append(Call(plan.called_at, lane.bot.id, plan.chat, lane.kind, entry.paid, entry.cost))
+    many = len(delivered) - len(delivered) % ROWS
+    for at in range(0, many, ROWS):
+        tx.execute(DELIVER_ROWS, list(chain.from_iterable(delivered[at : at + ROWS])))
+    tx.executemany(DELIVER, delivered[many:])
     tx.executemany(SETTLE, others)
     called(tx, calls)
     counted = Counter((plan.record.message.bot, plan.counted_as) for plan in plans)
@@ -131,7 +143,7 @@ def follow_up(tx: Transaction, plans: Sequence[Settling], now: float) -> list[Ro
         if isinstance(plan.outcome, Refused):
             tx.count(bot, "refused")
         if plan.alias is not None:
-            alias(tx, bot, plan.entry.lane.chat, plan.alias)
+            alias(tx, bot, plan.chat, plan.alias)
         if plan.buried:
             seqs = [int(entry.id) for entry in plan.buried]
             ended += end_waiting(tx, seqs, State.DEAD, now, None, record.reason, record.description)
@@ -232,6 +244,10 @@ def clean(tx: Transaction, now: float, longest_window: float, after: int) -> tup
         if removed:
             retire(tx, [last])
     tx.execute("DELETE FROM calls WHERE at < ?", (now - longest_window,))
+    tx.execute("DELETE FROM limits WHERE heard_at + max(closed_for, ?) < ?", (FORGET_AFTER, now))
+    tx.execute(
+        "DELETE FROM answers WHERE n NOT IN (SELECT n FROM answers ORDER BY n DESC LIMIT ?)", (ANSWERS_KEPT,)
+    )
     return last or 0, removed > CLEANED_AT_ONCE // 10
 
 
@@ -245,11 +261,12 @@ def keep(tx: Transaction, limits: Sequence[Limit], now: float) -> None:
 
 
 def alias(tx: Transaction, bot: BotId, old: ChatId, name: ChatId) -> None:
-    """A chat goes by another name."""
+    """A chat goes by another name: whoever pauses or resumes it means both."""
     new = chat_now(tx, bot, name)
     if new != old:
         tx.execute("INSERT OR REPLACE INTO aliases (bot, old, new) VALUES (?, ?, ?)", (bot, old, new))
         tx.execute("DELETE FROM aliases WHERE n <= (SELECT max(n) FROM aliases) - ?", (ALIASES_KEPT,))
+        tx.execute("UPDATE OR REPLACE pauses SET chat_id = ? WHERE bot = ? AND chat_id = ?", (new, bot, old))
 
 
 def _packed(learned: Kept | None) -> bytes | None:

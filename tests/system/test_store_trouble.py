@@ -1,0 +1,154 @@
+"""A store that cannot be used, or not for now: said in one line, and nothing is lost."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from system.killing import TOKEN, arrivals, asked, in_thread, line_of, running
+from system.operators import Desk
+from tidegate import Tidegate
+from tidegate.model import Rate
+from tidegate.sim.telegram.http import TelegramServer
+from tidegate.sim.telegram.limits import Limits
+
+# --- what the commands say ---
+
+
+def no_database(path: Path) -> None:
+    path.write_text("chat_id,text\n1,hello\n")
+
+
+def truncated(path: Path) -> None:
+    make_store(path)
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def cut_in_its_last_page(path: Path) -> None:
+    make_store(path)
+    os.truncate(path, path.stat().st_size - 100)
+
+
+def of_another_application(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE notes (text TEXT)")
+
+
+def newer(path: Path) -> None:
+    make_store(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+
+def make_store(path: Path) -> None:
+    desk = Desk(path.parent, "http://127.0.0.1:9")
+    desk.store = path
+    desk.begin()
+    desk.put(*range(1, 101))
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (no_database, "is not a store of Tidegate"),
+        (Path.mkdir, "is a folder"),
+        (truncated, "is damaged: restore a backup"),
+        (cut_in_its_last_page, "is damaged: restore a backup"),
+        (of_another_application, "is a database, but not a store of Tidegate"),
+        (newer, "is of version 99, made by a newer Tidegate"),
+    ],
+)
+def test_a_command_says_in_one_line_why_a_file_cannot_be_used(
+    tmp_path: Path, make: Callable[[Path], None], text: str
+) -> None:
+    path = tmp_path / "store.db"
+    make(path)
+    before = path.read_bytes() if path.is_file() else b""
+
+    ran = Desk(tmp_path, "").run("worker", "--drain", "--store", str(path))
+
+    [line] = ran.stderr.splitlines()
+    assert (ran.returncode in {1, 2}, text in line) == (True, True), line
+    assert (path.read_bytes() if path.is_file() else b"") == before
+
+
+# --- what may not be written ---
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Which everybody may enter."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+async def told_to_a_guest(store: Path) -> str:
+    async with running("guest", str(store)) as process:
+        return await line_of(process)
+
+
+@pytest.fixture(autouse=True)
+def folders_stay_ours(folder: Path) -> Iterator[None]:
+    yield
+    folder.chmod(0o755)
+
+
+def belongs_to_us(store: Path, mode: int) -> None:
+    """A store that its guest may see, and as much more as `mode` says. It is closed."""
+    make_store(store)
+    store.chmod(mode)
+
+
+async def test_a_file_that_is_read_only_is_said_to_be(folder: Path) -> None:
+    store = folder / "store.db"
+    await in_thread(belongs_to_us, store, 0o444)
+
+    assert await told_to_a_guest(store) == f"{store} is not for this user: let it read and write the file"
+
+
+async def test_a_folder_that_is_read_only_is_said_to_be_when_a_store_is_to_be_made(folder: Path) -> None:
+    store = folder / "store.db"
+    await in_thread(folder.chmod, 0o555)
+
+    assert await told_to_a_guest(store) == f"{store} cannot be made: permission denied"
+
+
+async def test_a_store_in_a_folder_that_is_read_only_is_said_to_be(folder: Path) -> None:
+    store = folder / "store.db"
+    await in_thread(belongs_to_us, store, 0o666)
+    await in_thread(folder.chmod, 0o555)
+
+    said = await told_to_a_guest(store)
+
+    assert said == f"{store} is read-only: let this user write it and its folder"
+
+
+# --- a full disk ---
+
+
+async def test_a_sender_delivers_on_a_full_disk_and_writes_it_down_later(tmp_path: Path) -> None:
+    store, rate = tmp_path / "store.db", Rate(40, 1)
+    async with TelegramServer(limits=Limits(private=rate)) as server:
+        async with running("crowded", str(store), server.url, TIDEGATE_CHAT_RATE=str(rate)) as process:
+            assert "cannot be read or written: look at the disk" in await line_of(process)
+            assert await line_of(process) == "40 delivered"
+            assert await line_of(process) == "41 delivered"
+            assert await process.wait() == 0
+
+        rows = await asked(store, "SELECT state, count(*) FROM messages GROUP BY state")
+        assert rows == [("delivered", 41)]
+        async with Tidegate(store) as gate:
+            gate.add_bot(TOKEN, api_url=server.url)
+            async with gate.worker():
+                await gate.drained()
+        arrived = arrivals(server.telegram.ledger.log)
+
+    assert arrived[1] == [f"full #{number}" for number in range(40)]
+    assert arrived[2] == ["room again #0"]

@@ -1,0 +1,342 @@
+"""A disk that cannot be written for a while: nothing is accepted, delivery goes on, and it is made up for."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from contract.post import BOT, DELIVERED, Post
+from restarts import Disk, store
+from tidegate.errors import StoreError
+from tidegate.model import Dead, Migrated, NotSent, Outcome, Refused, Retry, Settlement, State, Unknown
+from tidegate.sim.virtual import VirtualClock
+
+
+class Flaky:
+    """A connection to a disk that is full while `full` is set: whatever is written fails at its commit."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.full = False
+        self.unreadable = False
+        self.steps = 0
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
+        if self.full and sql == "COMMIT":
+            raise trouble("SQLITE_FULL", "database or disk is full")
+        if self.unreadable and sql.startswith("SELECT"):
+            raise trouble("SQLITE_IOERR_READ", "disk I/O error")
+        self.steps += 1
+        return self._connection.execute(sql, tuple(values))
+
+    def executemany(self, sql: str, values: Iterable[Any]) -> sqlite3.Cursor:
+        self.steps += 1
+        return self._connection.executemany(sql, values)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def trouble(name: str, text: str) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorname = name
+    return error
+
+
+def flaky(post: Post) -> Flaky:
+    file = store(post).file
+    assert file._connection is not None  # noqa: SLF001  (a disk cannot be filled politely)
+    connection = Flaky(file._connection)  # noqa: SLF001
+    file._connection = cast("sqlite3.Connection", connection)  # noqa: SLF001
+    return connection
+
+
+@pytest.fixture
+async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
+    disk = Disk(tmp_path / "store.db", clock)
+    yield disk
+    for outbox in disk.opened:
+        await outbox.close()
+
+
+@pytest.fixture
+async def post(disk: Disk) -> Post:
+    return await disk.sender()
+
+
+async def space_is_back(connection: Flaky, post: Post) -> None:
+    connection.full = connection.unreadable = False
+    await post.clock.sleep(0.2)  # it is tried again by itself
+    assert store(post).file.owes == 0
+
+
+# --- in ---
+
+
+async def test_put_fails_in_words_and_stores_nothing(disk: Disk, post: Post) -> None:
+    connection = flaky(post)
+    connection.full = True
+
+    with pytest.raises(StoreError, match=r"the disk that holds .*store.db is full: free some space"):
+        await post.put()
+
+    await space_is_back(connection, post)
+    assert await post.order() == []
+    assert await disk.rows("SELECT * FROM messages") == []
+    assert post.outbox.stats().waiting == 0
+
+
+async def test_put_works_as_soon_as_there_is_space(post: Post) -> None:
+    connection = flaky(post)
+    connection.full = True
+    with pytest.raises(StoreError):
+        await post.put()
+
+    connection.full = False
+
+    ticket = await post.put()
+    assert await post.order() == [ticket]
+
+
+async def test_one_put_that_cannot_be_stored_does_not_fail_the_others(post: Post) -> None:
+    bad = post.message(params={"text": object()})
+    good = post.message()
+
+    failed, _ = await asyncio.gather(post.outbox.put([bad]), post.outbox.put([good]), return_exceptions=True)
+
+    assert isinstance(failed, TypeError)
+    assert await post.order() == [good.id]
+
+
+async def test_operators_are_told_that_nothing_can_be_written(post: Post) -> None:
+    ticket = await post.put()
+    flaky(post).full = True
+
+    for step in (
+        post.outbox.cancel([ticket]),
+        post.outbox.pause(BOT),
+        post.outbox.resume(BOT),
+        post.outbox.replay([ticket]),
+        post.outbox.drop([ticket]),
+        post.outbox.forget(1),
+    ):
+        with pytest.raises(StoreError):
+            await step
+    assert await post.state(ticket) == State.QUEUED
+    store(post).file._connection.full = False  # type: ignore[union-attr]  # noqa: SLF001
+
+
+# --- out ---
+
+
+async def test_what_is_queued_is_delivered_and_written_down_later(
+    disk: Disk, post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    tickets = [*await post.put_many(10, 1), *await post.put_many(10, 2)]
+    connection = flaky(post)
+    connection.full = True
+
+    with caplog.at_level(logging.WARNING, "tidegate.store"):
+        assert sorted(await post.order()) == sorted(tickets)
+        assert post.outbox.stats().delivered == 20
+        await space_is_back(connection, post)
+
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2
+    assert "is full: free some space. Delivery goes on" in told[0]
+    assert "can be written again" in told[1]
+    post = await disk.restart(post)
+    assert await post.order() == []
+    assert {await post.state(ticket) for ticket in tickets} == {State.DELIVERED}
+    assert (post.outbox.stats().delivered, post.outbox.stats().waiting) == (20, 0)
+
+
+async def test_what_must_not_be_doubled_waits_until_its_claim_can_be_written(disk: Disk, post: Post) -> None:
+    parking = await post.put_many(3, 1, on_unknown="park")
+    others = await post.put_many(3, 2)
+    connection = flaky(post)
+    connection.full = True
+
+    assert await post.order(20) == others
+    assert post.outbox.stats().normal == 3
+    await space_is_back(connection, post)
+
+    assert await post.order() == parking
+    post = await disk.restart(post)
+    assert await post.order() == []
+    assert [record.crashes for record in await post.outbox.records()] == [0] * 6
+
+
+async def test_what_came_of_messages_on_a_full_disk_is_written_down_later(disk: Disk, post: Post) -> None:
+    chats = range(1, 9)
+    tickets = [await post.put(chat) for chat in chats]
+    claims = {claim.message.chat_id: claim for claim in await post.claim_all()}
+    connection = flaky(post)
+    connection.full = True
+    outcomes: tuple[Outcome, ...] = (
+        DELIVERED,
+        Dead("blocked", "gone", whole_chat=True),
+        Retry(100, "502"),
+        Unknown("timeout", 100),
+        Refused(100),
+        Migrated(-1007),
+        NotSent("late"),
+        Dead("bad_request", "x"),
+    )
+    for chat, outcome in zip(chats, outcomes, strict=True):
+        await post.settle(claims[chat], outcome)
+    before = post.outbox.stats()
+    await space_is_back(connection, post)
+
+    post = await disk.restart(post)
+
+    states = [await post.state(ticket) for ticket in tickets]
+    assert states == ["delivered", "dead", "retry", "retry", "queued", "queued", "queued", "dead"]
+    assert post.outbox.stats() == before
+    assert {message.id: message.chat_id for _, message in await post.run(50)} == {
+        tickets[5]: -1007,
+        tickets[6]: 7,
+    }
+
+
+@pytest.mark.parametrize("outcome", [Retry(1, "502"), Refused(1), NotSent("late"), Unknown("timeout")])
+async def test_a_message_that_was_claimed_before_the_disk_was_full_goes_again(
+    post: Post,
+    outcome: Any,  # noqa: ANN401  (any outcome)
+) -> None:
+    ticket = await post.put()
+    claim = await post.one()
+    connection = flaky(post)
+    connection.full = True
+
+    await post.settle(claim, outcome)
+
+    assert await post.order(5) == [ticket]
+    await space_is_back(connection, post)
+    assert await post.state(ticket) == State.DELIVERED
+
+
+async def test_a_disk_that_can_be_neither_written_nor_read_loses_no_message(post: Post) -> None:
+    tickets = await post.put_many(3)
+    connection = flaky(post)
+    connection.full = connection.unreadable = True
+
+    with pytest.raises(StoreError):
+        await post.outbox.claim(10)
+
+    await space_is_back(connection, post)
+    assert await post.order(60) == tickets
+
+
+async def test_a_claim_that_is_cancelled_while_the_disk_is_full_takes_nothing(post: Post) -> None:
+    tickets = await post.put_many(3)
+    connection = flaky(post)
+    connection.full = True
+
+    await post.cancel(await post.begin(post.outbox.claim(10)))
+
+    await space_is_back(connection, post)
+    assert await post.order(60) == tickets
+
+
+async def test_direct_calls_go_on_and_count_once_there_is_space(disk: Disk) -> None:
+    post = await disk.sender()
+    connection = flaky(post)
+    connection.full = True
+    for _ in range(3):
+        await post.outbox.end_turn(await post.turn(-7), DELIVERED)
+    await space_is_back(connection, post)
+
+    [[body]] = await disk.rows("SELECT count(*) FROM calls")
+
+    assert body == 3
+
+
+# --- those who wait ---
+
+
+async def test_whoever_waits_for_a_delivery_hears_of_it(post: Post) -> None:
+    ticket = await post.put()
+    connection = flaky(post)
+    connection.full = True
+    ended = await post.begin(post.outbox.settled(ticket))
+    drained = await post.begin(post.outbox.drained())
+
+    await post.order()
+
+    async with post.clock.timeout(1):
+        assert (await ended).state == State.DELIVERED
+        await drained
+    await space_is_back(connection, post)
+
+
+async def test_whoever_waits_for_a_message_that_expires_hears_of_it(post: Post) -> None:
+    await post.outbox.pause(BOT)
+    ticket = await post.put(expires_at=post.clock.now() + 5)
+    connection = flaky(post)
+    connection.full = True
+    ended = await post.begin(post.outbox.settled(ticket))
+    drained = await post.begin(post.outbox.drained())
+
+    await post.clock.sleep(6)
+    await space_is_back(connection, post)
+
+    async with post.clock.timeout(1):
+        assert (await ended).state == State.EXPIRED
+        await drained
+    assert post.outbox.stats().expired == 1
+
+
+# --- other processes ---
+
+
+async def test_what_another_process_did_meanwhile_is_followed_when_it_can_be(disk: Disk, post: Post) -> None:
+    other = await disk.opener()
+    connection = flaky(post)
+    connection.full = True  # for the sender alone: its quota, say
+    ticket = await other.put()
+    await post.clock.sleep(1)
+
+    await space_is_back(connection, post)
+
+    assert await post.order() == [ticket]
+
+
+# --- how much is owed ---
+
+
+async def test_a_long_time_on_a_full_disk_costs_no_more_by_the_message(post: Post) -> None:
+    await post.put_many(2000, priority="high")
+    connection = flaky(post)
+    connection.full = True
+    steps = []
+    for _ in range(2000):
+        before = connection.steps
+        [claim] = await post.outbox.claim(1)
+        await post.outbox.settle([Settlement(claim, DELIVERED)])
+        steps.append(connection.steps - before)
+
+    assert sum(steps[1000:]) <= 2 * sum(steps[:1000])
+    assert store(post).file.owes == 4000
+    await space_is_back(connection, post)
+    assert post.outbox.stats().delivered == 2000
+
+
+async def test_a_store_that_is_closed_while_it_owes_says_so(
+    disk: Disk, post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    await post.put()
+    flaky(post).full = True
+    await post.order()
+
+    await disk.close(post)
+
+    assert "steps could not be written to" in caplog.text.splitlines()[-1]

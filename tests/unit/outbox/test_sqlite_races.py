@@ -1,0 +1,114 @@
+"""Steps of a store in a file that meet in one commit, or in the same instant."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from contract.post import BOT, DELIVERED, Post
+from restarts import Disk, store
+from tidegate.model import Dead, Settlement, State
+from tidegate.sim.virtual import VirtualClock
+
+
+@pytest.fixture
+async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
+    disk = Disk(tmp_path / "store.db", clock)
+    yield disk
+    for outbox in disk.opened:
+        await outbox.close()
+
+
+@pytest.fixture
+async def post(disk: Disk) -> Post:
+    return await disk.sender()
+
+
+async def test_a_message_that_ends_while_it_is_looked_up_is_told_to_whoever_waits_for_it(post: Post) -> None:
+    ticket = await post.put()
+    claim = await post.one()
+
+    async with post.clock.timeout(60):
+        record, _ = await asyncio.gather(
+            post.outbox.settled(ticket), post.outbox.settle([Settlement(claim, DELIVERED)])
+        )
+
+    assert record.state == State.DELIVERED
+
+
+async def test_the_place_of_an_erased_message_is_not_given_to_another_chat(post: Post) -> None:
+    await post.put(chat=1)
+    other = post.message(chat=2)
+
+    _, _, claims = await asyncio.gather(
+        post.outbox.forget(1), post.outbox.put([other]), post.outbox.claim(10)
+    )
+
+    assert [(claim.message.id, claim.message.chat_id) for claim in claims] == [(other.id, 2)]
+
+
+async def test_a_message_put_after_another_was_erased_does_not_expire_in_its_place(
+    disk: Disk, post: Post
+) -> None:
+    await post.outbox.pause(BOT)
+    await post.put(chat=1, expires_at=post.clock.now() + 5)
+    other = await disk.opener()
+    await post.clock.sleep(5.001)
+
+    await other.outbox.forget(1)
+    ticket = await other.put(chat=2)
+    post.outbox.stats()  # in that instant it notices that the deadline has passed
+
+    assert await post.state(ticket) == State.QUEUED
+
+
+async def test_counts_read_beside_a_step_do_not_lose_it(disk: Disk, post: Post) -> None:
+    other = await disk.opener()
+    await other.put()
+    outbox = store(post)
+
+    await asyncio.gather(post.put(), outbox.file.refresh_counts())
+
+    assert outbox.stats().normal == 2
+
+
+async def test_a_message_put_again_under_its_own_id_is_there_once(post: Post) -> None:
+    message = post.message(coalesce_key="c")
+    await post.outbox.put([message])
+
+    [ticket] = await post.outbox.put([message])
+
+    assert (ticket.id, ticket.fresh) == (message.id, False)
+    assert await post.order() == [message.id]
+
+
+async def test_what_another_process_put_before_goes_before(disk: Disk, post: Post) -> None:
+    other = await disk.opener()
+    tickets = []
+    for _ in range(3):
+        tickets += [await other.put(), await post.put()]  # in one instant: nobody has looked in between
+
+    assert await post.order() == tickets
+
+
+async def test_a_letter_that_is_replayed_goes_behind_what_another_process_put_before(
+    disk: Disk, post: Post
+) -> None:
+    letter = await post.put()
+    await post.send(Dead("bad_request", "x"))
+    other = await disk.opener()
+    ticket = await other.put()
+
+    await post.outbox.replay([letter])
+
+    assert await post.order() == [ticket, letter]
+
+
+async def test_a_message_that_another_process_put_is_replaced_in_its_place(disk: Disk, post: Post) -> None:
+    other = await disk.opener()
+    await other.put(coalesce_key="c")
+    behind = await post.put()
+    newer = await post.put(coalesce_key="c")
+
+    assert await post.order() == [newer, behind]

@@ -46,7 +46,7 @@ def _cut(limited: Lane | Pool, window: Window, rule: Rate, now: float) -> None:
 
 def _others(window: Window) -> float:
     """How full it is, the refused call apart."""
-    return (window.held + len(window.cooling) - 1) / window.count
+    return (window.taken - 1) / window.count
 
 
 def _fullness(lane: Lane, now: float) -> float:

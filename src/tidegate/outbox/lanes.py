@@ -129,7 +129,7 @@ class Lane(msgspec.Struct, gc=False, eq=False):
     def touch(self) -> None:
         """From now on its windows are its own."""
         if self.shared:
-            self.windows = tuple(Window(window.rate) for window in self.windows)
+            self.windows = tuple([Window(window.count, window.seconds) for window in self.windows])
             self.shared = False
 
     def line(self, level: int) -> Line:

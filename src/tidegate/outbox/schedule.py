@@ -179,10 +179,13 @@ class Schedule:
 
     def settle_lane(self, lane: Lane, now: float) -> None:
         """After `release` (and `again`): the lines of the lane find their places."""
+        empty = True
         for line in lane.lines:
             if line.place in {BLOCKED, EMPTY}:
                 self._place(line, now)
-        if all(line.head is None for line in lane.lines):
+            if line.head is not None:
+                empty = False
+        if empty:
             self._rest(lane, now)
 
     def again(self, entry: Entry, at: float = 0.0) -> None:
@@ -231,7 +234,7 @@ class Schedule:
         target.closed_until = max(target.closed_until, lane.closed_until)
         target.touch()
         for ours, theirs in zip(lane.windows, target.windows, strict=True):
-            theirs.cooling = sorted([*theirs.cooling, *ours.cooling])
+            theirs.cooling, theirs.cooled = sorted([*theirs.cooling, *ours.cooling]), 0
         for line in lane.lines:
             into = target.line(line.level)
             entries = sorted([*line.entries(), *into.entries()], key=lambda entry: entry.seq)
@@ -287,7 +290,7 @@ class Schedule:
             rates = self.rules.actions if kind == "action" else (self.rules.chat(chat),)
             windows = self._untouched.get(rates)
             if windows is None:
-                windows = self._untouched[rates] = tuple(map(Window, rates))
+                windows = self._untouched[rates] = tuple(map(Window.of, rates))
             pool = self.pool_of(owner, kind)
             lane = self.lanes[bot, chat, kind] = Lane(owner, chat, kind, pool, windows)
         return lane
@@ -314,7 +317,7 @@ class Schedule:
                 rate = self.rules.paid
             elif budget == "action":
                 rate = None
-            pool = bot.pools[budget] = Pool(bot, Window(rate) if rate else None)
+            pool = bot.pools[budget] = Pool(bot, Window.of(rate) if rate else None)
         return pool
 
     def _pool_of(self, entry: Entry) -> Pool:
@@ -475,7 +478,11 @@ class Schedule:
             return False
         if lane.closed_until > now or not self._unbarred(lane, line):
             return False
-        return not entry.cost or line.level == URGENT or all(w.fits(now, entry.cost) for w in lane.windows)
+        if entry.cost and line.level != URGENT:
+            for window in lane.windows:
+                if not window.fits(now, entry.cost):
+                    return False
+        return True
 
     def _pass_over(self, pool: Pool, line: Line, entry: Entry, now: float) -> bool:
         """Others may go where this one does not fit, a few times; then slots are kept for it."""
@@ -519,7 +526,8 @@ class Schedule:
         """Remember to forget a lane that has nothing to do."""
         if not lane.resting:
             lane.resting = True
-            self._resting.append((now + max(window.seconds for window in lane.windows), lane))
+            longest = max([window.seconds for window in lane.windows])
+            self._resting.append((now + longest, lane))
 
     def _sweep(self, now: float) -> None:
         resting = self._resting

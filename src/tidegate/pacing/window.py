@@ -8,20 +8,25 @@ end ever holds more than n calls, whatever the latency.
 
 import math
 from bisect import insort
+from typing import Self
+
+import msgspec
 
 from tidegate.model import Rate
 
 
-class Window:
-    """Times are seconds of a monotonic clock and must not go back."""
+class Window(msgspec.Struct, gc=False, eq=False):
+    """Times are seconds of a monotonic clock and must not go back. Made by `Window.of(rate)`."""
 
-    __slots__ = ("cooling", "count", "held", "seconds")
+    count: int
+    seconds: float
+    held: int = 0  # slots of calls in flight
+    cooling: list[float] = []  # when each answered call's slot is free again, rising
+    cooled: int = 0  # how many of those, from the first, are free by now: removed by and by
 
-    def __init__(self, rate: Rate) -> None:
-        self.count = rate.count
-        self.seconds = rate.seconds
-        self.held = 0  # slots of calls in flight
-        self.cooling: list[float] = []  # when each answered call's slot is free again, rising
+    @classmethod
+    def of(cls, rate: Rate) -> Self:
+        return cls(rate.count, rate.seconds)
 
     @property
     def rate(self) -> Rate:
@@ -30,9 +35,14 @@ class Window:
     def free(self, now: float) -> int:
         """Slots that can be taken now. Below zero after an urgent call went into debt."""
         cooling = self.cooling
-        if cooling and cooling[0] <= now:
+        if len(cooling) > self.cooled and cooling[self.cooled] <= now:
             self._cool(now)
-        return self.count - self.held - len(cooling)
+        return self.count - self.taken
+
+    @property
+    def taken(self) -> int:
+        """Slots of calls in flight, and of those answered lately, as of the last look."""
+        return self.held + len(self.cooling) - self.cooled
 
     def fits(self, now: float, cost: int) -> bool:
         """Whether a call of this cost may be made now. One larger than the window needs it empty."""
@@ -43,8 +53,8 @@ class Window:
         """Seconds until the call fits if nobody takes a slot; infinite if an answer has to come first."""
         if self.fits(now, cost):
             return 0.0
-        needed = min(cost, self.count) - (self.count - self.held - len(self.cooling))
-        return self.cooling[needed - 1] - now if needed <= len(self.cooling) else math.inf
+        last = self.cooled + min(cost, self.count) - (self.count - self.taken) - 1
+        return self.cooling[last] - now if last < len(self.cooling) else math.inf
 
     def take(self, cost: int = 1) -> None:
         """Hold slots for a call that is about to be made, whether or not any is free."""
@@ -76,9 +86,10 @@ class Window:
         return self.held == 0 and (not self.cooling or self.cooling[-1] <= now)
 
     def _cool(self, now: float) -> None:
-        cooled = 0
-        for free_at in self.cooling:
-            if free_at > now:
-                break
+        cooling, cooled = self.cooling, self.cooled
+        while cooled < len(cooling) and cooling[cooled] <= now:
             cooled += 1
-        del self.cooling[:cooled]
+        if 2 * cooled > len(cooling):  # else a large window would be moved as a whole, each time
+            del cooling[:cooled]
+            cooled = 0
+        self.cooled = cooled

@@ -76,7 +76,7 @@ def fits_the_limit(counted: list[tuple[int, int]], count: int) -> bool:
 def test_the_far_end_never_counts_more_than_n_in_any_w_whatever_the_latency(
     wanted: list[Call], count: int
 ) -> None:
-    counted = play(Window(Rate(count, W)), wanted)
+    counted = play(Window.of(Rate(count, W)), wanted)
 
     assert len(counted) == len(wanted)
     assert fits_the_limit(counted, count)
@@ -86,7 +86,7 @@ def test_the_far_end_never_counts_more_than_n_in_any_w_whatever_the_latency(
 def test_a_window_resized_on_the_way_holds_the_larger_of_its_sizes(
     wanted: list[Call], before: int, after: int
 ) -> None:
-    window = Window(Rate(before, W))
+    window = Window.of(Rate(before, W))
     half = len(wanted) // 2
     counted = play(window, [])
     counted += play(window, wanted[:half])
@@ -98,7 +98,7 @@ def test_a_window_resized_on_the_way_holds_the_larger_of_its_sizes(
 
 @given(calls, counts, st.integers(1, 7))
 def test_wait_names_the_first_instant_at_which_a_call_fits(wanted: list[Call], count: int, cost: int) -> None:
-    window = Window(Rate(count, W))
+    window = Window.of(Rate(count, W))
     for call in wanted[:count]:
         window.take(call.cost)
     for call in wanted[:count]:
@@ -113,7 +113,7 @@ def test_wait_names_the_first_instant_at_which_a_call_fits(wanted: list[Call], c
 
 @given(counts, st.integers(1, 7))
 def test_while_a_call_is_in_flight_nobody_knows_when_its_slots_are_free(count: int, cost: int) -> None:
-    window = Window(Rate(count, W))
+    window = Window.of(Rate(count, W))
     window.take(count)
 
     assert window.wait(0, cost) == math.inf
@@ -122,7 +122,7 @@ def test_while_a_call_is_in_flight_nobody_knows_when_its_slots_are_free(count: i
 
 @given(counts, st.integers(1, 7))
 def test_slots_of_a_call_that_was_never_sent_are_free_at_once(count: int, cost: int) -> None:
-    window = Window(Rate(count, W))
+    window = Window.of(Rate(count, W))
     window.take(cost)
 
     window.give_back(cost)
@@ -132,7 +132,7 @@ def test_slots_of_a_call_that_was_never_sent_are_free_at_once(count: int, cost: 
 
 
 def test_a_slot_cools_from_the_answer_not_from_the_sending() -> None:
-    window = Window(Rate(1, W))
+    window = Window.of(Rate(1, W))
     window.take()
     window.answered(700)
 
@@ -143,7 +143,7 @@ def test_a_slot_cools_from_the_answer_not_from_the_sending() -> None:
 @given(counts, st.integers(1, 20))
 def test_a_call_larger_than_the_window_needs_it_empty_and_holds_it_longer(count: int, more: int) -> None:
     cost = count + more
-    window = Window(Rate(count, W))
+    window = Window.of(Rate(count, W))
     window.take(1)
     window.answered(0)
     assert window.wait(0, cost) == W
@@ -157,7 +157,7 @@ def test_a_call_larger_than_the_window_needs_it_empty_and_holds_it_longer(count:
 
 
 def test_an_answer_told_late_cools_from_when_it_came() -> None:
-    window = Window(Rate(3, W))
+    window = Window.of(Rate(3, W))
     window.take(3)
     for heard in (500, 100, 300):  # out of order
         window.answered(heard)
@@ -166,7 +166,7 @@ def test_an_answer_told_late_cools_from_when_it_came() -> None:
 
 
 def test_debt_of_an_urgent_call_is_paid_before_the_next_goes() -> None:
-    window = Window(Rate(2, W))
+    window = Window.of(Rate(2, W))
     window.take(3)
     assert window.free(0) == -1
 
@@ -180,7 +180,7 @@ def test_debt_of_an_urgent_call_is_paid_before_the_next_goes() -> None:
 
 @given(counts, st.integers(0, 500))
 def test_it_is_idle_once_everything_has_cooled(count: int, heard: int) -> None:
-    window = Window(Rate(count, W))
+    window = Window.of(Rate(count, W))
     window.take()
     assert not window.idle(10**6)
 
@@ -191,7 +191,7 @@ def test_it_is_idle_once_everything_has_cooled(count: int, heard: int) -> None:
 
 
 def test_a_smaller_window_waits_for_what_the_larger_let_go() -> None:
-    window = Window(Rate(3, W))
+    window = Window.of(Rate(3, W))
     window.take(3)
     for heard in (10, 20, 30):
         window.answered(heard)

@@ -178,7 +178,7 @@ def _replace(  # noqa: PLR0917
     return newer
 
 
-def replay(tx: Transaction, ids: Iterable[TicketId]) -> list[Place]:
+def replay(tx: Transaction, ids: Iterable[TicketId], now: float) -> list[Place]:
     """Dead and parked messages to the ends of their lines."""
     placed = []
     for ticket in dict.fromkeys(ids):
@@ -189,10 +189,10 @@ def replay(tx: Transaction, ids: Iterable[TicketId]) -> list[Place]:
             continue
         row = tx.execute(
             "UPDATE messages SET seq = ?, state = 'queued', attempts = 0,"
-            " crashes = 0, not_before = NULL, retry_at = NULL, settled_at = NULL, forget_at = NULL,"
+            " crashes = 0, not_before = ?, retry_at = NULL, settled_at = NULL, forget_at = NULL,"
             " reason = NULL, description = NULL, coalesce_key = NULL"
             f" WHERE id = ? RETURNING {PLACE}",
-            (next_number(tx), ticket),
+            (next_number(tx), now, ticket),
         ).fetchone()
         placed.append(Place(*row))
         bot, state = letter

@@ -13,6 +13,7 @@ OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
 # `seq` is the place in line: rising in order of arrival, and kept by whatever takes another's place.
 # `settled_at` is set when a message comes to an end or is parked: without it, it waits or is being sent.
 # `forget_at` is set then too, except for dead and parked ones, which are kept until somebody decides.
+# `not_before` is when it joins its line, or joined it, if that is not when it was put.
 # `retry_at` is set while it waits for its next try, and only then.
 # chat_id 0, which is no chat, stands for the bot as a whole.
 _VERSION_1 = """

@@ -426,11 +426,11 @@ class SqliteOutbox(Outbox):
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
         self._wake()
-        wanted = list(ids)
+        wanted, now = list(ids), self._clock.now()
 
         def step(tx: Transaction) -> tuple[list[journal.Entry], list[Place]]:
             before = self._done_before(tx)
-            placed = putting.replay(tx, wanted)
+            placed = putting.replay(tx, wanted, now)
             if placed and not self._sending:
                 tx.note("put", [place.seq for place in placed])
             return before, placed

@@ -192,13 +192,16 @@ class SqliteOutbox(Outbox):
 
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
         self._wake()
-        if self._putting is None or not self.file.is_last(self._putting.written):
-            self._putting = self._put([])
-        together = self._putting
-        first = len(together.messages)
-        together.messages += messages
-        if len(together.messages) > PUT_TOGETHER:
-            self._putting = None
+        together, first = self._putting, 0
+        if (
+            together is not None
+            and self.file.is_last(together.written)
+            and len(together.messages) < PUT_TOGETHER
+        ):
+            first = len(together.messages)
+            together.messages += messages
+        else:
+            together = self._putting = self._put(list(messages))
         try:
             # Shared: one that does not wait any more must not take it from the others.
             tickets = await asyncio.shield(together.written)

@@ -336,7 +336,7 @@ async def test_processes_that_make_a_store_at_the_same_time_share_it(tmp_path: P
     async with AsyncExitStack() as stack:
         openers = [await stack.enter_async_context(running("opener")) for _ in range(4)]
         assert {await line_of(opener) for opener in openers} == {"ready"}
-        for number in range(10):
+        for number in range(25):
             store = tmp_path / f"store-{number}.db"
 
             tickets = await asyncio.gather(*(tell(opener, str(store)) for opener in openers))

@@ -1,4 +1,4 @@
-"""The steps of the contract's state machine; between any two of them the process may end and another begin."""
+"""The contract's state machine; between any two of its steps the process may end and another begin."""
 
 from hypothesis import settings
 from hypothesis.stateful import precondition, rule, run_state_machine_as_test

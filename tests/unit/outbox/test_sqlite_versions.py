@@ -197,7 +197,7 @@ class Interrupted:
             self._left -= 1
             rows = found.fetchall()
             self._other()
-            return self.connection.execute("SELECT * FROM (VALUES (?))", rows[0])
+            return self.connection.execute(f"SELECT {', '.join('?' * len(rows[0]))}", rows[0])
         return found
 
 

@@ -26,10 +26,10 @@ log = logging.getLogger("tidegate.store")
 T = TypeVar("T")
 Counts = Counter[tuple[BotId, str]]
 
+TRIES: Final = 20
 BUSY: Final = 30.0  # seconds to wait for another process's commit
 OWED_AT_MOST: Final = 100_000  # steps that could not be written; then nothing more is claimed
 PRAGMAS: Final = (
-    "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # accepted means on disk; with shared commits it costs almost nothing
     "PRAGMA wal_autocheckpoint = 4000",
     "PRAGMA journal_size_limit = 67108864",
@@ -329,6 +329,7 @@ class StoreFile:
             # No more than one thread uses it at a time; on a loop with virtual time it is the loop's own.
             connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None, check_same_thread=False)
             check(connection, path)  # before anything is changed: it may be somebody else's
+            _use_log(connection)
             for pragma in PRAGMAS:
                 connection.execute(pragma)
             prepare(connection, path)
@@ -358,6 +359,21 @@ def _make(path: Path) -> None:
             raise StoreError(f"{path} is not for this user: let it read and write the file") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be made: {(error.strerror or 'unknown error').lower()}") from error
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait for others that do the same to a new file: wait, and try again."""
+    for _ in range(TRIES):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not _name(error).startswith("SQLITE_BUSY"):
+                raise
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("ROLLBACK")
+        else:
+            return
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:

@@ -114,10 +114,11 @@ def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
 
 def check(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> int:
     """The version of a file, 0 for an empty one. Changes nothing. Refuses what is not ours or newer."""
-    # In this order: another process may make the tables between two of these.
-    [tables] = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    [owner] = connection.execute("PRAGMA application_id").fetchone()
-    [version] = connection.execute("PRAGMA user_version").fetchone()
+    # In one statement: another process may make the tables between two.
+    tables, owner, version = connection.execute(
+        "SELECT (SELECT count(*) FROM sqlite_schema), application_id, user_version"
+        " FROM pragma_application_id, pragma_user_version"
+    ).fetchone()
     if owner != APPLICATION_ID and (tables or version):
         raise BadInputError(f"{path} is a database, but not a store of Tidegate: give another file")
     if version > len(migrations):

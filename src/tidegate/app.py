@@ -268,6 +268,11 @@ class Tidegate:
         tickets: list[LiveTicket] = []
         chunk: list[Message] = []
         async for fields in _each(items):
+            if not isinstance(fields, Mapping):
+                kind = type(fields).__name__
+                raise BadInputError(
+                    f"each message is a mapping of fields, such as {{'chat_id': 1}}: got {kind}"
+                )
             chunk.append(
                 compose(next(self._ids), bot_id, {**self._defaults(), **shared, **fields}, self._clock.now())
             )
@@ -457,6 +462,8 @@ async def _each(items: Iterable[Fields] | AsyncIterable[Fields]) -> AsyncIterabl
     if isinstance(items, AsyncIterable):
         async for item in items:
             yield item
-    else:
+    elif isinstance(items, Iterable):
         for item in items:
             yield item
+    else:
+        raise BadInputError(f"messages come from an iterable, or an async one: got {type(items).__name__}")

@@ -136,7 +136,14 @@ class NotSent(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-Outcome = Delivered | Refused | Retry | Unknown | Migrated | Dead | NotSent
+class Unreachable(msgspec.Struct, frozen=True, tag=True):
+    """Telegram could not be reached: the message goes back, nothing is counted, its bot waits so long."""
+
+    wait: float
+    reason: str
+
+
+Outcome = Delivered | Refused | Retry | Unknown | Migrated | Dead | NotSent | Unreachable
 
 
 class Settlement(msgspec.Struct, frozen=True):

@@ -341,6 +341,15 @@ async def test_the_same_dedup_key_is_the_same_ticket(gate: Tidegate) -> None:
         ({"chat_id": 7, "text": "x", "max_attempts": "many"}, "max_attempts"),
         ({"chat_id": 7, "text": "x", "on_unknown": "shrug"}, "on_unknown"),
         ({"chat_id": 7, "text": "x", "dedup_for": -1, "dedup_key": "k"}, "dedup_for"),
+        ({"chat_id": 10**30, "text": "x"}, "is no chat"),
+        ({"chat_id": "9" * 5_000, "text": "x"}, "is no chat"),
+        ({"chat_id": 7, "text": "x", "note": 10**30}, "cannot be sent as JSON"),
+        ({"chat_id": 7, "text": "\ud800"}, "cannot be sent as JSON"),
+        ({"chat_id": 7, "text": "x", "not_before": float("nan")}, "not_before is no time"),
+        ({"chat_id": 7, "text": "x", "expires_at": float("inf")}, "expires_at is no time"),
+        ({"chat_id": 7, "text": "x", "dedup_key": ""}, "dedup_key is empty"),
+        ({"chat_id": 7, "text": "x", "coalesce_key": ""}, "coalesce_key is empty"),
+        ({"chat_id": 7, "text": "x", "dedup_key": "\ud800"}, "dedup_key holds what is no text"),
         ({"chat_id": 7, "method": "send message"}, "not a Bot API method"),
         ({"chat_id": 7, "method": 5}, "not a Bot API method"),
     ],
@@ -353,6 +362,12 @@ async def test_bad_input_is_refused_and_nothing_is_stored(
     with pytest.raises(BadInputError):
         await gate.send_many([{"chat_id": 1, "text": "good"}, fields])
     assert gate.stats().waiting == 0
+
+
+@pytest.mark.parametrize("items", [None, 5, [5], ["chat_id"]])
+async def test_what_is_no_list_of_messages_is_refused(gate: Tidegate, items: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadInputError, match=r"iterable|mapping"):
+        await gate.send_many(items)
 
 
 async def test_a_long_text_with_markup_is_telegrams_to_judge(gate: Tidegate) -> None:

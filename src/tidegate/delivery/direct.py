@@ -19,6 +19,7 @@ from tidegate.model import (
     Refused,
     Retry,
     Unknown,
+    Unreachable,
 )
 from tidegate.outbox.base import Outbox, Turn
 from tidegate.pacing.rules import cost_of, family_of
@@ -49,7 +50,7 @@ class DirectCalls:
                     params = {**params, "chat_id": chat_id}
                 case Dead() | Unknown():
                     break
-                case Retry() | Refused() | NotSent():
+                case Retry() | Refused() | NotSent() | Unreachable():
                     pause = _pause(outcome, method)
                     if attempt == self._max_attempts or self._clock.monotonic() + pause > give_up:
                         break
@@ -100,10 +101,12 @@ class DirectCalls:
             raise LimitedError(method=method, chat_id=chat_id, retry_after=wait) from None
 
 
-def _pause(outcome: Retry | Refused | NotSent, method: str) -> float:
+def _pause(outcome: Retry | Refused | NotSent | Unreachable, method: str) -> float:
     """Seconds before the next attempt. What has a lane waits there: a refusal has closed it."""
     if isinstance(outcome, Retry):
         return outcome.delay
+    if isinstance(outcome, Unreachable):
+        return outcome.wait if family_of(method) == "free" else 0.0
     return outcome.retry_after if isinstance(outcome, Refused) and family_of(method) == "free" else 0.0
 
 
@@ -117,7 +120,7 @@ def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliv
             return OutcomeUnknownError(text, method=method, chat_id=chat_id)
         case Refused(retry_after=retry_after):
             return LimitedError(method=method, chat_id=chat_id, retry_after=retry_after)
-        case Retry(reason=reason) | NotSent(reason=reason):
+        case Retry(reason=reason) | NotSent(reason=reason) | Unreachable(reason=reason):
             return DeadError(
                 method=method, chat_id=chat_id, reason="attempts", description=f"the last: {reason}"
             )

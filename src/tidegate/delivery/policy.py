@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tidegate.delivery.wire import Answer, NoAnswer
-from tidegate.model import Dead, Delivered, Migrated, NotSent, Outcome, Refused, Retry, Unknown
+from tidegate.model import Dead, Delivered, Migrated, NotSent, Outcome, Refused, Retry, Unknown, Unreachable
 
 # A 429 always names its wait. Should one not, 5 s is what Telegram's short refusals come to; asking again
 # sooner makes the waits grow.
@@ -95,9 +95,9 @@ def judge(
     if isinstance(answer, NoAnswer):
         if answer.left:
             return Unknown(answer.reason)
-        # A late one never tried: it goes back uncounted.
+        # A late one never tried: it goes back uncounted. Nor is an outage the fault of any message.
         late = answer.reason == "late"
-        return NotSent("late") if late else Retry(policy.delay(attempt, draw), answer.reason)
+        return NotSent("late") if late else Unreachable(policy.base_delay, answer.reason)
     body = answer.body or {}
     if body.get("ok") is True and answer.status in _SUCCESS:
         return Delivered(body.get("result"))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.clock import Clock
+from tidegate.delivery.outages import Outages
 from tidegate.delivery.policy import RetryPolicy, judge
 from tidegate.delivery.wire import Wire
 from tidegate.model import BotId, Dead, NotSent, Outcome, Unknown
@@ -57,6 +58,7 @@ class Sender:
         self._policy = policy or RetryPolicy()
         self._draw = draw or random.Random()  # noqa: S311  (jitter)
         self._late, self._silence = late, silence
+        self._outages = Outages(self._policy.base_delay)
         self._cooling: set[asyncio.Task[None]] = set()  # held until they are done
         self.bots: dict[BotId, BotAccess] = {}
         self.look_for_bots: Callable[[], Awaitable[None]] | None = None  # one may have been added elsewhere
@@ -89,7 +91,10 @@ class Sender:
             call.ended_at = self._clock.monotonic()
             if timer is not None:
                 timer.cancel()
-        return judge(answer, attempt=call.attempt, policy=self._policy, draw=self._draw, method=call.method)
+        outcome = judge(
+            answer, attempt=call.attempt, policy=self._policy, draw=self._draw, method=call.method
+        )
+        return self._outages.note(call.bot, outcome, call.ended_at)
 
     async def close(self) -> None:
         await self._wire.close()

@@ -86,8 +86,10 @@ def _check_params(method: str, params: Mapping[str, Any]) -> None:
                 f"text has {len(text)} characters: Telegram takes at most {MAX_TEXT}; split it"
             )
     try:
-        size = len(_encode(_without_files(params)))
-    except (TypeError, ValueError, msgspec.MsgspecError) as error:
+        bare = _without_files(params)
+        size = len(_encode(bare))
+        _pack(bare)  # as stores keep it, which is stricter: numbers of 64 bits, text that is text
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise BadInputError(f"the parameters of {method} cannot be sent as JSON: {error}") from error
     if size > MAX_PARAMS:
         raise BadInputError(
@@ -96,6 +98,11 @@ def _check_params(method: str, params: Mapping[str, Any]) -> None:
 
 
 def _check_options(message: Message, now: float) -> None:
+    for name in ("not_before", "expires_at", "dedup_for"):
+        if not math.isfinite(getattr(message, name) or 0.0):
+            raise BadInputError(f"{name} is no time: give seconds since the epoch, a finite number")
+    for name in ("dedup_key", "coalesce_key"):
+        _check_key(name, getattr(message, name))
     if message.expires_at is not None and message.expires_at <= now:
         raise BadInputError("expires_at is in the past: the message could never be sent")
     if message.not_before is not None and message.not_before >= (message.expires_at or math.inf):
@@ -104,6 +111,17 @@ def _check_options(message: Message, now: float) -> None:
         raise BadInputError(f"max_attempts is {message.max_attempts}: give 1 to {MAX_ATTEMPTS}")
     if message.dedup_for <= 0:
         raise BadInputError("dedup_for is the seconds in which a dedup_key counts: give more than 0")
+
+
+def _check_key(name: str, key: str | None) -> None:
+    if key is None:
+        return
+    if not key:
+        raise BadInputError(f"{name} is empty: leave it out, or every message with an empty one is the same")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise BadInputError(f"{name} holds what is no text") from None
 
 
 def _without_files(value: object) -> object:
@@ -116,3 +134,4 @@ def _without_files(value: object) -> object:
 
 
 _encode = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode

@@ -11,7 +11,7 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError
-from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Refused
+from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Refused, Unreachable
 from tidegate.outbox.base import Turn
 from tidegate.outbox.lanes import TURN, Entry, Lane
 from tidegate.outbox.schedule import Schedule
@@ -144,10 +144,13 @@ class Dispatcher:
         if isinstance(outcome, Refused):
             self.refused += 1
             self.schedule.refused(entry, now, outcome.retry_after)
+        elif isinstance(outcome, Unreachable):
+            owner = entry.lane.bot
+            owner.closed_until = max(owner.closed_until, now + outcome.wait)
 
     def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
         """A call is over, its answer came `at`: what that means for its slots."""
-        self.schedule.release(entry, at, sent=not isinstance(outcome, NotSent))
+        self.schedule.release(entry, at, sent=not isinstance(outcome, NotSent | Unreachable))
 
     def cool(self, entry: Entry | None) -> None:
         if entry is not None and self.schedule.cool(entry, self._clock.monotonic()):

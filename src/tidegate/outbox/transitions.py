@@ -15,6 +15,7 @@ from tidegate.model import (
     Retry,
     State,
     Unknown,
+    Unreachable,
 )
 
 CRASHES_ALLOWED: Final = 3  # a message that kills its worker each time is poison
@@ -42,7 +43,7 @@ def after_call(message: Message, attempts: int, outcome: Outcome) -> Step:  # no
             return Step(State.QUEUED, attempts, reason="refused")  # its chat is closed, which makes it wait
         case Migrated():
             return Step(State.QUEUED, attempts, reason="migrated")
-        case NotSent(reason=reason):
+        case NotSent(reason=reason) | Unreachable(reason=reason):
             return Step(State.QUEUED, attempts, reason=reason)
         case Retry(delay=delay, reason=reason):
             return _again(message, made, delay, reason)

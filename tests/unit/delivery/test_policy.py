@@ -10,12 +10,23 @@ from hypothesis import strategies as st
 
 from tidegate.delivery.policy import ASSUMED_WAIT, LONGEST_WAIT, RetryPolicy, judge
 from tidegate.delivery.wire import Answer, NoAnswer
-from tidegate.model import Dead, Delivered, Migrated, NotSent, Outcome, Rate, Refused, Retry, Unknown
+from tidegate.model import (
+    Dead,
+    Delivered,
+    Migrated,
+    NotSent,
+    Outcome,
+    Rate,
+    Refused,
+    Retry,
+    Unknown,
+    Unreachable,
+)
 from tidegate.sim.telegram import Faults, Limits, Telegram, World
 from tidegate.sim.telegram.telegram import ConnectionCut
 from tidegate.sim.virtual import VirtualClock
 
-OUTCOMES = (Dead, Delivered, Migrated, NotSent, Refused, Retry, Unknown)
+OUTCOMES = (Dead, Delivered, Migrated, NotSent, Refused, Retry, Unknown, Unreachable)
 
 
 def judged(
@@ -149,13 +160,17 @@ def test_an_edit_that_changes_nothing_has_got_its_wish(description: str) -> None
         (Answer(403, None), "not_telegram"),
         (Answer(404, None), "not_telegram"),
         (Answer(302, None), "not_telegram"),
-        (NoAnswer(left=False, reason="connect"), "connect"),
     ],
 )
 def test_what_did_not_happen_is_tried_again(answer: Answer | NoAnswer, reason: str) -> None:
     outcome = judged(answer)
     assert isinstance(outcome, Retry)
     assert outcome.reason == reason
+
+
+@pytest.mark.parametrize("reason", ["connect", "dns", "tls"])
+def test_where_nobody_is_reached_the_bot_waits_and_no_attempt_is_counted(reason: str) -> None:
+    assert judged(NoAnswer(left=False, reason=reason)) == Unreachable(1.0, reason)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from contract.post import BOT, DELIVERED, Post
 from restarts import Disk, store
 from tidegate.model import Dead, Settlement, State
+from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.sim.virtual import VirtualClock
 
 
@@ -112,3 +113,17 @@ async def test_a_message_that_another_process_put_is_replaced_in_its_place(disk:
     newer = await post.put(coalesce_key="c")
 
     assert await post.order() == [newer, behind]
+
+
+async def test_whoever_waits_for_a_message_hears_that_it_expired_though_nobody_sends(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    outbox = SqliteOutbox(tmp_path / "nobody.db", clock)
+    await outbox.open()
+    ticket = await Post(outbox, clock).put(expires_at=clock.now() + 10)
+
+    async with clock.timeout(15):
+        record = await outbox.settled(ticket)
+
+    assert record.state == State.EXPIRED
+    await outbox.close()

@@ -48,10 +48,15 @@ class Follower:
                     seen = version
                 if self._file.owes:
                     await self._file.write(lambda _: None)
-                if self._sends() and self._clock.monotonic() >= self._clean_at:
-                    await self._clean()
+                if self._clock.monotonic() >= self._clean_at:
+                    # Where nobody sends, nobody writes down that a deadline has passed.
+                    await (self._clean() if self._sends() else self._look_again())
             except StoreError as error:
                 log.debug("%s", error)  # told where it matters; here it is tried again
+
+    async def _look_again(self) -> None:
+        await self._catch_up()
+        self._clean_at = self._clock.monotonic() + CLEAN_EVERY
 
     async def _clean(self) -> None:
         now, after = self._clock.now(), self._cleaned

@@ -44,7 +44,7 @@ class SenderLock:
         holder = await self.holder() or "another process"
         raise NotTheSenderError(
             f"{holder} sends for {self._store}: one process at a time does. "
-            "Put messages from here and it delivers them, send direct calls through the gateway, or use Redis"
+            "Put messages from here, and it delivers them; make direct calls there"
         )
 
     async def release(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.model import BotId, ChatId, NotSent, Outcome, Record, Refused, State, TicketId
+from tidegate.model import BotId, ChatId, NotSent, Outcome, Record, Refused, State, TicketId, Unreachable
 from tidegate.outbox.carryover import Limit
 from tidegate.outbox.dispatch import ALIASES_KEPT
 from tidegate.outbox.lanes import Entry
@@ -103,7 +103,7 @@ def settle(tx: Transaction, plans: Sequence[Settling]) -> None:
             delivered.append((entry.id, record.attempts, record.settled_at, plan.forget_at, result))
         else:
             others.append(_columns(plan))
-        if not isinstance(plan.outcome, NotSent):
+        if not isinstance(plan.outcome, NotSent | Unreachable):
             lane = entry.lane
             calls.append(Call(plan.called_at, lane.bot.id, plan.chat, lane.kind, entry.paid, entry.cost))
     many = len(delivered) - len(delivered) % ROWS

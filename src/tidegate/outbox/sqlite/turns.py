@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.model import BotId, ChatId, Dead, Delivered, NotSent, Outcome, Refused
+from tidegate.model import BotId, ChatId, Dead, Delivered, NotSent, Outcome, Refused, Unreachable
 from tidegate.outbox.base import Turn
 from tidegate.outbox.carryover import limits_of
 from tidegate.outbox.dispatch import Dispatcher
@@ -78,7 +78,7 @@ class Turns:
         def step(tx: Transaction) -> None:
             if noted is not None:
                 tx.execute("DELETE FROM calls WHERE n = ?", (noted,))
-            if not isinstance(outcome, NotSent):
+            if not isinstance(outcome, NotSent | Unreachable):
                 settling.called(tx, [call])
             settling.keep(tx, limits, wall)
             if alias is not None:

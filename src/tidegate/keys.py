@@ -25,25 +25,21 @@ class Keys:
     token is stored with a key that a rotation, in another process, has just dropped.
     """
 
-    def __init__(self, given: Sequence[str], file: KeyFile) -> None:
-        self._given = list(given)
+    def __init__(self, given: Sequence[str] | None, file: KeyFile) -> None:
+        self._given = given
         self._file = file
 
     @classmethod
     def of(cls, settings_key: SecretStr | None, store: Path) -> Self:
-        """Those of TIDEGATE_KEY, `new,old`; without it those of the key file, made at the first `encrypt`."""
+        """Those of TIDEGATE_KEY, `new,old`; without it those of the key file, made at the first `encrypt`.
+
+        What TIDEGATE_KEY holds is looked at when a key is needed: who only looks needs none.
+        """
         file = KeyFile(store)
         if settings_key is None:
-            return cls([], file)
+            return cls(None, file)
         given = [key.strip() for key in settings_key.get_secret_value().split(",")]
-        given = [key for key in given if key]
-        if not given:
-            raise BadInputError("TIDEGATE_KEY holds no key: make one with `tidegate key new`")
-        for position, key in enumerate(given, 1):
-            if not is_key(key):
-                which = f"number {position} of its {len(given)} keys" if len(given) > 1 else "what it holds"
-                raise BadInputError(f"TIDEGATE_KEY: {which} is no key: make one with `tidegate key new`")
-        return cls(given, file)
+        return cls([key for key in given if key], file)
 
     def encrypt(self, text: str) -> bytes:
         if not self._known():
@@ -66,8 +62,8 @@ class Keys:
         instant or failed, the keys still open everything, and doing it again ends it. With TIDEGATE_KEY
         whoever sets it adds the new key, and takes out the old one afterwards.
         """
-        if self._given:
-            if len(self._given) == 1:
+        if self._given is not None:
+            if len(_checked(self._given)) == 1:
                 advice = "set TIDEGATE_KEY=new,old with one from `tidegate key new` before the old one"
                 raise BadInputError(f"TIDEGATE_KEY holds one key only: {advice}, and do this again")
             yield "TIDEGATE_KEY"
@@ -81,7 +77,7 @@ class Keys:
                 self._file.replace(self._known()[:1])
 
     def _known(self) -> list[str]:
-        return self._given or self._file.read()
+        return self._file.read() if self._given is None else _checked(self._given)
 
     def _ring(self) -> MultiFernet:
         keys = self._known()
@@ -100,7 +96,7 @@ class Keys:
         """What to do, in the order of what is likely."""
         path = self._file.path
         again = "or add the bots again with `tidegate bot add`"
-        if self._given:
+        if self._given is not None:
             where = f" ({path} may hold it)" if path.exists() else ""
             return (
                 "TIDEGATE_KEY does not open the stored bot tokens: add the key they were stored with"
@@ -111,4 +107,15 @@ class Keys:
         return f"{found} the stored bot tokens: {ways}"
 
     def __repr__(self) -> str:
-        return f"Keys({'TIDEGATE_KEY' if self._given else 'key file'})"
+        return f"Keys({'key file' if self._given is None else 'TIDEGATE_KEY'})"
+
+
+def _checked(given: Sequence[str]) -> list[str]:
+    """Raises BadInputError that names no key."""
+    if not given:
+        raise BadInputError("TIDEGATE_KEY holds no key: make one with `tidegate key new`")
+    for position, key in enumerate(given, 1):
+        if not is_key(key):
+            which = f"number {position} of its {len(given)} keys" if len(given) > 1 else "what it holds"
+            raise BadInputError(f"TIDEGATE_KEY: {which} is no key: make one with `tidegate key new`")
+    return list(given)

@@ -301,7 +301,7 @@ def test_what_cannot_be_sent_is_one_line(place: Place) -> None:
     place.add_bot()
     place.add_bot(f"43:{SECRET}")
     assert "with --bot (42, 43)" in place.complains("send", "1", "x", code=2)
-    assert "text is empty" in place.complains("send", "1", "--bot", "42", code=2)
+    assert "give TEXT, --photo or --document" in place.complains("send", "1", "--bot", "42", code=2)
     assert "no such option: --priorty" in place.complains("send", "1", "--priorty", "high", code=2)
     late = place.run("send", "1", "x", "--bot", "42", "--timeout", "0.1")
     assert late.returncode == 1

@@ -176,6 +176,22 @@ def test_a_reader_that_goes_away_ends_it_quietly_as_other_commands_end(arguments
     assert (ran.returncode, ran.stderr) == (128 + signal.SIGPIPE, b"")
 
 
+@pytest.mark.parametrize("arguments", [("version",), ("--help",), ("doctor", "--json")])
+def test_a_full_disk_under_the_output_is_one_line(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(  # noqa: S603  (likewise)
+            [*TIDEGATE, *arguments],
+            env=environment(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    assert (ran.returncode, ran.stderr) == (1, "tidegate: No space left on device\n")
+
+
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("arguments", ["version", "demo --seconds 1 --people 5"])
 def test_closed_streams_are_no_error(closed: str, arguments: str) -> None:

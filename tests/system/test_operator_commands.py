@@ -1,6 +1,7 @@
 """An operator looks into a queue and takes hold of it, while a worker delivers from it."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -130,8 +131,18 @@ def test_a_person_is_asked_before_letters_are_destroyed(desk: Desk) -> None:
     assert desk.told("queue", "stats")["dead"] == 0
 
 
-def in_a_terminal(desk: Desk, answer: str, *arguments: str) -> tuple[int, str]:
-    """The exit code, and what a person sees."""
+def test_ctrl_c_at_a_question_ends_with_130_and_changes_nothing(desk: Desk) -> None:
+    bury(desk, next(chats))
+
+    code, shown = in_a_terminal(desk, None, "dlq", "drop", "--all")
+
+    assert code == 130
+    assert "Traceback" not in shown
+    assert desk.told("queue", "stats")["dead"] == 1
+
+
+def in_a_terminal(desk: Desk, answer: str | None, *arguments: str) -> tuple[int, str]:
+    """The exit code, and what a person sees. Without an answer, Ctrl-C is pressed."""
     ours, theirs = os.openpty()
     shown = b""
     with running(*arguments, folder=desk.folder, terminal=theirs) as process:
@@ -139,7 +150,11 @@ def in_a_terminal(desk: Desk, answer: str, *arguments: str) -> tuple[int, str]:
         with suppress(OSError):  # Linux says so where the other end is closed
             while piece := os.read(ours, 65_536):
                 shown += piece
-                if shown.endswith(b"[y/N]: "):
+                if not shown.endswith(b"[y/N]: "):
+                    continue
+                if answer is None:
+                    process.send_signal(signal.SIGINT)
+                else:
                     os.write(ours, answer.encode() + b"\n")
         os.close(ours)
         code = process.wait(PATIENCE)

@@ -11,14 +11,14 @@ from typer.main import get_command
 from tidegate.cli.bots.commands import app as bots
 from tidegate.cli.broadcast.commands import app as broadcast
 from tidegate.cli.copies.commands import app as copies
-from tidegate.cli.errors import UNREAD, complain
+from tidegate.cli.errors import UNREAD, check_arguments, complain, wants_traceback
 from tidegate.cli.keys.commands import app as keys
 from tidegate.cli.letters.commands import app as dlq
 from tidegate.cli.options import AsJson
+from tidegate.cli.paragraphs import unwrap
 from tidegate.cli.queue.commands import app as queue
 from tidegate.cli.sending.commands import app as sending
 from tidegate.cli.sim.commands import app as sim
-from tidegate.errors import TidegateError
 
 Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stops by itself after so long.")]
 People = Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Who the broadcast goes to.")]
@@ -46,9 +46,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # a terminal without box characters gets question marks
             stream.reconfigure(errors="replace")
     try:
-        code = get_command(app).main(arguments, prog_name="tidegate", standalone_mode=False)
+        check_arguments(sys.argv[1:] if arguments is None else arguments)
+        command = get_command(app)
+        unwrap(command)
+        code = command.main(arguments, prog_name="tidegate", standalone_mode=False)
         sys.stdout.flush()
-    except (typer.TyperException, typer.Abort, TidegateError, OSError) as error:
+    except Exception as error:  # whatever it is, a person gets one line
+        if wants_traceback(error):
+            raise
         return complain(error)
     except SystemExit:  # Rich's way when nobody reads any more
         return UNREAD

@@ -4,7 +4,11 @@ import sys
 
 import typer
 
-from tidegate.errors import BadInputError
+from tidegate.errors import BadInputError, TidegateError
+
+
+class DeclinedError(TidegateError):
+    """A person said no."""
 
 
 def make_sure(question: str, *, yes: bool) -> None:
@@ -16,4 +20,5 @@ def make_sure(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise BadInputError(f"{question} Nobody can be asked here: add --yes if it shall be done")
-    typer.confirm(question, abort=True, err=True)
+    if not typer.confirm(question, err=True):
+        raise DeclinedError("aborted")

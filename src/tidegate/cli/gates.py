@@ -12,10 +12,20 @@ def gate_at(store: str | None, *, create: bool = False) -> Tidegate:
     """The gate of a store, not open yet. A store that does not exist is an error, unless it may be made."""
     settings = Settings.read()
     place = store or settings.tidegate_store
-    file = place.removeprefix("sqlite:///")
-    if not create and "://" not in file and not Path(file).exists():
-        raise BadInputError(f"there is no store at {place}: name it with --store, or begin with bot add")
+    if not create:
+        _check_there(place)
     return Tidegate(place, settings=settings)
+
+
+def _check_there(place: str) -> None:
+    name = place.removeprefix("sqlite:///")
+    if "://" in name:
+        return
+    file = Path(name)
+    if not file.exists():
+        raise BadInputError(f"there is no store at {place}: name it with --store, or begin with bot add")
+    if file.is_file() and file.stat().st_size == 0:  # it may have been one: a look must not make it new
+        raise BadInputError(f"{place} is empty: restore a backup, or remove it and begin with bot add")
 
 
 def choose_bot(gate: Tidegate, number: int | None) -> BotId:

@@ -1,6 +1,7 @@
 """Where output goes: pictures for a person at a terminal, text for a pipe, one JSON object for a program."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,8 +28,17 @@ def put_line(line: str) -> None:
 
 
 def put_json(report: Mapping[str, object]) -> None:
-    sys.stdout.write(json.dumps(report) + "\n")
+    """What JSON has no number for, such as a time that never comes, is null."""
+    sys.stdout.write(json.dumps(_finite(report), allow_nan=False) + "\n")
     sys.stdout.flush()
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def note(line: str) -> None:

@@ -17,6 +17,7 @@ from tidegate.cli.queue.why import lines, report
 from tidegate.cli.record_view import as_json, details, table
 from tidegate.cli.selection import COUNTED, amount, found
 from tidegate.cli.stores import Facts
+from tidegate.cli.times import moment
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, File, Message, Record, State, TicketId, Why
 from tidegate.outbox.base import Stats
@@ -240,3 +241,13 @@ def test_every_number_of_the_store_is_in_the_report() -> None:
     told = queue_stats.report(Stats(), Facts(None, [], []))
 
     assert set(numbers) - of_the_sender <= set(told) | set(told["stats"])
+
+
+def test_why_shows_a_long_time_as_a_date() -> None:
+    far, soon = "its time comes in 864000.0 s", "the next attempt is in 5.0 s"
+
+    shown = lines(record(), Why(State.QUEUED, (far, soon), 864_000.0), NOW)
+
+    assert shown[1] == f"  · its time comes {moment(NOW + 864_000, NOW)}"
+    assert shown[1].endswith("(in 10 d)")
+    assert shown[2] == f"  · {soon}"

@@ -141,7 +141,7 @@ def test_what_cannot_be_meant_together_is_refused(wanted: dict[str, str]) -> Non
     ("written", "seconds"), [("0", 0), ("90", 90), ("1.5", 1.5), ("30m", 1_800), ("2h", 7_200)]
 )
 def test_in_counts_from_now(written: str, seconds: float) -> None:
-    assert fields(delay=written)["not_before"] == NOW + seconds
+    assert fields(text="x", delay=written)["not_before"] == NOW + seconds
 
 
 @pytest.mark.parametrize(
@@ -159,21 +159,62 @@ def test_in_counts_from_now(written: str, seconds: float) -> None:
     ],
 )
 def test_at_is_local_unless_it_names_its_zone(written: str, ahead: float) -> None:
-    assert fields(at=written)["not_before"] == NOW + ahead
+    assert fields(text="x", at=written)["not_before"] == NOW + ahead
 
 
 @pytest.mark.parametrize("written", ["", "soon", "25:00", "12:60", "2026-02-30", "9999999999"])
 def test_a_time_that_is_none_is_refused(written: str) -> None:
     with pytest.raises(BadInputError, match=r"--at: .* is not a time"):
-        fields(at=written)
+        fields(text="x", at=written)
 
 
 def test_a_time_in_the_past_is_refused() -> None:
     with pytest.raises(BadInputError, match="is in the past"):
-        fields(at="2025-12-31T12:00")
+        fields(text="x", at="2025-12-31T12:00")
 
 
 @pytest.mark.parametrize("written", ["", "soon", "-5", "1e9", "5 parsecs"])
 def test_a_delay_that_is_none_is_refused(written: str) -> None:
     with pytest.raises(BadInputError, match="--in: "):
-        fields(delay=written)
+        fields(text="x", delay=written)
+
+
+@pytest.mark.parametrize("depth", [101, 500, 6_000])
+def test_a_parameter_nested_too_deeply_is_refused(depth: int) -> None:
+    with pytest.raises(BadInputError, match="--param: the value of a is nested too deeply"):
+        parameter(f"a={'[' * depth}{']' * depth}")
+
+
+def test_a_number_beyond_all_numbers_is_a_text() -> None:
+    assert parameter("a=1e999") == ("a", "1e999")
+
+
+def test_the_home_of_nobody_is_refused() -> None:
+    with pytest.raises(BadInputError, match=r"--photo: .*'~nouser/x.jpg'"):
+        fields(photo="~nouser/x.jpg")
+
+
+def test_an_address_too_long_for_a_files_name_is_an_address() -> None:
+    address = f"https://example.org/{'x' * 300}.jpg"
+
+    assert fields(photo=address)["photo"] == address
+
+
+def test_a_message_without_a_text_says_what_to_give() -> None:
+    with pytest.raises(BadInputError, match="give TEXT, --photo or --document"):
+        fields()
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"text": "x", "params": ["text=5"]},
+        {"params": ["text=x"]},
+        {"photo": "AgACAgIAAx", "text": "x", "params": ["caption=y"]},
+    ],
+)
+def test_the_text_is_no_parameter(wanted: dict[str, Any]) -> None:
+    with pytest.raises(
+        BadInputError, match=r"--param: (text|caption) is not given this way: write it as TEXT"
+    ):
+        fields(**wanted)

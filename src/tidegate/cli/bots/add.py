@@ -20,6 +20,10 @@ NOT_A_BOT = {HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND}
 
 
 def add(store: str | None, token: str | None, *, api_url: str | None, check: bool, as_json: bool) -> None:
+    if api_url is not None and "@" in api_url:
+        raise BadInputError(
+            "--api-url: an address with a user or a password in it is not taken: leave it out"
+        )
     gate = gate_at(store, create=True)
     found = _find_token(token)
     report = loop.run(_add(gate, found, api_url or TELEGRAM, check=check))

@@ -67,7 +67,8 @@ def remove(store: str | None, number: str, *, yes: bool, as_json: bool) -> None:
     if as_json:
         terminal.put_json({"bot": bot, "waiting": waiting})
     else:
-        terminal.put_line(f"{bot}:… is removed" + (f"; {waiting:,} of its messages wait" if waiting else ""))
+        left = amount(waiting, "of its messages waits", "of its messages wait")
+        terminal.put_line(f"{bot}:… is removed" + (f"; {left}" if waiting else ""))
 
 
 def number_of(text: str) -> BotId:

@@ -35,7 +35,9 @@ def back_up(store: str | None, target: str, *, as_json: bool) -> None:
 def restore(store: str | None, source: str, *, park: bool, resend: bool, yes: bool, as_json: bool) -> None:
     named = file_of(store)
     path = named.resolve()  # a link to a store stays one
-    if park == resend:
+    if park and resend:
+        raise BadInputError("--park and --resend say opposite things: choose one of them")
+    if not park and not resend:
         raise BadInputError(CHOOSE)
     if Path(source).resolve() == path:
         raise BadInputError(f"{source} is the store itself: give a backup of it")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.options import AsJson, Store, Yes
+from tidegate.cli.options import AsJson, Store, Yes, a_bots_number
 
 app = typer.Typer(help="Look at what waits, hold it, let it go, take it out.")
 
@@ -13,7 +13,10 @@ app = typer.Typer(help="Look at what waits, hold it, let it go, take it out.")
 StateName = StrEnum("StateName", "queued retry sending parked dead delivered expired cancelled replaced any")
 Id = Annotated[str, typer.Argument(metavar="ID", help="As queue list shows it.")]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="As queue list shows them.")]
-OfBot = Annotated[int | None, typer.Option("--bot", metavar="N", help="Of this bot only, by its number.")]
+OfBot = Annotated[
+    int | None,
+    typer.Option("--bot", metavar="N", callback=a_bots_number, help="Of this bot only, by its number."),
+]
 OfChat = Annotated[
     str | None, typer.Option("--chat", metavar="CHAT", help="Of this chat only: a number or @name.")
 ]

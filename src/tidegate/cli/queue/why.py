@@ -1,5 +1,6 @@
 """`tidegate queue why`: what a message waits for, or what became of it."""
 
+import re
 from typing import Any
 
 from tidegate.cli import terminal
@@ -11,6 +12,8 @@ from tidegate.clock import Clock
 from tidegate.model import Record, State, TicketId, Why
 from tidegate.outbox.base import Outbox
 
+LONG = 120.0  # seconds
+_IN_SECONDS = re.compile(r"\bin (\d+(?:\.\d+)?) s\b")
 WAITS = frozenset({State.QUEUED, State.RETRY})
 ENDS = {
     State.QUEUED: "it waits",
@@ -68,7 +71,19 @@ def lines(record: Record, why: Why, now: float) -> list[str]:
         tail = "When it leaves depends on someone, not on time."
     else:
         tail = f"It should leave {moment(now + why.expected_in, now)}."
-    return [printable(line) for line in (head, *(f"  · {reason}" for reason in why.waits_for), tail)]
+    return [
+        printable(line) for line in (head, *(f"  · {dated(reason, now)}" for reason in why.waits_for), tail)
+    ]
+
+
+def dated(reason: str, now: float) -> str:
+    """The same, with the date in the place of a long time."""
+
+    def date(match: re.Match[str]) -> str:
+        seconds = float(match[1])
+        return match[0] if seconds < LONG else moment(now + seconds, now)
+
+    return _IN_SECONDS.sub(date, reason)
 
 
 def what_became(record: Record, state: State, now: float) -> str:

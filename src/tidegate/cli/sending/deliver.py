@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack, suppress
 from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
 from tidegate.cli.gates import gate_at
+from tidegate.cli.selection import amount
 from tidegate.cli.sending.deliver_report import Run, summary
 from tidegate.cli.sending.deliver_view import DeliverView
 from tidegate.cli.stores import file_of
@@ -47,8 +48,9 @@ def _announce(gate: Tidegate, name: str, *, watched: bool, as_json: bool) -> Non
     if not gate.bots():
         terminal.note("tidegate: warning: no bot is registered: tidegate bot add")
     if not watched:
+        waiting = amount(gate.stats().waiting, "waits", "wait")
         say = terminal.note if as_json else terminal.put_line
-        say(f"Delivering from {name}: {gate.stats().waiting:,} wait (Ctrl-C ends it)")
+        say(f"Delivering from {name}: {waiting} (Ctrl-C ends it)")
 
 
 async def _stop_when_drained(gate: Tidegate, stop: asyncio.Event) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tidegate.app import Tidegate
+from tidegate.cli.selection import amount
 from tidegate.clock import Clock
 from tidegate.model import Message
 from tidegate.outbox.base import Stats
@@ -62,5 +63,5 @@ def summary(report: dict[str, Any]) -> str:
     return (
         f"Delivered {report['delivered']:,} in {report['seconds']:,.1f} s{rate}: {report['dead']:,} dead, "
         f"{report['parked']:,} parked, {report['expired']:,} expired, {report['refused']:,} refused (429); "
-        f"{report['waiting']:,} still wait"
+        f"{amount(report['waiting'], 'still waits', 'still wait')}"
     )

@@ -1,5 +1,6 @@
 """`tidegate send`: one message into the store, and, if asked, the wait for its delivery."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ from tidegate.cli.record_view import as_json as known_of
 from tidegate.cli.sending.fields import Wanted, fields_of
 from tidegate.cli.stores import facts_of
 from tidegate.clock import Clock
-from tidegate.errors import NotDeliveredError
+from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.tickets import LiveTicket, Receipt
 
 
@@ -23,8 +24,10 @@ def send(
     timeout: float | None,
     as_json: bool,
 ) -> None:
+    if shared.get("dedup_key") == "":
+        raise BadInputError("--dedup-key: an empty key is none: give one, or leave the option out")
     fields = fields_of(wanted, Clock().now()) | shared
-    gate, option = gate_at(store), "" if store is None else f" --store {store}"
+    gate, option = gate_at(store), f" --store {shlex.quote(store)}" if store else ""
     loop.run(_send(gate, fields, option, wait=wait, timeout=timeout, as_json=as_json))
 
 
@@ -39,8 +42,8 @@ async def _send(
 ) -> None:
     clock = Clock()
     async with gate:
-        fields["bot"] = choose_bot(gate, fields["bot"])
-        ticket = await gate.send(**fields)
+        bot = choose_bot(gate, fields.pop("bot"))
+        [ticket] = await gate.send_many([fields], bot=bot)  # a parameter may have any name
         started = clock.monotonic()
         if not as_json:
             terminal.put_line(_accepted(ticket))

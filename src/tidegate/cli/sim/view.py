@@ -124,7 +124,7 @@ def _details(report: dict[str, Any]) -> RenderableType:
 
 def _crowd(crowd: dict[str, Any]) -> str:
     if not crowd["said"]:
-        return f"{crowd['users']:,} wait for a bot"
+        return f"{crowd['users']:,} {'waits' if crowd['users'] == 1 else 'wait'} for a bot"
     waits = f"reply in {crowd['p50_ms']:,.0f} ms, p99 {crowd['p99_ms']:,.0f} ms"
     return f"{crowd['users']:,} said {crowd['said']:,} · answered {crowd['answered']:,} · {waits}"
 

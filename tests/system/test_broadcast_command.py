@@ -148,15 +148,16 @@ def test_nothing_is_sent_if_one_line_is_bad(office: Office) -> None:
     office.write(3, "12x,Eve\n1001,Bob again\n1009,\n")
     code, out, err = office.run("broadcast", "people.csv", *HELLO)
     assert (code, out) == (2, "")
+    hint = "mend them, or send the others with --skip-bad --name NAME"
     assert err.splitlines() == [
         "line 5: chat_id '12x' is no chat: give a number other than 0, or an @name",
         "line 6: chat_id 1001 was in an earlier line: one message for each chat is allowed",
         "line 7: name is empty",
-        "tidegate: 3 of 6 lines are bad, and nothing was sent: mend them, or send the others with --skip-bad",
+        f"tidegate: 3 of 6 lines are bad, and nothing was sent: {hint}",
     ]
     assert office.in_store() == 0
 
-    report = office.broadcast(*HELLO, "--skip-bad")
+    report = office.broadcast(*HELLO, "--skip-bad", "--name", "may")
     assert (report["delivered"], report["bad_lines"]) == (3, 3)
 
 
@@ -230,7 +231,7 @@ def test_kill_9_while_putting_loses_and_doubles_nothing(office: Office) -> None:
     assert code == 0
     assert f"resuming: {put:,} of 12,000 are in already" in err
     report = json.loads(out)
-    assert (report["accepted"], report["waiting"]) == (12_000, 12_000)
+    assert (report["accepted"], report["waiting"], report["passed"]) == (12_000, 12_000, None)
     assert office.in_store() == 12_000
 
 
@@ -246,3 +247,39 @@ def test_kill_9_while_delivering_doubles_at_most_what_was_in_flight(office: Offi
     assert seen["doubled"] <= in_flight
     assert seen["accepted"] == 300 + seen["doubled"]
     assert seen["refused"] == 0
+
+
+def test_a_paused_bot_is_told_once_instead_of_standing_still_in_silence(office: Office) -> None:
+    office.write(20)
+    code, _, err = office.run("queue", "pause", "--bot", "42")
+    assert code == 0, err
+    process = office.start("broadcast", "people.csv", *HELLO, "--json")
+    assert process.stderr is not None
+    told = [process.stderr.readline(), process.stderr.readline()]
+    office.run("queue", "resume", "--bot", "42")
+    out, err = process.communicate(timeout=PATIENCE)
+
+    assert told[1] == "bot 42 is paused: nothing leaves until tidegate queue resume --bot 42\n"
+    assert "paused" not in err
+    assert (process.returncode, json.loads(out)["delivered"]) == (0, 20)
+
+
+def test_what_could_not_be_encoded_is_one_line(office: Office) -> None:
+    office.write(3)
+    for arguments, complaint in (
+        (("--text", "caf\udce9"), "UTF-8"),
+        ((*HELLO, "--param", f"x={2**70}", "--dry-run"), "--param: 'x' has a number that is too large"),
+        ((*HELLO, "--param", "x=" + "[" * 6000, "--dry-run"), "nested too deeply"),
+    ):
+        code, out, err = office.run("broadcast", "people.csv", *arguments)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert complaint in err
+
+
+def test_a_report_over_the_list_or_the_store_is_refused_before_anything_is_put(office: Office) -> None:
+    office.write(3)
+    for place in ("people.csv", "tidegate.db.key"):
+        code, out, err = office.run("broadcast", "people.csv", *HELLO, "--report", place)
+        assert (code, out) == (2, "")
+        assert err.startswith(f"tidegate: --report: {place} ")
+    assert office.in_store() == 0

@@ -61,21 +61,27 @@ class Mailing:
                 yield BadLine(line.number, str(error))
 
     def identity(self, bot: BotId) -> str:
-        """Tells this mailing from any other: the file, the text and the bot."""
-        whole = (self.source.digest().hex(), self._text, sorted(self.params.items()), self._duplicates, bot)
+        """Tells this mailing from any other: the file, the text and the bot, and nothing else.
+
+        Who thinks of a parameter between two runs goes on with the same mailing.
+        """
+        whole = (self.source.digest().hex(), self._text, bot)
         return hashlib.blake2b(msgspec.json.encode(whole), digest_size=8).hexdigest()
 
     def _letter(self, line: int, row: Row, seen: Counter[ChatId]) -> Letter:
         chat_id = _chat(value_of(row, "chat_id"))
+        who = chat_id.lower() if isinstance(chat_id, str) else chat_id
+        if self._duplicates:
+            seen[who] += 1  # also of a bad line: the keys of those after it stay theirs once it is mended
         text = self._template.render(row) if self._template is not None else value_of(row, "text")
         fields = {"chat_id": chat_id, "text": text, **self.params}
         compose(TicketId(""), BotId(0), fields, now=0.0)
-        who = chat_id.lower() if isinstance(chat_id, str) else chat_id
-        if who in seen and not self._duplicates:
-            raise BadInputError(
-                f"chat_id {chat_id} was in an earlier line: one message for each chat is allowed"
-            )
-        seen[who] += 1
+        if not self._duplicates:
+            if who in seen:
+                raise BadInputError(
+                    f"chat_id {chat_id} was in an earlier line: one message for each chat is allowed"
+                )
+            seen[who] += 1
         key = str(who) if seen[who] == 1 else f"{who}+{seen[who]}"
         return Letter(line, key, fields)
 

@@ -209,8 +209,27 @@ def test_a_mailing_is_told_from_others_by_file_text_and_bot() -> None:
     others = {
         mailing(content + "\n").identity(BOT),
         mailing(content, template="Hi").identity(BOT),
-        mailing(content, parse_mode="HTML").identity(BOT),
         mailing(content).identity(BotId(43)),
     }
-    assert len(others | {first}) == 5
+    assert len(others | {first}) == 4
     assert mailing(content).identity(BOT) == first
+
+
+def test_a_mailing_is_still_the_same_with_other_parameters() -> None:
+    """It was another one then, and everybody would have got it twice."""
+    data = b"chat_id,text\n5,a"
+    others = (
+        mailing(data, parse_mode="HTML"),
+        mailing(data, duplicates=True),
+        Mailing(Source("list.csv", io.BytesIO(data), size=len(data)), params={"protect_content": True}),
+    )
+    assert {other.identity(BOT) for other in others} == {mailing(data).identity(BOT)}
+
+
+def test_a_mended_line_leaves_the_keys_of_the_others_alone() -> None:
+    spoilt, mended = "chat_id,text\n5,\n5,second", "chat_id,text\n5,first\n5,second"
+    keys = [
+        {each.fields["text"]: each.key for each in letters.letters() if isinstance(each, Letter)}
+        for letters in (mailing(spoilt, duplicates=True), mailing(mended, duplicates=True))
+    ]
+    assert keys == [{"second": "5+2"}, {"first": "5", "second": "5+2"}]

@@ -2,8 +2,10 @@
 
 import asyncio
 import csv
+import errno
 import io
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +19,9 @@ from tidegate.audience.source import Source
 from tidegate.cli import terminal
 from tidegate.cli.broadcast.job import Job
 from tidegate.cli.broadcast.order import Order
+from tidegate.cli.broadcast.progress import Pace
 from tidegate.cli.broadcast.run import broadcast
-from tidegate.errors import BadInputError, NotTheSenderError
+from tidegate.errors import BadInputError, NotTheSenderError, TidegateError
 from tidegate.model import BotId
 from tidegate.outbox.base import Outbox
 from tidegate.sim.telegram import Telegram
@@ -26,6 +29,7 @@ from tidegate.sim.virtual import VirtualClock
 from tidegate.sim.wire import SimWire
 
 BOT = BotId(42)
+EARLIER = "chat_id,state,reason\n" + "1,dead,blocked\n" * 100
 
 
 @pytest.fixture
@@ -70,6 +74,14 @@ class Desk:
 @pytest.fixture
 async def desk(gate: Tidegate, clock: VirtualClock, capsys: pytest.CaptureFixture[str]) -> Desk:
     return Desk(gate, clock, capsys)
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """A report of another day."""
+    place = tmp_path / "unreached.csv"
+    place.write_text(EARLIER)
+    return place
 
 
 def source_of(content: str) -> Source:
@@ -127,8 +139,10 @@ async def test_bad_lines_are_told_to_a_program_too(desk: Desk) -> None:
 
 
 async def test_good_lines_are_sent_without_the_bad_ones_if_asked(desk: Desk) -> None:
-    code, report = await desk.run(people(3) + "12x,Eve\n1000,Again\n", text="Hi {name}", skip_bad=True)
-    assert (code, report["delivered"], report["bad_lines"]) == (0, 3, 2)
+    code, report = await desk.run(
+        people(3) + "12x,Eve\n1000,Again\n", text="Hi {name}", skip_bad=True, name="may"
+    )
+    assert (code, report["delivered"], report["bad_lines"], report["name"]) == (0, 3, 2, "may")
     assert [error["line"] for error in report["errors"]] == [5, 6]
 
 
@@ -219,7 +233,7 @@ async def test_ctrl_c_says_how_to_go_on(desk: Desk, clock: VirtualClock) -> None
 
 async def test_without_waiting_it_returns_once_all_are_in(desk: Desk, gate: Tidegate) -> None:
     code, report = await desk.run(people(600), text="Hi", wait=False)
-    assert (code, report["accepted"], report["waiting"], report["passed"]) == (0, 600, 600, True)
+    assert (code, report["accepted"], report["waiting"], report["passed"]) == (0, 600, 600, None)
     assert gate.stats().low == 600
 
 
@@ -270,6 +284,8 @@ async def test_a_worker_elsewhere_delivers_and_this_one_takes_over_when_it_is_go
 
     assert (code, report["delivered"]) == (0, 30)
     assert "process 77 (tidegate worker) sends for a.db\n" in desk.told
+    taken_over = "no longer: process 77 (tidegate worker) sends for a.db; this command delivers from now on"
+    assert desk.told.count(taken_over) == 1
     assert report["seconds"] > 15
 
 
@@ -309,6 +325,12 @@ async def test_a_pipe_gets_a_line_every_ten_seconds(desk: Desk) -> None:
         ({"report": "nowhere/report.csv"}, "--report: nowhere/report.csv cannot be written"),
         ({"params": ["text=x"]}, "--param: text is not given this way: use --text"),
         ({"params": ["x"]}, "--param: 'x' has no name"),
+        ({"params": ["x=" + "[" * 6000]}, "--param: the value of x is nested too deeply"),
+        ({"params": ["x=" + "[" * 101 + "]" * 101]}, "--param: the value of x is nested too deeply"),
+        ({"params": [f"x=[{2**64}]"]}, "--param: 'x' has a number that is too large"),
+        ({"params": ["x=\udce9"]}, "--param: 'x' is no text in UTF-8"),
+        ({"params": ['x="\\ud800"']}, "--param: 'x' is no text in UTF-8"),
+        ({"text": "caf\udce9"}, "--text: what was written is no text in UTF-8"),
     ],
 )
 def test_what_is_ordered_wrongly_is_refused_at_once(written: dict[str, Any], complaint: str) -> None:
@@ -328,3 +350,112 @@ def test_a_template_may_come_from_a_file(tmp_path: Path) -> None:
     letter = next(order.mailing(source_of(people(1))).letters())
     assert isinstance(letter, Letter)
     assert letter.fields["text"] == "Hi Person 0,\nnews!"
+
+
+async def test_skipping_bad_lines_without_a_name_is_refused_as_mending_them_would_send_all_again(
+    desk: Desk, gate: Tidegate
+) -> None:
+    with pytest.raises(BadInputError, match="give --name NAME with --skip-bad, so that the mended lines can"):
+        await desk.show(people(3) + "12x,Eve\n", text="Hi {name}", skip_bad=True)
+    assert gate.stats().waiting == 0
+    assert await desk.show(people(3), text="Hi {name}", skip_bad=True) == 0
+
+
+async def test_mended_lines_are_sent_under_the_same_name_and_the_others_not_again(
+    desk: Desk, telegram: Telegram
+) -> None:
+    await desk.show(people(3) + "12x,Eve\n", text="Hi {name}", skip_bad=True, name="may")
+    assert "1 bad lines were left out: mend them, and with --name may only they are sent." in desk.told
+
+    code, report = await desk.run(people(3) + "12,Eve\n", text="Hi {name}", name="may")
+
+    assert (code, report["delivered"], report["bad_lines"]) == (0, 4, 0)
+    assert telegram.report()["accepted"] == 4
+    assert await texts(telegram, 12) == ["Hi Eve"]
+
+
+async def test_a_parameter_that_is_added_between_two_runs_sends_nobody_anything_twice(
+    desk: Desk, telegram: Telegram
+) -> None:
+    await desk.run(people(3), text="Hi")
+    await desk.run(people(3), text="Hi", params=["disable_notification=true"], allow_duplicates=True)
+    assert telegram.report()["accepted"] == 3
+
+
+async def test_the_reasons_stand_under_the_dead_and_not_under_the_refused(
+    desk: Desk, telegram: Telegram
+) -> None:
+    block(telegram, 1001)
+    await desk.show(people(3), text="Hi")
+    names = [line.strip().rpartition("  ")[0].strip() for line in desk.told.splitlines()]
+    dead = names.index("dead")
+    assert names[dead : dead + 3] == ["dead", "blocked the bot, or gone", "because: blocked"]
+    assert names.index("refused (429)") > dead + 2
+
+
+async def test_a_report_replaces_an_earlier_one_as_a_whole_and_leaves_nothing_beside_it(
+    desk: Desk, telegram: Telegram, earlier: Path
+) -> None:
+    block(telegram, 1001)
+    await desk.run(people(3), text="Hi", report=str(earlier))
+    content = await asyncio.to_thread(earlier.read_text)
+    assert content.splitlines() == ["chat_id,state,reason", "1001,dead,blocked"]
+    assert await asyncio.to_thread(os.listdir, earlier.parent) == [earlier.name]
+
+
+async def test_a_report_that_cannot_be_written_at_the_end_loses_neither_the_old_one_nor_the_outcome(
+    desk: Desk, earlier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TidegateError, match=r"was not written \(No space left on device\)"):
+        await desk.show(people(3), text="Hi", report=str(earlier))
+    assert "delivered" in desk.told
+    assert await asyncio.to_thread(earlier.read_text) == EARLIER
+    assert await asyncio.to_thread(os.listdir, earlier.parent) == [earlier.name]
+
+
+@pytest.mark.parametrize(
+    ("report", "complaint"),
+    [
+        ("list.csv", "is what this broadcast is made from"),
+        ("link.csv", "is what this broadcast is made from"),
+        ("text.html", "is what this broadcast is made from"),
+        ("a.db", "belongs to the store"),
+        ("a.db.key", "belongs to the store"),
+        ("a.db.lock", "belongs to the store"),
+        ("a.db-wal", "belongs to the store"),
+        ("a.db-shm", "belongs to the store"),
+        ("precious.txt", "exists, and is no earlier report"),
+        ("/dev/null", "--report"),
+    ],
+)
+def test_a_report_overwrites_nothing_but_an_earlier_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: str, complaint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # Even a list that looks like an earlier report: it is what is sent to.
+    Path("list.csv").write_text("chat_id,state,reason\n5,dead,timeout\n")
+    Path("link.csv").symlink_to("list.csv")
+    Path("text.html").write_text("Hi")
+    Path("precious.txt").write_text("chat_id,state,reasons\n")
+    for store in ("a.db", f"sqlite:///{tmp_path}/a.db"):
+        order = Order(file="list.csv", template="text.html", store=store, report=report)
+        with pytest.raises(BadInputError, match=complaint):
+            order.check()
+
+
+async def test_the_time_that_is_left_follows_the_recent_pace(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0, 100, 105, 110, 125, 140])
+    monkeypatch.setattr(clock, "monotonic", lambda: next(times))
+    pace = Pace(clock)
+    for count in (0, 0, 50, 100):
+        pace.read(count)
+    assert pace.words(200) == "10.0/s, 10 s left"
+    pace.read(100)
+    pace.read(100)
+    assert pace.words(200) == "standing still"

@@ -67,10 +67,11 @@ def forecast(count: int, rate: Rate) -> float:
     return max(0, count - rate.count) * rate.seconds / rate.count
 
 
-def preview(checked: Checked, already: int, rate: Rate) -> dict[str, Any]:
+def preview(name: str, checked: Checked, already: int, rate: Rate) -> dict[str, Any]:
     """What a dry run found. `seconds`: how long it would take."""
     return {
         "dry_run": True,
+        "name": name,
         "would_send": max(0, checked.good - already),
         "already": already,
         **checked.report(),

@@ -45,7 +45,9 @@ Params = Annotated[
 ]
 SkipBad = Annotated[
     bool,
-    typer.Option("--skip-bad", rich_help_panel=LINES, help="Send the good lines, though others are bad."),
+    typer.Option(
+        "--skip-bad", rich_help_panel=LINES, help="Send the good lines, though others are bad; needs --name."
+    ),
 ]
 AllowDuplicates = Annotated[
     bool,

@@ -1,6 +1,5 @@
 """From what was written on the command line to a mailing. Whatever can be refused at once is refused here."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -10,9 +9,11 @@ import msgspec
 from tidegate.audience.mailing import Mailing
 from tidegate.audience.source import Source
 from tidegate.audience.template import ParseMode
+from tidegate.cli.broadcast.place import check_place
 from tidegate.cli.sending.fields import parameter
 from tidegate.cli.times import duration
 from tidegate.errors import BadInputError
+from tidegate.settings import Settings
 
 _NAME = re.compile(r"[\w.-]{1,64}")
 _ELSEWHERE: Final = {
@@ -52,7 +53,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
                 f"--name: {self.name!r} is no name: write up to 64 letters, digits, dots and dashes"
             )
         if self.report is not None:
-            _check_place(Path(self.report))
+            read = [self.file, *([self.template] if self.template is not None else [])]
+            store = self.store or Settings.read().tidegate_store
+            check_place(Path(self.report), read=read, store=store)
 
     def remembered(self) -> float:
         """Seconds."""
@@ -77,6 +80,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
     def _template(self) -> str | None:
         if self.template is None:
+            _check_unicode(self.text or "")
             return self.text
         try:
             return Path(self.template).read_text("utf-8-sig").rstrip("\n")
@@ -87,17 +91,24 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             raise BadInputError(f"cannot read {self.template}: {reason.lower()}") from error
 
 
+def _check_unicode(text: str) -> None:
+    """Bytes that are no UTF-8 come from the command line as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInputError(
+            "what was written is no text in UTF-8: write it in a file, for --template"
+        ) from None
+
+
 def _parameter(text: str) -> tuple[str, Any]:
     name, value = parameter(text)
     if name in _ELSEWHERE:
         raise BadInputError(f"--param: {name} is not given this way: {_ELSEWHERE[name]}")
+    try:
+        msgspec.msgpack.encode((name, value))  # as the store keeps it
+    except OverflowError:
+        raise BadInputError(f"--param: {name!r} has a number that is too large: quote it as text") from None
+    except ValueError:
+        raise BadInputError(f"--param: {name!r} is no text in UTF-8") from None
     return name, value
-
-
-def _check_place(path: Path) -> None:
-    """Found out now, not after an hour of sending."""
-    target = path if path.exists() else path.parent
-    if path.is_dir() or not target.exists() or not os.access(target, os.W_OK):
-        raise BadInputError(
-            f"--report: {path} cannot be written: name a file in a folder that you may write to"
-        )

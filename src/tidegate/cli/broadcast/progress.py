@@ -15,7 +15,7 @@ from tidegate.clock import Clock
 Show = Callable[[int, str], None]  # how much is done, and that in words
 LINE_EVERY: Final = 10.0  # seconds
 FRAME_EVERY: Final = 0.1
-LOOKS_BACK: Final = 30.0  # seconds that a pace is measured over
+LOOKS_BACK: Final = 10.0  # seconds that a pace is measured over
 
 
 class Pace:
@@ -28,7 +28,7 @@ class Pace:
     def read(self, count: int) -> None:
         now = self._clock.monotonic()
         self._seen.append((now, count))
-        while self._seen[0][0] < now - LOOKS_BACK:
+        while len(self._seen) > 2 and self._seen[1][0] <= now - LOOKS_BACK:  # noqa: PLR2004  (a pace has two ends)
             self._seen.popleft()
 
     def per_second(self) -> float:
@@ -38,7 +38,11 @@ class Pace:
     def words(self, total: int) -> str:
         rate = self.per_second()
         left = total - self._seen[-1][1]
-        return f"{rate:.1f}/s, {span(left / rate)} left" if rate > 0 else "no pace yet"
+        return f"{rate:.1f}/s, {span(left / rate)} left" if rate > 0 else self._without_rate()
+
+    def _without_rate(self) -> str:
+        long = self._seen[-1][0] - self._seen[0][0] >= LOOKS_BACK
+        return "standing still" if long else "no pace yet"
 
 
 @contextmanager

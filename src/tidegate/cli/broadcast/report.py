@@ -1,7 +1,6 @@
 """What came of a broadcast: in the vocabulary of all reports, as a table, and whom it did not reach."""
 
-import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -9,11 +8,13 @@ import msgspec
 from rich import box
 from rich.table import Table
 
+from tidegate.cli.broadcast.place import write_rows
 from tidegate.model import Record, State
 
 # Why a message is dead where the person, or the group, wants none or is gone: nobody did anything wrong.
 GONE: Final = frozenset(("blocked", "deactivated", "kicked", "not_found"))
 WAITING: Final = frozenset((State.QUEUED, State.SENDING, State.RETRY))
+UNKNOWN: Final = "unknown"  # the reason of all that are parked, whose line says so
 NOT_REACHED: Final = frozenset(State) - WAITING - {State.DELIVERED}
 
 
@@ -83,25 +84,29 @@ def report_table(report: dict[str, Any]) -> Table:
     for key, name in rows:
         if report[key] or key in {"accepted", "delivered", "refused"}:
             table.add_row(name, f"{report[key]:,}")
-    for reason, count in report["reasons"].items():
-        table.add_row(f"  because: {reason}", f"{count:,}")
+        if key == "blocked":  # the end of what is said of the dead
+            _add_reasons(table, report["reasons"])
     if report["avg_rps"]:
         table.add_row("delivered a second", f"{report['avg_rps']:,.1f}")
         table.add_row("seconds", f"{report['seconds']:,.1f}")
     return table
 
 
+def _add_reasons(table: Table, reasons: Mapping[str, int]) -> None:
+    for reason, count in reasons.items():
+        if reason != UNKNOWN:
+            table.add_row(f"  because: {reason}", f"{count:,}")
+
+
 def write_unreached(path: Path, records: Iterable[Record], prefix: str) -> int:
     """A line for each message of this broadcast that ended without being delivered; returns how many."""
-    written = 0
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("chat_id", "state", "reason"))
-        for record in records:
-            key = record.message.dedup_key or ""
-            if key.startswith(prefix):
-                # The chat as the file has it: a group may have moved since.
-                chat = key.removeprefix(prefix).partition("+")[0]
-                writer.writerow((chat, record.state.value, record.reason or ""))
-                written += 1
-    return written
+    return write_rows(path, _unreached(records, prefix))
+
+
+def _unreached(records: Iterable[Record], prefix: str) -> Iterator[tuple[str, str, str]]:
+    for record in records:
+        key = record.message.dedup_key or ""
+        if key.startswith(prefix):
+            # The chat as the file has it: a group may have moved since.
+            chat = key.removeprefix(prefix).partition("+")[0]
+            yield chat, record.state.value, record.reason or ""

@@ -18,12 +18,17 @@ from tidegate.cli.broadcast.report import NOT_REACHED, Counts, report_table, wri
 from tidegate.cli.broadcast.steps import deliver, put
 from tidegate.cli.errors import FAILED
 from tidegate.cli.gates import choose_bot, gate_at
+from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError
+from tidegate.errors import BadInputError, TidegateError
 from tidegate.model import Rate
 from tidegate.settings import Settings
 
+_SKIP_HINT: Final = (
+    "give --name NAME with --skip-bad, so that the mended lines can be sent later under the same name, "
+    "without sending to the others again"
+)
 STOPPED: Final = 130  # as a shell shows it of what Ctrl-C ended
 
 
@@ -53,7 +58,7 @@ async def broadcast(job: Job, order: Order, mailing: Mailing) -> int:
     before, limit = await job.counts(), _limit(job, mailing)
     _refuse_forgetting(forecast(checked.good, limit), order)
     if order.dry_run:
-        found = preview(checked, before.accepted, limit)
+        found = preview(job.name, checked, before.accepted, limit)
         job.show(found, *preview_lines(found))
         return 0
     if before.accepted:
@@ -65,13 +70,14 @@ def _refuse_bad(checked: Checked, order: Order) -> None:
     """Raises BadInputError if lines are bad, or there are none."""
     for line in checked.lines():
         terminal.note(line)
-    if checked.good and (order.skip_bad or not checked.bad):
+    if checked.good and (not checked.bad or (order.skip_bad and order.name is not None)):
         return
     if order.as_json:
         terminal.put_json({"accepted": 0, **checked.report(), "passed": False})
     if not checked.bad:
         raise BadInputError(f"nobody is in {order.file}: nothing was sent")
-    hint = "mend them, or send the others with --skip-bad" if checked.good else "mend them"
+    hint = _SKIP_HINT if order.skip_bad else "mend them, or send the others with --skip-bad --name NAME"
+    hint = hint if checked.good else "mend them"
     raise BadInputError(
         f"{checked.bad:,} of {checked.bad + checked.good:,} lines are bad, and nothing was sent: {hint}"
     )
@@ -98,7 +104,7 @@ async def _send(job: Job, order: Order, mailing: Mailing, checked: Checked, befo
     if order.wait and not job.stop.is_set():
         await deliver(job)
     counts, seconds = await job.counts(), job.clock.monotonic() - started
-    passed = counts.flawless and not job.stop.is_set() and not (order.wait and counts.waiting)
+    passed = _passed(job, order, counts)
     report: dict[str, Any] = {
         "name": job.name,
         **msgspec.structs.asdict(counts),
@@ -108,11 +114,20 @@ async def _send(job: Job, order: Order, mailing: Mailing, checked: Checked, befo
         "avg_rps": round((counts.delivered - before.delivered) / seconds, 1) if seconds else 0.0,
         "passed": passed,
     }
-    await _write_unreached(job, order, counts)
     job.show(report, report_table(report), *_what_now(job, order, checked, before, counts))
+    await _write_unreached(job, order, counts)
     if job.stop.is_set():
         return STOPPED
-    return 0 if passed else FAILED
+    return FAILED if passed is False else 0
+
+
+def _passed(job: Job, order: Order, counts: Counts) -> bool | None:
+    """None: nobody can know yet, and nobody asked to wait until it is known."""
+    if job.stop.is_set() or not counts.flawless:
+        return False
+    if counts.waiting:
+        return False if order.wait else None
+    return True
 
 
 async def _write_unreached(job: Job, order: Order, counts: Counts) -> None:
@@ -120,8 +135,14 @@ async def _write_unreached(job: Job, order: Order, counts: Counts) -> None:
         return
     some = counts.ended > counts.delivered
     found = await job.gate.outbox.records(bot=job.bot, states=NOT_REACHED, limit=maxsize) if some else []
-    written = await asyncio.to_thread(write_unreached, Path(order.report), found, job.prefix)
-    job.say(f"{written:,} who were not reached are in {order.report}")
+    shown = printable(order.report)
+    try:
+        written = await asyncio.to_thread(write_unreached, Path(order.report), found, job.prefix)
+    except OSError as error:
+        raise TidegateError(
+            f"--report: {shown} was not written ({error.strerror}): mend that and run the same command again"
+        ) from error
+    job.say(f"{written:,} who were not reached are in {shown}")
 
 
 def _what_now(job: Job, order: Order, checked: Checked, before: Counts, counts: Counts) -> list[str]:
@@ -131,8 +152,14 @@ def _what_now(job: Job, order: Order, checked: Checked, before: Counts, counts: 
         if missing > 0:
             return [f"{missing:,} are not in the store yet.", *lines]
         return [f"{lines[0]} Or leave them to tidegate worker."]
+    lines = []
+    if checked.bad:
+        left_out = f"{checked.bad:,} bad lines were left out"
+        lines.append(f"{left_out}: mend them, and with --name {job.name} only they are sent.")
     if before.accepted == counts.accepted and not before.waiting:
-        return ["It was complete: nothing was sent. To send it again, give it another --name."]
+        return [*lines, "It was complete: nothing was sent. To send it again, give it another --name."]
     if counts.waiting and not order.wait:
-        return ["All are in the store: tidegate worker delivers them. To watch, run the same command again."]
-    return []
+        lines.append(
+            "All are in the store: tidegate worker delivers them. To watch, run the same command again."
+        )
+    return lines

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tidegate.audience.mailing import Letter, Mailing
 from tidegate.cli.broadcast.check import CHUNK
 from tidegate.cli.broadcast.job import Job
+from tidegate.cli.broadcast.pauses import Pauses
 from tidegate.cli.broadcast.progress import Pace, Show, phase
 from tidegate.cli.broadcast.report import Counts
 from tidegate.errors import NotTheSenderError
@@ -41,14 +42,17 @@ async def deliver(job: Job) -> None:
     async with AsyncExitStack() as stack:
         delivers = await _send_here(job, stack)
         job.say(delivers or HERE)
-        next_try = job.clock.monotonic() + TRY_TO_SEND
+        next_try, pauses = job.clock.monotonic() + TRY_TO_SEND, Pauses(job)
         with phase(job.clock, "delivering", counts.accepted, as_json=job.as_json) as show:
             async for counts in _looks(job, show):
                 if not counts.waiting:
                     break
+                await pauses.tell(counts.waiting)
                 if delivers and job.clock.monotonic() > next_try:
-                    delivers = await _send_here(job, stack)
+                    was, delivers = delivers, await _send_here(job, stack)
                     next_try = job.clock.monotonic() + TRY_TO_SEND
+                    if delivers is None:
+                        job.say(f"no longer: {was}; this command delivers from now on")
 
 
 async def _looks(job: Job, show: Show) -> AsyncIterator[Counts]:

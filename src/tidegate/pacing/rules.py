@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -41,6 +41,9 @@ _FREE = (
 )
 
 
+_MANY: Final = {"sendMediaGroup": "media", "copyMessages": "message_ids", "forwardMessages": "message_ids"}
+
+
 def is_private(chat_id: ChatId) -> bool:
     """People have positive ids; groups and channels negative ones or an @name."""
     return isinstance(chat_id, int) and chat_id > 0
@@ -58,7 +61,8 @@ def family_of(method: str) -> Family:
 
 def cost_of(method: str, params: Mapping[str, Any]) -> int:
     """Slots a call takes: each item of an album, each message of a bulk copy or forward."""
-    many = params.get("media") if method == "sendMediaGroup" else None
-    if method in {"copyMessages", "forwardMessages"}:
-        many = params.get("message_ids")
+    what = _MANY.get(method)
+    if what is None:
+        return 1
+    many = params.get(what)
     return max(1, len(many)) if isinstance(many, list | tuple) else 1

@@ -10,7 +10,6 @@ from tidegate.model import BotId, ChatId, File, Message, Priority, Record, State
 from tidegate.pacing.rules import Family, cost_of, family_of
 
 PRIORITIES: Final = tuple(Priority)
-NUMBERS: Final = {priority: number for number, priority in enumerate(PRIORITIES)}
 _FLAT: Final = frozenset({str, int, float, bool, type(None)})
 _FILE: Final = 1  # the extension type of a file within parameters
 
@@ -41,22 +40,26 @@ RECORD: Final = (
 
 
 def place_of(message: Message, seq: int, now: float) -> Place:
-    family = family_of(message.method)
-    return Place(
-        seq,
-        message.bot,
-        message.chat_id,
-        family,
-        NUMBERS[message.priority],
-        int(message.urgent),
-        0 if family == "free" else cost_of(message.method, message.params),
-        int(bool(message.params.get("allow_paid_broadcast"))),
-        now,
-        message.not_before,
-        message.expires_at,
-        None,
-        0,
-        0,
+    method, params = message.method, message.params
+    family = family_of(method)
+    # Through `_make`, which is in C: this is done for every message.
+    return Place._make(
+        (
+            seq,
+            message.bot,
+            message.chat_id,
+            family,
+            PRIORITIES.index(message.priority),
+            1 if message.urgent else 0,
+            0 if family == "free" else cost_of(method, params),
+            1 if params.get("allow_paid_broadcast") else 0,
+            now,
+            message.not_before,
+            message.expires_at,
+            None,
+            0,
+            0,
+        )
     )
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from contract.post import BOT, DELIVERED, Post
 from restarts import Disk, store
-from tidegate.model import Dead, Settlement, State
+from tidegate.model import Dead, Settlement, State, TicketId
+from tidegate.outbox.sqlite.lock import SenderLock
 from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.sim.virtual import VirtualClock
 
@@ -126,4 +127,25 @@ async def test_whoever_waits_for_a_message_hears_that_it_expired_though_nobody_s
         record = await outbox.settled(ticket)
 
     assert record.state == State.EXPIRED
+    await outbox.close()
+
+
+async def test_why_asked_of_a_sender_that_is_silent_does_not_say_that_nobody_sends(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    path = tmp_path / "silent.db"
+    outbox, lock = SqliteOutbox(path, clock), SenderLock(path)
+    await outbox.open()
+    ticket = await Post(outbox, clock).put()
+    await lock.take(clock)
+
+    why, unknown = await outbox.why(ticket), await outbox.why(TicketId("?"))
+
+    assert why is not None
+    assert "has not said why it waits" in why.waits_for[0]
+    assert unknown is None
+    await lock.release()
+    why = await outbox.why(ticket)
+    assert why is not None
+    assert why.waits_for == ("nobody sends: start a worker (tidegate worker)",)
     await outbox.close()

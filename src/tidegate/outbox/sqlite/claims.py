@@ -27,7 +27,7 @@ from tidegate.model import (
     Settlement,
     State,
 )
-from tidegate.outbox.carryover import Limit, limits_of
+from tidegate.outbox.carryover import limits_of
 from tidegate.outbox.dispatch import Dispatcher
 from tidegate.outbox.lanes import NEVER, TURN, Entry, Lane
 from tidegate.outbox.sqlite import settling
@@ -317,11 +317,6 @@ class Claims:
     def _tell_ends(self, rows: Iterable[Any] | None, wall: float) -> None:
         for _, _, *record in rows or ():
             self._tell_end(record_of(tuple(record), wall))
-
-
-def limits_after(dispatch: Dispatcher, entry: Entry, outcome: Outcome, now: float) -> list[Limit]:
-    """What there is to keep of the limits that an answer was about."""
-    return limits_of(dispatch.schedule, entry, now) if isinstance(outcome, Refused) else []
 
 
 def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:

@@ -35,7 +35,6 @@ from tidegate.outbox.base import Outbox, Stats, Turn
 from tidegate.outbox.carryover import WHOLE_BOT
 from tidegate.outbox.dispatch import Dispatcher
 from tidegate.outbox.lanes import Entry
-from tidegate.outbox.reasons import explain
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.sqlite import journal, looking, putting, recovery, settling
 from tidegate.outbox.sqlite.claims import Claims
@@ -45,6 +44,7 @@ from tidegate.outbox.sqlite.lock import Holder, SenderLock
 from tidegate.outbox.sqlite.places import Places
 from tidegate.outbox.sqlite.rows import Place, record_of
 from tidegate.outbox.sqlite.turns import Turns, quarantine
+from tidegate.outbox.sqlite.why import Whys
 from tidegate.outbox.watch import Watch
 from tidegate.pacing.rules import Family, Rules
 
@@ -53,7 +53,6 @@ log = logging.getLogger("tidegate.store")
 POLL: Final = 0.05  # seconds between two looks at what other processes did
 CLEAN_EVERY: Final = 1.0  # seconds
 PUT_TOGETHER: Final = 1_000  # messages
-ANSWER_WITHIN: Final = 2.0  # seconds in which a sender says why a message waits
 QUARANTINE_AT_MOST: Final = 5.0  # seconds without a call after a crash
 OPEN: Final = ("high", "normal", "low", "retry", State.SENDING)
 UNWRITTEN: Final = 1.0  # seconds until the next try of what must not be sent unless that is written down
@@ -84,7 +83,6 @@ class SqliteOutbox(Outbox):
         self.file = StoreFile(path)
         self._clock = clock
         self._keep = keep
-        self._poll = poll
         self._on_end = on_end
         self._on_bots = on_bots
         self._lock = SenderLock(path)
@@ -100,6 +98,7 @@ class SqliteOutbox(Outbox):
             self.file, self._dispatch, self._places, clock, keep=keep, tell_end=self._tell_end
         )
         self._turns = Turns(self.file, self._dispatch, self._claims, clock)
+        self._whys = Whys(self.file, self._places, self._lock, clock, poll=poll)
         self._follower = Follower(
             self.file,
             clock,
@@ -473,56 +472,9 @@ class SqliteOutbox(Outbox):
         await self.file.read(lambda tx: tx.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
         return forgotten
 
-    # --- why ---
-
     async def why(self, ticket: TicketId) -> Why | None:
-        now = self._wake()
-        if self._sending:
-            seq, record = await self.file.read(lambda tx: self._seq_and_record(tx, ticket))
-            return self._explain(seq, record, now)
-        if await self.sender() is not None:
-            answer = await self._ask(ticket)
-            if answer is not None:
-                return answer
-        return await self._why_nobody_sends(ticket)
-
-    def _seq_and_record(self, tx: Transaction, ticket: TicketId) -> tuple[int, Record | None]:
-        record = looking.find(tx, ticket, self._clock.now())
-        return (settling.seqs_of(tx, [ticket])[0], record) if record is not None else (0, None)
-
-    def _explain(self, seq: int, record: Record | None, now: float) -> Why | None:
-        if record is None:
-            return None
-        entry = self._places.get(seq)
-        if entry is None:
-            return Why(record.state, (), None)
-        due = record.message.not_before
-        until_due = max(0.0, due - self._clock.now()) if due is not None and entry.seq == 0 else 0.0
-        return explain(entry, record.state, until_due, now)
-
-    async def _ask(self, ticket: TicketId) -> Why | None:
-        """The sender knows. None if it does not answer."""
-        question = await self.file.write(lambda tx: journal.ask_why(tx, ticket))
-        with suppress(TimeoutError):
-            async with self._clock.timeout(ANSWER_WITHIN):
-                while True:
-                    await self._clock.sleep(self._poll)
-                    answer: Why | None = await self.file.write(lambda tx: journal.take_answer(tx, question))
-                    if answer is not None:
-                        return answer
-        return None
-
-    async def _why_nobody_sends(self, ticket: TicketId) -> Why | None:
-        record = await self.find(ticket)
-        if record is None or record.state not in {State.QUEUED, State.RETRY, State.SENDING}:
-            return None if record is None else Why(record.state, (), None)
-        message = record.message
-        waits = ["nobody sends: start a worker (tidegate worker)"]
-        if await self.file.read(lambda tx: looking.is_paused(tx, message.bot, message.chat_id)):
-            waits.append("its bot or chat is paused")
-        if message.not_before is not None and message.not_before > self._clock.now():
-            waits.append(f"its time comes in {message.not_before - self._clock.now():.1f} s")
-        return Why(record.state, tuple(waits), None)
+        self._wake()
+        return await (self._whys.here(ticket) if self._sending else self._whys.elsewhere(ticket))
 
     # --- other processes ---
 
@@ -543,20 +495,10 @@ class SqliteOutbox(Outbox):
                 bot, chat, paused = body
                 self._follow_pause(bot, chat, paused=paused)
             elif verb == "why":
-                self._answer(*body)
+                self._whys.answer(*body)
             elif verb == "bots" and self._on_bots is not None:
                 self._on_bots()
         self._dispatch.stir()
-
-    def _answer(self, question: int, ticket: TicketId) -> None:
-        def step(tx: Transaction) -> tuple[int, Record | None]:
-            return self._seq_and_record(tx, ticket)
-
-        def answer(found: tuple[int, Record | None]) -> None:
-            why = self._explain(*found, self._clock.monotonic())
-            self.file.write(lambda tx: journal.answer_why(tx, question, why))
-
-        self.file.read(step, answer)
 
     def _look_at(self, tickets: set[TicketId]) -> None:
         """Those that somebody waits for may have ended."""

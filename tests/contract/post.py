@@ -13,6 +13,7 @@ from tidegate.model import (
     Delivered,
     Message,
     Outcome,
+    Priority,
     Rate,
     Record,
     Settlement,
@@ -110,8 +111,16 @@ class Post:
         assert why is not None
         return why
 
-    async def turn(self, chat: ChatId = 1, bot: BotId = BOT, cost: int = 1) -> Turn:
-        return await self.outbox.turn(bot, chat, "send", cost)
+    async def turn(
+        self,
+        chat: ChatId = 1,
+        bot: BotId = BOT,
+        cost: int = 1,
+        priority: Priority = Priority.HIGH,
+        *,
+        paid: bool = False,
+    ) -> Turn:
+        return await self.outbox.turn(bot, chat, "send", cost, priority, paid=paid)
 
     async def no_turn(self, chat: ChatId = 1, *, within: float = SOON) -> bool:
         """Whether no turn is granted in that time."""

@@ -1,6 +1,7 @@
 """Direct calls: turns in the same schedule as what is queued."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -111,6 +112,64 @@ async def test_a_turn_overtakes_a_broadcast(open_post: OpenPost) -> None:
 
     assert max(waits) < 0.2  # two gaps between slots
     await post.cancel(worker)
+
+
+async def test_normal_turns_are_spaced_and_high_ones_go_between(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(10, 1)))
+
+    async def call(chat: int, priority: Priority) -> float:
+        turn = await post.turn(chat, priority=priority)
+        await post.outbox.end_turn(turn, DELIVERED)
+        return post.clock.monotonic()
+
+    normal = [await call(chat, Priority.NORMAL) for chat in range(1, 6)]  # nobody claims: only turns move it
+    before = post.clock.monotonic()
+    high = await call(100, Priority.HIGH)
+
+    gaps = [later - earlier for earlier, later in itertools.pairwise(normal)]
+    assert gaps == pytest.approx([0.09] * 4, abs=0.01)
+    assert high == before
+
+
+async def test_turns_share_by_weight_with_messages_of_their_priority(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(10, 1)))
+    for chat in range(1000, 1400):
+        await post.put(chat, priority=Priority.NORMAL)
+    went: list[str] = []
+
+    async def call(chat: int) -> None:
+        turn = await post.turn(chat, priority=Priority.LOW)
+        went.append("low turn")
+        await post.outbox.end_turn(turn, DELIVERED)
+
+    calls = [await post.begin(call(chat)) for chat in range(1, 100)]
+    sent = await post.run(20)
+
+    assert 30 <= len(went) <= 50  # one of five
+    assert 140 <= len(sent) <= 170
+    for waiting in [call for call in calls if not call.done()]:
+        await post.cancel(waiting)
+
+
+async def test_low_turns_go_on_though_high_messages_wait_that_nobody_claims(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(10, 1)))
+    for chat in range(1000, 1100):
+        await post.put(chat, priority=Priority.HIGH)  # and there is no worker
+
+    for chat in range(1, 6):
+        async with post.clock.timeout(5):
+            await post.outbox.end_turn(await post.turn(chat, priority=Priority.LOW), DELIVERED)
+
+
+async def test_a_paid_turn_has_the_limit_of_paid_broadcasts(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(1, 10), paid=Rate(100, 1)))
+    await post.turn(1)
+
+    async with post.clock.timeout(1):
+        for chat in range(2, 20):
+            await post.turn(chat, paid=True)
+
+    assert await post.no_turn(30)
 
 
 async def test_a_turn_cancelled_while_it_waits_leaves_no_trace(open_post: OpenPost) -> None:

@@ -11,6 +11,7 @@ from tidegate.model import (
     Claim,
     Message,
     Outcome,
+    Priority,
     Rate,
     Record,
     Settlement,
@@ -97,8 +98,20 @@ class Outbox(Protocol):
         The records are those after the step.
         """
 
-    async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
-        """Wait for the right to make one direct call, at high priority. Cancelling it gives it back."""
+    async def turn(
+        self,
+        bot: BotId,
+        chat_id: ChatId,
+        family: Family,
+        cost: int,
+        priority: Priority = Priority.HIGH,
+        *,
+        paid: bool = False,
+    ) -> Turn:
+        """Wait for the right to make one direct call. Cancelling it gives it back.
+
+        Turns share by weight with messages of the same priority. `paid`: under the limit of paid broadcasts.
+        """
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         """Say how a direct call ended; its slots cool, or are free at once if it was not sent."""

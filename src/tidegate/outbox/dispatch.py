@@ -11,14 +11,15 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError
-from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Refused, Unreachable
+from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Priority, Refused, Unreachable
 from tidegate.outbox.base import Turn
-from tidegate.outbox.lanes import TURN, Entry, Lane
+from tidegate.outbox.lanes import LOW_TURN, NORMAL_TURN, TURN, Entry, Lane
 from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.rules import Family
 
 ALIASES_KEPT: Final = 10_000
 CLOSED: Final = "the store was closed while this waited"
+LEVELS: Final = {Priority.HIGH: TURN, Priority.NORMAL: NORMAL_TURN, Priority.LOW: LOW_TURN}  # of turns
 SHORTEST_SLEEP: Final = 0.0005  # seconds; uvloop spins on less
 
 
@@ -100,7 +101,7 @@ class Dispatcher:
         self.wake(now)
         entries = []
         for entry in self.schedule.claim(now, room):
-            if entry.level == TURN:
+            if entry.level >= TURN:
                 self._give_turn(entry, now)
             else:
                 entries.append(entry)
@@ -158,9 +159,11 @@ class Dispatcher:
 
     # --- turns ---
 
-    async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
+    async def turn(
+        self, bot: BotId, chat_id: ChatId, family: Family, cost: int, priority: Priority, *, paid: bool
+    ) -> Turn:
         lane = self.schedule.lane(bot, self.chat(bot, chat_id), family)
-        entry = Entry(f"turn {next(self._turn_ids)}", lane, TURN, cost)
+        entry = Entry(f"turn {next(self._turn_ids)}", lane, LEVELS[priority], cost, paid=paid)
         granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turns[entry.id] = granted
         self.schedule.add(entry, self._clock.monotonic())

@@ -15,8 +15,8 @@ from tidegate.model import BotId, ChatId
 from tidegate.pacing.learned import Learned
 from tidegate.pacing.window import Window
 
-# The lines of a lane. A turn shares the weight of high; urgent goes before all.
-HIGH, NORMAL, LOW, TURN, URGENT = range(5)
+# The lines of a lane. Urgent goes before all; turns, from TURN on, share the weights of messages.
+HIGH, NORMAL, LOW, URGENT, TURN, NORMAL_TURN, LOW_TURN = range(7)
 WEIGHTS: Final = {HIGH: 16, NORMAL: 4, LOW: 1}
 STRIDES: Final = {level: 1 / weight for level, weight in WEIGHTS.items()}
 NEVER: Final = float("inf")
@@ -218,7 +218,7 @@ class Pool:
     def __init__(self, bot: "BotLanes", window: Window | None) -> None:
         self.bot = bot
         self.window = window
-        self.ready = tuple(ReadyQueue() for _ in range(URGENT + 1))
+        self.ready = tuple(ReadyQueue() for _ in range(LOW_TURN + 1))
         self.passes = [0.0] * len(WEIGHTS)  # stride scheduling: the least served by weight goes next
         self.learned: Learned | None = None
         self.served = 0.0  # the pass of the latest one

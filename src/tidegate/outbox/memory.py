@@ -252,7 +252,7 @@ class MemoryOutbox(Outbox):
 
     def _settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
         for entry in expired:
-            if entry.level != TURN:
+            if entry.level < TURN:
                 self._end(self._kept[TicketId(str(entry.id))], Step(State.EXPIRED, entry.attempts))
         for entry in lost:
             kept = self._kept[TicketId(str(entry.id))]
@@ -336,8 +336,17 @@ class MemoryOutbox(Outbox):
 
     # --- turns ---
 
-    async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
-        return await self._dispatch.turn(bot, chat_id, family, cost)
+    async def turn(
+        self,
+        bot: BotId,
+        chat_id: ChatId,
+        family: Family,
+        cost: int,
+        priority: Priority = Priority.HIGH,
+        *,
+        paid: bool = False,
+    ) -> Turn:
+        return await self._dispatch.turn(bot, chat_id, family, cost, priority, paid=paid)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         lane, now = self._dispatch.end_turn(turn, outcome, age), self._clock.monotonic()

@@ -27,7 +27,7 @@ from tidegate.outbox.lanes import (
     Line,
     Pool,
 )
-from tidegate.outbox.shares import account, join, next_line, rest_until, spacing
+from tidegate.outbox.shares import account, join, next_line, rest_until, share_of, spacing
 from tidegate.outbox.timers import Timers, Wake
 from tidegate.pacing.rules import Family, Rules
 from tidegate.pacing.window import Window
@@ -65,7 +65,7 @@ class Schedule:
 
     def add(self, entry: Entry, now: float, due: float = 0.0) -> None:
         """Put an entry at the end of its line, now or when it is due."""
-        if entry.level == TURN:
+        if entry.level >= TURN:
             self._turns += 1
         if entry.expires < NEVER:
             self._timers.set(entry.expires, Wake.EXPIRE, entry)
@@ -107,7 +107,7 @@ class Schedule:
                     tried += 1
                 continue
             granted.append(entry)
-            if entry.level == TURN:
+            if entry.level >= TURN:
                 self._turns -= 1
             else:
                 room -= 1
@@ -209,7 +209,7 @@ class Schedule:
         if line.place != EMPTY and line.head is entry:
             self._unreserve(line, self._pool_of(entry), now)
             self._place(line, now)
-        if entry.level == TURN:
+        if entry.level >= TURN:
             self._turns -= 1
         if all(line.head is None for line in lane.lines):
             self._rest(lane, now)
@@ -262,7 +262,7 @@ class Schedule:
 
     def waiting_in(self, lane: Lane) -> list[Entry]:
         """Everything that waits in a lane, turns apart."""
-        return [entry for line in lane.lines if line.level != TURN for entry in line.entries()]
+        return [entry for line in lane.lines if line.level < TURN for entry in line.entries()]
 
     # --- operators ---
 
@@ -338,7 +338,7 @@ class Schedule:
         for window in self._windows(entry):
             window.give_back(entry.cost)
         pool = self._pool_of(entry)
-        if entry.level in {NORMAL, LOW}:
+        if share_of(entry.level) in {NORMAL, LOW}:
             pool.spaced_until -= spacing(pool, entry.cost)
 
     def _join(self, entry: Entry, now: float) -> None:
@@ -370,7 +370,7 @@ class Schedule:
         if entry is None:
             line.place, line.passed = EMPTY, 0
             return
-        held = (lane.paused or lane.bot.paused) and line.level != TURN
+        held = (lane.paused or lane.bot.paused) and line.level < TURN
         if held:
             self._unreserve(line, self._pool_of(entry), now)
         if held or lane.in_flight is not None or not self._unbarred(lane, line):
@@ -404,7 +404,7 @@ class Schedule:
 
         Urgent ones do not ask; nor do turns, whose owners wait even if nobody claims what has the slots.
         """
-        return lane.reserved is None or lane.reserved is line or line.level in {TURN, URGENT}
+        return lane.reserved is None or lane.reserved is line or line.level >= URGENT
 
     def _unreserve(self, line: Line, pool: Pool, now: float) -> None:
         """It does not wait for its slots any more: those who let it go first may go."""
@@ -453,8 +453,9 @@ class Schedule:
         while True:
             line = next_line(pool, now, messages=messages)
             if line is None:
-                if messages:  # else there may be room for messages soon: it stays in the round
-                    self._sleep(pool, rest_until(pool, now))
+                rest = rest_until(pool, now)
+                if messages or rest:  # else there may be room for messages soon: it stays in the round
+                    self._sleep(pool, rest)
                 return None
             entry, lane = line.head, line.lane
             assert entry is not None  # noqa: S101  (a ready line has a head)
@@ -474,7 +475,7 @@ class Schedule:
 
     def _may(self, lane: Lane, line: Line, entry: Entry, now: float) -> bool:
         """Whether what was true when the line became ready still is."""
-        if (lane.paused or lane.bot.paused) and line.level != TURN:
+        if (lane.paused or lane.bot.paused) and line.level < TURN:
             return False
         if lane.closed_until > now or not self._unbarred(lane, line):
             return False
@@ -513,7 +514,7 @@ class Schedule:
             for window in windows:
                 window.take(cost)
         entry.token = next(self._numbers)
-        if line.level != TURN:  # a turn lasts as long as its owner lives
+        if line.level < TURN:  # a turn lasts as long as its owner lives
             self.extend(entry, now)
         account(pool, line.level, cost, now)
         if lane.kind == "action":  # unordered: several may be in flight

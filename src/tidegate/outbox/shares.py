@@ -6,7 +6,19 @@ far goes next. Who was away gets no credit for it.
 
 from typing import Final
 
-from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, READY, STRIDES, TURN, URGENT, Line, Pool
+from tidegate.outbox.lanes import (
+    HIGH,
+    LOW,
+    NEVER,
+    NORMAL,
+    READY,
+    STRIDES,
+    TURN,
+    URGENT,
+    Line,
+    Pool,
+    ReadyQueue,
+)
 
 # Of W/n. A whole W/n leaves no room to catch up after a slow answer: 98.5 % of the rate instead of 99.
 SPACING: Final = 0.9
@@ -18,22 +30,18 @@ SLACK: Final = 0.02
 def next_line(pool: Pool, now: float, *, messages: bool) -> Line | None:
     """The line to go next. Without room for `messages`, only turns count."""
     ready = pool.ready
-    if messages and ready[URGENT] and (line := ready[URGENT].first()):
-        return line
-    turn = ready[TURN].first() if ready[TURN] else None
-    if not messages:
-        return turn
-    if pool.reserved is not None:
-        if pool.reserved.place == READY and pool.reserved.head is not None:
-            return pool.reserved
-        pool.reserved = None
-    best = _earlier(ready[HIGH].first() if ready[HIGH] else None, turn)
-    # Gaps are left for high ones that may come. Where some are there, the weights share the slots.
-    if best is None and now < pool.spaced_until:
+    if messages:
+        if ready[URGENT] and (line := ready[URGENT].first()):
+            return line
+        if pool.reserved is not None:
+            if pool.reserved.place == READY and pool.reserved.head is not None:
+                return pool.reserved
+            pool.reserved = None
+    if now < pool.spaced_until and not _has_high(ready):
         return None
-    lowest = pool.passes[HIGH] if best is not None else NEVER
-    for level in (NORMAL, LOW):
-        line = ready[level].first() if ready[level] else None
+    best, lowest = None, NEVER
+    for level in (HIGH, NORMAL, LOW):
+        line = _first(ready, level, messages=messages)
         if line is not None and pool.passes[level] < lowest:
             best, lowest = line, pool.passes[level]
     return best
@@ -41,14 +49,30 @@ def next_line(pool: Pool, now: float, *, messages: bool) -> Line | None:
 
 def rest_until(pool: Pool, now: float) -> float:
     """For a pool without a next line: the end of its gap if lines wait for that, 0 if none does."""
-    spaced = pool.ready[NORMAL].first() or pool.ready[LOW].first()
-    return pool.spaced_until if spaced and now < pool.spaced_until else 0.0
+    ready = pool.ready
+    if now >= pool.spaced_until or _has_high(ready):
+        return 0.0
+    spaced = any(_first(ready, level, messages=True) for level in (NORMAL, LOW))
+    return pool.spaced_until if spaced else 0.0
+
+
+def _has_high(ready: tuple[ReadyQueue, ...]) -> bool:
+    """Gaps are left for high ones that may come. Where some are there, the weights share the slots."""
+    return _first(ready, HIGH, messages=True) is not None
+
+
+def _first(ready: tuple[ReadyQueue, ...], level: int, *, messages: bool) -> Line | None:
+    turns = ready[TURN + level]
+    turn = turns.first() if turns else None
+    if not messages or not ready[level]:
+        return turn
+    return _earlier(ready[level].first(), turn)
 
 
 def join(pool: Pool, level: int) -> None:
     """A line becomes ready at a level that had none: it starts from where the others are."""
     if level != URGENT and not pool.ready[level]:
-        shared = HIGH if level == TURN else level
+        shared = share_of(level)
         pool.passes[shared] = max(pool.passes[shared], pool.served)
 
 
@@ -56,13 +80,18 @@ def account(pool: Pool, level: int, cost: int, now: float) -> None:
     """A grant: its priority has had its share, and what is spaced keeps its distance."""
     if level == URGENT:
         return
-    level = HIGH if level == TURN else level
+    level = share_of(level)
     pool.served = pool.passes[level]
     pool.passes[level] += STRIDES[level] * max(1, cost)
     if level != HIGH:
         # A saturated window would fire all its calls at once; spaced ones leave gaps for replies.
         started = pool.spaced_until if pool.spaced_until > now - SLACK else now
         pool.spaced_until = started + spacing(pool, cost)
+
+
+def share_of(level: int) -> int:
+    """The priority whose weight a line of this level has."""
+    return level - TURN if level >= TURN else level
 
 
 def spacing(pool: Pool, cost: int) -> float:

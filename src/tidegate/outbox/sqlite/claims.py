@@ -258,7 +258,7 @@ class Claims:
     # --- what passes by itself ---
 
     def settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
-        messages = [entry for entry in expired if entry.level != TURN]
+        messages = [entry for entry in expired if entry.level < TURN]
         if messages:
             for entry in messages:
                 self._places.forget(int(entry.id))

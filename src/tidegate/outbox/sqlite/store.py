@@ -23,6 +23,7 @@ from tidegate.model import (
     Claim,
     Message,
     Outcome,
+    Priority,
     Rate,
     Record,
     Settlement,
@@ -275,9 +276,18 @@ class SqliteOutbox(Outbox):
         records: list[Record | None] = await self._claims.settle(settlements)
         return records
 
-    async def turn(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
+    async def turn(
+        self,
+        bot: BotId,
+        chat_id: ChatId,
+        family: Family,
+        cost: int,
+        priority: Priority = Priority.HIGH,
+        *,
+        paid: bool = False,
+    ) -> Turn:
         await self.start_sending()
-        return await self._turns.take(bot, chat_id, family, cost)
+        return await self._turns.take(bot, chat_id, family, cost, priority, paid=paid)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         self._turns.end(turn, outcome, age)

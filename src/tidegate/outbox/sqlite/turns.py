@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.model import BotId, ChatId, Dead, Delivered, NotSent, Outcome, Refused, Unreachable
+from tidegate.model import BotId, ChatId, Dead, Delivered, NotSent, Outcome, Priority, Refused, Unreachable
 from tidegate.outbox.base import Turn
 from tidegate.outbox.carryover import limits_of
 from tidegate.outbox.dispatch import Dispatcher
@@ -35,8 +35,10 @@ class Turns:
         self._clock = clock
         self._noted: dict[int, int] = {}  # those that are in the file while they are held, by their tokens
 
-    async def take(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> Turn:
-        turn = await self._dispatch.turn(bot, chat_id, family, cost)
+    async def take(
+        self, bot: BotId, chat_id: ChatId, family: Family, cost: int, priority: Priority, *, paid: bool
+    ) -> Turn:
+        turn = await self._dispatch.turn(bot, chat_id, family, cost, priority, paid=paid)
         entry = self._dispatch.held_turn(turn)
         if entry is not None and self._counts_for_long(entry):
             await self._note(turn, entry)

@@ -147,8 +147,9 @@ async def test_turns_share_by_weight_with_messages_of_their_priority(open_post: 
 
     assert 30 <= len(went) <= 50  # one of five
     assert 140 <= len(sent) <= 170
-    for waiting in [call for call in calls if not call.done()]:
-        await post.cancel(waiting)
+    for waiting in calls:
+        waiting.cancel()
+    await asyncio.wait(calls)
 
 
 async def test_low_turns_go_on_though_high_messages_wait_that_nobody_claims(open_post: OpenPost) -> None:

@@ -6,6 +6,7 @@ TidegateError
 ├── StoreError               the store cannot do its work: disk full, file damaged, server away
 ├── NotTheSenderError        another process sends for this store; it is named
 ├── WrongKeyError            the key does not open what is stored
+├── MissingExtraError        a library is not installed; the text says how to install it
 └── NotDeliveredError        a message or call did not do what was asked (carries method and chat_id)
     ├── DeadError            it will not be tried again (carries reason and description)
     ├── LimitedError         it would have to wait longer than the caller would (carries retry_after)
@@ -37,6 +38,10 @@ class NotTheSenderError(TidegateError):
 
 class WrongKeyError(TidegateError):
     """The key given does not open what is stored."""
+
+
+class MissingExtraError(TidegateError, ImportError):
+    """A library that this needs is not installed."""
 
 
 def name_of(method: str, chat_id: int | str | None) -> str:

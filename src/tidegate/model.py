@@ -137,7 +137,7 @@ class NotSent(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unreachable(msgspec.Struct, frozen=True, tag=True):
-    """Telegram could not be reached: the message goes back, nothing is counted, its bot waits so long."""
+    """Its bot cannot send (no connection, no valid token): it goes back uncounted, the bot waits so long."""
 
     wait: float
     reason: str

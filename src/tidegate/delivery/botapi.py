@@ -3,7 +3,7 @@
 import asyncio
 import math
 import re
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -18,6 +18,7 @@ from tidegate.delivery.wire import Answer, NoAnswer
 TIMEOUT: Final = 20.0  # from the last byte of a request to the last of its answer
 CONNECTIONS: Final = 100  # to one host
 CONNECT_TIMEOUT: Final = 30.0  # a bound for callers whose deadline is far
+NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)  # a trip has its own
 DNS_CACHE: Final = 300
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 JSON: Final = "application/json"
@@ -26,6 +27,7 @@ JSON: Final = "application/json"
 _REJECTED = re.compile(
     r"wrong (?:remote )?file|file_id|file_reference|type of file mismatch|can't use file of type"
 )
+Lend = Callable[[], Awaitable[aiohttp.ClientSession]]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 # The first that fits. Never an error's own text: it may hold the address, and that the token.
 _WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
@@ -50,6 +52,7 @@ class BotApi:
     A POST is never repeated by aiohttp (only idempotent methods are), redirects are not followed.
     A file is uploaded once for each bot and kind; later calls name it by its file_id, and its caption
     belongs to the call, but its thumbnail, title and duration are those of the first upload.
+    `lend` gives a session of somebody else, who closes it: one that knows a proxy, for instance.
     """
 
     def __init__(
@@ -59,11 +62,13 @@ class BotApi:
         timeout: float = TIMEOUT,
         connections: int = CONNECTIONS,
         file_ids: FileIds | None = None,
+        lend: Lend | None = None,
     ) -> None:
         self._clock = clock
         self._timeout = timeout
         self._connections = connections
         self._file_ids = file_ids or FileIds()
+        self._lend = lend
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -80,7 +85,8 @@ class BotApi:
         """As `Wire.call` says. A connection that was cut before it read anything counts as left, too:
         from here it looks like one that was cut afterwards.
         """
-        url = f"{api_url.rstrip('/')}/bot{token}/{method}"
+        pattern = api_url if "{token}" in api_url else f"{api_url.rstrip('/')}/bot{{token}}/{{method}}"
+        url = pattern.replace("{token}", token).replace("{method}", method)
         trip = _Trip(self._clock, url, deadline, self._timeout, on_written)
         spots = files_in(method, params)
         if not spots:
@@ -105,7 +111,10 @@ class BotApi:
             return NoAnswer(left=False, reason="closed")
         body = trip.load(content_type, parts)
         try:
-            async with self._open().post(trip.url, data=body, allow_redirects=False) as response:
+            session = await self._lend() if self._lend is not None else self._open()
+            async with session.post(
+                trip.url, data=body, allow_redirects=False, timeout=NO_TIMEOUT
+            ) as response:
                 return Answer(response.status, await _read(response))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             word = body.failure or _word(error)
@@ -159,7 +168,6 @@ class BotApi:
                     limit=0, limit_per_host=self._connections, ttl_dns_cache=DNS_CACHE
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
                 # Answers are small; unpacking one could make it any size.
                 headers={"Accept-Encoding": "identity", "User-Agent": "tidegate"},
                 auto_decompress=False,

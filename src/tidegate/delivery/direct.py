@@ -3,11 +3,18 @@
 import asyncio
 import math
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any, Self, assert_never
 
 from tidegate.clock import Clock
-from tidegate.delivery.sender import Call, Sender, interrupted
-from tidegate.errors import DeadError, LimitedError, NotDeliveredError, OutcomeUnknownError, name_of
+from tidegate.delivery.sender import SILENCE, Call, Sender, interrupted
+from tidegate.errors import (
+    BadInputError,
+    DeadError,
+    LimitedError,
+    NotDeliveredError,
+    OutcomeUnknownError,
+    name_of,
+)
 from tidegate.model import (
     BotId,
     ChatId,
@@ -16,11 +23,13 @@ from tidegate.model import (
     Migrated,
     NotSent,
     Outcome,
+    Priority,
     Refused,
     Retry,
     Unknown,
     Unreachable,
 )
+from tidegate.outbox.admission import check_chat
 from tidegate.outbox.base import Outbox, Turn
 from tidegate.pacing.rules import cost_of, family_of
 
@@ -33,16 +42,21 @@ class DirectCalls:
         self._max_attempts = max_attempts
 
     async def call(
-        self, bot: BotId, method: str, params: dict[str, Any], *, max_wait: float | None = None
+        self,
+        bot: BotId,
+        method: str,
+        params: dict[str, Any],
+        *,
+        priority: Priority = Priority.HIGH,
+        max_wait: float | None = None,
     ) -> Any:  # noqa: ANN401  (Telegram's result)
         """Make a call, again where it surely did not happen; `max_wait` seconds of waiting in all."""
         give_up = math.inf if max_wait is None else self._clock.monotonic() + max_wait
         outcome: Outcome = NotSent("never tried")
         for attempt in range(1, self._max_attempts + 1):
             left = give_up - self._clock.monotonic()
-            outcome = await self._try(
-                bot, method, params, attempt, max_wait=None if left == math.inf else left
-            )
+            wait = None if left == math.inf else left
+            outcome = await self._try(bot, method, params, attempt, priority=priority, max_wait=wait)
             match outcome:
                 case Delivered(result=result):
                     return result
@@ -61,44 +75,139 @@ class DirectCalls:
 
     async def once(self, bot: BotId, method: str, params: dict[str, Any]) -> Outcome:
         """Make a call if it may be made at this instant. LimitedError if not."""
-        return await self._try(bot, method, params, 1, max_wait=0.0)
+        return await self._try(bot, method, params, 1, priority=Priority.HIGH, max_wait=0.0)
+
+    def turn(
+        self,
+        bot: BotId,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        priority: Priority = Priority.HIGH,
+        max_wait: float | None = None,
+    ) -> "Held":
+        """For a call that somebody else makes: `async with` it, and say in its `outcome` how it ended.
+
+        Waits for the right to call, `max_wait` seconds at most (then LimitedError; None: as it takes). Where
+        no limit applies it is granted at once. Of `params` only the chat and what a call costs are looked at.
+        """
+        return Held(self._outbox, self._clock, bot, method, params, priority, max_wait, SILENCE)
 
     async def _try(
-        self, bot: BotId, method: str, params: Mapping[str, Any], attempt: int, *, max_wait: float | None
+        self,
+        bot: BotId,
+        method: str,
+        params: Mapping[str, Any],
+        attempt: int,
+        *,
+        priority: Priority,
+        max_wait: float | None,
     ) -> Outcome:
-        turn = await self._turn(bot, method, params, max_wait)
-        call = Call(
-            bot=bot,
-            method=method,
-            params=params,
-            attempt=attempt,
-            claimed_at=self._clock.monotonic(),
-            on_silence=lambda: self._outbox.cool([turn] if turn else []),
-        )
-        outcome: Outcome = NotSent("failed")
-        try:
-            outcome = await self._sender.send(call)
-        except asyncio.CancelledError:
-            outcome = interrupted(call)
-            raise
-        finally:
-            if turn is not None:
-                await self._outbox.end_turn(turn, outcome, self._clock.monotonic() - call.ended_at)
-        return outcome
+        held = Held(self._outbox, self._clock, bot, method, params, priority, max_wait, None)
+        async with held:
+            held.outcome = NotSent("failed")
+            call = Call(
+                bot=bot,
+                method=method,
+                params=params,
+                attempt=attempt,
+                claimed_at=self._clock.monotonic(),
+                on_silence=held.cool,
+            )
+            try:
+                held.outcome = await self._sender.send(call)
+            except asyncio.CancelledError:
+                held.outcome = interrupted(call)
+                raise
+            finally:
+                held.ended_at = call.ended_at
+        return held.outcome
 
-    async def _turn(
-        self, bot: BotId, method: str, params: Mapping[str, Any], max_wait: float | None
-    ) -> Turn | None:
-        """Wait for the right to call; None where no limit applies."""
-        family, chat_id = family_of(method), params.get("chat_id")
+
+class Held:
+    """The right to make one call now. Its slots are held while the body runs."""
+
+    __slots__ = (
+        "_bot",
+        "_clock",
+        "_max_wait",
+        "_method",
+        "_outbox",
+        "_params",
+        "_priority",
+        "_silence",
+        "_timer",
+        "_turn",
+        "ended_at",
+        "outcome",
+    )
+
+    def __init__(  # noqa: PLR0917  (made in two places, for each call)
+        self,
+        outbox: Outbox,
+        clock: Clock,
+        bot: BotId,
+        method: str,
+        params: Mapping[str, Any],
+        priority: Priority,
+        max_wait: float | None,
+        silence: float | None,
+    ) -> None:
+        # Whoever leaves without a word was cancelled or failed on the way: it may have been sent.
+        self.outcome: Outcome = Unknown("interrupted")
+        self.ended_at: float | None = None  # monotonic; None: when the body ends
+        self._outbox, self._clock = outbox, clock
+        self._bot, self._method, self._params = bot, method, params
+        self._priority, self._max_wait, self._silence = priority, max_wait, silence
+        self._turn: Turn | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        family, chat_id = family_of(self._method), _chat(self._params.get("chat_id"))
         if family == "free" or chat_id is None:
-            return None
-        try:
-            async with self._clock.timeout(max_wait):
-                return await self._outbox.turn(bot, chat_id, family, cost_of(method, params))
-        except TimeoutError:
-            wait = self._outbox.wait_for(bot, chat_id, family, cost_of(method, params))
-            raise LimitedError(method=method, chat_id=chat_id, retry_after=wait) from None
+            return self
+        cost = cost_of(self._method, self._params)
+        paid = bool(self._params.get("allow_paid_broadcast"))
+        take = self._outbox.turn(self._bot, chat_id, family, cost, self._priority, paid=paid)
+        if self._max_wait is None:
+            self._turn = await take
+        else:
+            try:
+                async with self._clock.timeout(self._max_wait):
+                    self._turn = await take
+            except TimeoutError:
+                wait = self._outbox.wait_for(self._bot, chat_id, family, cost)
+                raise LimitedError(method=self._method, chat_id=chat_id, retry_after=wait) from None
+        if self._silence is not None:
+            self._timer = self._clock.call_later(self._silence, self._cool_soon)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._turn is not None:
+            age = 0.0 if self.ended_at is None else self._clock.monotonic() - self.ended_at
+            await self._outbox.end_turn(self._turn, self.outcome, age)
+
+    async def cool(self) -> None:
+        """No answer for too long: the slots cool from now, though the call may still be answered."""
+        if self._turn is not None:
+            await self._outbox.cool([self._turn])
+
+    def _cool_soon(self) -> None:
+        _COOLING.add(task := asyncio.create_task(self.cool()))
+        task.add_done_callback(_COOLING.discard)
+
+
+_COOLING: set[asyncio.Task[None]] = set()  # held until they are done
+
+
+def _chat(chat_id: object) -> ChatId | None:
+    """As the schedule knows it; None if there is none, or if Telegram will say what is wrong with it."""
+    try:
+        return check_chat(chat_id) if chat_id is not None else None
+    except BadInputError:
+        return None
 
 
 def _pause(outcome: Retry | Refused | NotSent | Unreachable, method: str) -> float:

@@ -1,4 +1,7 @@
-"""How long to leave a bot alone while Telegram cannot be reached: longer each time, and told once a time."""
+"""How long to leave a bot alone while it cannot send: longer each time, and told once a time.
+
+Telegram cannot be reached, or does not know the bot's token, or nobody has told us that.
+"""
 
 import logging
 from typing import Final
@@ -27,11 +30,11 @@ class Outages:
         """The outcome of a call; of one that could not be made, with the wait that is due by now."""
         if not isinstance(outcome, Unreachable):
             if self._of.pop(bot, None) is not None:
-                log.warning("bot %s:… reaches Telegram again", bot)
+                log.warning("bot %s:… sends again", bot)
             return outcome
         outage = self._of.setdefault(bot, _Outage(0, now))
         if now >= outage.until:  # else a call that was under way when the wait began
             wait = min(LONGEST, self._first * 2.0 ** min(outage.tries, MOST_DOUBLINGS))
             outage.tries, outage.until = outage.tries + 1, now + wait
-            log.warning("bot %s:… cannot reach Telegram (%s): waiting %.0f s", bot, outcome.reason, wait)
+            log.warning("bot %s:… cannot send (%s): waiting %.0f s", bot, outcome.reason, wait)
         return Unreachable(outage.until - now, outcome.reason)

@@ -11,9 +11,11 @@ from tidegate.clock import Clock
 from tidegate.delivery.outages import Outages
 from tidegate.delivery.policy import RetryPolicy, judge
 from tidegate.delivery.wire import Wire
-from tidegate.model import BotId, Dead, NotSent, Outcome, Unknown
+from tidegate.model import BotId, Dead, NotSent, Outcome, Unknown, Unreachable
 
 LATE: Final = 5.0  # seconds after its claim, from which a call is not sent any more
+UNKNOWN: Final = "its token is not known here: add the bot"
+REVOKED: Final = "its token was refused, 401: add the bot again with its new token"
 SILENCE: Final = 5.0  # seconds after the request was written, from which its slots cool without an answer
 
 
@@ -21,7 +23,8 @@ class BotAccess(msgspec.Struct, frozen=True):
     """What a call needs to know of a bot. Its repr hides the token."""
 
     token: str
-    api_url: str
+    api_url: str  # or a pattern that has {token} and {method} in it
+    wire: Wire | None = None  # of its own, such as one that goes through a proxy
 
     def __repr__(self) -> str:
         return f"BotAccess({self.token.partition(':')[0]}:…, {self.api_url})"
@@ -36,6 +39,7 @@ class Call(msgspec.Struct):
     attempt: int
     claimed_at: float  # monotonic
     on_silence: Callable[[], Coroutine[Any, Any, None]]  # lets the slots cool
+    queued: bool = False  # it can wait
     written: bool = False
     ended_at: float = 0.0  # monotonic: when the answer came, or it was given up
 
@@ -70,7 +74,7 @@ class Sender:
         access = self.bots.get(call.bot)
         if access is None:
             call.ended_at = self._clock.monotonic()
-            return Dead("unknown_bot", f"no token is known for bot {call.bot}: add it, then replay this")
+            return self._outages.note(call.bot, Unreachable(0.0, UNKNOWN), call.ended_at)
         timer: asyncio.TimerHandle | None = None
 
         def written() -> None:
@@ -79,7 +83,7 @@ class Sender:
             timer = self._clock.call_later(self._silence, lambda: self._cool(call))
 
         try:
-            answer = await self._wire.call(
+            answer = await (access.wire or self._wire).call(
                 access.token,
                 call.method,
                 call.params,
@@ -94,6 +98,8 @@ class Sender:
         outcome = judge(
             answer, attempt=call.attempt, policy=self._policy, draw=self._draw, method=call.method
         )
+        if call.queued and isinstance(outcome, Dead) and outcome.reason == "unauthorized":
+            outcome = Unreachable(0.0, REVOKED)  # it is no fault of the message: it waits for a better one
         return self._outages.note(call.bot, outcome, call.ended_at)
 
     async def close(self) -> None:

@@ -97,6 +97,7 @@ class Worker:
             attempt=claim.attempt,
             claimed_at=claim.granted_at,
             on_silence=lambda: self._outbox.cool([claim]),
+            queued=True,
         )
         try:
             outcome = await self._sender.send(call)

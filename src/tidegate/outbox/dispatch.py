@@ -142,12 +142,14 @@ class Dispatcher:
 
     def heard(self, entry: Entry, outcome: Outcome, now: float) -> None:
         """What an answer means for closures and limits. Comes before `release`."""
+        owner = entry.lane.bot
         if isinstance(outcome, Refused):
             self.refused += 1
             self.schedule.refused(entry, now, outcome.retry_after)
-        elif isinstance(outcome, Unreachable):
-            owner = entry.lane.bot
-            owner.closed_until = max(owner.closed_until, now + outcome.wait)
+            owner.obstacle = None
+        elif isinstance(outcome, Unreachable) and now + outcome.wait > owner.closed_until:
+            owner.closed_until = now + outcome.wait
+            owner.obstacle = outcome.reason
 
     def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
         """A call is over, its answer came `at`: what that means for its slots."""

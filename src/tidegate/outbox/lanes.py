@@ -231,11 +231,12 @@ class Pool:
 class BotLanes:
     """One bot: its pools by budget, and what closes all of them."""
 
-    __slots__ = ("closed_until", "id", "paused", "pools", "refused")
+    __slots__ = ("closed_until", "id", "obstacle", "paused", "pools", "refused")
 
     def __init__(self, bot: BotId) -> None:
         self.id = bot
         self.pools: dict[str, Pool] = {}
         self.closed_until = 0.0
+        self.obstacle: str | None = None  # what closed it, if it was no 429
         self.paused = False
         self.refused: dict[ChatId, float] = {}  # chats that drew a 429 within the last window, and when

@@ -6,13 +6,14 @@ from typing import Any
 
 import typer
 
-from tidegate.app import TELEGRAM, Tidegate
+from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
 from tidegate.cli.gates import gate_at
 from tidegate.clock import Clock
 from tidegate.delivery.botapi import BotApi
 from tidegate.delivery.wire import Answer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
+from tidegate.roster import TELEGRAM
 from tidegate.settings import Settings
 
 CHECK_WITHIN = 20.0  # seconds for getMe to leave; the answer has its own time

@@ -1,0 +1,109 @@
+"""Ties a gate to a dispatcher and its bots: it runs while they run."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiogram import Bot, Dispatcher, Router
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.client.session.base import BaseSession
+from aiogram.dispatcher.middlewares.user_context import EVENT_CONTEXT_KEY, EventContext
+from aiogram.types import TelegramObject
+
+from tidegate.adapters.aiogram.pacing import Pacing
+from tidegate.adapters.gate import Gate
+from tidegate.adapters.handling import handling
+from tidegate.errors import BadInputError, ClosedError
+from tidegate.model import BotId
+
+_USUAL: Final = "/bot{token}/{method}"
+
+
+class Attachment:
+    """One for each gate. Opens the gate when the dispatcher starts, or at the first call before that."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._dispatchers: list[Dispatcher] = []
+        self._running = 0  # dispatchers
+        self._started = self._stopped = False
+        self._starting = asyncio.Lock()
+
+    def add(self, dispatcher: Dispatcher | None, bots: tuple[Bot, ...], max_wait: float | None) -> None:
+        if not bots or not all(isinstance(bot, Bot) for bot in bots):
+            raise BadInputError("attach takes the dispatcher and its bots: gate.attach(dp, bot)")
+        if dispatcher is not None and not isinstance(dispatcher, Dispatcher):
+            raise BadInputError("the first thing to attach to is aiogram's Dispatcher, or None without one")
+        for bot in bots:
+            self._gate.add_bot(bot.token, api_url=_api_url(bot), session=_own_session(bot))
+            self._pace(bot.session, max_wait)
+        if dispatcher is not None and not any(known is dispatcher for known in self._dispatchers):
+            self._follow(dispatcher)
+
+    def _pace(self, session: BaseSession, max_wait: float | None) -> None:
+        """Several bots may share a session."""
+        found = next((known for known in session.middleware if isinstance(known, Pacing)), None)
+        if found is None:
+            # The innermost: what other middlewares do is done once, however often we try.
+            session.middleware.register(Pacing(self._gate, self.ready, max_wait))
+        elif found.gate is not self._gate:
+            raise BadInputError("this bot is attached to another gate: two share no limits, so use one")
+
+    async def ready(self) -> None:
+        """Open the gate, if nobody did. Raises ClosedError once its dispatchers have stopped."""
+        if self._started:
+            return
+        if self._stopped:
+            raise ClosedError(
+                "the gate was closed with its dispatcher: this call came too late and is not made"
+            )
+        async with self._starting:
+            if not self._started:
+                await self._gate.start()
+                self._started = True
+
+    def _follow(self, dispatcher: Dispatcher) -> None:
+        self._dispatchers.append(dispatcher)
+        dispatcher.update.outer_middleware(_note_chats)
+        dispatcher.workflow_data.setdefault("gate", self._gate)  # a handler may ask for `gate`
+        last = Router(name="tidegate")
+        last.shutdown.register(self._stop)
+
+        async def start() -> None:
+            # At the end, so that whatever else says goodbye can still send.
+            if last.parent_router is None:
+                dispatcher.include_router(last)
+            await self.ready()
+            self._running += 1
+
+        dispatcher.startup.register(start)
+
+    async def _stop(self) -> None:
+        self._running -= 1
+        if self._running == 0 and self._started:
+            self._started, self._stopped = False, True
+            await self._gate.stop()
+
+
+async def _note_chats(
+    handler: Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]],
+    event: TelegramObject,
+    data: dict[str, Any],
+) -> Any:  # noqa: ANN401  (the handler's)
+    about: EventContext | None = data.get(EVENT_CONTEXT_KEY)
+    bot: Bot | None = data.get("bot")
+    if about is not None and bot is not None:
+        handling(BotId(bot.id), [who.id for who in (about.chat, about.user) if who is not None])
+    return await handler(event, data)
+
+
+def _api_url(bot: Bot) -> str:
+    return bot.session.api.base.removesuffix(_USUAL)
+
+
+def _own_session(bot: Bot) -> Callable[[], Awaitable[Any]] | None:
+    """What is queued leaves through the bot's session too, if that is not the usual one: a proxy, say."""
+    session = bot.session
+    if isinstance(session, AiohttpSession) and (type(session) is not AiohttpSession or session.proxy):
+        return session.create_session
+    return None

@@ -1,0 +1,32 @@
+"""What a caller is told beyond aiogram's errors. Each is one of those too, so that handlers go on working."""
+
+import math
+
+from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter
+from aiogram.methods import TelegramMethod
+from aiogram.methods.base import TelegramType
+
+from tidegate.errors import LimitedError, OutcomeUnknownError
+
+# `method` is aiogram's method object in these, as in every error of aiogram, and not its name.
+
+
+class UnansweredError(TelegramNetworkError, OutcomeUnknownError):  # type: ignore[misc]
+    """The request left and no answer came: it may have happened, and repeating it may double it."""
+
+    def __init__(self, method: TelegramMethod[TelegramType], reason: str) -> None:
+        text = f"{method.__api_method__} left and was not answered ({reason}): it may have happened"
+        super().__init__(method=method, message=text)
+        self.chat_id = getattr(method, "chat_id", None)
+
+
+class TurnTooLateError(TelegramRetryAfter, LimitedError):  # type: ignore[misc]
+    """It would have to wait longer than it was given. Nothing was sent."""
+
+    def __init__(self, method: TelegramMethod[TelegramType], wait: float) -> None:
+        super().__init__(
+            method=method,
+            message="not sent: its turn would come later than max_wait allows",
+            retry_after=math.ceil(wait),
+        )
+        self.chat_id = getattr(method, "chat_id", None)

@@ -1,0 +1,82 @@
+"""aiogram's method objects as plain values, so that they can wait on disk."""
+
+import asyncio
+import datetime as dt
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from aiogram import Bot
+from aiogram.client.default import Default
+from aiogram.methods import TelegramMethod
+from aiogram.types import BufferedInputFile, FSInputFile, InputFile, TelegramObject
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError
+from tidegate.model import File
+
+LARGEST_UPLOAD: Final = 50 * 1024 * 1024  # bytes; Telegram takes no more from a bot
+
+
+async def fields_of(method: TelegramMethod[Any], bot: Bot, clock: Clock) -> dict[str, Any]:
+    """What `send` takes. Defaults of the bot are filled in; what has to be downloaded is downloaded now.
+
+    A file on disk is only named: it must be there until the message is sent. Raises BadInputError.
+    """
+    name = method.__api_method__
+    values = method.model_dump(warnings=False)
+    if values.get("chat_id") is None:
+        raise BadInputError(f"{name} goes to no chat, so it cannot be queued: await it instead")
+    fields = {key: await _plain(value, bot, clock) for key, value in values.items()}
+    return {"method": name} | {key: value for key, value in fields.items() if value is not None}
+
+
+async def _plain(value: object, bot: Bot, clock: Clock) -> Any:  # noqa: ANN401, PLR0911  (one line for each kind)
+    match value:
+        case Default():
+            return await _plain(bot.default[value.name], bot, clock)
+        case InputFile():
+            return await _file(value, bot)
+        case TelegramObject():
+            return await _plain(value.model_dump(warnings=False), bot, clock)
+        case dict():
+            items = {key: await _plain(item, bot, clock) for key, item in value.items()}
+            return {key: item for key, item in items.items() if item is not None}
+        case list() | tuple():
+            return [await _plain(item, bot, clock) for item in value]
+        case dt.datetime():
+            return round(value.timestamp())
+        case dt.timedelta():  # from when it is queued, as it would be from when it is sent
+            return round(clock.now() + value.total_seconds())
+        case Enum():
+            return value.value
+        case _:
+            return value
+
+
+async def _file(file: InputFile, bot: Bot) -> File:
+    if isinstance(file, FSInputFile):
+        return File(path=await asyncio.to_thread(_readable, file.path), name=file.filename)
+    if isinstance(file, BufferedInputFile):
+        _check_size(file.data)
+        return File(content=file.data, name=file.filename)
+    content = bytearray()
+    async for chunk in file.read(bot):
+        content += chunk
+        _check_size(content)
+    return File(content=bytes(content), name=file.filename or "file")
+
+
+def _readable(path: str | Path) -> str:
+    whole = Path(path).absolute()
+    if not whole.is_file() or not os.access(whole, os.R_OK):
+        raise BadInputError(f"the file {str(path)!r} cannot be read, and is needed until the message is sent")
+    return str(whole)
+
+
+def _check_size(content: bytes | bytearray) -> None:
+    if len(content) > LARGEST_UPLOAD:
+        raise BadInputError(
+            f"a file has more than {LARGEST_UPLOAD:,} bytes: Telegram takes no more from a bot"
+        )

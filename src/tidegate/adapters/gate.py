@@ -1,0 +1,32 @@
+"""What an adapter needs of a gate."""
+
+from typing import Any, Protocol
+
+from tidegate.clock import Clock
+from tidegate.delivery.botapi import Lend
+from tidegate.delivery.direct import DirectCalls
+from tidegate.roster import TELEGRAM, Bot
+from tidegate.settings import Settings
+from tidegate.tickets import LiveTicket
+
+
+class Gate(Protocol):
+    """`Tidegate`, as seen from below."""
+
+    settings: Settings
+    clock: Clock
+    direct: DirectCalls
+
+    async def start(self) -> None:
+        """Open it, if nobody did, and deliver in this process. Each start needs its `stop`."""
+
+    async def stop(self) -> None:
+        """Take back one `start`: the last one ends what the first has begun."""
+
+    def add_bot(self, token: str, *, api_url: str = TELEGRAM, session: Lend | None = None) -> Bot:
+        """Let the gate send for a bot. Nothing changes if it does already."""
+        ...
+
+    async def send(self, *, bot: Bot | int | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401
+        """Accept one message."""
+        ...

@@ -1,0 +1,19 @@
+"""What is installed only where it is asked for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tidegate.errors import MissingExtraError
+
+
+@contextmanager
+def extra(name: str, library: str) -> Iterator[None]:
+    """Around an import of `library`: if it is missing, says how to get it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != library:
+            raise
+        raise MissingExtraError(
+            f'{library} is not installed: pip install "tidegate[{name}]"', name=library
+        ) from None

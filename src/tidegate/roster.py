@@ -1,0 +1,118 @@
+"""Which bots a gate can send for: those that were added to it, and those registered in its store."""
+
+import re
+from typing import Final
+
+import msgspec
+
+from tidegate.delivery.sender import BotAccess
+from tidegate.delivery.wire import Wire
+from tidegate.errors import BadInputError
+from tidegate.model import BotId
+from tidegate.outbox.sqlite.bots import BotShelf, StoredBot
+
+TELEGRAM: Final = "https://api.telegram.org"
+_TOKEN = re.compile(r"(\d{1,15}):[\w-]{1,80}", re.ASCII)
+
+
+class Bot(msgspec.Struct, frozen=True):
+    """A bot that was added to a gate. Holds no token."""
+
+    id: BotId
+
+    def __str__(self) -> str:
+        return f"{self.id}:…"
+
+
+class BotInfo(msgspec.Struct, frozen=True):
+    """A bot that a gate can send for, without its token."""
+
+    id: BotId
+    api_url: str
+    stored: bool  # registered in the store, for every process that opens it
+
+
+class Roster:
+    """`open` is shared with whoever sends: the bots whose tokens are at hand."""
+
+    def __init__(self, opened: dict[BotId, BotAccess], shelf: BotShelf | None) -> None:
+        self._open = opened
+        self._shelf = shelf
+        self._stored: dict[BotId, StoredBot] = {}
+        self._added: set[BotId] = set()  # in this process: what the store says of them does not count here
+        self._sends = False  # or did: it needs the tokens
+
+    def add(self, token: str, api_url: str, wire: Wire | None = None) -> Bot:
+        bot, access = _checked_access(token, api_url, wire)
+        self._open[bot.id] = access
+        self._added.add(bot.id)
+        return bot
+
+    async def register(self, token: str, api_url: str) -> Bot:
+        bot, access = _checked_access(token, api_url)
+        if self._shelf is not None:
+            await self._shelf.put(bot.id, access.token, access.api_url)
+            await self.load()
+        self._open[bot.id] = access
+        return bot
+
+    async def remove(self, bot: Bot | int) -> bool:
+        bot_id = BotId(bot.id if isinstance(bot, Bot) else bot)
+        known = self._open.pop(bot_id, None) is not None
+        self._added.discard(bot_id)
+        stored = self._shelf is not None and await self._shelf.remove(bot_id)
+        self._stored.pop(bot_id, None)
+        return known or stored
+
+    def all(self) -> list[BotInfo]:
+        urls = {bot.id: bot.api_url for bot in self._stored.values()}
+        urls |= {bot: access.api_url for bot, access in self._open.items()}
+        return [BotInfo(bot, url, bot in self._stored) for bot, url in sorted(urls.items())]
+
+    async def rotate(self) -> int:
+        return await self._shelf.rotate() if self._shelf is not None else 0
+
+    async def load(self) -> None:
+        """Read what is registered. Tokens stay sealed until somebody sends."""
+        if self._shelf is None:
+            return
+        before, self._stored = self._stored, {bot.id: bot for bot in await self._shelf.all()}
+        for bot in before.keys() - self._stored.keys() - self._added:
+            self._open.pop(bot, None)
+        if self._sends:
+            await self._unseal()
+
+    async def unseal(self) -> None:
+        """Open the tokens of the store, if nobody did. Raises WrongKeyError."""
+        self._sends = True
+        if self._stored.keys() - self._open.keys():
+            await self._unseal()
+
+    async def _unseal(self) -> None:
+        for bot in self._stored.values():
+            if self._shelf is not None and bot.id not in self._added:
+                self._open[bot.id] = BotAccess(await self._shelf.open(bot), bot.api_url)
+
+    def id_of(self, bot: Bot | int | None) -> BotId:
+        """The bot that is meant. Raises BadInputError if it is not known, or neither said nor alone."""
+        known = self._open.keys() | self._stored.keys()
+        if bot is None:
+            if len(known) != 1:
+                count = "no bot was added" if not known else f"{len(known)} bots were added"
+                raise BadInputError(f"{count}: say which one with bot=…, from add_bot")
+            return next(iter(known))
+        if not isinstance(bot, Bot | int):
+            raise BadInputError("bot must be what add_bot gave, or the bot's number")  # it may be a token
+        bot_id = BotId(bot.id if isinstance(bot, Bot) else bot)
+        if bot_id not in known:
+            raise BadInputError(f"bot {bot_id} is not known: add it with add_bot")
+        return bot_id
+
+
+def _checked_access(token: str, api_url: str, wire: Wire | None = None) -> tuple[Bot, BotAccess]:
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        raise BadInputError("that is not a bot's token: it looks like 123456:ABC-DEF…, from @BotFather")
+    if not api_url.startswith(("http://", "https://")):
+        raise BadInputError("api_url must be an http(s) address, such as https://api.telegram.org")
+    return Bot(BotId(int(match[1]))), BotAccess(token, api_url.rstrip("/"), wire)

@@ -125,6 +125,7 @@ class Tidegate:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._running.aclose()  # a worker that was started, and not stopped
         await self._hooks.stop()
         self._is_open = False
         waiting = self._outbox.stats().waiting

@@ -13,7 +13,7 @@ from tidegate.clock import Clock
 from tidegate.errors import ClosedError
 from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Priority, Refused, Unreachable
 from tidegate.outbox.base import Turn
-from tidegate.outbox.lanes import LOW_TURN, NORMAL_TURN, TURN, Entry, Lane
+from tidegate.outbox.lanes import LOW_TURN, NEVER, NORMAL_TURN, TURN, Entry, Lane
 from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.rules import Family
 
@@ -49,6 +49,7 @@ class Dispatcher:
         self._turn_ids = itertools.count(1)
         self._aliases: dict[tuple[BotId, ChatId], ChatId] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
 
     def close(self) -> None:
         if self._timer is not None:
@@ -67,20 +68,29 @@ class Dispatcher:
 
     def stir(self) -> None:
         """Something changed: take a step if it may concern anybody."""
-        if self._claimers or self._turns or self._watched():
+        if self.schedule.has_work and (self._claimers or self._turns or self._watched()):
             self._step()
+        else:
+            self.arm()
 
     def arm(self) -> None:
-        """Set the timer for the next step, if anybody waits for one."""
+        """See to it that the next step comes in time, if anybody waits for one. It may come too early."""
+        at = NEVER
+        if self._claimers or self._turns or self._watched():
+            at = self.schedule.next_at(room=bool(self._claimers))
         if self._timer is not None:
+            if self._timer_at <= at:
+                return  # a timer for each call would cost more than a step for nothing now and then
             self._timer.cancel()
             self._timer = None
-        if not (self._claimers or self._turns or self._watched()):
-            return
-        at = self.schedule.next_at(room=bool(self._claimers))
-        if at < float("inf"):
-            delay = max(at - self._clock.monotonic(), SHORTEST_SLEEP)
-            self._timer = self._clock.call_later(delay, self._step)
+        if at < NEVER:
+            now = self._clock.monotonic()
+            self._timer_at = max(at, now + SHORTEST_SLEEP)
+            self._timer = self._clock.call_later(self._timer_at - now, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._step()
 
     def _step(self) -> None:
         """Give out what may go to whoever waits for it, then sleep until there may be more."""
@@ -165,7 +175,11 @@ class Dispatcher:
         self, bot: BotId, chat_id: ChatId, family: Family, cost: int, priority: Priority, *, paid: bool
     ) -> Turn:
         lane = self.schedule.lane(bot, self.chat(bot, chat_id), family)
-        entry = Entry(f"turn {next(self._turn_ids)}", lane, LEVELS[priority], cost, paid=paid)
+        entry = Entry(0, lane, LEVELS[priority], cost, paid=paid)
+        if self.schedule.grant_at_once(entry, self._clock.monotonic()):
+            self._held_turns[entry.token] = entry
+            return Turn(bot, chat_id, entry.token)
+        entry.id = f"turn {next(self._turn_ids)}"
         granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turns[entry.id] = granted
         self.schedule.add(entry, self._clock.monotonic())

@@ -114,6 +114,37 @@ class Schedule:
             active.rotate(-1)  # bots take turns
         return granted
 
+    def grant_at_once(self, turn: Entry, now: float) -> bool:
+        """Grant a turn that has no rival, without a line: this is what most direct calls are.
+
+        False where something waits, or a limit is in the way: then `add` it.
+        """
+        lane, pool, cost = turn.lane, self._pool_of(turn), turn.cost
+        if lane.in_flight is not None or lane.closed_until > now or pool.bot.closed_until > now:
+            return False
+        if pool.learned is not None or lane.learned is not None:  # they may grow: `_take` knows how
+            return False
+        if any(pool.ready) or pool.reserved is not None or any(line.head for line in lane.lines):
+            return False
+        if turn.level != TURN and now < pool.spaced_until:
+            return False
+        if not all(window.fits(now, cost) for window in self._windows(turn)):
+            return False
+        lane.touch()
+        for window in self._windows(turn):
+            window.take(cost)
+        turn.token = next(self._numbers)
+        join(pool, turn.level)
+        account(pool, turn.level, cost, now)
+        if lane.kind != "action":
+            lane.in_flight = turn
+        return True
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step could grant something, as far as is known without looking at the time."""
+        return bool(self._active)
+
     def next_at(self, *, room: bool) -> float:
         """When the next step may have something to do; 0 if it has now: messages, if there is `room`."""
         if self._active and room:

@@ -24,6 +24,7 @@ from aiogram.webhook.aiohttp_server import SimpleRequestHandler
 from aiohttp import web
 
 from system.bots.scenes import OWNER, PAPER, PICTURE, PRICES, SECRET, TOKEN
+from tidegate import Tidegate
 from tidegate.sim.telegram.http import TelegramServer
 
 BUTTONS = InlineKeyboardMarkup(
@@ -160,10 +161,20 @@ def bot_of(server: TelegramServer, token: str = TOKEN) -> Bot:
 
 
 @asynccontextmanager
-async def polling(server: TelegramServer) -> AsyncIterator[None]:
-    shop, started = dispatcher(), asyncio.Event()
+async def polling(server: TelegramServer, gate: Tidegate | None = None) -> AsyncIterator[None]:
+    shop, bot = dispatcher(), bot_of(server)
+    if gate is not None:
+        gate.attach(shop, bot)
+    async with serving(shop, bot):
+        yield
+
+
+@asynccontextmanager
+async def serving(shop: Dispatcher, bot: Bot) -> AsyncIterator[None]:
+    """While the dispatcher polls."""
+    started = asyncio.Event()
     shop.startup.register(started.set)
-    task = asyncio.create_task(shop.start_polling(bot_of(server), handle_signals=False, polling_timeout=5))
+    task = asyncio.create_task(shop.start_polling(bot, handle_signals=False, polling_timeout=5))
     await started.wait()
     yield
     await shop.stop_polling()
@@ -171,10 +182,15 @@ async def polling(server: TelegramServer) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def webhook(server: TelegramServer) -> AsyncIterator[None]:
-    async with bot_of(server) as bot, listening(dispatcher(), bot) as url:
+async def webhook(server: TelegramServer, gate: Tidegate | None = None) -> AsyncIterator[None]:
+    shop = dispatcher()
+    async with bot_of(server) as bot, listening(shop, bot) as url:
+        if gate is not None:
+            gate.attach(shop, bot)
+        await shop.emit_startup(bot=bot, **shop.workflow_data)
         await bot.set_webhook(url, secret_token=SECRET)
         yield
+        await shop.emit_shutdown(bot=bot, **shop.workflow_data)
 
 
 @asynccontextmanager

@@ -12,7 +12,8 @@ import pytest
 from contract.post import BOT, DELIVERED, Post
 from restarts import Disk, store
 from tidegate.errors import StoreError
-from tidegate.model import Dead, Migrated, NotSent, Outcome, Refused, Retry, Settlement, State, Unknown
+from tidegate.model import Dead, Migrated, NotSent, Outcome, Rate, Refused, Retry, Settlement, State, Unknown
+from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual import VirtualClock
 
 
@@ -248,7 +249,7 @@ async def test_a_claim_that_is_cancelled_while_the_disk_is_full_takes_nothing(po
 
 
 async def test_direct_calls_go_on_and_count_once_there_is_space(disk: Disk) -> None:
-    post = await disk.sender()
+    post = await disk.sender(Rules(group=Rate(20, 60)))
     connection = flaky(post)
     connection.full = True
     for _ in range(3):

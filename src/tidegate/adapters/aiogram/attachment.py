@@ -8,6 +8,7 @@ from aiogram import Bot, Dispatcher, Router
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.session.base import BaseSession
 from aiogram.dispatcher.middlewares.user_context import EVENT_CONTEXT_KEY, EventContext
+from aiogram.methods import TelegramMethod
 from aiogram.types import TelegramObject
 
 from tidegate.adapters.aiogram.pacing import Pacing
@@ -64,7 +65,7 @@ class Attachment:
 
     def _follow(self, dispatcher: Dispatcher) -> None:
         self._dispatchers.append(dispatcher)
-        dispatcher.update.outer_middleware(_note_chats)
+        dispatcher.update.outer_middleware(_handle)
         dispatcher.workflow_data.setdefault("gate", self._gate)  # a handler may ask for `gate`
         last = Router(name="tidegate")
         last.shutdown.register(self._stop)
@@ -85,16 +86,22 @@ class Attachment:
             await self._gate.stop()
 
 
-async def _note_chats(
+async def _handle(
     handler: Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]],
     event: TelegramObject,
     data: dict[str, Any],
 ) -> Any:  # noqa: ANN401  (the handler's)
+    """Around every handler: its replies are known as such, also one that it returns."""
     about: EventContext | None = data.get(EVENT_CONTEXT_KEY)
-    bot: Bot | None = data.get("bot")
-    if about is not None and bot is not None:
+    bot: Bot = data["bot"]
+    if about is not None:
         handling(BotId(bot.id), [who.id for who in (about.chat, about.user) if who is not None])
-    return await handler(event, data)
+    result = await handler(event, data)
+    if not isinstance(result, TelegramMethod):
+        return result
+    # In the answer to a webhook it would travel past every limit.
+    await data["dispatcher"].silent_call_request(bot, result)
+    return None
 
 
 def _api_url(bot: Bot) -> str:

@@ -131,9 +131,13 @@ class SqliteOutbox(Outbox):
         if self._sending:
             self._sending = False
             with suppress(StoreError):
-                await self.file.write(recovery.hand_over)
+                await self.file.write(self._hand_over)
         await self.file.close()
         await self._lock.release()
+
+    def _hand_over(self, tx: Transaction) -> None:
+        self._turns.write_recent(tx)
+        recovery.hand_over(tx)
 
     async def start_sending(self) -> None:
         if self._sending:

@@ -2,12 +2,23 @@
 
 import asyncio
 import math
-from collections import Counter
+from collections import Counter, deque
 from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.model import BotId, ChatId, Dead, Delivered, NotSent, Outcome, Priority, Refused, Unreachable
+from tidegate.model import (
+    BotId,
+    ChatId,
+    Dead,
+    Delivered,
+    NotSent,
+    Outcome,
+    Priority,
+    Refused,
+    Unknown,
+    Unreachable,
+)
 from tidegate.outbox.base import Turn
 from tidegate.outbox.carryover import limits_of
 from tidegate.outbox.dispatch import Dispatcher
@@ -18,6 +29,7 @@ from tidegate.outbox.sqlite.file import Counts, StoreFile, Transaction
 from tidegate.outbox.sqlite.settling import Call
 from tidegate.pacing.rules import Family, Rules
 
+NO_ROW: Final = 0
 QUARANTINE_AT_MOST: Final = 5.0  # seconds
 
 
@@ -33,6 +45,7 @@ class Turns:
         self._schedule = dispatch.schedule
         self._claims = claims
         self._clock = clock
+        self._recent: deque[Call] = deque()  # of the last seconds, not in the file
         self._noted: dict[int, int] = {}  # those that are in the file while they are held, by their tokens
 
     async def take(
@@ -59,10 +72,29 @@ class Turns:
         try:
             await asyncio.shield(noted)
         except StoreError:
-            pass  # delivery goes on without the disk
+            self._noted[turn.token] = NO_ROW  # delivery goes on without the disk
         except asyncio.CancelledError:
             noted.add_done_callback(lambda _: self.end(turn, NotSent("cancelled"), 0.0))
             raise
+
+    def _remember(self, call: Call, outcome: Outcome) -> None:
+        """Most calls are written only if this sender ends well: after a crash, the next one waits longer."""
+        if isinstance(outcome, NotSent | Unreachable):
+            return
+        if not self._recent:
+            self._clock.call_later(QUARANTINE_AT_MOST, self._forget)
+        self._recent.append(call)
+
+    def _forget(self) -> None:
+        oldest = self._clock.now() - QUARANTINE_AT_MOST
+        while self._recent and self._recent[0].at <= oldest:
+            self._recent.popleft()
+        if self._recent:
+            self._clock.call_later(QUARANTINE_AT_MOST, self._forget)
+
+    def write_recent(self, tx: Transaction) -> None:
+        """This sender ends: the next one need not wait, so it must know."""
+        settling.called(tx, list(self._recent))
 
     def end(self, turn: Turn, outcome: Outcome, age: float) -> None:
         """Not waited for: a restart that does not know of the last few calls waits anyway."""
@@ -75,6 +107,14 @@ class Turns:
         limits = limits_of(self._schedule, entry, now) if isinstance(outcome, Refused) else []
         call = Call(wall - age, bot, old, lane.kind, entry.paid, entry.cost)
         noted = self._noted.pop(turn.token, None)
+        if (
+            noted is None
+            and alias is None
+            and isinstance(outcome, Delivered | NotSent | Unreachable | Unknown)
+        ):
+            self._remember(call, outcome)
+            self._dispatch.stir()
+            return
         pending: Counts = Counter({(bot, "refused"): 1} if isinstance(outcome, Refused) else {})
 
         def step(tx: Transaction) -> None:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:  # each is there only if it is used
 
     from tidegate.adapters.aiogram.attachment import Attachment
     from tidegate.adapters.aiogram.tickets import MethodTicket
+    from tidegate.adapters.ptb.limiter import TidegateLimiter
 
 log = logging.getLogger("tidegate")
 
@@ -228,6 +229,15 @@ class Tidegate:
         with extra("aiogram", "aiogram"):
             from tidegate.adapters.aiogram.queueing import queue  # noqa: PLC0415
         return await queue(self, method, bot, options)
+
+    def ptb(self, *, max_wait: float | None = None) -> "TidegateLimiter":
+        """A rate limiter for python-telegram-bot: `Application.builder().rate_limiter(gate.ptb())`.
+
+        It opens the gate and delivers while the application runs.
+        """
+        with extra("ptb", "telegram"):
+            from tidegate.adapters.ptb.limiter import TidegateLimiter  # noqa: PLC0415
+        return TidegateLimiter(self, max_wait=max_wait)
 
     # --- sending ---
 

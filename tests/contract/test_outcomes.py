@@ -3,7 +3,7 @@
 import pytest
 
 from contract.conftest import OpenPost
-from contract.post import BOT, OTHER_BOT, SOON, Post
+from contract.post import BOT, DELIVERED, OTHER_BOT, SOON, Post
 from tidegate.model import (
     Claim,
     Dead,
@@ -18,6 +18,7 @@ from tidegate.model import (
     State,
     TicketId,
     Unknown,
+    Unreachable,
 )
 from tidegate.outbox.transitions import CRASHES_ALLOWED
 from tidegate.pacing.rules import Rules
@@ -527,3 +528,20 @@ async def test_a_newer_one_goes_when_it_is_due_and_at_its_own_priority(post: Pos
 
     assert await post.state(scheduled) == State.REPLACED
     assert await post.order(60) == [at_once]
+
+
+async def test_a_bot_that_cannot_send_holds_its_messages_and_no_direct_call(post: Post) -> None:
+    tickets = [await post.put(chat) for chat in (1, 2)]
+    other = await post.put(3, bot=OTHER_BOT)
+    record = await post.send(Unreachable(20, "no route"))
+
+    assert (record.state, record.attempts) == (State.QUEUED, 0)
+    assert await post.order(10) == [other]
+    assert (
+        "its bot cannot send (no route): it tries again in 10.0 s" in (await post.why(tickets[1])).waits_for
+    )
+    for priority in Priority:
+        async with post.clock.timeout(SOON):
+            await post.outbox.end_turn(await post.turn(9, priority=priority), DELIVERED)
+        await post.clock.sleep(1)
+    assert await post.order(10) == tickets

@@ -1,16 +1,23 @@
 """Whose update is being handled: a call made meanwhile to that chat is a reply, and goes first."""
 
 from collections.abc import Iterable
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 
 from tidegate.model import BotId, ChatId, Priority
 
-_chats: ContextVar[frozenset[tuple[BotId, ChatId]]] = ContextVar("tidegate_chats", default=frozenset())
+Chats = frozenset[tuple[BotId, ChatId]]
+
+_chats: ContextVar[Chats] = ContextVar("tidegate_chats", default=frozenset())
 
 
-def handling(bot: BotId, chats: Iterable[ChatId]) -> None:
+def handling(bot: BotId, chats: Iterable[ChatId]) -> Token[Chats]:
     """From here on this task, and every task that it starts, handles an update of these chats."""
-    _chats.set(frozenset((bot, chat) for chat in chats))
+    return _chats.set(frozenset((bot, chat) for chat in chats))
+
+
+def handled(before: Token[Chats]) -> None:
+    """This task is done with it; what it started goes on."""
+    _chats.reset(before)
 
 
 def priority_for(bot: BotId, chat: object, otherwise: Priority) -> Priority:

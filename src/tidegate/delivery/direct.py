@@ -215,7 +215,7 @@ def _pause(outcome: Retry | Refused | NotSent | Unreachable, method: str) -> flo
     if isinstance(outcome, Retry):
         return outcome.delay
     if isinstance(outcome, Unreachable):
-        return outcome.wait if family_of(method) == "free" else 0.0
+        return outcome.wait
     return outcome.retry_after if isinstance(outcome, Refused) and family_of(method) == "free" else 0.0
 
 

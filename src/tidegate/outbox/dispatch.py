@@ -156,9 +156,8 @@ class Dispatcher:
         if isinstance(outcome, Refused):
             self.refused += 1
             self.schedule.refused(entry, now, outcome.retry_after)
-            owner.obstacle = None
-        elif isinstance(outcome, Unreachable) and now + outcome.wait > owner.closed_until:
-            owner.closed_until = now + outcome.wait
+        elif isinstance(outcome, Unreachable) and now + outcome.wait > owner.away_until:
+            owner.away_until = now + outcome.wait
             owner.obstacle = outcome.reason
 
     def release(self, entry: Entry, outcome: Outcome, at: float) -> None:

@@ -231,12 +231,13 @@ class Pool:
 class BotLanes:
     """One bot: its pools by budget, and what closes all of them."""
 
-    __slots__ = ("closed_until", "id", "obstacle", "paused", "pools", "refused")
+    __slots__ = ("away_until", "closed_until", "id", "obstacle", "paused", "pools", "refused")
 
     def __init__(self, bot: BotId) -> None:
         self.id = bot
         self.pools: dict[str, Pool] = {}
-        self.closed_until = 0.0
-        self.obstacle: str | None = None  # what closed it, if it was no 429
+        self.closed_until = 0.0  # by a 429
+        self.away_until = 0.0  # it cannot send: messages wait, whoever makes a call finds out by himself
+        self.obstacle = ""  # why it cannot
         self.paused = False
         self.refused: dict[ChatId, float] = {}  # chats that drew a 429 within the last window, and when

@@ -41,10 +41,10 @@ def _closed(entry: Entry, now: float) -> Iterator[Wait]:
             yield f"its {name} is paused", NEVER
         if place.closed_until > now:
             wait = place.closed_until - now
-            if place is lane.bot and lane.bot.obstacle is not None:
-                yield f"its bot cannot send ({lane.bot.obstacle}): it tries again in {wait:.1f} s", wait
-            else:
-                yield f"a 429 has closed its {name} for {wait:.1f} s", wait
+            yield f"a 429 has closed its {name} for {wait:.1f} s", wait
+    if lane.bot.away_until > now:
+        wait = lane.bot.away_until - now
+        yield f"its bot cannot send ({lane.bot.obstacle}): it tries again in {wait:.1f} s", wait
 
 
 def _limits(entry: Entry, now: float) -> Iterator[Wait]:

@@ -454,7 +454,7 @@ class Schedule:
         pool = self._pool_of(entry)
         join(pool, line.level)
         pool.ready[line.level].push(entry.seq, line)
-        if pool.wake_at <= now or line.level in {HIGH, TURN, URGENT}:
+        if pool.wake_at <= now or line.level == HIGH or line.level >= URGENT:
             self._activate(pool)
 
     def _activate(self, pool: Pool) -> None:
@@ -481,10 +481,11 @@ class Schedule:
             return None
         if pool.learned is not None and window is not None:
             step_up(pool, window, now)
+        away = bot.away_until > now
         while True:
-            line = next_line(pool, now, messages=messages)
+            line = next_line(pool, now, messages=messages and not away)
             if line is None:
-                rest = rest_until(pool, now)
+                rest = rest_until(pool, now) or (bot.away_until if away else 0.0)
                 if messages or rest:  # else there may be room for messages soon: it stays in the round
                     self._sleep(pool, rest)
                 return None

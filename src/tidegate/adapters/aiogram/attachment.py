@@ -13,7 +13,7 @@ from aiogram.types import TelegramObject
 
 from tidegate.adapters.aiogram.pacing import Pacing
 from tidegate.adapters.gate import Gate
-from tidegate.adapters.handling import handling
+from tidegate.adapters.handling import handled, handling
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.model import BotId
 
@@ -94,14 +94,16 @@ async def _handle(
     """Around every handler: its replies are known as such, also one that it returns."""
     about: EventContext | None = data.get(EVENT_CONTEXT_KEY)
     bot: Bot = data["bot"]
-    if about is not None:
-        handling(BotId(bot.id), [who.id for who in (about.chat, about.user) if who is not None])
-    result = await handler(event, data)
-    if not isinstance(result, TelegramMethod):
-        return result
-    # In the answer to a webhook it would travel past every limit.
-    await data["dispatcher"].silent_call_request(bot, result)
-    return None
+    who = (about.chat, about.user) if about is not None else ()
+    before = handling(BotId(bot.id), [one.id for one in who if one is not None])
+    try:
+        result = await handler(event, data)
+        if not isinstance(result, TelegramMethod):
+            return result
+        # In the answer to a webhook it would travel past every limit.
+        await data["dispatcher"].silent_call_request(bot, result)
+    finally:
+        handled(before)
 
 
 def _api_url(bot: Bot) -> str:

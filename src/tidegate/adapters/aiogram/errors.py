@@ -2,13 +2,13 @@
 
 import math
 
-from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter
+from aiogram.exceptions import AiogramError, ClientDecodeError, TelegramNetworkError, TelegramRetryAfter
 from aiogram.methods import TelegramMethod
 from aiogram.methods.base import TelegramType
 
 from tidegate.errors import LimitedError, OutcomeUnknownError
 
-# `method` is aiogram's method object in these, as in every error of aiogram, and not its name.
+# `method` is aiogram's method object where an error of aiogram has one, and its name otherwise.
 
 
 class UnansweredError(TelegramNetworkError, OutcomeUnknownError):  # type: ignore[misc]
@@ -17,6 +17,16 @@ class UnansweredError(TelegramNetworkError, OutcomeUnknownError):  # type: ignor
     def __init__(self, method: TelegramMethod[TelegramType], reason: str) -> None:
         text = f"{method.__api_method__} left and was not answered ({reason}): it may have happened"
         super().__init__(method=method, message=text)
+        self.chat_id = getattr(method, "chat_id", None)
+
+
+class UnreadableError(ClientDecodeError, OutcomeUnknownError):
+    """An answer came that is not Telegram's: it may have happened, and repeating it may double it."""
+
+    def __init__(self, method: TelegramMethod[TelegramType], error: ClientDecodeError) -> None:
+        text = f"the answer to {method.__api_method__} cannot be read: it may have happened"
+        super().__init__(text, error.original, error.data)
+        self.method = method.__api_method__
         self.chat_id = getattr(method, "chat_id", None)
 
 
@@ -30,3 +40,10 @@ class TurnTooLateError(TelegramRetryAfter, LimitedError):  # type: ignore[misc]
             retry_after=math.ceil(wait),
         )
         self.chat_id = getattr(method, "chat_id", None)
+
+
+def unknown(method: TelegramMethod[TelegramType], error: AiogramError, reason: str) -> AiogramError:
+    """What to raise instead of `error` where nobody knows what became of a call."""
+    if isinstance(error, ClientDecodeError):
+        return UnreadableError(method, error)
+    return UnansweredError(method, reason) if isinstance(error, TelegramNetworkError) else error

@@ -12,7 +12,7 @@ from aiogram.exceptions import AiogramError
 from aiogram.methods import Response, TelegramMethod
 from aiogram.methods.base import TelegramType
 
-from tidegate.adapters.aiogram.errors import TurnTooLateError, UnansweredError
+from tidegate.adapters.aiogram.errors import TurnTooLateError, unknown
 from tidegate.adapters.aiogram.outcomes import delivered, outcome_of
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import priority_for
@@ -54,7 +54,7 @@ class Pacing(BaseRequestMiddleware):
             if not isinstance(answer, AiogramError):
                 return answer
             if isinstance(outcome, Unknown):
-                raise UnansweredError(method, outcome.reason) from answer
+                raise unknown(method, answer, outcome.reason) from answer
             pause = _pause(outcome, paced=family_of(name) != "free")
             if pause is None or attempt >= self._attempts or clock.monotonic() + pause > give_up:
                 raise answer
@@ -100,10 +100,10 @@ def _looked_at(kind: type[TelegramMethod[Any]]) -> tuple[str, ...]:
 def _pause(outcome: Outcome, *, paced: bool) -> float | None:
     """Seconds before the next attempt; None if there is none. What has a lane waits there for its turn."""
     match outcome:
-        case Retry(delay=delay):
-            return delay
-        case Refused(retry_after=wait) | Unreachable(wait=wait):
-            return 0.0 if paced else wait
+        case Retry(delay=pause) | Unreachable(wait=pause):
+            return pause
+        case Refused(retry_after=pause):
+            return 0.0 if paced else pause
         case NotSent() | Migrated():
             return 0.0
         case _:

@@ -1,0 +1,150 @@
+"""Methods of aiogram that are queued instead of awaited."""
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiogram import Bot
+from aiogram.client.default import DefaultBotProperties
+from aiogram.enums import ParseMode
+from aiogram.methods import (
+    EditMessageText,
+    GetMe,
+    RestrictChatMember,
+    SendDocument,
+    SendMediaGroup,
+    SendMessage,
+    SendPoll,
+    TelegramMethod,
+)
+from aiogram.types import (
+    BufferedInputFile,
+    ChatPermissions,
+    FSInputFile,
+    InlineKeyboardButton,
+    InlineKeyboardMarkup,
+    InputFile,
+    InputMediaPhoto,
+    Message,
+    URLInputFile,
+)
+
+from tidegate.adapters.aiogram.fields import LARGEST_UPLOAD, fields_of
+from tidegate.errors import BadInputError, DeadError
+from tidegate.model import File
+from unit.adapters.aiogram.stage import TOKEN, Stage
+
+ALICE = 1001
+
+
+def document(bot: Bot, file: InputFile) -> SendDocument:
+    return SendDocument(chat_id=ALICE, document=file).as_(bot)
+
+
+BUTTONS = InlineKeyboardMarkup(inline_keyboard=[[InlineKeyboardButton(text="Buy", callback_data="buy")]])
+
+
+async def test_a_queued_method_is_delivered_and_gives_what_aiogram_gives(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate, stage.gate.worker():
+        method = SendMessage(chat_id=ALICE, text="Hi", reply_markup=BUTTONS).as_(stage.bot)
+        ticket = await stage.gate.queue(method, priority="low", dedup_key="hello")
+        again = await stage.gate.queue(method, dedup_key="hello")
+        sent = await ticket.delivered(timeout=10)
+        await sent.edit_text("Hello")
+
+    assert isinstance(sent, Message)
+    assert (sent.text, sent.chat.id) == ("Hi", ALICE)
+    assert sent.reply_markup is not None
+    assert sent.reply_markup.inline_keyboard[0][0].callback_data == "buy"
+    assert ticket.fresh
+    assert (again.id, again.fresh) == (ticket.id, False)
+    assert len(stage.arrivals()) == 1
+
+
+async def test_a_queued_method_that_dies_says_why(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate, stage.gate.worker():
+        ticket = await stage.gate.queue(EditMessageText(text="x", chat_id=ALICE, message_id=9).as_(stage.bot))
+        with pytest.raises(DeadError, match="message to edit not found"):
+            await ticket.delivered(timeout=10)
+
+
+@pytest.mark.parametrize(
+    ("method", "text"),
+    [
+        (GetMe(), "goes to no chat"),
+        (SendMessage(chat_id=1, text="Hi"), "knows no bot"),
+        ("message.answer", "that was not awaited"),
+    ],
+)
+async def test_what_cannot_be_queued_is_told(stage: Stage, method: TelegramMethod[Any], text: str) -> None:
+    stage.gate.attach(None, stage.bot)
+    if isinstance(method, GetMe):
+        method = method.as_(stage.bot)
+    async with stage.gate:
+        with pytest.raises(BadInputError, match=text):
+            await stage.gate.queue(method)
+
+
+async def test_defaults_of_the_bot_are_filled_in(stage: Stage) -> None:
+    default = DefaultBotProperties(parse_mode=ParseMode.HTML, link_preview_is_disabled=True)
+    bot = Bot(TOKEN, session=stage.session, default=default)
+
+    fields = await fields_of(SendMessage(chat_id=ALICE, text="<b>x</b>"), bot, stage.clock)
+
+    assert fields["parse_mode"] == "HTML"
+    assert fields["link_preview_options"] == {"is_disabled": True}
+    plain = await fields_of(SendMessage(chat_id=ALICE, text="x", parse_mode=None), bot, stage.clock)
+    assert "parse_mode" not in plain
+
+
+async def test_times_become_what_telegram_reads(stage: Stage) -> None:
+    at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    closing = SendPoll(chat_id=ALICE, question="?", options=["a", "b"], close_date=at)
+    restricting = RestrictChatMember(
+        chat_id=-1, user_id=2, permissions=ChatPermissions(), until_date=dt.timedelta(hours=1)
+    )
+
+    assert (await fields_of(closing, stage.bot, stage.clock))["close_date"] == round(at.timestamp())
+    until = (await fields_of(restricting, stage.bot, stage.clock))["until_date"]
+    assert until == round(stage.clock.now() + 3600)
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    path = tmp_path / "teapot.png"
+    path.write_bytes(b"on disk")
+    return path
+
+
+async def test_files_are_kept_by_their_path_or_by_what_they_hold(stage: Stage, picture: Path) -> None:
+    files = (
+        FSInputFile(picture),
+        BufferedInputFile(b"in memory", "a.png"),
+        URLInputFile("http://x/a", filename="b.png"),
+    )
+    album = SendMediaGroup(chat_id=ALICE, media=[InputMediaPhoto(media=file, caption="x") for file in files])
+
+    fields = await fields_of(album, stage.bot, stage.clock)
+
+    assert [item["media"] for item in fields["media"]] == [
+        File(path=str(picture), name="teapot.png"),
+        File(content=b"in memory", name="a.png"),
+        File(content=b"from the net", name="b.png"),
+    ]
+    assert {item["type"] for item in fields["media"]} == {"photo"}
+
+
+async def test_a_file_that_cannot_be_sent_is_told_before_anything_is_stored(
+    stage: Stage, tmp_path: Path
+) -> None:
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate:
+        with pytest.raises(BadInputError, match="cannot be read"):
+            await stage.gate.queue(document(stage.bot, FSInputFile(tmp_path / "gone.png")))
+        with pytest.raises(BadInputError, match="Telegram takes no more"):
+            await stage.gate.queue(document(stage.bot, BufferedInputFile(bytes(LARGEST_UPLOAD + 1), "x")))
+
+        assert stage.gate.stats().waiting == 0

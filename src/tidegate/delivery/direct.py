@@ -65,7 +65,7 @@ class DirectCalls:
                 case Dead() | Unknown():
                     break
                 case Retry() | Refused() | NotSent() | Unreachable():
-                    pause = _pause(outcome, method)
+                    pause = _pause(outcome, method, params)
                     if attempt == self._max_attempts or self._clock.monotonic() + pause > give_up:
                         break
                     await self._clock.sleep(pause)
@@ -210,13 +210,18 @@ def _chat(chat_id: object) -> ChatId | None:
         return None
 
 
-def _pause(outcome: Retry | Refused | NotSent | Unreachable, method: str) -> float:
+def has_lane(method: str, params: Mapping[str, Any]) -> bool:
+    """Whether any limit applies that can be waited for."""
+    return family_of(method) != "free" and _chat(params.get("chat_id")) is not None
+
+
+def _pause(outcome: Retry | Refused | NotSent | Unreachable, method: str, params: Mapping[str, Any]) -> float:
     """Seconds before the next attempt. What has a lane waits there: a refusal has closed it."""
     if isinstance(outcome, Retry):
         return outcome.delay
     if isinstance(outcome, Unreachable):
         return outcome.wait
-    return outcome.retry_after if isinstance(outcome, Refused) and family_of(method) == "free" else 0.0
+    return outcome.retry_after if isinstance(outcome, Refused) and not has_lane(method, params) else 0.0
 
 
 def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliveredError:

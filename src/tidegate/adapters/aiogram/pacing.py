@@ -16,6 +16,7 @@ from tidegate.adapters.aiogram.errors import TurnTooLateError, unknown
 from tidegate.adapters.aiogram.outcomes import delivered, outcome_of
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import priority_for
+from tidegate.delivery.direct import has_lane
 from tidegate.delivery.policy import RetryPolicy
 from tidegate.errors import LimitedError
 from tidegate.model import BotId, Migrated, NotSent, Outcome, Priority, Refused, Retry, Unknown, Unreachable
@@ -55,7 +56,7 @@ class Pacing(BaseRequestMiddleware):
                 return answer
             if isinstance(outcome, Unknown):
                 raise unknown(method, answer, outcome.reason) from answer
-            pause = _pause(outcome, paced=family_of(name) != "free")
+            pause = _pause(outcome, paced=has_lane(name, {"chat_id": getattr(method, "chat_id", None)}))
             if pause is None or attempt >= self._attempts or clock.monotonic() + pause > give_up:
                 raise answer
             if isinstance(outcome, Migrated):

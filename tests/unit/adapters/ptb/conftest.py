@@ -1,0 +1,69 @@
+"""A bot of python-telegram-bot whose limiter is Tidegate's, against the simulator in virtual time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from blockbuster import BlockBuster
+from telegram.ext import ExtBot
+
+from simulated import TOKEN
+from tidegate import Tidegate
+from tidegate.adapters.ptb import TidegateLimiter
+from tidegate.settings import Settings
+from tidegate.sim.telegram import Telegram, World
+from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.wire import SimWire
+from unit.adapters.ptb.simulated_request import SimulatedRequest
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def timedelta_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other form of a wait is deprecated, and warnings are errors here."""
+    monkeypatch.setenv("PTB_TIMEDELTA", "1")
+
+
+@pytest.fixture(autouse=True)
+def blocking_calls_of_the_library(no_blocking_calls: BlockBuster) -> None:
+    """python-telegram-bot resolves its own path when an application is built, which is once."""
+    for function in no_blocking_calls.functions.values():
+        function.can_block_in("telegram/ext/_application.py", "__init__")
+
+
+@pytest.fixture
+def tokens() -> set[str]:
+    return {TOKEN, "43:other"}
+
+
+@pytest.fixture
+async def telegram(clock: VirtualClock, tokens: set[str]) -> Telegram:
+    return Telegram(clock, world=World(tokens=tokens))
+
+
+@pytest.fixture
+async def gate(clock: VirtualClock, telegram: Telegram) -> Tidegate:
+    """Opened and closed by its limiters."""
+    settings = Settings(telegram_max_retries=3)
+    return Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock), settings=settings)
+
+
+@pytest.fixture
+async def limiter(gate: Tidegate) -> TidegateLimiter:
+    return gate.ptb()
+
+
+@pytest.fixture
+def bot_of(telegram: Telegram) -> Callable[..., ExtBot[Any]]:
+    def make(limiter: TidegateLimiter, token: str = TOKEN) -> ExtBot[Any]:
+        requests = SimulatedRequest(telegram), SimulatedRequest(telegram)
+        return ExtBot(token, request=requests[0], get_updates_request=requests[1], rate_limiter=limiter)
+
+    return make
+
+
+@pytest.fixture
+async def bot(bot_of: Callable[..., ExtBot[Any]], limiter: TidegateLimiter) -> ExtBot[Any]:
+    """`async with` it."""
+    return bot_of(limiter)

@@ -228,6 +228,8 @@ class Tidegate:
         """
         with extra("aiogram", "aiogram"):
             from tidegate.adapters.aiogram.queueing import queue  # noqa: PLC0415
+        if self._attachment is not None:
+            await self._attachment.ready()
         return await queue(self, method, bot, options)
 
     def ptb(self, *, max_wait: float | None = None) -> "TidegateLimiter":
@@ -407,7 +409,10 @@ class Tidegate:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise ClosedError("the gate is not open: use it inside `async with gate:`")
+            raise ClosedError(
+                "the gate is not open: use it inside `async with gate:`, or while the bot runs that it is"
+                " attached to"
+            )
 
 
 def _ids() -> Iterator[TicketId]:

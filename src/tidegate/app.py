@@ -9,6 +9,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from tidegate.broadcast.campaign import Campaign
+from tidegate.broadcast.campaigns import Campaigns, limit_for
+from tidegate.broadcast.gone import OnDead as OnGone
+from tidegate.broadcast.letters import Letters
+from tidegate.broadcast.people import Audience
+from tidegate.broadcast.terms import REMEMBER
 from tidegate.clock import Clock
 from tidegate.delivery.botapi import BotApi, Lend
 from tidegate.delivery.direct import DirectCalls, error_for
@@ -83,9 +89,8 @@ class Tidegate:
         self.clock = clock or Clock()
         self._hooks = Hooks(self.clock)
         self._shelf: BotShelf | None = None
-        self._outbox = self._choose_store(
-            str(store or self.settings.tidegate_store), rules or self.settings.rules()
-        )
+        self._rules = rules or self.settings.rules()
+        self._outbox = self._choose_store(str(store or self.settings.tidegate_store), self._rules)
         policy = RetryPolicy(self.settings.telegram_base_delay, self.settings.telegram_max_delay)
         wire = wire or BotApi(self.clock, timeout=self.settings.telegram_timeout)
         self._sender = Sender(wire, self.clock, policy=policy)
@@ -94,6 +99,7 @@ class Tidegate:
         self.direct = DirectCalls(self._outbox, self._sender, self.clock, self.settings.telegram_max_retries)
         self._ids = _ids()
         self._attachment: Attachment | None = None
+        self._campaigns = Campaigns()
         self._loading: asyncio.Task[None] | None = None  # held until it is done
         self._was_open = self._is_open = False
         self._starts = 0
@@ -126,6 +132,7 @@ class Tidegate:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        await self._campaigns.close()
         await self._running.aclose()  # a worker that was started, and not stopped
         await self._hooks.stop()
         self._is_open = False
@@ -317,6 +324,44 @@ class Tidegate:
             priority=check_priority(priority),
             max_wait=max_wait,
         )
+
+    async def broadcast(
+        self,
+        name: str,
+        audience: Audience,
+        letter: object,
+        *,
+        bot: Bot | int | None = None,
+        on_dead: OnGone | None = None,
+        ahead: int | None = None,
+        remember: float = REMEMBER,
+        total: int | None = None,
+        **fields: Any,  # noqa: ANN401  (Telegram's)
+    ) -> Campaign:
+        """Send to everybody in an audience, in the background; returns once a first row was found fit.
+
+        The same `name` goes on where it stopped: nobody gets it twice within `remember` seconds. `audience`:
+        any (async) iterable of chats or rows, or `sql(…)`. `letter`: a template, fields, or a function of the
+        row. `on_dead(row, reason)` is told who blocked the bot or is gone. At most `ahead` of its messages
+        wait at once. `fields` go to each: what sendMessage takes, priority (low if not given) …
+        """
+        self._check_open()
+        bot_id = self._roster.id_of(bot)
+        shared: dict[str, Any] = {"priority": Priority.LOW, **fields}
+        campaign = Campaign(
+            name,
+            audience,
+            Letters(letter, shared, self._attachment.letter if self._attachment is not None else None),
+            put=lambda items: self.send_many(items, bot=bot_id, **shared),
+            outbox=self._outbox,
+            clock=self.clock,
+            rate=limit_for(bot_id, shared, self._rules, self._outbox),
+            ahead=ahead,
+            remember=remember,
+            total=total,
+            on_dead=on_dead,
+        )
+        return await self._campaigns.start(bot_id, campaign)
 
     async def send_or_queue(self, *, bot: Bot | int | None = None, **fields: Any) -> Receipt | LiveTicket:  # noqa: ANN401
         """Send at once if the limits allow, queue if they do not. A receipt, or a ticket."""

@@ -1,10 +1,12 @@
 """What people ask of a store: find, why, cancel, wait for ends, dead letters, numbers."""
 
+import asyncio
+
 import pytest
 
 from contract.conftest import OpenPost
-from contract.post import BOT, DELIVERED, OTHER_BOT, Post
-from tidegate.model import Dead, Outcome, Priority, Rate, Refused, Retry, State, TicketId, Unknown
+from contract.post import BOT, DELIVERED, OTHER_BOT, SOON, Post
+from tidegate.model import Dead, Outcome, Priority, Rate, Record, Refused, Retry, State, TicketId, Unknown
 from tidegate.outbox.base import Outbox
 from tidegate.pacing.rules import Rules
 
@@ -289,3 +291,15 @@ async def test_the_numbers_add_up(post: Post) -> None:
     assert await post.state(expiring) == State.EXPIRED
     ended = stats.delivered + stats.dead + stats.parked + stats.expired + stats.cancelled + stats.replaced
     assert stats.waiting + stats.sending + ended == 32
+
+
+async def test_who_waits_for_a_message_that_is_erased_does_not_wait_for_ever(post: Post) -> None:
+    ticket = await post.put(1)
+    await post.outbox.pause(BOT)
+    waiting = await post.begin(post.outbox.settled(ticket))
+
+    await post.outbox.forget(1)
+
+    async with post.clock.timeout(SOON):
+        [end] = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(end, LookupError) or (isinstance(end, Record) and end.state == State.CANCELLED)

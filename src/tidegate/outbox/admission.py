@@ -10,11 +10,13 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
+from tidegate.outbox.plain import plain
 
 MAX_TEXT: Final = 4096
 MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
 LARGEST_ID: Final = 2**53  # Telegram promises 52 bits
 MAX_ATTEMPTS: Final = 1_000
+_PLAIN: Final = frozenset((str, int, float, bool, File))  # almost every message has nothing else
 _NAME = re.compile(r"@[A-Za-z]\w{3,31}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
 _METHOD = re.compile(r"[a-z][A-Za-z]{2,63}")
@@ -36,6 +38,8 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     priority = check_priority(params.pop("priority", Priority.NORMAL))
     options = {name: params.pop(name) for name in _OPTIONS & params.keys()}
     params = {name: value for name, value in params.items() if value is not None}
+    if not all(type(value) in _PLAIN for value in params.values()):
+        params = plain(params)
     _check_params(method, params)
     try:
         checked = msgspec.convert(

@@ -45,6 +45,12 @@ class Watch:
                 future.set_result(record())
         self.changed()
 
+    def lost(self, ticket: TicketId, error: LookupError) -> None:
+        """Nobody will ever know how it ended."""
+        for future in self._enders.pop(ticket, ()):
+            if not future.done():
+                future.set_exception(error)
+
     def changed(self) -> None:
         """Some have ended: tell once this step is complete, as the end of one may be the start of another."""
         if self._drainers:

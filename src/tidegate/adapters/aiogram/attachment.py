@@ -11,6 +11,7 @@ from aiogram.dispatcher.middlewares.user_context import EVENT_CONTEXT_KEY, Event
 from aiogram.methods import TelegramMethod
 from aiogram.types import TelegramObject
 
+from tidegate.adapters.aiogram.fields import fields_of
 from tidegate.adapters.aiogram.pacing import Pacing
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import handled, handling
@@ -25,6 +26,7 @@ class Attachment:
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self._bots: list[Bot] = []
         self._dispatchers: list[Dispatcher] = []
         self._running = 0  # dispatchers
         self._started = self._stopped = False
@@ -35,11 +37,21 @@ class Attachment:
             raise BadInputError("attach takes the dispatcher and its bots: gate.attach(dp, bot)")
         if dispatcher is not None and not isinstance(dispatcher, Dispatcher):
             raise BadInputError("the first thing to attach to is aiogram's Dispatcher, or None without one")
+        self._bots += bots
         for bot in bots:
             self._gate.add_bot(bot.token, api_url=_api_url(bot), session=_own_session(bot))
             self._pace(bot.session, max_wait)
         if dispatcher is not None and not any(known is dispatcher for known in self._dispatchers):
             self._follow(dispatcher)
+
+    async def letter(self, method: object) -> dict[str, Any]:
+        """The fields of a method that a broadcast is to send. Raises BadInputError."""
+        if not isinstance(method, TelegramMethod):
+            raise BadInputError(
+                f"a letter is text, fields, a method of aiogram, or None: got {type(method).__name__}"
+            )
+        bot = method.bot or self._bots[0]
+        return await fields_of(method, bot, self._gate.clock)
 
     def _pace(self, session: BaseSession, max_wait: float | None) -> None:
         """Several bots may share a session."""

@@ -477,6 +477,7 @@ class SqliteOutbox(Outbox):
 
         def apply(gone: list[int]) -> int:
             self._places.leave(gone)
+            self._look_at(set(self._watch.tickets))
             self._watch.changed()
             self._dispatch.stir()
             return len(gone)
@@ -519,11 +520,15 @@ class SqliteOutbox(Outbox):
         now = self._clock.now()
         watched = tickets & set(self._watch.tickets)
         if watched:
-            self.file.read(lambda tx: [looking.find(tx, ticket, now) for ticket in watched], self._seen)
+            self.file.read(
+                lambda tx: {ticket: looking.find(tx, ticket, now) for ticket in watched}, self._seen
+            )
 
-    def _seen(self, records: list[Record | None]) -> None:
-        for record in records:
-            if record is not None and record.settled_at is not None:
+    def _seen(self, records: dict[TicketId, Record | None]) -> None:
+        for ticket, record in records.items():
+            if record is None:
+                self._watch.lost(ticket, LookupError(f"message {ticket} was erased"))
+            elif record.settled_at is not None:
                 self._tell_watchers(record)
 
     # --- numbers ---

@@ -1,0 +1,14 @@
+"""An office of its own for each test."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tidegate.sim.virtual import VirtualClock
+from unit.broadcast.office import Office, office
+
+
+@pytest.fixture
+async def here(clock: VirtualClock) -> AsyncIterator[Office]:
+    async with office(clock) as here:
+        yield here

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: help run setup servers test check format bench proof fresh lock clean
+.PHONY: help run setup servers examples test check format bench proof fresh lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -37,7 +37,10 @@ $(VENV)/.complete: requirements-dev.lock pyproject.toml | $(VENV)/.python
 servers: setup
 	@$(BIN)/python tests/servers.py
 
-test: servers ## run all tests, with real servers, in under 5 minutes
+examples: setup
+	@$(BIN)/python tests/public_examples.py
+
+test: servers examples ## run all tests, with real servers, in under 5 minutes
 	@$(BIN)/python -m pytest
 
 check: setup ## lint, types, import contracts
@@ -51,9 +54,9 @@ format: setup ## format the code and mend what lint can
 	@$(BIN)/ruff format .
 
 bench: setup ## measure the hot paths, print the tables (30 minutes)
-	@set -e; for name in simulator scheduler outbox pacing; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
+	@set -e; for name in simulator scheduler outbox pacing overhead flood; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
-proof: servers ## the long runs: many seeds, kill loops (at most 40 minutes)
+proof: servers examples ## the long runs: many seeds, kill loops (at most 40 minutes)
 	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m "proof or not proof" --timeout 1200
 
 fresh: ## clone HEAD into an empty folder and run the tests there

@@ -25,20 +25,38 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.private if is_private(chat_id) else self.group
 
 
-_FREE = (
-    "get",
+# They put nothing into a chat that people read as a message.
+_FREE: Final = (
     "answer",
-    "delete",
-    "set",
-    "log",
+    "approve",
+    "ban",
     "close",
-    "export",
     "create",
-    "revoke",
-    "pin",
-    "unpin",
+    "decline",
+    "delete",
+    "edit",  # of links and topics: those of messages are named before
+    "export",
+    "get",
+    "hide",
     "leave",
+    "log",
+    "pin",
+    "promote",
+    "read",
+    "refund",
+    "remove",
+    "reopen",
+    "restrict",
+    "revoke",
+    "set",
+    "unban",
+    "unhide",
+    "unpin",
+    "verify",
 )
+_EDITS: Final = ("editMessage", "editEphemeralMessage", "stop")
+# Shown for a moment and then gone, as "typing" is.
+_ACTIONS: Final = frozenset(("sendChatAction", "sendMessageDraft", "sendRichMessageDraft"))
 
 
 _MANY: Final = {"sendMediaGroup": "media", "copyMessages": "message_ids", "forwardMessages": "message_ids"}
@@ -52,9 +70,9 @@ def is_private(chat_id: ChatId) -> bool:
 @functools.lru_cache(maxsize=256)
 def family_of(method: str) -> Family:
     """What kind of budget a Bot API method draws on. What is not known counts as a send."""
-    if method == "sendChatAction":
+    if method in _ACTIONS:
         return "action"
-    if method.startswith(("edit", "stop")):
+    if method.startswith(_EDITS):
         return "edit"
     return "free" if method.startswith(_FREE) else "send"
 

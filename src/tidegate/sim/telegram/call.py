@@ -1,11 +1,5 @@
-"""One call as it arrives: its parameters read the way Telegram reads them, its cost counted, its error said.
+"""One call as it arrives: what it names is found, its cost is counted, its message is put into a chat."""
 
-Parameters come typed (JSON) or as text (forms); nested ones in a form are JSON within text. Whatever is
-sent, reading it ends in a value of the promised type or in Telegram's 400.
-"""
-
-import html
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,33 +7,26 @@ import msgspec
 
 from tidegate.sim.telegram.ledger import Ledger
 from tidegate.sim.telegram.limits import Family, Flood, FloodControl
+from tidegate.sim.telegram.members import LEFT
+from tidegate.sim.telegram.reading import LARGEST, Parameters, to_int
+from tidegate.sim.telegram.refusals import ApiError, bad_request
 from tidegate.sim.telegram.world import Bot, Chat, File, Json, World
 
-MAX_BUTTON_DATA = 64
-DEEPEST = 16  # levels of a nested parameter; Telegram's own have fewer
-LARGEST = 2**63
-_TAG = re.compile(r"<[^>]+>")
+__all__ = ["LARGEST", "ApiError", "Call", "Upload", "bad_request"]
+
 _ATTACHED = frozenset(
-    ("entities", "caption_entities", "reply_markup", "reply_parameters", "reply_to_message_id")
+    (
+        "caption_entities",
+        "entities",
+        "link_preview_options",
+        "message_effect_id",
+        "message_thread_id",
+        "protect_content",
+        "reply_markup",
+        "reply_parameters",
+        "reply_to_message_id",
+    )
 )
-
-
-class ApiError(Exception):
-    """What Telegram answers instead of a result."""
-
-    def __init__(self, code: int, description: str, **parameters: int) -> None:
-        super().__init__(description)
-        self.code = code
-        self.description = description
-        self.parameters = parameters
-
-    def json(self) -> Json:
-        body: Json = {"ok": False, "error_code": self.code, "description": self.description}
-        return body | {"parameters": self.parameters} if self.parameters else body
-
-
-def bad_request(reason: str) -> ApiError:
-    return ApiError(400, f"Bad Request: {reason}")
 
 
 class Upload(msgspec.Struct, frozen=True):
@@ -48,7 +35,7 @@ class Upload(msgspec.Struct, frozen=True):
     content: bytes
 
 
-class Call:
+class Call(Parameters):
     """`now` is monotonic, for what is counted; `date` is the time of day, for what people read."""
 
     __slots__ = (
@@ -59,7 +46,6 @@ class Call:
         "_now",
         "bot",
         "date",
-        "params",
         "uploads",
         "world",
     )
@@ -77,11 +63,11 @@ class Call:
         *,
         hide_flood: bool = False,
     ) -> None:
+        self.params = params
         self.world = world
         self._flood = flood
         self._ledger = ledger
         self.bot = bot
-        self.params = params
         self.uploads = uploads
         self._now = now
         self.date = date
@@ -90,9 +76,11 @@ class Call:
 
     def chat(self, name: str = "chat_id") -> Chat:
         """The chat a parameter names, by number or @name."""
-        value = self.params.get(name)
+        return self.find_chat(self.params.get(name), name)
+
+    def find_chat(self, value: object, name: str = "chat_id") -> Chat:
         if isinstance(value, str):
-            value = self.world.names.get(value[1:].lower(), 0) if value.startswith("@") else _to_int(value)
+            value = self.world.names.get(value[1:].lower(), 0) if value.startswith("@") else to_int(value)
         if value is None or isinstance(value, bool) or not isinstance(value, int):
             raise bad_request(f"{name} is empty" if name in {"chat_id", "user_id"} else "chat not found")
         chat = self.world.chat(self.bot, value) if -LARGEST < value < LARGEST else None
@@ -100,84 +88,35 @@ class Call:
             raise bad_request("chat not found")
         return chat
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        value = self.params.get(name, default)
-        number = _to_int(value) if isinstance(value, str) else value
-        if not isinstance(number, int) or not -LARGEST < number < LARGEST:
-            raise bad_request(f"{name} must be an integer" if value is not None else f"{name} is empty")
-        return number
+    def group(self, otherwise: str) -> Chat:
+        """The chat that is named, which must not be a private one, and hold the bot."""
+        chat = self.chat()
+        if chat.type == "private":
+            raise bad_request(otherwise)
+        self.check_reachable(chat)
+        return chat
 
-    def flag(self, name: str) -> bool:
-        return self.params.get(name) in (True, "true", "True", "1")  # no set: a list has no hash
+    def message(self, chat: Chat, what: str) -> Json:
+        """The message that is named; `what` it is for the caller, as in "message to edit"."""
+        message = chat.messages.get(self.integer("message_id"))
+        if message is None:
+            raise bad_request(f"{what} not found")
+        return message
 
-    def word(self, name: str) -> str:
-        """A short text such as an id; empty if there is none, or something else in its place."""
-        value = self.params.get(name)
-        return value if isinstance(value, str) else ""
-
-    def text(self, name: str, most: int, *, what: str) -> str:
-        """A text that is within Telegram's limit after its markup is taken away."""
-        value = self.params.get(name)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise bad_request(f"{name} must be a string")
-        if len(value) > most:
-            marked = self.word("parse_mode").lower() == "html"
-            if len(html.unescape(_TAG.sub("", value)) if marked else value) > most:
-                raise bad_request(f"{what} is too long")
-        return value
-
-    def nested(self, name: str) -> Any:  # noqa: ANN401  (any JSON)
-        """Any JSON that can be kept and sent back: not too deep, no number that is too large."""
-        value = self.params.get(name)
-        if isinstance(value, str):
-            try:
-                value = msgspec.json.decode(value)
-            except (ValueError, RecursionError):
-                value = _UNREADABLE
-        if not _fits(value, DEEPEST):
-            raise bad_request(f"can't parse {name} JSON object")
-        return value
-
-    def entities(self, name: str) -> Json:
-        """What is to be added to a message for its entities; nothing if none are given."""
-        if name not in self.params:
-            return {}
-        entities = self.nested(name)
-        if not isinstance(entities, list) or not all(isinstance(entity, dict) for entity in entities):
-            raise bad_request(f"can't parse {name} JSON object")
-        return {name: entities}
-
-    def keyboard(self) -> Json:
-        """What is to be added to a message for its buttons; nothing for the keyboards that are not kept."""
-        markup = self.nested("reply_markup")
-        if markup is None:
-            return {}
-        if not isinstance(markup, dict):
-            raise bad_request("object expected as reply markup")
-        if "inline_keyboard" not in markup:
-            return {}
-        rows = markup["inline_keyboard"]
-        if not isinstance(rows, list):
-            raise bad_request('field "inline_keyboard" of the InlineKeyboardMarkup must be an Array')
-        for row in rows:
-            if not isinstance(row, list) or not all(isinstance(button, dict) for button in row):
-                raise bad_request("can't parse inline keyboard button")
-            for button in row:
-                data = button.get("callback_data", "")
-                if not isinstance(data, str) or len(data.encode()) > MAX_BUTTON_DATA:
-                    raise bad_request("BUTTON_DATA_INVALID")
-        return {"reply_markup": markup} if rows else {}
+    def own_message(self, chat: Chat, what: str, otherwise: str) -> Json:
+        message = self.message(chat, what)
+        if message.get("from", {}).get("id") != self.bot.id:
+            raise bad_request(otherwise)
+        return message
 
     def attached(self, chat: Chat) -> Json:
-        """What goes with a message: its entities, its buttons, and the message that it replies to."""
+        """What goes with a message: its entities, its buttons, the message that it replies to, its looks."""
         if self.params.keys().isdisjoint(_ATTACHED):
             return {}
         parts = self.entities("entities") | self.entities("caption_entities") | self.keyboard()
         if "reply_parameters" in self.params or "reply_to_message_id" in self.params:
-            return parts | self._reply(chat)
-        return parts
+            parts |= self._reply(chat)
+        return parts | self._looks()
 
     def file(self, reference: object, kind: str) -> File:
         """The file a parameter names: an upload of this call, attach://…, a file_id, or an address.
@@ -198,7 +137,7 @@ class Call:
                     raise bad_request("wrong file identifier/HTTP URL specified")
                 return known
         if upload is None:
-            raise bad_request(f"there is no {kind} in the request")
+            raise bad_request(f"there is no {kind.replace('_', ' ')} in the request")
         if not upload.content:
             raise bad_request("file must be non-empty")
         return self._new_file(upload)
@@ -212,8 +151,8 @@ class Call:
         flood = self._flood.admit(self._now, self.bot.id, chat.id, chat.type, family, cost=cost, paid=paid)
         if flood is not None:
             self._ledger.refuse(flood.scope)
-            raise self._as_error(flood, hidden=cost > 1 and self._hide_flood)
-        self._check_reachable(chat)
+            raise _as_error(flood, hidden=cost > 1 and self._hide_flood)
+        self.check_reachable(chat)
         for file in self._new_files:
             self.world.keep_file(file)
 
@@ -233,6 +172,30 @@ class Call:
             chat.tell(message)
         return message
 
+    def send(self, content: Json) -> Json:
+        """A message with this content and what goes with it into the chat that is named: one send."""
+        chat = self.chat()
+        content |= self.attached(chat)
+        self.charge(chat, "send")
+        return self.post(chat, content)
+
+    def check_reachable(self, chat: Chat) -> None:
+        """Raise why nothing of the bot is heard there."""
+        if chat.migrated_to is not None:
+            raise ApiError(
+                400,
+                "Bad Request: group chat was upgraded to a supergroup chat",
+                migrate_to_chat_id=chat.migrated_to,
+            )
+        if chat.blocked:
+            raise ApiError(403, "Forbidden: bot was blocked by the user")
+        if chat.kicked and self.bot.id in chat.kicked:
+            raise ApiError(403, f"Forbidden: bot was kicked from the {chat.type} chat")
+        if chat.members and chat.members.get(self.bot.id) is LEFT:
+            raise ApiError(403, f"Forbidden: bot is not a member of the {chat.type} chat")
+        if chat.type == "private" and self.world.users[chat.id].deactivated:
+            raise ApiError(403, "Forbidden: user is deactivated")
+
     def _new_file(self, upload: Upload) -> File:
         file = self.world.new_file(upload.name, upload.mime, upload.content)
         self._new_files += (file,)
@@ -250,41 +213,23 @@ class Call:
             raise bad_request("message to be replied not found")
         return {"reply_to_message": {k: v for k, v in original.items() if k != "reply_to_message"}}
 
-    def _check_reachable(self, chat: Chat) -> None:
-        if chat.migrated_to is not None:
-            raise ApiError(
-                400,
-                "Bad Request: group chat was upgraded to a supergroup chat",
-                migrate_to_chat_id=chat.migrated_to,
-            )
-        if chat.blocked:
-            raise ApiError(403, "Forbidden: bot was blocked by the user")
-        if chat.kicked and self.bot.id in chat.kicked:
-            raise ApiError(403, f"Forbidden: bot was kicked from the {chat.type} chat")
-        if chat.type == "private" and self.world.users[chat.id].deactivated:
-            raise ApiError(403, "Forbidden: user is deactivated")
-
-    @staticmethod
-    def _as_error(flood: Flood, *, hidden: bool) -> ApiError:
-        text = f"Too Many Requests: retry after {flood.retry_after}"
-        if hidden:
-            return bad_request(f'failed to send message #1 with the error message "{text}"')
-        return ApiError(429, text, retry_after=flood.retry_after)
+    def _looks(self) -> Json:
+        looks: Json = {}
+        if preview := self.nested("link_preview_options"):
+            if not isinstance(preview, dict):
+                raise bad_request("object expected as link preview options")
+            looks["link_preview_options"] = preview
+        if effect := self.word("message_effect_id"):
+            looks["effect_id"] = effect
+        if thread := self.integer("message_thread_id", 0):
+            looks["message_thread_id"] = thread
+        if self.flag("protect_content"):
+            looks["has_protected_content"] = True
+        return looks
 
 
-_UNREADABLE = LARGEST  # does not fit
-
-
-def _fits(value: object, depth: int) -> bool:
-    if isinstance(value, dict):
-        return depth > 0 and all(_fits(part, depth - 1) for part in value.values())
-    if isinstance(value, list):
-        return depth > 0 and all(_fits(part, depth - 1) for part in value)
-    return not isinstance(value, int) or -LARGEST < value < LARGEST
-
-
-def _to_int(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None
+def _as_error(flood: Flood, *, hidden: bool) -> ApiError:
+    text = f"Too Many Requests: retry after {flood.retry_after}"
+    if hidden:
+        return bad_request(f'failed to send message #1 with the error message "{text}"')
+    return ApiError(429, text, retry_after=flood.retry_after)

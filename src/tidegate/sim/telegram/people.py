@@ -1,38 +1,65 @@
-"""The people who write to a bot: one by one from a script, or a crowd with habits."""
+"""Somebody who uses a bot: a person whom a script moves."""
 
 import asyncio
-import math
-import random
 from collections import deque
-from typing import Any
 
-import msgspec
-
-from tidegate.errors import BadInputError
-from tidegate.sim.telegram.faults import Latency
+from tidegate.sim.telegram import acts, paying
+from tidegate.sim.telegram.attachments import part
+from tidegate.sim.telegram.checkouts import Checkout
 from tidegate.sim.telegram.telegram import Telegram
-from tidegate.sim.telegram.world import Bot, Json
+from tidegate.sim.telegram.world import Bot, Chat, Json
 
 INBOX_KEPT = 1_000
-LATENCIES_KEPT = 10_000  # the latest; sorted for each report
 
 
 class Person:
-    """Somebody in a private chat with a bot. What the bot posts or edits there is heard in order."""
+    """Somebody in a private chat with a bot, or in a group with it if one is named.
 
-    def __init__(self, telegram: Telegram, bot: Bot, user_id: int) -> None:
+    What the bot posts or edits there is heard in order.
+    """
+
+    def __init__(self, telegram: Telegram, bot: Bot, user_id: int, *, chat: int | None = None) -> None:
         self._telegram = telegram
         self._bot = bot
         self.id = user_id
         self.heard: deque[Json] = deque(maxlen=INBOX_KEPT)
         self.last: Json | None = None
         self._news = asyncio.Event()
-        self._chat = telegram.world.add_private(bot, user_id)
+        self._group = chat
+        self._chat = self._find_chat()
         self._chat.watchers.append(self._hear)
 
     def says(self, text: str) -> Json:
         """Write a text or a command to the bot."""
-        return self._telegram.world.user_says(self._bot, self.id, text, self._telegram.clock.now())
+        return self._telegram.world.user_says(self._bot, self.id, text, self._now, self._group)
+
+    def sends(self, /, **content: object) -> Json:
+        """Send anything, in Telegram's form: `sends(location={"latitude": 1, "longitude": 2})`."""
+        return self._telegram.world.user_sends(self._bot, self.id, content, self._now, self._group)
+
+    def sends_photo(self, content: bytes, caption: str | None = None) -> Json:
+        return self.sends_file("photo", "photo.jpg", content, caption)
+
+    def sends_file(self, kind: str, name: str, content: bytes, caption: str | None = None) -> Json:
+        """Send a photo, document, video, animation, audio, voice, video_note or sticker."""
+        world = self._telegram.world
+        file = world.new_file(name, "application/octet-stream", content)
+        world.keep_file(file)
+        return self.sends(**part(file, kind, {}), **({"caption": caption} if caption else {}))
+
+    def shares_contact(self, phone_number: str) -> Json:
+        """Send one's own number, as a button for it does."""
+        who = self._telegram.world.user(self.id)
+        return self.sends(
+            contact={"phone_number": phone_number, "first_name": who.first_name, "user_id": self.id}
+        )
+
+    def shares_location(self, latitude: float, longitude: float) -> Json:
+        return self.sends(location={"latitude": latitude, "longitude": longitude})
+
+    def edits(self, text: str) -> Json:
+        """Change what was written last."""
+        return acts.edit(self._bot, self._chat, self.id, text, self._now)
 
     def presses(self, data: str | None = None) -> str:
         """Press a button of the last message that has any: the one with this data, or the first."""
@@ -49,11 +76,32 @@ class Person:
         """The data of the buttons that can be pressed now."""
         return self._keyboard()[1]
 
+    def votes(self, *options: int) -> Json:
+        """Choose options of the latest poll, numbered from 0; none takes the vote back."""
+        return acts.vote(self._telegram.world, self._bot, self._chat, self.id, options)
+
+    def pays(self, link: str | None = None) -> Checkout:
+        """Pay the latest invoice, or the one behind a link. The checkout tells how it goes on."""
+        invoices = self._bot.till.invoices
+        numbers = [(self._chat.id, number) for number in self._chat.messages]
+        invoice = next((invoices[key] for key in [link, *reversed(numbers)] if key in invoices), None)
+        if invoice is None or (link is not None and link not in invoices):
+            raise LookupError(f"user {self.id} sees no such invoice")
+        return paying.begin(self._telegram.world, self._bot, invoice, self.id, self._chat.id)
+
+    def joins(self) -> None:
+        """Come into the group."""
+        acts.join(self._telegram.world, self._bot, self._chat, self.id, self._now)
+
+    def departs(self) -> None:
+        """Go from the group."""
+        acts.depart(self._telegram.world, self._bot, self._chat, self.id, self._now)
+
     def blocks(self) -> None:
-        self._telegram.world.user_blocks(self._bot, self.id, self._telegram.clock.now())
+        self._telegram.world.user_blocks(self._bot, self.id, self._now)
 
     def unblocks(self) -> None:
-        self._telegram.world.user_blocks(self._bot, self.id, self._telegram.clock.now(), blocked=False)
+        self._telegram.world.user_blocks(self._bot, self.id, self._now, blocked=False)
 
     async def hears(self, timeout: float = 10) -> Json:  # noqa: ASYNC109  (in the clock's time)
         """The next message of the bot that was not taken yet. Raises TimeoutError if none comes."""
@@ -63,9 +111,31 @@ class Person:
                 await self._news.wait()
         return self.heard.popleft()
 
+    async def looks_up(self, text: str, timeout: float = 10) -> list[Json]:  # noqa: ASYNC109  (likewise)
+        """What the bot offers for a text after its @name. Raises TimeoutError if it does not answer."""
+        inquiry = acts.inquire(self._telegram.world, self._bot, self.id, text)
+        answered = asyncio.Event()
+        inquiry.on_answer = answered.set
+        async with self._telegram.clock.timeout(timeout):
+            await answered.wait()
+        return inquiry.results or []
+
     def leaves(self) -> None:
         """Stop listening; the chat stays."""
         self._chat.watchers.remove(self._hear)
+
+    @property
+    def _now(self) -> float:
+        return self._telegram.clock.now()
+
+    def _find_chat(self) -> Chat:
+        world = self._telegram.world
+        if self._group is None:
+            return world.add_private(self._bot, self.id)
+        chat = world.chat(self._bot, self._group)
+        if chat is None:
+            raise LookupError(f"chat {self._group} does not exist")
+        return chat
 
     def _hear(self, message: Json) -> None:
         self.last = message
@@ -81,105 +151,3 @@ class Person:
             if buttons:
                 return message, buttons
         return None, []
-
-
-class Habits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the people of a crowd behave. Each writes, waits for an answer, thinks, and goes on."""
-
-    think: Latency = Latency(1_000, 5_000)  # ms between an answer and the next thing said
-    patience: float = 30.0  # seconds until an answer counts as missing
-    texts: tuple[str, ...] = ("/start", "hello", "what does it cost?", "thanks")
-    press: float = 0.3  # share of turns that press a button, where there is one
-    block: float = 0.0  # share of turns that end in blocking the bot
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.press <= 1 and 0 <= self.block <= 1):
-            raise BadInputError("press and block are shares: they must be between 0 and 1")
-        if not 0 < self.patience < math.inf:
-            raise BadInputError("patience is in seconds: it must be above 0")
-        if not self.texts:
-            raise BadInputError("texts must hold at least one text: people say something")
-
-
-class Crowd:
-    """Many people at once, repeatable under a seed."""
-
-    def __init__(
-        self,
-        telegram: Telegram,
-        bot: Bot,
-        *,
-        users: int,
-        habits: Habits | None = None,
-        first_id: int = 1_000_001,
-        seed: int = 0,
-    ) -> None:
-        self._telegram = telegram
-        self._bot = bot
-        self._ids = range(first_id, first_id + users)
-        self._habits = habits or Habits()
-        self._seed = seed
-        self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
-        self.said = 0
-        self.answered = 0
-        self.unanswered = 0
-        self.blocked = 0
-
-    async def run(self, seconds: float) -> None:
-        """Everybody lives for so long, then finishes the turn at hand."""
-        until = self._telegram.clock.monotonic() + seconds
-        async with asyncio.TaskGroup() as group:
-            for user_id in self._ids:
-                group.create_task(self._live(user_id, until), name=f"user {user_id}")
-
-    def report(self) -> dict[str, Any]:
-        """How it fares; the percentiles are those of the latest answers."""
-        ordered = sorted(self._latencies)
-        return {
-            "users": len(self._ids),
-            "said": self.said,
-            "answered": self.answered,
-            "unanswered": self.unanswered,
-            "blocked": self.blocked,
-            "p50_ms": _percentile(ordered, 0.50),
-            "p99_ms": _percentile(ordered, 0.99),
-        }
-
-    async def _live(self, user_id: int, until: float) -> None:
-        clock, habits = self._telegram.clock, self._habits
-        draw = random.Random(f"{self._seed}:{user_id}")  # noqa: S311  (repeatable, not secret)
-        person = Person(self._telegram, self._bot, user_id)
-        try:
-            await clock.sleep(draw.random() * habits.think.seconds(draw))
-            while clock.monotonic() < until:
-                if draw.random() < habits.block:
-                    person.blocks()
-                    self.blocked += 1
-                    return
-                await self._turn(person, draw)
-                await clock.sleep(habits.think.seconds(draw))
-        finally:
-            person.leaves()
-
-    async def _turn(self, person: Person, draw: random.Random) -> None:
-        clock, habits = self._telegram.clock, self._habits
-        person.heard.clear()
-        buttons = person.buttons() if draw.random() < habits.press else []
-        started = clock.monotonic()
-        if buttons:
-            person.presses(draw.choice(buttons))
-        else:
-            person.says(draw.choice(habits.texts))
-        self.said += 1
-        try:
-            await person.hears(habits.patience)
-        except TimeoutError:
-            self.unanswered += 1
-        else:
-            self.answered += 1
-            self._latencies.append(clock.monotonic() - started)
-
-
-def _percentile(ordered: list[float], share: float) -> float:
-    """In milliseconds; 0 where nothing was measured."""
-    return round(1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)], 2) if ordered else 0.0

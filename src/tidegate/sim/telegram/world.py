@@ -2,101 +2,24 @@
 
 import itertools
 import re
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal
 
 from tidegate.errors import BadInputError
-from tidegate.sim.telegram.updates import UpdateQueue
+from tidegate.sim.telegram import members
+from tidegate.sim.telegram.polls import Ballot
+from tidegate.sim.telegram.residents import Bot, Chat, ChatType, File, Json, User, Webhook, keep
 
-Json = dict[str, Any]
-ChatType = Literal["private", "group", "supergroup", "channel"]
+__all__ = ["SUPERGROUP", "Bot", "Chat", "File", "Json", "User", "Webhook", "World"]
 
 _TOKEN = re.compile(r"([1-9]\d{0,14}):[\w-]{1,80}", re.ASCII)
 _COMMAND = re.compile(r"/[A-Za-z0-9_@]+")
 TOKEN_READ = 100  # characters; no token has as many
-MESSAGES_KEPT = 200  # in each chat, for editing, deleting, forwarding
 QUERIES_KEPT = 1_000  # unanswered button presses of each bot
+BALLOTS_KEPT = 1_000
 FILES_KEPT = 1_000
 FILE_BYTES_KEPT = 256 * 1024 * 1024
 CHATS_KEPT = 200_000  # in an open world
 SUPERGROUP = -1_000_000_000_000  # ids below this are supergroups and channels
-
-
-class User:
-    __slots__ = ("deactivated", "first_name", "id", "username")
-
-    def __init__(self, user_id: int, first_name: str, username: str | None = None) -> None:
-        self.id = user_id
-        self.first_name = first_name
-        self.username = username
-        self.deactivated = False
-
-    def json(self) -> Json:
-        user = {"id": self.id, "is_bot": False, "first_name": self.first_name, "language_code": "en"}
-        return user | {"username": self.username} if self.username else user
-
-
-class Chat:
-    """One conversation. A person's private chats with two bots are two of them."""
-
-    __slots__ = ("blocked", "id", "json", "kicked", "messages", "migrated_to", "next_id", "type", "watchers")
-
-    def __init__(self, chat_id: int, chat_type: ChatType, json: Json) -> None:
-        self.id = chat_id
-        self.type = chat_type
-        self.json = json
-        self.blocked = False  # by the person, in a private chat
-        self.kicked: set[int] = set()  # bots, from a group
-        self.migrated_to: int | None = None
-        self.messages: dict[int, Json] = {}
-        self.next_id = 1
-        self.watchers: list[Callable[[Json], None]] = []  # told of each message a bot posts or edits
-
-    def keep(self, message: Json) -> None:
-        """Store a message under its id; the oldest makes room."""
-        self.messages[message["message_id"]] = message
-        if len(self.messages) > MESSAGES_KEPT:
-            del self.messages[next(iter(self.messages))]
-
-    def tell(self, message: Json) -> None:
-        for watcher in tuple(self.watchers):
-            watcher(message)
-
-
-class Webhook:
-    """Where a bot wants its updates, and how that went."""
-
-    def __init__(self, url: str, secret: str | None, max_connections: int) -> None:
-        self.url = url
-        self.secret = secret
-        self.max_connections = max_connections
-        self.last_error: tuple[int, str] | None = None
-
-
-class Bot:
-    def __init__(self, bot_id: int) -> None:
-        self.id = bot_id
-        self.username = f"sim{bot_id}_bot"
-        self.json: Json = {
-            "id": bot_id,
-            "is_bot": True,
-            "first_name": f"Bot {bot_id}",
-            "username": self.username,
-        }
-        self.updates = UpdateQueue()
-        self.webhook: Webhook | None = None
-        self.queries: dict[str, None] = {}  # button presses that may be answered, oldest first
-
-
-class File:
-    __slots__ = ("content", "id", "mime", "name")
-
-    def __init__(self, file_id: str, name: str, mime: str, content: bytes) -> None:
-        self.id = file_id
-        self.name = name
-        self.mime = mime
-        self.content = content
 
 
 class World:
@@ -114,6 +37,7 @@ class World:
         self.chats: dict[tuple[int, int], Chat] = {}  # (bot or 0, chat)
         self.names: dict[str, int] = {}  # @name of a public chat
         self.files: dict[str, File] = {}
+        self.ballots: dict[str, Ballot] = {}  # by the poll's id
         self._serial = itertools.count(1)
         self._forget_at = CHATS_KEPT
 
@@ -130,6 +54,10 @@ class World:
         if bot is None:
             bot = self.bots[bot_id] = Bot(bot_id)
         return bot
+
+    def serial(self) -> str:
+        """A new number for a query, a poll, a payment."""
+        return str(next(self._serial) + 4_000_000_000)
 
     def user(self, user_id: int) -> User:
         user = self.users.get(user_id)
@@ -176,7 +104,7 @@ class World:
             raise BadInputError(f"chat {chat_id} is a {old.type}: only a group becomes a supergroup")
         if old.migrated_to is None:
             new = self.add_group(SUPERGROUP + chat_id, "supergroup")
-            new.watchers = old.watchers
+            new.watchers, new.members = old.watchers, old.members
             old.migrated_to = new.id
             notices = [
                 self.message(old, now, {"migrate_to_chat_id": new.id}),
@@ -197,23 +125,25 @@ class World:
 
     def user_says(self, bot: Bot, user_id: int, text: str, now: float, chat_id: int | None = None) -> Json:
         """A person writes to a bot, or in a group that the bot is in."""
+        return self.user_sends(bot, user_id, written(text), now, chat_id)
+
+    def user_sends(
+        self, bot: Bot, user_id: int, content: Json, now: float, chat_id: int | None = None
+    ) -> Json:
+        """A person sends anything, in Telegram's form: `{"location": {…}}`."""
         chat = self.add_private(bot, user_id) if chat_id is None else self.chat(bot, chat_id)
         if chat is None:
             raise KeyError(f"chat {chat_id} does not exist")
-        content: Json = {"from": self.user(user_id).json(), "text": text}
-        command = _COMMAND.match(text)
-        if command:
-            content["entities"] = [{"type": "bot_command", "offset": 0, "length": command.end()}]
-        message = self.message(chat, now, content)
+        if chat_id is not None:
+            self._seat(chat, user_id)
+        message = self.message(chat, now, {"from": self.user(user_id).json(), **content})
         bot.updates.put("message", message)
         return message
 
     def user_presses(self, bot: Bot, user_id: int, message: Json, data: str) -> str:
         """A person presses a button under a message of the bot. Returns the id of the query."""
-        query_id = str(next(self._serial) + 4_000_000_000)
-        bot.queries[query_id] = None
-        if len(bot.queries) > QUERIES_KEPT:
-            del bot.queries[next(iter(bot.queries))]
+        query_id = self.serial()
+        keep(bot.queries, query_id, None, QUERIES_KEPT)
         query = {"id": query_id, "from": self.user(user_id).json(), "message": message, "data": data}
         bot.updates.put("callback_query", query | {"chat_instance": str(message["chat"]["id"])})
         return query_id
@@ -224,14 +154,17 @@ class World:
         if chat.blocked == blocked:
             return
         chat.blocked = blocked
-        _tell_membership(bot, chat, self.user(user_id).json(), now, member=not blocked)
+        old, new = (members.MEMBER, members.KICKED) if blocked else (members.KICKED, members.MEMBER)
+        members.tell_bot(bot, chat, old, new, by=self.user(user_id).json(), now=now)
 
     def kick(self, bot: Bot, chat: Chat, now: float, *, kicked: bool = True) -> None:
         """Throw a bot out of a group or channel, or take it in again; the bot is told."""
-        if (bot.id in chat.kicked) == kicked:
+        old, new = members.standing_of_bot(chat, bot), members.KICKED if kicked else members.MEMBER
+        if old == new:
             return
         (chat.kicked.add if kicked else chat.kicked.discard)(bot.id)
-        _tell_membership(bot, chat, _ADMIN.json(), now, member=not kicked)
+        chat.members.pop(bot.id, None)
+        members.tell_bot(bot, chat, old, new, by=members.FOUNDER.json(), now=now)
 
     def new_file(self, name: str, mime: str, content: bytes) -> File:
         """A file with an id of its own, which nobody can name until it is kept."""
@@ -243,6 +176,16 @@ class World:
         size = sum(len(kept.content) for kept in self.files.values())
         while len(self.files) > FILES_KEPT or (size > FILE_BYTES_KEPT and len(self.files) > 1):
             size -= len(self.files.pop(next(iter(self.files))).content)
+
+    def keep_ballot(self, ballot: Ballot) -> None:
+        """Let people vote; nobody can in the oldest polls, which make room."""
+        keep(self.ballots, ballot.poll["id"], ballot, BALLOTS_KEPT)
+
+    def _seat(self, chat: Chat, user_id: int) -> None:
+        if not members.is_in(chat, user_id):
+            raise BadInputError(f"user {user_id} is not in chat {chat.id}: POST /sim/join")
+        if user_id not in chat.members:
+            chat.seat(user_id, members.MEMBER)
 
     def _forget_oldest(self) -> None:
         """A tenth at a time, so that a new chat costs the same on average however many there are."""
@@ -263,23 +206,14 @@ class World:
         self._forget_at = max(CHATS_KEPT, len(self.chats) + CHATS_KEPT // 10)
 
 
-_ADMIN = User(777000, "Telegram")
+def written(text: str) -> Json:
+    """A text as a message's content: a command at its start is marked as one."""
+    command = _COMMAND.match(text)
+    marks = {"entities": [{"type": "bot_command", "offset": 0, "length": command.end()}]} if command else {}
+    return {"text": text} | marks
 
 
 @lru_cache(maxsize=1_000)
 def _bot_id(token: str) -> int | None:
     match = _TOKEN.fullmatch(token)
     return int(match[1]) if match else None
-
-
-def _tell_membership(bot: Bot, chat: Chat, by: Json, now: float, *, member: bool) -> None:
-    inside, outside = {"status": "member"}, {"status": "kicked", "until_date": 0}
-    before, after = (outside, inside) if member else (inside, outside)
-    change = {
-        "chat": chat.json,
-        "from": by,
-        "date": int(now),
-        "old_chat_member": before | {"user": bot.json},
-        "new_chat_member": after | {"user": bot.json},
-    }
-    bot.updates.put("my_chat_member", change)

@@ -2,7 +2,8 @@ import pytest
 
 from simulated import TOKEN, Call
 from tidegate.model import Rate
-from tidegate.sim.telegram import Limits, Telegram
+from tidegate.sim.telegram import Limits, Person, Telegram
+from tidegate.sim.telegram.world import Bot
 from tidegate.sim.virtual import VirtualClock
 
 
@@ -35,3 +36,16 @@ async def fails(telegram: Telegram) -> Call:
         return answer.status, answer.body["description"]
 
     return call
+
+
+@pytest.fixture
+async def bot(telegram: Telegram) -> Bot:
+    found = telegram.world.bot(TOKEN)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+async def ann(telegram: Telegram, bot: Bot) -> Person:
+    """Somebody in a private chat with the bot."""
+    return Person(telegram, bot, 7)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from simulated import TOKEN, Call
+from simulated import Call
 from tidegate.sim.telegram import Person, Telegram
 from tidegate.sim.telegram.updates import UPDATES_KEPT, UpdateQueue
 from tidegate.sim.telegram.webhooks import WebhookAnswer
@@ -15,13 +15,6 @@ from tidegate.sim.telegram.world import Bot
 from tidegate.sim.virtual import VirtualClock
 
 HOOK = "http://127.0.0.1:9/hook"
-
-
-@pytest.fixture
-async def bot(telegram: Telegram) -> Bot:
-    found = telegram.world.bot(TOKEN)
-    assert found is not None
-    return found
 
 
 def texts(updates: list[dict[str, Any]]) -> list[str]:

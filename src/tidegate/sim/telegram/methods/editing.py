@@ -1,0 +1,115 @@
+"""Messages changed after they were sent: edits, deletions, reactions."""
+
+from typing import Final
+
+from tidegate.sim.telegram.call import Call, bad_request
+from tidegate.sim.telegram.methods.base import CONTENT, MAX_CAPTION, MAX_TEXT, Methods
+from tidegate.sim.telegram.methods.files import media_part
+from tidegate.sim.telegram.residents import Json, keep
+
+MOST_REACTIONS = 11
+REACTIONS_KEPT = 1_000  # messages of each bot
+_WITH_CAPTION = ("photo", "document", "video", "animation", "audio", "voice", "paid_media")
+_MEDIA = ("photo", "document", "video", "animation", "audio")
+_REACTIONS: Final = {"emoji": "emoji", "custom_emoji": "custom_emoji_id"}
+
+
+def edit_message_text(call: Call) -> Json:
+    text = call.text("text", MAX_TEXT, what="message")
+    if not text.strip():
+        raise bad_request("message text is empty")
+    old = _own(call)
+    if "text" not in old:
+        raise bad_request("there is no text in the message to edit")
+    return change(call, old, {"text": text} | call.entities("entities"), dropping=("entities",))
+
+
+def edit_message_caption(call: Call) -> Json:
+    caption = call.text("caption", MAX_CAPTION, what="message caption")
+    old = _own(call)
+    if not any(kind in old for kind in _WITH_CAPTION):
+        raise bad_request("there is no caption in the message to edit")
+    new = {"caption": caption} | call.entities("caption_entities") if caption else {}
+    return change(call, old, new, dropping=("caption", "caption_entities"))
+
+
+def edit_message_media(call: Call) -> Json:
+    media = call.nested("media")
+    if not isinstance(media, dict) or media.get("type") not in _MEDIA:
+        raise bad_request("can't parse InputMedia: type must be one of a medium that can be sent")
+    return change(call, _own(call), media_part(call, media), dropping=CONTENT)
+
+
+def edit_message_reply_markup(call: Call) -> Json:
+    return change(call, _own(call), {})
+
+
+def delete_message(call: Call) -> bool:
+    chat = call.chat()
+    del chat.messages[call.message(chat, "message to delete")["message_id"]]
+    return True
+
+
+def delete_messages(call: Call) -> bool:
+    """Those that are not there are passed over."""
+    chat = call.chat()
+    for number in call.identifiers("message_ids"):
+        chat.messages.pop(number, None)
+    return True
+
+
+def set_message_reaction(call: Call) -> bool:
+    chat = call.chat()
+    message = call.message(chat, "message to react")
+    given = call.nested("reaction") or []
+    if not isinstance(given, list) or not all(isinstance(reaction, dict) for reaction in given):
+        raise bad_request("expected an Array of ReactionType")
+    if len(given) > MOST_REACTIONS:
+        raise bad_request("REACTIONS_TOO_MANY")
+    reactions = [_reaction(reaction) for reaction in given]
+    call.check_reachable(chat)
+    keep(call.bot.reactions, (chat.id, message["message_id"]), reactions, REACTIONS_KEPT)
+    return True
+
+
+def change(call: Call, old: Json, content: Json, dropping: tuple[str, ...] = ()) -> Json:
+    """Put a new message in the place of the old one, without its buttons and what is to be dropped."""
+    chat = call.chat()
+    gone = {"reply_markup", "edit_date", *dropping}
+    new = {key: value for key, value in old.items() if key not in gone} | content | call.keyboard()
+    call.charge(chat, "edit")
+    if new == {key: value for key, value in old.items() if key != "edit_date"}:
+        raise bad_request(
+            "message is not modified: specified new message content and reply markup are exactly the same "
+            "as a current content and reply markup of the message"
+        )
+    # A new record: whoever was given the old one keeps it as it was.
+    new["edit_date"] = call.date
+    chat.messages[new["message_id"]] = new
+    chat.tell(new)
+    return new
+
+
+def _own(call: Call) -> Json:
+    return call.own_message(call.chat(), "message to edit", "message can't be edited")
+
+
+def _reaction(reaction: Json) -> Json:
+    kind = reaction.get("type")
+    field = _REACTIONS.get(kind) if isinstance(kind, str) else None
+    if field is None:
+        raise bad_request("can't parse ReactionType: invalid reaction type specified")
+    if not isinstance(reaction.get(field), str) or not reaction[field]:
+        raise bad_request("REACTION_INVALID")
+    return {"type": kind, field: reaction[field]}
+
+
+METHODS: Final[Methods] = {
+    "editMessageText": edit_message_text,
+    "editMessageCaption": edit_message_caption,
+    "editMessageMedia": edit_message_media,
+    "editMessageReplyMarkup": edit_message_reply_markup,
+    "deleteMessage": delete_message,
+    "deleteMessages": delete_messages,
+    "setMessageReaction": set_message_reaction,
+}

@@ -1,0 +1,1 @@
+"""What the two shops have in common: everything but the bot library."""

@@ -1,0 +1,1 @@
+"""The shop as an aiogram bot."""

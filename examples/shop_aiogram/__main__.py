@@ -1,0 +1,3 @@
+from shop_aiogram.bot import main
+
+main()

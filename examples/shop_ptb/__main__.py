@@ -1,0 +1,3 @@
+from shop_ptb.bot import main
+
+main()

@@ -1,0 +1,47 @@
+"""What the handlers get and give, in the types of python-telegram-bot."""
+
+from typing import Any, TypeVar
+
+from telegram import CallbackQuery, Chat, InlineKeyboardButton, InlineKeyboardMarkup, Message, Update
+from telegram.ext import CallbackContext, ExtBot
+
+from shop.pages import Page
+from tidegate.adapters.ptb import Pace
+
+T = TypeVar("T")
+Data = dict[Any, Any]
+Context = CallbackContext[ExtBot[Pace], Data, Data, Data]
+
+
+def chat_of(update: Update) -> Chat:
+    """The private chat with the customer: it has the customer's number."""
+    return _there(update.effective_chat)
+
+
+def message_of(update: Update) -> Message:
+    return _there(update.message)
+
+
+def query_of(update: Update) -> CallbackQuery:
+    return _there(update.callback_query)
+
+
+def data_of(context: Context) -> Data:
+    """What is remembered of one customer."""
+    return _there(context.user_data)
+
+
+def keyboard(page: Page) -> InlineKeyboardMarkup:
+    return InlineKeyboardMarkup(
+        [
+            [InlineKeyboardButton(button.text, callback_data=button.data) for button in row]
+            for row in page.buttons
+        ]
+    )
+
+
+def _there(part: T | None) -> T:
+    """Each handler asks only for what its updates have."""
+    if part is None:
+        raise LookupError("the update has no such part")
+    return part

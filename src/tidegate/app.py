@@ -1,14 +1,16 @@
 """The facade, and the one place where stores are chosen and parts are put together."""
 
 import asyncio
+import inspect
 import itertools
 import logging
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
 
+from tidegate.adapters.catching import queue_call
 from tidegate.broadcast.campaign import Campaign
 from tidegate.broadcast.campaigns import Campaigns, limit_for
 from tidegate.broadcast.gone import OnDead as OnGone
@@ -19,7 +21,7 @@ from tidegate.clock import Clock
 from tidegate.delivery.botapi import BotApi, Lend
 from tidegate.delivery.direct import DirectCalls, error_for
 from tidegate.delivery.policy import RetryPolicy
-from tidegate.delivery.sender import Sender
+from tidegate.delivery.sender import BotAccess, Sender
 from tidegate.delivery.wire import Wire
 from tidegate.delivery.worker import CONCURRENCY, Worker
 from tidegate.errors import (
@@ -32,6 +34,7 @@ from tidegate.extras import extra
 from tidegate.hooks import Hooks, OnDead, OnDelivered
 from tidegate.keys import Keys
 from tidegate.model import (
+    BotId,
     ChatId,
     Dead,
     Delivered,
@@ -48,7 +51,7 @@ from tidegate.outbox.memory import MemoryOutbox
 from tidegate.outbox.sqlite.bots import BotShelf
 from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
-from tidegate.roster import TELEGRAM, Bot, BotInfo, Roster
+from tidegate.roster import TELEGRAM, AnyBot, Bot, BotInfo, Roster
 from tidegate.settings import Settings
 from tidegate.tickets import LiveTicket, Receipt, receipt_for
 
@@ -87,39 +90,46 @@ class Tidegate:
     ) -> None:
         self.settings = settings or Settings.read()
         self.clock = clock or Clock()
-        self._hooks = Hooks(self.clock)
-        self._shelf: BotShelf | None = None
+        self._store = str(store or self.settings.tidegate_store)
         self._rules = rules or self.settings.rules()
-        self._outbox = self._choose_store(str(store or self.settings.tidegate_store), self._rules)
-        policy = RetryPolicy(self.settings.telegram_base_delay, self.settings.telegram_max_delay)
-        wire = wire or BotApi(self.clock, timeout=self.settings.telegram_timeout)
-        self._sender = Sender(wire, self.clock, policy=policy)
-        self._roster = Roster(self._sender.bots, self._shelf)
-        self._sender.look_for_bots = self._roster.load
-        self.direct = DirectCalls(self._outbox, self._sender, self.clock, self.settings.telegram_max_retries)
+        self._wire = wire
+        self._hooks = Hooks(self.clock)
         self._ids = _ids()
         self._attachment: Attachment | None = None
-        self._campaigns = Campaigns()
         self._loading: asyncio.Task[None] | None = None  # held until it is done
-        self._was_open = self._is_open = False
+        self._is_open = self._was_open = False
         self._starts = 0
         self._starting = asyncio.Lock()
         self._running = AsyncExitStack()  # what `start` has opened
+        self._assemble({})
 
-    def _choose_store(self, store: str, rules: Rules) -> Outbox:
+    def _assemble(self, bots: Mapping[BotId, BotAccess]) -> None:
+        """Anew each time it is opened: what matters is in the store, and the bots stay."""
+        self._outbox, shelf = self._choose_store()
+        policy = RetryPolicy(self.settings.telegram_base_delay, self.settings.telegram_max_delay)
+        wire = self._wire or BotApi(self.clock, timeout=self.settings.telegram_timeout)
+        self._sender = Sender(wire, self.clock, policy=policy)
+        self._roster = Roster(self._sender.bots, shelf, bots)
+        self._sender.look_for_bots = self._roster.load
+        self.direct = DirectCalls(self._outbox, self._sender, self.clock, self.settings.telegram_max_retries)
+        self._campaigns = Campaigns()
+
+    def _choose_store(self) -> tuple[Outbox, BotShelf | None]:
+        store, rules = self._store, self._rules
         if store == "memory://":
-            return MemoryOutbox(self.clock, rules, on_end=self._hooks.note)
+            return MemoryOutbox(self.clock, rules, on_end=self._hooks.note), None
         if "://" in store and not store.startswith("sqlite:///"):
             kind = store.partition("://")[0]  # the rest may hold a password
             raise BadInputError(f"a store of the kind {kind!r} is not known: give a file, or memory://")
         path = Path(store.removeprefix("sqlite:///"))
         outbox = SqliteOutbox(path, self.clock, rules, on_end=self._hooks.note, on_bots=self._load_bots_soon)
-        self._shelf = BotShelf(outbox.file, Keys.of(self.settings.tidegate_key, path))
-        return outbox
+        return outbox, BotShelf(outbox.file, Keys.of(self.settings.tidegate_key, path))
 
     async def __aenter__(self) -> Self:
+        if self._is_open:
+            raise ClosedError("the gate is open already: one `async with` at a time")
         if self._was_open:
-            raise ClosedError("a gate is opened once: make another one")
+            self._assemble(self._roster.added())
         self._was_open = True
         await self._outbox.open()
         try:
@@ -179,7 +189,7 @@ class Tidegate:
         self._check_open()
         return await self._roster.register(token, api_url)
 
-    async def remove_bot(self, bot: Bot | int) -> bool:
+    async def remove_bot(self, bot: AnyBot) -> bool:
         """Forget a bot's token, here and in the store; whether it was known."""
         self._check_open()
         return await self._roster.remove(bot)
@@ -220,24 +230,41 @@ class Tidegate:
             self._attachment = Attachment(self)
         self._attachment.add(dispatcher, bots, max_wait)
 
+    @overload
     async def queue(
         self,
-        method: "TelegramMethod[TelegramType]",
+        call: "TelegramMethod[TelegramType]",
         *,
         bot: "AiogramBot | None" = None,
-        **options: Any,  # noqa: ANN401  (as `send` takes them)
-    ) -> "MethodTicket[TelegramType]":
-        """Accept a method of aiogram, such as `message.answer("Hi")`, instead of calling it now.
+        **options: Any,  # noqa: ANN401
+    ) -> "MethodTicket[TelegramType]": ...
 
-        `options`: priority, not_before, expires_at, dedup_key … as in `send`. The ticket's receipt is
-        aiogram's result. A file on disk must be there until it is sent; what is in memory, or is downloaded,
-        is written down.
+    @overload
+    async def queue(self, call: Coroutine[Any, Any, Any], **options: Any) -> LiveTicket: ...  # noqa: ANN401
+
+    async def queue(
+        self,
+        call: "TelegramMethod[TelegramType] | Coroutine[Any, Any, Any]",
+        *,
+        bot: "AiogramBot | None" = None,
+        **options: Any,
+    ) -> "MethodTicket[TelegramType] | LiveTicket":
+        """Write a call of a bot down instead of making it now: one that was not awaited.
+
+        aiogram: `message.answer("Hi")` or any method; the ticket's receipt is aiogram's result. A coroutine
+        of either library, such as `bot.send_message(chat, "Hi")` or python-telegram-bot's
+        `message.reply_text("Hi")`: the receipt holds Telegram's own. `options`: priority, not_before,
+        expires_at, dedup_key … as in `send`. A file on disk must be there until it is sent; what is in
+        memory, or is downloaded, is written down.
         """
+        if self._attachment is not None and not self._is_open:
+            await self._attachment.ready()
+        if inspect.iscoroutine(call):
+            ticket: LiveTicket = await queue_call(call, options)
+            return ticket
         with extra("aiogram", "aiogram"):
             from tidegate.adapters.aiogram.queueing import queue  # noqa: PLC0415
-        if self._attachment is not None:
-            await self._attachment.ready()
-        return await queue(self, method, bot, options)
+        return await queue(self, cast("TelegramMethod[TelegramType]", call), bot, options)
 
     def ptb(self, *, max_wait: float | None = None) -> "TidegateLimiter":
         """A rate limiter for python-telegram-bot: `Application.builder().rate_limiter(gate.ptb())`.
@@ -250,7 +277,7 @@ class Tidegate:
 
     # --- sending ---
 
-    async def send(self, *, bot: Bot | int | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401  (Telegram's)
+    async def send(self, *, bot: AnyBot | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401  (Telegram's)
         """Accept one message; what this returned for is not lost, within what the store promises.
 
         `chat_id`, `text` and every other parameter as Telegram spells them; `method` if it is not
@@ -263,7 +290,7 @@ class Tidegate:
         self,
         items: Iterable[Fields] | AsyncIterable[Fields],
         *,
-        bot: Bot | int | None = None,
+        bot: AnyBot | None = None,
         **shared: Any,  # noqa: ANN401
     ) -> list[LiveTicket]:
         """Accept many messages, some hundreds in a step. `shared` fields go to each.
@@ -301,7 +328,7 @@ class Tidegate:
         method: str,
         params: Fields | None = None,
         *,
-        bot: Bot | int | None = None,
+        bot: AnyBot | None = None,
         priority: Priority | str = Priority.HIGH,
         max_wait: float | None = None,
     ) -> Any:  # noqa: ANN401  (Telegram's result)
@@ -331,7 +358,7 @@ class Tidegate:
         audience: Audience,
         letter: object,
         *,
-        bot: Bot | int | None = None,
+        bot: AnyBot | None = None,
         on_dead: OnGone | None = None,
         ahead: int | None = None,
         remember: float = REMEMBER,
@@ -363,7 +390,7 @@ class Tidegate:
         )
         return await self._campaigns.start(bot_id, campaign)
 
-    async def send_or_queue(self, *, bot: Bot | int | None = None, **fields: Any) -> Receipt | LiveTicket:  # noqa: ANN401
+    async def send_or_queue(self, *, bot: AnyBot | None = None, **fields: Any) -> Receipt | LiveTicket:  # noqa: ANN401
         """Send at once if the limits allow, queue if they do not. A receipt, or a ticket."""
         self._check_open()
         bot_id = self._roster.id_of(bot)
@@ -398,7 +425,7 @@ class Tidegate:
         chat_id: ChatId,
         max_wait: float = 0.0,
         *,
-        bot: Bot | int | None = None,
+        bot: AnyBot | None = None,
         method: str = "sendMessage",
         params: Fields | None = None,
     ) -> bool:
@@ -424,7 +451,7 @@ class Tidegate:
         async with worker:
             yield worker
 
-    async def drained(self, bot: Bot | int | None = None) -> None:
+    async def drained(self, bot: AnyBot | None = None) -> None:
         """Wait until nothing waits and nothing is being sent, for one bot or for all."""
         self._check_open()
         await self._outbox.drained(self._roster.id_of(bot) if bot is not None else None)

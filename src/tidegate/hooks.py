@@ -37,6 +37,7 @@ class Hooks:
         self._on_dead.append(_checked(hook))
 
     def start(self) -> None:
+        self._ended = asyncio.Queue()  # of this loop
         self._telling = asyncio.create_task(self._tell(), name="tidegate: hooks")
 
     async def stop(self) -> None:

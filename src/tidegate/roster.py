@@ -1,7 +1,8 @@
 """Which bots a gate can send for: those that were added to it, and those registered in its store."""
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
 import msgspec
 
@@ -24,6 +25,16 @@ class Bot(msgspec.Struct, frozen=True):
         return f"{self.id}:…"
 
 
+class Numbered(Protocol):
+    """A bot of any library, by its number."""
+
+    @property
+    def id(self) -> int: ...
+
+
+AnyBot = Bot | Numbered | int
+
+
 class BotInfo(msgspec.Struct, frozen=True):
     """A bot that a gate can send for, without its token."""
 
@@ -35,11 +46,14 @@ class BotInfo(msgspec.Struct, frozen=True):
 class Roster:
     """`open` is shared with whoever sends: the bots whose tokens are at hand."""
 
-    def __init__(self, opened: dict[BotId, BotAccess], shelf: BotShelf | None) -> None:
+    def __init__(
+        self, opened: dict[BotId, BotAccess], shelf: BotShelf | None, added: Mapping[BotId, BotAccess]
+    ) -> None:
         self._open = opened
+        self._open |= added
         self._shelf = shelf
         self._stored: dict[BotId, StoredBot] = {}
-        self._added: set[BotId] = set()  # in this process: what the store says of them does not count here
+        self._added = set(added)  # in this process: what the store says of them does not count here
         self._sends = False  # or did: it needs the tokens
 
     def add(self, token: str, api_url: str, wire: Wire | None = None) -> Bot:
@@ -47,6 +61,10 @@ class Roster:
         self._open[bot.id] = access
         self._added.add(bot.id)
         return bot
+
+    def added(self) -> dict[BotId, BotAccess]:
+        """Those of this process."""
+        return {bot: self._open[bot] for bot in self._added if bot in self._open}
 
     async def register(self, token: str, api_url: str) -> Bot:
         bot, access = _checked_access(token, api_url)
@@ -56,8 +74,8 @@ class Roster:
         self._open[bot.id] = access
         return bot
 
-    async def remove(self, bot: Bot | int) -> bool:
-        bot_id = BotId(bot.id if isinstance(bot, Bot) else bot)
+    async def remove(self, bot: AnyBot) -> bool:
+        bot_id = BotId(bot if isinstance(bot, int) else bot.id)
         known = self._open.pop(bot_id, None) is not None
         self._added.discard(bot_id)
         stored = self._shelf is not None and await self._shelf.remove(bot_id)
@@ -93,7 +111,7 @@ class Roster:
             if self._shelf is not None and bot.id not in self._added:
                 self._open[bot.id] = BotAccess(await self._shelf.open(bot), bot.api_url)
 
-    def id_of(self, bot: Bot | int | None) -> BotId:
+    def id_of(self, bot: AnyBot | None) -> BotId:
         """The bot that is meant. Raises BadInputError if it is not known, or neither said nor alone."""
         known = self._open.keys() | self._stored.keys()
         if bot is None:
@@ -101,9 +119,10 @@ class Roster:
                 count = "no bot was added" if not known else f"{len(known)} bots were added"
                 raise BadInputError(f"{count}: say which one with bot=…, from add_bot")
             return next(iter(known))
-        if not isinstance(bot, Bot | int):
+        number = bot if isinstance(bot, int) else getattr(bot, "id", None)  # a bot of a library has one too
+        if not isinstance(number, int):
             raise BadInputError("bot must be what add_bot gave, or the bot's number")  # it may be a token
-        bot_id = BotId(bot.id if isinstance(bot, Bot) else bot)
+        bot_id = BotId(number)
         if bot_id not in known:
             raise BadInputError(f"bot {bot_id} is not known: add it with add_bot")
         return bot_id

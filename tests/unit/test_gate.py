@@ -177,9 +177,26 @@ async def test_a_hook_that_is_not_async_is_refused(gate: Tidegate) -> None:
         gate.on_dead(print)  # type: ignore[arg-type]
 
 
-async def test_a_gate_is_opened_once(gate: Tidegate) -> None:
-    with pytest.raises(ClosedError, match="opened once"):
+async def test_a_gate_is_not_opened_twice_at_once(gate: Tidegate) -> None:
+    with pytest.raises(ClosedError, match="open already"):
         await gate.__aenter__()
+
+
+async def test_a_gate_that_was_closed_can_be_opened_again(clock: VirtualClock, telegram: Telegram) -> None:
+    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+    gate.add_bot(TOKEN)
+    told: list[str] = []
+
+    @gate.on_delivered
+    async def note(message: Message, _: object) -> None:
+        told.append(message.params["text"])
+
+    for text in ("first", "second"):
+        async with gate, gate.worker():
+            await gate.send(chat_id=7, text=text)
+            await gate.drained()
+
+    assert told == ["first", "second"]
 
 
 async def test_closing_tells_those_who_wait(clock: VirtualClock, telegram: Telegram) -> None:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 from tidegate.clock import Clock
 from tidegate.delivery.botapi import Lend
 from tidegate.delivery.direct import DirectCalls
-from tidegate.roster import TELEGRAM, Bot
+from tidegate.roster import TELEGRAM, AnyBot, Bot
 from tidegate.settings import Settings
 from tidegate.tickets import LiveTicket
 
@@ -27,6 +27,6 @@ class Gate(Protocol):
         """Let the gate send for a bot. Nothing changes if it does already."""
         ...
 
-    async def send(self, *, bot: Bot | int | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401
+    async def send(self, *, bot: AnyBot | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401
         """Accept one message."""
         ...

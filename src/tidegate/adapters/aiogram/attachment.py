@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from aiogram import Bot, Dispatcher, Router
@@ -18,6 +19,7 @@ from tidegate.adapters.handling import handled, handling
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.model import BotId
 
+GRACE: Final = 10.0  # seconds in which handlers may end when the dispatcher stops
 _USUAL: Final = "/bot{token}/{method}"
 
 
@@ -31,6 +33,9 @@ class Attachment:
         self._running = 0  # dispatchers
         self._started = self._stopped = False
         self._starting = asyncio.Lock()
+        self._handling = 0  # updates
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def add(self, dispatcher: Dispatcher | None, bots: tuple[Bot, ...], max_wait: float | None) -> None:
         if not bots or not all(isinstance(bot, Bot) for bot in bots):
@@ -66,7 +71,7 @@ class Attachment:
         """Open the gate, if nobody did. Raises ClosedError once its dispatchers have stopped."""
         if self._started:
             return
-        if self._stopped:
+        if self._stopped and not self._running:
             raise ClosedError(
                 "the gate was closed with its dispatcher: this call came too late and is not made"
             )
@@ -77,7 +82,7 @@ class Attachment:
 
     def _follow(self, dispatcher: Dispatcher) -> None:
         self._dispatchers.append(dispatcher)
-        dispatcher.update.outer_middleware(_handle)
+        dispatcher.update.outer_middleware(self._handle)
         dispatcher.workflow_data.setdefault("gate", self._gate)  # a handler may ask for `gate`
         last = Router(name="tidegate")
         last.shutdown.register(self._stop)
@@ -86,36 +91,49 @@ class Attachment:
             # At the end, so that whatever else says goodbye can still send.
             if last.parent_router is None:
                 dispatcher.include_router(last)
-            await self.ready()
             self._running += 1
+            try:
+                await self.ready()
+            except BaseException:
+                self._running -= 1
+                raise
 
         dispatcher.startup.register(start)
 
     async def _stop(self) -> None:
         self._running -= 1
         if self._running == 0 and self._started:
+            # aiogram does not wait for its handlers: what they are about to say would be lost.
+            with suppress(TimeoutError):
+                async with self._gate.clock.timeout(GRACE):
+                    await self._idle.wait()
             self._started, self._stopped = False, True
             await self._gate.stop()
 
-
-async def _handle(
-    handler: Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]],
-    event: TelegramObject,
-    data: dict[str, Any],
-) -> Any:  # noqa: ANN401  (the handler's)
-    """Around every handler: its replies are known as such, also one that it returns."""
-    about: EventContext | None = data.get(EVENT_CONTEXT_KEY)
-    bot: Bot = data["bot"]
-    who = (about.chat, about.user) if about is not None else ()
-    before = handling(BotId(bot.id), [one.id for one in who if one is not None])
-    try:
-        result = await handler(event, data)
-        if not isinstance(result, TelegramMethod):
-            return result
-        # In the answer to a webhook it would travel past every limit.
-        await data["dispatcher"].silent_call_request(bot, result)
-    finally:
-        handled(before)
+    async def _handle(
+        self,
+        handler: Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]],
+        event: TelegramObject,
+        data: dict[str, Any],
+    ) -> Any:  # noqa: ANN401  (the handler's)
+        """Around every handler: its replies are known as such, also one that it returns."""
+        about: EventContext | None = data.get(EVENT_CONTEXT_KEY)
+        bot: Bot = data["bot"]
+        who = (about.chat, about.user) if about is not None else ()
+        before = handling(BotId(bot.id), [one.id for one in who if one is not None])
+        self._handling += 1
+        self._idle.clear()
+        try:
+            result = await handler(event, data)
+            if not isinstance(result, TelegramMethod):
+                return result
+            # In the answer to a webhook it would travel past every limit.
+            await data["dispatcher"].silent_call_request(bot, result)
+        finally:
+            handled(before)
+            self._handling -= 1
+            if not self._handling:
+                self._idle.set()
 
 
 def _api_url(bot: Bot) -> str:

@@ -6,7 +6,7 @@ from aiogram.exceptions import AiogramError, ClientDecodeError, TelegramNetworkE
 from aiogram.methods import TelegramMethod
 from aiogram.methods.base import TelegramType
 
-from tidegate.errors import LimitedError, OutcomeUnknownError
+from tidegate.errors import LimitedError, OutcomeUnknownError, name_of
 
 # `method` is aiogram's method object where an error of aiogram has one, and its name otherwise.
 
@@ -40,6 +40,10 @@ class TurnTooLateError(TelegramRetryAfter, LimitedError):  # type: ignore[misc]
             retry_after=math.ceil(wait),
         )
         self.chat_id = getattr(method, "chat_id", None)
+
+    def __str__(self) -> str:
+        what = name_of(type(self.method).__name__, self.chat_id)
+        return f"{what} was not sent: its turn comes in {self.retry_after} s, later than max_wait allows"
 
 
 def unknown(method: TelegramMethod[TelegramType], error: AiogramError, reason: str) -> AiogramError:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -14,6 +15,8 @@ from aiogram.methods.base import TelegramType
 
 from tidegate.adapters.aiogram.errors import TurnTooLateError, unknown
 from tidegate.adapters.aiogram.outcomes import delivered, outcome_of
+from tidegate.adapters.aiogram.queueing import queue
+from tidegate.adapters.catching import catch
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import priority_for
 from tidegate.delivery.direct import has_lane
@@ -21,6 +24,8 @@ from tidegate.delivery.policy import RetryPolicy
 from tidegate.errors import LimitedError
 from tidegate.model import BotId, Migrated, NotSent, Outcome, Priority, Refused, Retry, Unknown, Unreachable
 from tidegate.pacing.rules import family_of
+
+log = logging.getLogger("tidegate")
 
 # aiogram polls with a patience and a backoff of its own.
 _UNTOUCHED: Final = frozenset(("getUpdates", "logOut", "close"))
@@ -44,6 +49,7 @@ class Pacing(BaseRequestMiddleware):
         method: TelegramMethod[TelegramType],
     ) -> Response[TelegramType]:
         name = method.__api_method__
+        catch(lambda options: queue(self.gate, method, bot, options))
         if name in _UNTOUCHED:
             return await make_request(bot, method)
         if family_of(name) != "free":
@@ -59,6 +65,8 @@ class Pacing(BaseRequestMiddleware):
             pause = _pause(outcome, paced=has_lane(name, {"chat_id": getattr(method, "chat_id", None)}))
             if pause is None or attempt >= self._attempts or clock.monotonic() + pause > give_up:
                 raise answer
+            if isinstance(outcome, Refused):
+                log.warning("Telegram refused %s: it is tried again in %.0f s", name, outcome.retry_after)
             if isinstance(outcome, Migrated):
                 method = method.model_copy(update={"chat_id": outcome.chat_id})
             await clock.sleep(pause)

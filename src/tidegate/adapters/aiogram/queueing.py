@@ -21,7 +21,7 @@ async def queue(
     """Write it down. High by itself inside a handler of its chat."""
     if not isinstance(method, TelegramMethod):
         raise BadInputError(
-            'queue takes a method of aiogram that was not awaited, such as message.answer("Hi"): '
+            'queue takes a call that was not awaited, such as message.answer("Hi"): '
             f"got {type(method).__name__}"
         )
     bot = bot or method.bot

@@ -3,7 +3,7 @@
 Application.builder().token(TOKEN).rate_limiter(Tidegate("tidegate.db").ptb()).build()
 """
 
-from tidegate.adapters.ptb.limiter import TidegateLimiter
+from tidegate.adapters.ptb.limiter import RateLimitArgs, TidegateLimiter
 from tidegate.adapters.ptb.pace import Pace
 
-__all__ = ["Pace", "TidegateLimiter"]
+__all__ = ["Pace", "RateLimitArgs", "TidegateLimiter"]

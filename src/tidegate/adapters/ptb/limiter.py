@@ -7,6 +7,7 @@ from typing import Any
 from telegram import Bot
 from telegram.ext import Application, BaseRateLimiter
 
+from tidegate.adapters.catching import catch
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.ptb.bots import KnownBots, bot_behind
 from tidegate.adapters.ptb.call import Call, Callback, Result
@@ -98,6 +99,7 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
         if call.paced or call.pace.queue:
             self._directly.check_open(call)
             await self._open(call.bot)
+        catch(lambda options: self._queueing.put(call, options))
         result = await (self._queueing if call.pace.queue else self._directly).make(call)
         await self._open(call.bot)
         return result

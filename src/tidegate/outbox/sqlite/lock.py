@@ -43,8 +43,8 @@ class SenderLock:
                 await clock.sleep(PAUSE)
         holder = await self.holder() or "another process"
         raise NotTheSenderError(
-            f"{holder} sends for {self._store}: one process at a time does. "
-            "Put messages from here, and it delivers them; make direct calls there"
+            f"{holder} sends for {self._store}: one process at a time does. Is the bot running already?"
+            " Stop it, or give this one a store of its own. A process that only puts needs no worker"
         )
 
     async def release(self) -> None:

@@ -1,5 +1,6 @@
 """A gate opens, delivers and closes with the dispatcher it is attached to."""
 
+import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -137,6 +138,50 @@ async def test_a_queued_reply_is_high_unless_told_otherwise(stage: Stage) -> Non
     await stop(stage)
 
     assert [record.message.priority for record in records if record] == ["high", "low", "normal"]
+
+
+async def test_a_handler_that_waits_for_its_turn_may_end_before_the_gate_closes(stage: Stage) -> None:
+    stage.gate.attach(stage.dispatcher, stage.bot)
+
+    @stage.dispatcher.message()
+    async def handle(message: Message) -> None:
+        for text in "abc":
+            await message.answer(text)
+
+    await start(stage)
+    handling = asyncio.create_task(write(stage, ALICE))
+    await stage.clock.sleep(0.1)
+    await stop(stage)
+    await handling
+
+    assert stage.arrivals() == [0, 1, 2]
+
+
+async def test_a_handler_that_never_ends_does_not_keep_the_gate_open(stage: Stage) -> None:
+    stage.gate.attach(stage.dispatcher, stage.bot)
+
+    @stage.dispatcher.message()
+    async def handle(message: Message) -> None:
+        await stage.clock.sleep(3600)
+        await message.answer("at last")
+
+    await start(stage)
+    handling = asyncio.create_task(write(stage, ALICE))
+    await stage.clock.sleep(0.1)
+    await stop(stage)
+
+    assert stage.clock.monotonic() < 15
+    with pytest.raises(ClosedError, match="came too late"):
+        await handling
+
+
+async def test_a_dispatcher_that_starts_again_opens_the_gate_again(stage: Stage) -> None:
+    stage.gate.attach(stage.dispatcher, stage.bot)
+    for text in ("first", "second"):
+        await start(stage)
+        ticket = await stage.gate.queue(SendMessage(chat_id=ALICE, text=text).as_(stage.bot))
+        assert (await ticket.delivered(timeout=10)).text == text
+        await stop(stage)
 
 
 async def test_two_dispatchers_share_a_gate_that_closes_with_the_last(stage: Stage) -> None:

@@ -63,6 +63,43 @@ async def test_a_queued_method_is_delivered_and_gives_what_aiogram_gives(stage: 
     assert len(stage.arrivals()) == 1
 
 
+async def test_a_call_that_was_not_awaited_is_queued_as_well(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate, stage.gate.worker():
+        ticket = await stage.gate.queue(stage.bot.send_message(ALICE, "Hi"), priority="low")
+        record = await stage.gate.outbox.find(ticket.id)
+        await ticket.delivered(timeout=10)
+        direct = await stage.bot.send_message(ALICE, "and this one is made")
+
+    assert record is not None
+    assert (record.message.method, record.message.priority) == ("sendMessage", "low")
+    assert direct.text == "and this one is made"
+    assert len(stage.session.made) == 1
+
+
+async def test_a_coroutine_that_calls_nobody_is_not_queued(stage: Stage) -> None:
+    async def nothing() -> None:
+        pass
+
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate:
+        with pytest.raises(BadInputError, match="nothing was queued"):
+            await stage.gate.queue(nothing())
+        with pytest.raises(BadInputError, match="goes to no chat"):
+            await stage.gate.queue(stage.bot.get_me())
+
+
+async def test_a_bot_of_the_library_says_which_bot_is_meant(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    stage.gate.add_bot("43:other")
+    async with stage.gate:
+        ticket = await stage.gate.send(bot=stage.bot, chat_id=ALICE, text="x")
+        record = await stage.gate.outbox.find(ticket.id)
+
+    assert record is not None
+    assert record.message.bot == 42
+
+
 async def test_a_queued_method_that_dies_says_why(stage: Stage) -> None:
     stage.gate.attach(None, stage.bot)
     async with stage.gate, stage.gate.worker():

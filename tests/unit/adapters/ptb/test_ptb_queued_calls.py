@@ -173,3 +173,18 @@ async def test_it_goes_where_the_bot_would_go(
         else:
             with pytest.raises(BadInputError, match=says):
                 await other.send_message(CHAT, "hello", rate_limit_args=QUEUE)
+
+
+async def test_any_call_of_the_library_can_be_queued_without_waiting(
+    bot: ExtBot[Any], gate: Tidegate
+) -> None:
+    async with bot:
+        ticket = await gate.queue(bot.send_message(CHAT, "hello"), priority="low")
+        record = await gate.outbox.find(ticket.id)
+        receipt = await ticket.delivered(timeout=10)
+        with pytest.raises(BadInputError, match="has no chat_id"):
+            await gate.queue(bot.get_me())
+
+    assert record is not None
+    assert record.message.priority == "low"
+    assert receipt.result["text"] == "hello"

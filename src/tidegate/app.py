@@ -142,15 +142,17 @@ class Tidegate:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self._campaigns.close()
-        await self._running.aclose()  # a worker that was started, and not stopped
-        await self._hooks.stop()
-        self._is_open = False
-        waiting = self._outbox.stats().waiting
-        if waiting and isinstance(self._outbox, MemoryOutbox):
-            log.warning("%s messages were waiting and are gone: the store is in memory", waiting)
-        await self._sender.close()
-        await self._outbox.close()
+        try:
+            await self._campaigns.close()
+            await self._running.aclose()  # a worker that was started, and not stopped
+            await self._hooks.stop()
+        finally:  # whatever failed: the store is free for the next one
+            self._is_open = False
+            waiting = self._outbox.stats().waiting
+            if waiting and isinstance(self._outbox, MemoryOutbox):
+                log.warning("%s messages were waiting and are gone: the store is in memory", waiting)
+            await self._sender.close()
+            await self._outbox.close()
 
     async def start(self) -> None:
         """Open it, if nobody did, and deliver in this process: for whoever has no `async with` around.

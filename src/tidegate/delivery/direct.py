@@ -85,13 +85,16 @@ class DirectCalls:
         *,
         priority: Priority = Priority.HIGH,
         max_wait: float | None = None,
+        uploads: bool = False,
     ) -> "Held":
         """For a call that somebody else makes: `async with` it, and say in its `outcome` how it ended.
 
         Waits for the right to call, `max_wait` seconds at most (then LimitedError; None: as it takes). Where
         no limit applies it is granted at once. Of `params` only the chat and what a call costs are looked at.
+        One that uploads takes its time: its silence means nothing, and its slots are held until it ends.
         """
-        return Held(self._outbox, self._clock, bot, method, params, priority, max_wait, SILENCE)
+        silence = None if uploads else SILENCE
+        return Held(self._outbox, self._clock, bot, method, params, priority, max_wait, silence)
 
     async def _try(
         self,
@@ -168,16 +171,13 @@ class Held:
             return self
         cost = cost_of(self._method, self._params)
         paid = bool(self._params.get("allow_paid_broadcast"))
-        take = self._outbox.turn(self._bot, chat_id, family, cost, self._priority, paid=paid)
-        if self._max_wait is None:
-            self._turn = await take
-        else:
-            try:
-                async with self._clock.timeout(self._max_wait):
-                    self._turn = await take
-            except TimeoutError:
-                wait = self._outbox.wait_for(self._bot, chat_id, family, cost)
-                raise LimitedError(method=self._method, chat_id=chat_id, retry_after=wait) from None
+        try:
+            self._turn = await self._outbox.turn(
+                self._bot, chat_id, family, cost, self._priority, paid=paid, max_wait=self._max_wait
+            )
+        except TimeoutError:
+            wait = self._outbox.wait_for(self._bot, chat_id, family, cost)
+            raise LimitedError(method=self._method, chat_id=chat_id, retry_after=wait) from None
         if self._silence is not None:
             self._timer = self._clock.call_later(self._silence, self._cool_soon)
         return self

@@ -173,5 +173,7 @@ def _dead(error: _Error, method: str) -> Dead:
     for text, reason, whole_chat in _VERDICTS:
         if text.search(error.text):
             sure = reason in _SURELY_THE_RECIPIENT or not _NAMES_ANOTHER.search(method.lower())
-            return Dead(reason, error.description, whole_chat=whole_chat and sure)
+            if not sure:
+                break  # whoever is meant: nobody may be taken for gone because of it
+            return Dead(reason, error.description, whole_chat=whole_chat)
     return Dead("forbidden" if error.code == HTTPStatus.FORBIDDEN else "bad_request", error.description)

@@ -29,6 +29,9 @@ class BotAccess(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"BotAccess({self.token.partition(':')[0]}:…, {self.api_url})"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # else rich, in a traceback, would show the fields
+        return [("api_url", self.api_url)]
+
 
 class Call(msgspec.Struct):
     """A call in the making."""

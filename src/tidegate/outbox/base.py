@@ -107,10 +107,12 @@ class Outbox(Protocol):
         priority: Priority = Priority.HIGH,
         *,
         paid: bool = False,
+        max_wait: float | None = None,
     ) -> Turn:
         """Wait for the right to make one direct call. Cancelling it gives it back.
 
         Turns share by weight with messages of the same priority. `paid`: under the limit of paid broadcasts.
+        Raises TimeoutError if it is not granted within `max_wait` seconds.
         """
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:

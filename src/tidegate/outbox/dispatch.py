@@ -11,7 +11,7 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError
-from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Priority, Refused, Unreachable
+from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Priority, Refused, Unknown, Unreachable
 from tidegate.outbox.base import Turn
 from tidegate.outbox.lanes import LOW_TURN, NEVER, NORMAL_TURN, TURN, Entry, Lane
 from tidegate.outbox.schedule import Schedule
@@ -68,7 +68,9 @@ class Dispatcher:
 
     def stir(self) -> None:
         """Something changed: take a step if it may concern anybody."""
-        if self.schedule.has_work and (self._claimers or self._turns or self._watched()):
+        if not (self._claimers or self._turns or self._watched()):
+            self.schedule.sweep(self._clock.monotonic())  # no step comes that would do it
+        elif self.schedule.has_work:
             self._step()
         else:
             self.arm()
@@ -134,7 +136,7 @@ class Dispatcher:
         try:
             return await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # it was granted in the same instant
+            if not future.cancelled() and future.exception() is None:  # it was granted in the same instant
                 self.give_back(future.result())
             raise
         finally:
@@ -162,7 +164,8 @@ class Dispatcher:
 
     def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
         """A call is over, its answer came `at`: what that means for its slots."""
-        self.schedule.release(entry, at, sent=not isinstance(outcome, NotSent | Unreachable))
+        sent = not isinstance(outcome, NotSent | Unreachable)
+        self.schedule.release(entry, at, sent=sent, answered=sent and not isinstance(outcome, Unknown))
 
     def cool(self, entry: Entry | None) -> None:
         if entry is not None and self.schedule.cool(entry, self._clock.monotonic()):
@@ -171,7 +174,15 @@ class Dispatcher:
     # --- turns ---
 
     async def turn(
-        self, bot: BotId, chat_id: ChatId, family: Family, cost: int, priority: Priority, *, paid: bool
+        self,
+        bot: BotId,
+        chat_id: ChatId,
+        family: Family,
+        cost: int,
+        priority: Priority,
+        *,
+        paid: bool,
+        max_wait: float | None,
     ) -> Turn:
         lane = self.schedule.lane(bot, self.chat(bot, chat_id), family)
         entry = Entry(0, lane, LEVELS[priority], cost, paid=paid)
@@ -179,15 +190,21 @@ class Dispatcher:
             self._held_turns[entry.token] = entry
             return Turn(bot, chat_id, entry.token)
         entry.id = f"turn {next(self._turn_ids)}"
+        async with self._clock.timeout(max_wait):
+            return Turn(bot, chat_id, await self._token_for(entry))
+
+    async def _token_for(self, entry: Entry) -> int:
+        """Wait in line. Cancelling it gives back what it was granted."""
         granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turns[entry.id] = granted
         self.schedule.add(entry, self._clock.monotonic())
         self._step()
         try:
-            return Turn(bot, chat_id, await granted)
+            return await granted
         except asyncio.CancelledError:
-            if not granted.cancelled():
-                self.end_turn(Turn(bot, chat_id, granted.result()), NotSent("cancelled"), 0.0)
+            if not granted.cancelled() and granted.exception() is None:
+                turn = Turn(entry.lane.bot.id, entry.lane.chat, granted.result())
+                self.end_turn(turn, NotSent("cancelled"), 0.0)
             elif self._turns.pop(entry.id, None) is not None:  # else it is given back already
                 self.schedule.remove(entry, self._clock.monotonic())
             self.stir()
@@ -210,6 +227,9 @@ class Dispatcher:
 
     def held_turn(self, turn: Turn) -> Entry | None:
         return self._held_turns.get(turn.token)
+
+    def held_turns(self) -> list[tuple[int, Entry]]:
+        return list(self._held_turns.items())
 
     def _give_turn(self, entry: Entry, now: float) -> None:
         granted = self._turns.pop(entry.id)

@@ -118,6 +118,7 @@ class Lane(msgspec.Struct, gc=False, eq=False):
     paused: bool = False
     learned: Learned | None = None
     reserved: Line | None = None  # passed over too often: the others wait for it
+    reserved_until: float = 0.0  # turns too, but not for ever: nobody may claim what has the slots
     last_call: float = -NEVER
     resting: bool = False  # it is on the list of lanes that may be forgotten
     moved_to: "Lane | None" = None

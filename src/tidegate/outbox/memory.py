@@ -345,8 +345,9 @@ class MemoryOutbox(Outbox):
         priority: Priority = Priority.HIGH,
         *,
         paid: bool = False,
+        max_wait: float | None = None,
     ) -> Turn:
-        return await self._dispatch.turn(bot, chat_id, family, cost, priority, paid=paid)
+        return await self._dispatch.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         lane, now = self._dispatch.end_turn(turn, outcome, age), self._clock.monotonic()

@@ -33,6 +33,7 @@ from tidegate.pacing.rules import Family, Rules
 from tidegate.pacing.window import Window
 
 PATIENCE: Final = 8  # times a line is passed over before slots are reserved for it
+RESERVED: Final = 1.2  # windows for which turns let such a line go first: what cools has cooled by then
 SWEEP: Final = 4  # idle lanes looked at in each step
 SWEEP_WHEN_IDLE: Final = 1_000  # … if nothing may go anyway
 SWEEP_WITHIN: Final = 1.0  # seconds after which a lane that can be forgotten is reason enough for a step
@@ -91,7 +92,7 @@ class Schedule:
             if entry.token == token and entry.leased_until == until:  # else it was extended
                 entry.leased_until = NEVER  # once, though it may stand here twice
                 lost.append(entry)
-        self._sweep(now)
+        self.sweep(now)
         return expired, lost
 
     def claim(self, now: float, room: int) -> list[Entry]:
@@ -107,6 +108,7 @@ class Schedule:
                     tried += 1
                 continue
             granted.append(entry)
+            tried = 0  # a pool that was looked at may come round before the turns of others are through
             if entry.level >= TURN:
                 self._turns -= 1
             else:
@@ -188,7 +190,7 @@ class Schedule:
             self._activate(pool)
         return True
 
-    def release(self, entry: Entry, at: float, *, sent: bool = True) -> None:
+    def release(self, entry: Entry, at: float, *, sent: bool = True, answered: bool = False) -> None:
         """The call is over, its answer came `at`: slots cool, or are free at once if it was never sent.
 
         The entry is out of its line; put it back with `again`, or forget it.
@@ -202,6 +204,10 @@ class Schedule:
                 self._answered(entry, at)
             else:
                 self._give_back(entry)
+        elif entry.cost and answered:  # after a silence: it may have been counted only now
+            for window in self._windows(entry):
+                window.take(entry.cost)
+            self._answered(entry, at)
         entry.cooled = False
         lane.last_call = at
         pool = self._pool_of(entry)
@@ -212,7 +218,8 @@ class Schedule:
         """After `release` (and `again`): the lines of the lane find their places."""
         empty = True
         for line in lane.lines:
-            if line.place in {BLOCKED, EMPTY}:
+            # Of what is unordered, another call may have given back what this one waits for.
+            if line.place in {BLOCKED, EMPTY} or (lane.kind == "action" and line.place == WAITING):
                 self._place(line, now)
             if line.head is not None:
                 empty = False
@@ -408,6 +415,8 @@ class Schedule:
             line.place = BLOCKED
             return
         until = max(entry.retry_at, lane.closed_until)
+        if self._stands_back(lane, line):
+            until = max(until, lane.reserved_until)
         if entry.cost and line.level != URGENT:
             until = max(until, now + self._lane_wait(lane, line, entry, now))
         if until == NEVER:
@@ -425,17 +434,21 @@ class Schedule:
         if wait > 0 and entry.cost > 1 and entry.retry_at <= now:
             # Cheaper ones of this chat take each slot as it gets free; after a while they must not.
             line.passed += 1
-            if line.passed >= PATIENCE:
+            if line.passed >= PATIENCE and lane.reserved is None:
                 lane.reserved = line
+                longest = max(window.seconds for window in lane.windows)
+                lane.reserved_until = now + RESERVED * longest
         return wait
 
     @staticmethod
     def _unbarred(lane: Lane, line: Line) -> bool:
-        """Whether no other line of the lane has slots reserved for it.
-
-        Urgent ones do not ask; nor do turns, whose owners wait even if nobody claims what has the slots.
-        """
+        """Whether no other line of the lane has slots reserved for it. Urgent ones do not ask."""
         return lane.reserved is None or lane.reserved is line or line.level >= URGENT
+
+    @staticmethod
+    def _stands_back(lane: Lane, line: Line) -> bool:
+        """Whether a turn lets a line go first that has slots reserved: until a time, as its owner waits."""
+        return line.level >= TURN and lane.reserved is not None and lane.reserved is not line
 
     def _unreserve(self, line: Line, pool: Pool, now: float) -> None:
         """It does not wait for its slots any more: those who let it go first may go."""
@@ -446,7 +459,7 @@ class Schedule:
         if line.lane.reserved is line:
             line.lane.reserved = None
             for other in line.lane.lines:
-                if other is not line and other.place == BLOCKED:
+                if other is not line and other.place in {BLOCKED, WAITING}:
                     self._place(other, now)
 
     def _ready(self, line: Line, entry: Entry, now: float) -> None:
@@ -511,6 +524,8 @@ class Schedule:
             return False
         if lane.closed_until > now or not self._unbarred(lane, line):
             return False
+        if self._stands_back(lane, line) and lane.reserved_until > now:
+            return False
         if entry.cost and line.level != URGENT:
             for window in lane.windows:
                 if not window.fits(now, entry.cost):
@@ -536,6 +551,9 @@ class Schedule:
         line.passed = 0
         if lane.reserved is line:
             lane.reserved = None
+            for other in lane.lines:
+                if other.place == WAITING and other.level >= TURN:
+                    other.place = BLOCKED  # it let this one go first: `settle_lane` looks after it
         if pool.reserved is line:
             pool.reserved = None
         if cost:
@@ -562,7 +580,7 @@ class Schedule:
             longest = max([window.seconds for window in lane.windows])
             self._resting.append((now + longest, lane))
 
-    def _sweep(self, now: float) -> None:
+    def sweep(self, now: float) -> None:
         resting = self._resting
         for _ in range(SWEEP if self._active else SWEEP_WHEN_IDLE):
             if not resting or resting[0][0] > now:

@@ -125,12 +125,13 @@ class Attachment:
         self._idle.clear()
         try:
             result = await handler(event, data)
-            if not isinstance(result, TelegramMethod):
-                return result
-            # In the answer to a webhook it would travel past every limit.
-            await data["dispatcher"].silent_call_request(bot, result)
+            if isinstance(result, TelegramMethod):
+                # In the answer to a webhook it would travel past every limit.
+                await data["dispatcher"].silent_call_request(bot, result)
+                result = None
+            handled(before)  # not after an error: who says sorry is still answering
+            return result
         finally:
-            handled(before)
             self._handling -= 1
             if not self._handling:
                 self._idle.set()

@@ -16,6 +16,7 @@ from aiogram.methods.base import TelegramType
 from tidegate.adapters.aiogram.errors import TurnTooLateError, unknown
 from tidegate.adapters.aiogram.outcomes import delivered, outcome_of
 from tidegate.adapters.aiogram.queueing import queue
+from tidegate.adapters.aiogram.uploads import uploads
 from tidegate.adapters.catching import catch
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import priority_for
@@ -85,7 +86,9 @@ class Pacing(BaseRequestMiddleware):
         chat_id = look.get("chat_id")
         max_wait = None if give_up == math.inf else max(0.0, give_up - self.gate.clock.monotonic())
         priority = priority_for(bot_id, chat_id, Priority.NORMAL)
-        turn = self.gate.direct.turn(bot_id, name, look, priority=priority, max_wait=max_wait)
+        turn = self.gate.direct.turn(
+            bot_id, name, look, priority=priority, max_wait=max_wait, uploads=uploads(method)
+        )
         try:
             async with turn as held:
                 try:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
-from telegram import Bot
+from telegram import Bot, InputFile
 
 from tidegate.adapters.handling import priority_for
 from tidegate.adapters.ptb.pace import Pace
@@ -29,6 +29,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Call({self})"  # a bot shows its token in its own
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("call", str(self))]
+
     def __str__(self) -> str:
         return name_of(self.endpoint, self.chat_id)
 
@@ -47,6 +50,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             return False  # Telegram says what is wrong with it
         return True
 
+    @property
+    def uploads(self) -> bool:
+        """Whether it carries files: those take their time on the way."""
+        return any(map(_holds_file, self.data.values()))
+
     async def make(self) -> Result:
         return await self.callback(*self.args, **self.kwargs)
 
@@ -55,3 +63,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         if self.pace.priority is not None:
             return Priority(self.pace.priority)
         return priority_for(bot, self.chat_id, otherwise)
+
+
+def _holds_file(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_holds_file, value))
+    return isinstance(value, InputFile) or isinstance(getattr(value, "media", None), InputFile)

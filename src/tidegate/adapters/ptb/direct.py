@@ -66,7 +66,12 @@ class Directly:
         bot = self._bots.id_of(call.bot)
         left = None if give_up == math.inf else max(0.0, give_up - self._gate.clock.monotonic())
         turn = self._gate.direct.turn(
-            bot, call.endpoint, call.data, priority=call.priority(bot, self.otherwise), max_wait=left
+            bot,
+            call.endpoint,
+            call.data,
+            priority=call.priority(bot, self.otherwise),
+            max_wait=left,
+            uploads=call.uploads,
         )
         try:
             async with turn as held:

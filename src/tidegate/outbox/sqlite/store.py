@@ -289,9 +289,10 @@ class SqliteOutbox(Outbox):
         priority: Priority = Priority.HIGH,
         *,
         paid: bool = False,
+        max_wait: float | None = None,
     ) -> Turn:
         await self.start_sending()
-        return await self._turns.take(bot, chat_id, family, cost, priority, paid=paid)
+        return await self._turns.take(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         self._turns.end(turn, outcome, age)

@@ -3,10 +3,11 @@
 import asyncio
 import math
 from collections import Counter, deque
+from contextlib import suppress
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.errors import StoreError
+from tidegate.errors import ClosedError, StoreError
 from tidegate.model import (
     BotId,
     ChatId,
@@ -45,20 +46,29 @@ class Turns:
         self._schedule = dispatch.schedule
         self._claims = claims
         self._clock = clock
-        self._recent: deque[Call] = deque()  # of the last seconds, not in the file
+        self._recent: deque[tuple[float, Call]] = deque()  # of the last seconds, not in the file
         self._noted: dict[int, int] = {}  # those that are in the file while they are held, by their tokens
 
     async def take(
-        self, bot: BotId, chat_id: ChatId, family: Family, cost: int, priority: Priority, *, paid: bool
+        self,
+        bot: BotId,
+        chat_id: ChatId,
+        family: Family,
+        cost: int,
+        priority: Priority,
+        *,
+        paid: bool,
+        max_wait: float | None,
     ) -> Turn:
-        turn = await self._dispatch.turn(bot, chat_id, family, cost, priority, paid=paid)
+        turn = await self._dispatch.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
         entry = self._dispatch.held_turn(turn)
         if entry is not None and self._counts_for_long(entry):
             await self._note(turn, entry)
         return turn
 
     def _counts_for_long(self, entry: Entry) -> bool:
-        shared = self._schedule.pool_of(entry.lane.bot, entry.lane.kind).window
+        budget = "paid" if entry.paid else entry.lane.kind
+        shared = self._schedule.pool_of(entry.lane.bot, budget).window
         windows = (*entry.lane.windows, shared) if shared is not None else entry.lane.windows
         return max(window.seconds for window in windows) > quarantine(self._schedule.rules)
 
@@ -83,18 +93,24 @@ class Turns:
             return
         if not self._recent:
             self._clock.call_later(QUARANTINE_AT_MOST, self._forget)
-        self._recent.append(call)
+        self._recent.append((self._clock.monotonic(), call))  # by a clock that is never set back
 
     def _forget(self) -> None:
-        oldest = self._clock.now() - QUARANTINE_AT_MOST
-        while self._recent and self._recent[0].at <= oldest:
+        oldest = self._clock.monotonic() - QUARANTINE_AT_MOST
+        while self._recent and self._recent[0][0] <= oldest:
             self._recent.popleft()
         if self._recent:
             self._clock.call_later(QUARANTINE_AT_MOST, self._forget)
 
     def write_recent(self, tx: Transaction) -> None:
-        """This sender ends: the next one need not wait, so it must know."""
-        settling.called(tx, list(self._recent))
+        """This sender ends: the next one need not wait, so it must know, also of what is in flight."""
+        now = self._clock.now()
+        held = [
+            Call(now, entry.lane.bot.id, entry.lane.chat, entry.lane.kind, entry.paid, entry.cost)
+            for token, entry in self._dispatch.held_turns()
+            if token not in self._noted
+        ]
+        settling.called(tx, [*(call for _, call in self._recent), *held])
 
     def end(self, turn: Turn, outcome: Outcome, age: float) -> None:
         """Not waited for: a restart that does not know of the last few calls waits anyway."""
@@ -127,9 +143,10 @@ class Turns:
                 settling.alias(tx, bot, old, alias)
             tx.counts.update(pending)
 
-        self._file.write(step, sure=True, pending=pending)
-        if isinstance(outcome, Dead) and outcome.whole_chat:
-            self._claims.bury(lane, outcome)
-        elif alias is not None and isinstance(outcome, Delivered):
-            self._dispatch.alias(lane, alias, now)
+        with suppress(ClosedError):  # the call was made, whatever can still be noted of it
+            self._file.write(step, sure=True, pending=pending)
+            if isinstance(outcome, Dead) and outcome.whole_chat:
+                self._claims.bury(lane, outcome)
+            elif alias is not None and isinstance(outcome, Delivered):
+                self._dispatch.alias(lane, alias, now)
         self._dispatch.stir()

@@ -40,6 +40,7 @@ class DirectCalls:
         self._sender = sender
         self._clock = clock
         self._max_attempts = max_attempts
+        self._silences = Silences(clock)
 
     async def call(
         self,
@@ -93,8 +94,8 @@ class DirectCalls:
         no limit applies it is granted at once. Of `params` only the chat and what a call costs are looked at.
         One that uploads takes its time: its silence means nothing, and its slots are held until it ends.
         """
-        silence = None if uploads else SILENCE
-        return Held(self._outbox, self._clock, bot, method, params, priority, max_wait, silence)
+        silences = None if uploads else self._silences
+        return Held(self._outbox, self._clock, bot, method, params, priority, max_wait, silences)
 
     async def _try(
         self,
@@ -138,8 +139,7 @@ class Held:
         "_outbox",
         "_params",
         "_priority",
-        "_silence",
-        "_timer",
+        "_silences",
         "_turn",
         "ended_at",
         "outcome",
@@ -154,16 +154,15 @@ class Held:
         params: Mapping[str, Any],
         priority: Priority,
         max_wait: float | None,
-        silence: float | None,
+        silences: "Silences | None",
     ) -> None:
         # Whoever leaves without a word was cancelled or failed on the way: it may have been sent.
         self.outcome: Outcome = Unknown("interrupted")
         self.ended_at: float | None = None  # monotonic; None: when the body ends
         self._outbox, self._clock = outbox, clock
         self._bot, self._method, self._params = bot, method, params
-        self._priority, self._max_wait, self._silence = priority, max_wait, silence
+        self._priority, self._max_wait, self._silences = priority, max_wait, silences
         self._turn: Turn | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         family, chat_id = family_of(self._method), _chat(self._params.get("chat_id"))
@@ -178,28 +177,54 @@ class Held:
         except TimeoutError:
             wait = self._outbox.wait_for(self._bot, chat_id, family, cost)
             raise LimitedError(method=self._method, chat_id=chat_id, retry_after=wait) from None
-        if self._silence is not None:
-            self._timer = self._clock.call_later(self._silence, self._cool_soon)
+        if self._silences is not None:
+            self._silences.begin(self)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._turn is not None:
-            age = 0.0 if self.ended_at is None else self._clock.monotonic() - self.ended_at
-            await self._outbox.end_turn(self._turn, self.outcome, age)
+        if self._turn is None:
+            return
+        if self._silences is not None:
+            self._silences.end(self)
+        age = 0.0 if self.ended_at is None else self._clock.monotonic() - self.ended_at
+        await self._outbox.end_turn(self._turn, self.outcome, age)
 
     async def cool(self) -> None:
         """No answer for too long: the slots cool from now, though the call may still be answered."""
         if self._turn is not None:
             await self._outbox.cool([self._turn])
 
-    def _cool_soon(self) -> None:
-        _COOLING.add(task := asyncio.create_task(self.cool()))
-        task.add_done_callback(_COOLING.discard)
 
+class Silences:
+    """Calls that others make, by when they began: if an answer is too long in coming, the slots cool.
 
-_COOLING: set[asyncio.Task[None]] = set()  # held until they are done
+    One timer for all of them: one for each would cost as much as its turn.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[Held, float] = {}  # in order of time
+        self._timer: asyncio.TimerHandle | None = None
+        self._cooling: set[asyncio.Task[None]] = set()  # held until they are done
+
+    def begin(self, held: Held) -> None:
+        self._since[held] = self._clock.monotonic()
+        if self._timer is None:
+            self._timer = self._clock.call_later(SILENCE, self._look)
+
+    def end(self, held: Held) -> None:
+        self._since.pop(held, None)
+
+    def _look(self) -> None:
+        self._timer, now = None, self._clock.monotonic()
+        while self._since:
+            held, began = next(iter(self._since.items()))
+            if began + SILENCE > now:
+                self._timer = self._clock.call_later(began + SILENCE - now, self._look)
+                return
+            del self._since[held]
+            self._cooling.add(task := asyncio.create_task(held.cool()))
+            task.add_done_callback(self._cooling.discard)
 
 
 def _chat(chat_id: object) -> ChatId | None:

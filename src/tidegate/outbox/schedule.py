@@ -122,19 +122,19 @@ class Schedule:
         False where something waits, or a limit is in the way: then `add` it.
         """
         lane, pool, cost = turn.lane, self._pool_of(turn), turn.cost
-        if lane.in_flight is not None or lane.closed_until > now or pool.bot.closed_until > now:
-            return False
-        if pool.learned is not None or lane.learned is not None:  # they may grow: `_take` knows how
-            return False
-        if any(pool.ready) or pool.reserved is not None or any(line.head for line in lane.lines):
+        if lane.closed_until > now or pool.bot.closed_until > now or _has_rival(lane, pool):
             return False
         if turn.level != TURN and now < pool.spaced_until:
             return False
-        if not all(window.fits(now, cost) for window in self._windows(turn)):
-            return False
-        lane.touch()
-        for window in self._windows(turn):
-            window.take(cost)
+        windows = self._windows(turn)
+        for window in windows:
+            if not window.fits(now, cost):
+                return False
+        if lane.shared:
+            lane.touch()
+            windows = self._windows(turn)
+        for window in windows:
+            window.held += cost
         turn.token = next(self._numbers)
         join(pool, turn.level)
         account(pool, turn.level, cost, now)
@@ -152,9 +152,11 @@ class Schedule:
         if self._active and room:
             return 0.0
         soonest = self._timers.soonest()
-        if self._leases:
-            soonest = min(soonest, self._leases[0][0])
-        return min(soonest, self._resting[0][0] + SWEEP_WITHIN) if self._resting else soonest
+        if self._leases and self._leases[0][0] < soonest:
+            soonest = self._leases[0][0]
+        if self._resting and self._resting[0][0] + SWEEP_WITHIN < soonest:
+            soonest = self._resting[0][0] + SWEEP_WITHIN
+        return soonest
 
     def wait_for(self, bot: BotId, chat: ChatId, family: Family, cost: int, now: float) -> float:
         """Seconds until a call could be made that goes behind what its chat has waiting. Takes nothing."""
@@ -594,6 +596,18 @@ class Schedule:
                 lane.part()
             elif all(line.head is None for line in lane.lines) and lane.in_flight is None:
                 self._rest(lane, now)
+
+
+def _has_rival(lane: Lane, pool: Pool) -> bool:
+    """Whether anything waits, or is in flight, that a turn must not go before."""
+    if lane.in_flight is not None or pool.reserved is not None:
+        return True
+    if pool.learned is not None or lane.learned is not None:  # they may grow: `_take` knows how
+        return True
+    for line in lane.lines:
+        if line.head is not None:
+            return True
+    return any(pool.ready)
 
 
 def _known(wait: float, window: Window) -> float:

@@ -42,7 +42,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, args: object) -> Self:
         """From what stands in `rate_limit_args`: a Pace, a mapping of its fields, a priority, or nothing."""
         if args is None:
-            return cls()
+            return _USUAL  # type: ignore[return-value]  # made once: most calls ask for nothing
         if isinstance(args, cls):
             return args
         if isinstance(args, str):
@@ -75,3 +75,6 @@ def _check_seconds(name: str, value: object, *, above: float = -math.inf) -> Non
     if not (number and math.isfinite(value) and value >= 0 and value > above):  # type: ignore[arg-type,operator]
         least = "above 0" if above == 0 else "0 or more"
         raise BadInputError(f"{name} is {value!r}: give seconds from now, a number {least}")
+
+
+_USUAL = Pace()

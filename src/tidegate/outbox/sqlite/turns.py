@@ -46,6 +46,7 @@ class Turns:
         self._schedule = dispatch.schedule
         self._claims = claims
         self._clock = clock
+        self._quarantine = quarantine(self._schedule.rules)
         self._recent: deque[tuple[float, Call]] = deque()  # of the last seconds, not in the file
         self._noted: dict[int, int] = {}  # those that are in the file while they are held, by their tokens
 
@@ -69,8 +70,9 @@ class Turns:
     def _counts_for_long(self, entry: Entry) -> bool:
         budget = "paid" if entry.paid else entry.lane.kind
         shared = self._schedule.pool_of(entry.lane.bot, budget).window
-        windows = (*entry.lane.windows, shared) if shared is not None else entry.lane.windows
-        return max(window.seconds for window in windows) > quarantine(self._schedule.rules)
+        if shared is not None and shared.seconds > self._quarantine:
+            return True
+        return any(window.seconds > self._quarantine for window in entry.lane.windows)
 
     async def _note(self, turn: Turn, entry: Entry) -> None:
         """Before the call is made: it counts for longer than a sender that knows nothing of it would wait."""

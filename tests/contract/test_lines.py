@@ -177,6 +177,21 @@ async def test_an_answer_that_is_told_late_frees_its_slots_by_its_age(open_post:
     assert at == pytest.approx(0.3, abs=0.01)
 
 
+async def test_an_answer_after_the_slots_began_to_cool_is_what_counts(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(1, 10), private=Rate(1, 10)))
+    await post.put(1)
+    claim = await post.one()
+    await post.clock.sleep(5)
+    await post.outbox.cool([claim])
+    await post.clock.sleep(3)
+    await post.settle(claim)
+    await post.put(1)
+
+    [(at, _)] = await post.run(20)
+
+    assert at == pytest.approx(10, abs=0.01)
+
+
 async def test_what_was_not_sent_gives_its_slots_back_at_once_and_counts_nothing(open_post: OpenPost) -> None:
     post = await open_post(Rules(bot=Rate(1, 60), private=Rate(1, 60)))
     ticket = await post.put()

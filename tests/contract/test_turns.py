@@ -7,11 +7,13 @@ import pytest
 
 from contract.conftest import OpenPost
 from contract.post import BOT, DELIVERED, OTHER_BOT, SOON, Post
-from tidegate.model import NotSent, Priority, Rate, Refused, State
+from tidegate.model import NotSent, Priority, Rate, Refused, State, Unknown
 from tidegate.outbox.base import Turn
 from tidegate.pacing.rules import Rules
 
 ONE = Rules(bot=Rate(1, 10), private=Rate(1, 10))
+FIVE = Rules(group=Rate(5, 5))
+LONGER = 5.5  # seconds without a turn of FIVE: slots are kept for somebody else
 
 
 async def test_a_turn_is_granted_at_once_where_the_limits_allow(post: Post) -> None:
@@ -299,3 +301,198 @@ async def test_turn_and_message_of_one_chat_are_never_in_flight_together(post: P
     assert (await post.one()).message.id == ticket
     assert await post.state(ticket) == State.SENDING
     assert await post.no_turn(1)
+
+
+async def test_turns_due_at_one_instant_all_go_though_another_bot_has_messages_that_nobody_claims(
+    open_post: OpenPost,
+) -> None:
+    post = await open_post(Rules())
+    await post.put(1)
+    for turn in [await post.turn(chat, OTHER_BOT) for chat in (100, 101)]:
+        await post.outbox.end_turn(turn, Refused(2))  # closes the whole bot
+    waiting = [await post.begin(post.turn(chat, OTHER_BOT)) for chat in range(1, 6)]
+
+    async with post.clock.timeout(2 + SOON):
+        turns = await asyncio.gather(*waiting)
+
+    assert [turn.chat_id for turn in turns] == [1, 2, 3, 4, 5]
+
+
+async def test_a_turn_answered_after_its_slots_began_to_cool_counts_from_its_answer(
+    open_post: OpenPost,
+) -> None:
+    post = await open_post(ONE)
+    turn = await post.turn(1)
+    await post.clock.sleep(5)
+    await post.outbox.cool([turn])
+    await post.clock.sleep(3)
+    await post.outbox.end_turn(turn, DELIVERED)
+
+    assert await post.no_turn(1, within=9.9)
+    assert not await post.no_turn(1, within=0.2)
+
+
+async def test_a_turn_that_was_never_answered_counts_from_when_its_slots_began_to_cool(
+    open_post: OpenPost,
+) -> None:
+    post = await open_post(ONE)
+    turn = await post.turn(1)
+    await post.clock.sleep(5)
+    await post.outbox.cool([turn])
+    await post.clock.sleep(3)
+    await post.outbox.end_turn(turn, Unknown("timeout"))
+
+    assert await post.no_turn(1, within=6.9)
+    assert not await post.no_turn(1, within=0.2)
+
+
+class Talk:
+    """Direct calls to one group, as many as it may get: five at once, every five seconds."""
+
+    def __init__(self, post: Post, priority: Priority = Priority.HIGH) -> None:
+        self.post = post
+        self.priority = priority
+        self.last = 0.0  # when the last one was granted
+        self.waits: list[float] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        self._tasks = [await self.post.begin(self._talk()) for _ in range(3)]
+        await self.post.clock.sleep(10)
+
+    async def _talk(self) -> None:
+        while True:
+            turn = await self.post.turn(-1, priority=self.priority)
+            self.waits.append(self.post.clock.monotonic() - self.last)
+            self.last = self.post.clock.monotonic()
+            await self.post.clock.sleep(0.05)
+            await self.post.outbox.end_turn(turn, DELIVERED)
+
+    async def silence(self, seconds: float) -> None:
+        """Until none was granted for so long."""
+        while self.post.clock.monotonic() - self.last < seconds:
+            await self.post.clock.sleep(0.01)
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            await self.post.cancel(task)
+
+
+@pytest.mark.parametrize("priority", [Priority.HIGH, Priority.LOW])
+async def test_an_album_is_not_starved_by_direct_calls_to_its_chat(
+    open_post: OpenPost, priority: Priority
+) -> None:
+    post = await open_post(FIVE)
+    talk = Talk(post, priority)
+    await talk.begin()
+    album = await post.album(3, -1, priority=Priority.HIGH)
+
+    claim = await post.one(within=60)
+
+    assert claim.message.id == album
+    await talk.end()
+
+
+async def test_direct_calls_that_let_an_album_go_first_go_on_once_it_is_sent(open_post: OpenPost) -> None:
+    post = await open_post(FIVE)
+    talk = Talk(post)
+    await talk.begin()
+    await post.album(3, -1)
+    await post.send(within=60)
+    sent = post.clock.monotonic()
+
+    await post.clock.sleep(0.5)
+
+    assert talk.last >= sent  # two slots were left
+    await talk.end()
+
+
+async def test_direct_calls_to_a_chat_go_on_though_its_album_waits_and_nobody_claims_it(
+    open_post: OpenPost,
+) -> None:
+    post = await open_post(FIVE)
+    talk = Talk(post)
+    await talk.begin()
+    await post.album(3, -1)
+
+    await post.clock.sleep(100)
+
+    assert LONGER < max(talk.waits) < 10  # they did let it go first, for a while
+    assert post.clock.monotonic() - talk.last < 10
+    await talk.end()
+
+
+async def test_direct_calls_that_let_an_album_go_first_go_at_once_if_it_is_cancelled(
+    open_post: OpenPost,
+) -> None:
+    post = await open_post(FIVE)
+    talk = Talk(post)
+    await talk.begin()
+    album = await post.album(3, -1)
+    async with post.clock.timeout(100):
+        await talk.silence(LONGER)
+
+    await post.outbox.cancel([album])
+    cancelled = post.clock.monotonic()
+    await post.clock.sleep(SOON)
+
+    assert talk.last >= cancelled
+    await talk.end()
+
+
+@pytest.mark.parametrize("chat", [5, -5])
+async def test_a_turn_that_may_not_wait_is_granted_where_the_limits_allow(
+    open_post: OpenPost, chat: int
+) -> None:
+    post = await open_post(Rules())
+
+    turn = await post.outbox.turn(BOT, chat, "send", 1, max_wait=0)
+
+    assert turn.chat_id == chat
+
+
+async def test_a_turn_that_gave_up_waiting_leaves_no_trace(open_post: OpenPost) -> None:
+    post = await open_post(ONE)
+    first = await post.turn(1)
+
+    with pytest.raises(TimeoutError):
+        await post.outbox.turn(BOT, 1, "send", 1, max_wait=3)
+    assert post.clock.monotonic() == pytest.approx(3)
+    await post.outbox.end_turn(first, NotSent("x"))
+
+    async with post.clock.timeout(SOON):
+        await post.turn(1)
+
+
+async def test_an_action_that_waits_goes_once_another_gives_its_slot_back(open_post: OpenPost) -> None:
+    post = await open_post(Rules(actions=(Rate(2, 60),)))
+    outbox = post.outbox
+    await outbox.end_turn(await outbox.turn(BOT, 1, "action", 1), DELIVERED)
+    held = await outbox.turn(BOT, 1, "action", 1)
+    waiting = await post.begin(outbox.turn(BOT, 1, "action", 1))
+    await post.clock.sleep(1)
+
+    await outbox.end_turn(held, NotSent("x"))
+
+    async with post.clock.timeout(SOON):
+        await waiting
+
+
+@pytest.mark.parametrize("after", range(6))
+@pytest.mark.parametrize("what", ["claim", "turn"])
+async def test_who_is_cancelled_in_the_instant_the_store_closes_ends_as_cancelled(
+    open_post: OpenPost, what: str, after: int
+) -> None:
+    post = await open_post(ONE)
+    await post.turn(1)
+    waiting = await post.begin(post.turn(1) if what == "turn" else post.outbox.claim(1))
+    closing = await post.begin(post.outbox.close())
+    for _ in range(after):  # in each instant of the closing
+        await post.clock.sleep(0)
+    was_told = waiting.done()
+
+    waiting.cancel()
+    await asyncio.wait([waiting, closing])
+
+    assert waiting.cancelled() is not was_told
+    closing.result()

@@ -1,10 +1,12 @@
 """The facade as a bot developer uses it, in virtual time against the simulator."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.pretty import pretty_repr
 
 from simulated import TOKEN
 from tidegate import File, LiveTicket, Receipt, Tidegate
@@ -15,6 +17,7 @@ from tidegate.errors import (
     ExpiredError,
     LimitedError,
     NotDeliveredError,
+    NotTheSenderError,
     OutcomeUnknownError,
     WithdrawnError,
 )
@@ -197,6 +200,66 @@ async def test_a_gate_that_was_closed_can_be_opened_again(clock: VirtualClock, t
             await gate.drained()
 
     assert told == ["first", "second"]
+
+
+@pytest.fixture
+def on_disk(clock: VirtualClock, telegram: Telegram, tmp_path: Path) -> Callable[[], Tidegate]:
+    """Makes gates of one file, as several processes have them."""
+
+    def make() -> Tidegate:
+        gate = Tidegate(tmp_path / "store.db", clock=clock, wire=SimWire(telegram, clock))
+        gate.add_bot(TOKEN)
+        return gate
+
+    return make
+
+
+async def test_a_gate_that_failed_to_open_while_another_sends_opens_once_that_one_has_left(
+    on_disk: Callable[[], Tidegate], telegram: Telegram
+) -> None:
+    gate = on_disk()
+    async with on_disk() as other, other.worker():
+        for _ in range(2):
+            with pytest.raises(NotTheSenderError):
+                await gate.start()
+
+    await gate.start()
+    await (await gate.send(chat_id=7, text="x")).delivered(timeout=5)
+    await gate.stop()
+
+    assert telegram.report()["accepted"] == 1
+
+
+async def test_a_gate_whose_closing_was_cancelled_leaves_the_store_to_the_next(
+    on_disk: Callable[[], Tidegate], clock: VirtualClock
+) -> None:
+    gate = on_disk()
+
+    @gate.on_delivered
+    async def stuck(_: Message, __: object) -> None:
+        await asyncio.Event().wait()
+
+    await gate.start()
+    await (await gate.send(chat_id=7, text="x")).delivered()
+    closing = asyncio.create_task(gate.stop())
+    await clock.sleep(1)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert closing.cancelled()
+
+    async with on_disk() as other, other.worker():
+        await (await other.send(chat_id=8, text="x")).delivered(timeout=5)
+
+
+@pytest.mark.parametrize("chat", [7, -5])
+async def test_what_must_not_wait_goes_at_once_where_the_limits_allow_also_with_a_file(
+    on_disk: Callable[[], Tidegate], clock: VirtualClock, chat: int
+) -> None:
+    async with on_disk() as gate, gate.worker():
+        await gate.call("sendMessage", {"chat_id": chat, "text": "x"}, max_wait=0)
+        await clock.sleep(5)
+
+        assert isinstance(await gate.send_or_queue(chat_id=chat, text="x"), Receipt)
 
 
 async def test_closing_tells_those_who_wait(clock: VirtualClock, telegram: Telegram) -> None:
@@ -422,6 +485,14 @@ async def test_a_token_is_in_no_text(gate: Tidegate) -> None:
     record = await gate.outbox.find(ticket.id)
     texts = [repr(bot), str(bot), repr(ticket), repr(gate.stats()), repr(record), repr(gate._sender.bots)]  # noqa: SLF001
     assert not [text for text in texts if "SECRET" in text]
+
+
+async def test_a_token_is_not_in_what_rich_shows(gate: Tidegate) -> None:
+    bot = gate.add_bot("77:SECRET")
+    shown = pretty_repr([bot, gate.bots(), gate._sender.bots])  # noqa: SLF001  (what a traceback may show)
+
+    assert "BotAccess" in shown
+    assert "SECRET" not in shown
 
 
 def test_an_unknown_store_is_refused_without_its_password() -> None:

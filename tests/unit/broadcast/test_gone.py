@@ -2,9 +2,12 @@
 
 import pytest
 
+from simulated import TOKEN
 from tidegate.audience.template import Row
-from tidegate.sim.telegram import Faults
-from unit.broadcast.office import Marks, Office, people
+from tidegate.errors import TidegateError
+from tidegate.sim.telegram import Faults, Telegram, World
+from tidegate.sim.virtual import VirtualClock
+from unit.broadcast.office import Marks, Office, office, people
 
 LOGGER = "tidegate.broadcast"
 
@@ -63,3 +66,22 @@ async def test_who_is_gone_and_in_the_audience_twice_is_told_of_once(here: Offic
         report = await campaign.finished()
     assert (report.delivered, report.dead, report.repeated) == (199, 1, 200)
     assert marks.gone == {(1003, "blocked"): 1}
+
+
+async def test_a_broadcast_that_copies_from_a_channel_that_is_gone_marks_nobody_and_stops_early(
+    clock: VirtualClock,
+) -> None:
+    marks, world = Marks(), World(tokens={TOKEN}, open_world=False)
+    bot = world.bot(TOKEN)
+    assert bot is not None
+    for person in people(500):
+        world.add_private(bot, person["chat_id"])
+    source = {"from_chat_id": -100, "message_id": 7}
+    async with office(clock, telegram=Telegram(clock, world=world)) as here, here.gate.worker():
+        campaign = await here.broadcast(
+            "sale", people(500), source, method="copyMessage", options={"on_dead": marks.mark}
+        )
+        with pytest.raises(TidegateError, match=r"the first 100 messages have all died.*chat not found"):
+            await campaign.finished()
+    assert campaign.progress.dead == 100
+    assert not marks.gone

@@ -138,6 +138,23 @@ def test_a_call_that_names_two_does_not_condemn_its_chat_for_the_other(
     assert outcome.whole_chat is whole_chat
 
 
+@pytest.mark.parametrize("method", ["copyMessage", "copyMessages", "forwardMessage", "forwardMessages"])
+@pytest.mark.parametrize(
+    ("code", "description", "reason"),
+    [
+        (403, "Forbidden: bot was kicked from the channel chat", "forbidden"),
+        (403, "Forbidden: bot is not a member of the channel chat", "forbidden"),
+        (403, "Forbidden: the group chat was deleted", "forbidden"),
+        (400, "Bad Request: chat not found", "bad_request"),
+        (400, "Bad Request: CHANNEL_PRIVATE", "bad_request"),
+    ],
+)
+def test_a_copy_whose_source_may_be_gone_takes_nobody_for_gone(
+    method: str, code: int, description: str, reason: str
+) -> None:
+    assert judged(error(code, description), method=method) == Dead(reason, description, whole_chat=False)
+
+
 @pytest.mark.parametrize(
     "description",
     [

@@ -96,6 +96,20 @@ async def test_a_slot_cools_from_the_answer_also_when_that_is_told_later(
     assert wire.most_in_flight == 1
 
 
+@pytest.mark.parametrize("how", ["called", "queued"])
+async def test_an_answer_after_eight_seconds_is_what_the_next_call_to_that_chat_waits_for(
+    gate: Tidegate, wire: SlowWire, clock: VirtualClock, how: str
+) -> None:
+    wire.seconds = 8  # by 5 its slots cool
+    async with gate, gate.worker():
+        for _ in range(2):
+            if how == "called":
+                await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
+            else:
+                await (await gate.send(chat_id=7, text="x")).delivered()
+    assert clock.monotonic() == pytest.approx(17, abs=0.1)  # 8 s on the wire, 1 s to cool, 8 s on the wire
+
+
 async def test_a_cancelled_call_gives_its_turn_back(
     gate: Tidegate, wire: SlowWire, clock: VirtualClock
 ) -> None:

@@ -150,3 +150,17 @@ async def test_a_busy_chat_stands_on_the_list_of_idle_ones_once(clock: VirtualCl
         await outbox.settle([Settlement(claim, Delivered({})) for claim in claims])
 
     assert left_of(outbox)["_resting"] == 1
+
+
+async def test_direct_calls_leave_no_lanes_behind_though_no_worker_runs(clock: VirtualClock) -> None:
+    outbox = MemoryOutbox(clock, FAST)
+    for chat in range(1, 201):
+        await outbox.end_turn(await outbox.turn(BOT, chat, "send", 1), Delivered({}))
+        await clock.sleep(0.1)
+
+    assert len(outbox.schedule.lanes) < 50  # those of the last second or two
+
+    await clock.sleep(300)
+    await outbox.end_turn(await outbox.turn(BOT, 1, "send", 1), Delivered({}))
+
+    assert len(outbox.schedule.lanes) == 1

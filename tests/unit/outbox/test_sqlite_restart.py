@@ -9,10 +9,12 @@ import pytest
 from contract.post import BOT, DELIVERED, OTHER_BOT, ROOMY, SOON, Post
 from restarts import Disk, store
 from tidegate.model import (
+    ChatId,
     Dead,
     Delivered,
     Migrated,
     NotSent,
+    Outcome,
     Priority,
     Rate,
     Refused,
@@ -20,7 +22,7 @@ from tidegate.model import (
     State,
     TicketId,
 )
-from tidegate.pacing.rules import Rules
+from tidegate.pacing.rules import Family, Rules
 from tidegate.sim.virtual import EPOCH, VirtualClock
 
 DAY = 86_400.0
@@ -134,6 +136,60 @@ async def test_a_direct_call_in_flight_at_a_crash_counts_as_made(disk: Disk) -> 
     post = await disk.restart(post, STRICT)
 
     assert await waits(post) > 50
+
+
+@pytest.mark.parametrize("chat", [7, GROUP])
+async def test_a_direct_call_in_flight_at_a_clean_close_counts_for_the_next_sender(
+    disk: Disk, chat: int
+) -> None:
+    rules = Rules(bot=Rate(1000, 1), private=Rate(1, 4), group=Rate(1, 60))
+    post = await disk.sender(rules)
+    await post.turn(chat)
+    await post.clock.sleep(1)
+
+    post = await again(disk, post, "closed", rules)
+
+    assert await post.no_turn(chat, within=rules.chat(chat).seconds - 0.1)
+    assert not await post.no_turn(chat, within=0.2)
+
+
+@pytest.mark.parametrize(
+    ("chat", "family", "outcome"),
+    [
+        (7, "send", DELIVERED),
+        (7, "action", DELIVERED),
+        (GROUP, "send", DELIVERED),
+        ("@news", "send", Delivered({"message_id": 1, "chat": {"id": GROUP}})),
+        (GROUP, "send", Migrated(-1007)),
+        (7, "send", Refused(5)),
+        (7, "send", Dead("blocked", "x", whole_chat=True)),
+        (GROUP, "send", Dead("kicked", "x", whole_chat=True)),
+    ],
+)
+async def test_a_direct_call_that_ends_after_the_store_was_closed_raises_nothing(
+    disk: Disk, chat: ChatId, family: Family, outcome: Outcome
+) -> None:
+    post = await disk.sender(Rules())
+    await post.put_many(2, chat)
+    turn = await post.outbox.turn(BOT, chat, family, 1)
+    await disk.close(post)
+
+    await post.outbox.end_turn(turn, outcome)
+
+    assert len(await (await disk.sender(Rules())).order(70)) == 2
+
+
+async def test_paid_direct_calls_with_a_long_window_count_after_a_restart(disk: Disk, how: str) -> None:
+    rules = Rules(private=Rate(100, 1), paid=Rate(2, 30))
+    post = await disk.sender(rules)
+    for chat in (5, 6):
+        await post.outbox.end_turn(await post.turn(chat, paid=True), DELIVERED)
+    made = post.clock.monotonic()
+
+    post = await again(disk, post, how, rules)
+    await post.turn(7, paid=True)
+
+    assert post.clock.monotonic() - made == pytest.approx(30, abs=0.1)
 
 
 async def test_a_direct_call_that_was_not_made_leaves_its_slot_free(disk: Disk) -> None:

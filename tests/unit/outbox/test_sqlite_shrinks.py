@@ -238,3 +238,31 @@ async def test_nothing_is_left_of_those_who_waited(disk: Disk) -> None:
 
         assert "_enders" not in left_in_memory(one)
         assert "_drainers" not in left_in_memory(one)
+
+
+async def test_direct_calls_leave_no_lanes_behind_though_no_worker_runs(disk: Disk) -> None:
+    post = await disk.sender(FAST)
+    for chat in range(1, 201):
+        await post.outbox.end_turn(await post.turn(chat), DELIVERED)
+        await post.clock.sleep(0.1)
+
+    assert left_in_memory(post)["lanes"] < 50  # those of the last second or two
+
+    await post.clock.sleep(300)
+    await post.outbox.end_turn(await post.turn(1), DELIVERED)
+
+    assert left_in_memory(post)["lanes"] == 1
+
+
+async def test_recent_direct_calls_are_forgotten_though_the_wall_clock_was_set_back(
+    disk: Disk, clock: VirtualClock
+) -> None:
+    post = await disk.sender(FAST)
+    await post.outbox.end_turn(await post.turn(1), DELIVERED)
+    clock.epoch -= 3600
+    await post.outbox.end_turn(await post.turn(2), DELIVERED)
+    assert left_in_memory(post)["_recent"] == 2
+
+    await clock.sleep(20)
+
+    assert "_recent" not in left_in_memory(post)

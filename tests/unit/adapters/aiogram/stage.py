@@ -22,13 +22,17 @@ TOKEN = "42:token"
 
 
 class SimSession(BaseSession):
-    """`unplugged`: nobody can be reached, and no byte leaves. `broken`: so many calls get a 500."""
+    """`unplugged`: nobody can be reached, and no byte leaves. `broken`: so many calls get a 500.
+
+    `slow`: so many seconds until all of a call has arrived.
+    """
 
     def __init__(self, telegram: Telegram) -> None:
         super().__init__()
         self.telegram = telegram
         self.unplugged = False
         self.broken = 0
+        self.slow = 0.0
         self.made: list[TelegramMethod[Any]] = []
 
     async def make_request(
@@ -53,6 +57,7 @@ class SimSession(BaseSession):
         uploads = {key: await _upload(key, file, bot) for key, file in files.items()}
         try:
             async with self.telegram.clock.timeout(timeout or self.timeout):
+                await self.telegram.clock.sleep(self.slow)
                 answer = await self.telegram.call(bot.token, method.__api_method__, params, uploads)
         except ConnectionCut as error:
             raise TelegramNetworkError(method, "cut") from aiohttp.ServerDisconnectedError(str(error))

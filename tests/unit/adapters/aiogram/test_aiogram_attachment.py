@@ -10,7 +10,7 @@ from aiogram import Bot, Dispatcher, Router
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import TelegramAPIServer
 from aiogram.methods import SendMessage
-from aiogram.types import Chat, Message, Update, User
+from aiogram.types import Chat, ErrorEvent, Message, Update, User
 
 from tidegate import Tidegate
 from tidegate.errors import BadInputError, ClosedError
@@ -84,9 +84,9 @@ async def test_a_call_after_the_dispatcher_has_stopped_is_told_so(stage: Stage) 
     assert (await stage.bot.get_me()).id == 42  # what has no limits needs no gate
 
 
-async def test_a_reply_is_high_and_anything_else_is_normal(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def seen(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, Priority]]:
+    """To whom each call goes, and how urgently."""
     seen: list[tuple[object, Priority]] = []
     turn = stage.gate.direct.turn
 
@@ -95,6 +95,12 @@ async def test_a_reply_is_high_and_anything_else_is_normal(
         return turn(*args, **options)
 
     monkeypatch.setattr(stage.gate.direct, "turn", watch)
+    return seen
+
+
+async def test_a_reply_is_high_and_anything_else_is_normal(
+    stage: Stage, seen: list[tuple[object, Priority]]
+) -> None:
     stage.gate.attach(stage.dispatcher, stage.bot)
     stage.telegram.world.add_group(GROUP)
 
@@ -120,6 +126,27 @@ async def test_a_reply_is_high_and_anything_else_is_normal(
         (GROUP, Priority.HIGH),
         (ALICE, Priority.NORMAL),
     ]
+
+
+async def test_a_reply_of_an_error_handler_to_a_failed_update_is_still_high(
+    stage: Stage, seen: list[tuple[object, Priority]]
+) -> None:
+    stage.gate.attach(stage.dispatcher, stage.bot)
+
+    @stage.dispatcher.message()
+    async def handle(_: Message) -> None:
+        raise RuntimeError("out of tea")
+
+    @stage.dispatcher.errors()
+    async def apologise(error: ErrorEvent) -> None:
+        assert error.update.message is not None
+        await error.update.message.answer("sorry")
+
+    await start(stage)
+    await write(stage, ALICE)
+    await stop(stage)
+
+    assert seen == [(ALICE, Priority.HIGH)]
 
 
 async def test_a_queued_reply_is_high_unless_told_otherwise(stage: Stage) -> None:

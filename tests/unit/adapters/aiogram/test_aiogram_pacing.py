@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 from aiogram.exceptions import (
@@ -12,16 +13,20 @@ from aiogram.exceptions import (
     TelegramRetryAfter,
     TelegramServerError,
 )
+from aiogram.methods import SendDocument, SendMediaGroup, SendMessage, TelegramMethod
 from aiogram.types import BufferedInputFile, InputMediaPhoto, Message
 
 from tidegate.adapters.aiogram.errors import TurnTooLateError, UnansweredError, UnreadableError
 from tidegate.errors import LimitedError, OutcomeUnknownError
+from tidegate.model import Rate
+from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import Faults, Limits
 from tidegate.sim.virtual import VirtualClock
 from unit.adapters.aiogram.stage import Stage
 
 ALICE, BOB = 1001, 1002
 GROUP = -100
+FILE = BufferedInputFile(b"x", "tea.bin")
 
 
 async def test_messages_to_one_chat_leave_as_its_limit_allows(stage: Stage) -> None:
@@ -247,6 +252,48 @@ async def test_slots_of_a_call_that_is_not_answered_cool_after_a_while(clock: Vi
         assert stage.gate.stats().uncertain == 30
         results = await asyncio.gather(*silent, return_exceptions=True)
     assert {type(result) for result in results} == {UnansweredError}
+
+
+@pytest.mark.parametrize(
+    "slow", [SendDocument(chat_id=ALICE, document=FILE), SendMessage(chat_id=ALICE, text="x")]
+)
+async def test_a_reply_after_a_call_that_took_eight_seconds_hears_no_429(
+    stage: Stage, slow: TelegramMethod[Message]
+) -> None:
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate:
+        stage.session.slow = 8.0
+        await stage.bot(slow)
+        stage.session.slow = 0.0
+        await stage.bot.send_message(ALICE, "there it is")
+
+    assert stage.refused == 0
+    assert stage.clock.monotonic() == pytest.approx(9, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("upload", "cost"),
+    [
+        (SendDocument(chat_id=ALICE, document=FILE), 1),
+        (SendMediaGroup(chat_id=ALICE, media=[InputMediaPhoto(media=FILE)] * 2), 2),
+    ],
+)
+async def test_the_slots_of_an_upload_on_its_way_are_not_given_to_others(
+    clock: VirtualClock, upload: TelegramMethod[Any], cost: int
+) -> None:
+    whole = Rate(cost, 1)
+    stage = Stage(clock, Rules(bot=whole, private=whole), Limits(bot=whole, private=whole))
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate:
+        stage.session.slow = 8.0
+        uploading = asyncio.create_task(stage.bot(upload))
+        await clock.sleep(7.5)
+        stage.session.slow = 0.0
+        await stage.bot.send_message(BOB, "hi")
+        await uploading
+
+    assert stage.refused == 0
+    assert clock.monotonic() == pytest.approx(9, abs=0.01)
 
 
 async def test_a_revoked_token_is_told_to_who_calls_and_holds_what_is_queued(stage: Stage) -> None:

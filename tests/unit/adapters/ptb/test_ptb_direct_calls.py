@@ -25,8 +25,11 @@ from tidegate import Tidegate
 from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.errors import BadInputError, ClosedError, LimitedError, OutcomeUnknownError
 from tidegate.model import Rate
+from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import Faults, Latency, Limits, Telegram
 from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.wire import SimWire
+from unit.adapters.ptb.simulated_request import SimulatedRequest
 
 Bots = Callable[..., ExtBot[Any]]
 CHAT, OTHER, GROUP = 7, 8, -5
@@ -167,6 +170,46 @@ async def test_what_is_wrong_with_a_chat_is_for_telegram_to_say(bot: ExtBot[Any]
     async with bot:
         with pytest.raises(BadRequest):
             await bot.send_message(chat, "hello")
+
+
+@pytest.mark.parametrize("method", ["sendDocument", "sendMessage"])
+async def test_a_reply_after_a_call_that_took_eight_seconds_hears_no_429(
+    bot: ExtBot[Any], telegram: Telegram, clock: VirtualClock, method: str
+) -> None:
+    async with bot:
+        slow_down(bot, 8)
+        if method == "sendDocument":
+            await bot.send_document(CHAT, b"x", filename="tea.bin")
+        else:
+            await bot.send_message(CHAT, "slowly")
+        slow_down(bot, 0)
+        await bot.send_message(CHAT, "there it is")
+
+    assert telegram.report()["refused"] == 0
+    assert clock.monotonic() == pytest.approx(9, abs=0.01)
+
+
+async def test_the_slots_of_an_upload_on_its_way_are_not_given_to_others(
+    bot_of: Bots, telegram: Telegram, clock: VirtualClock
+) -> None:
+    telegram.set_limits(Limits(bot=Rate(1, 1)))
+    wire = SimWire(telegram, clock)
+    gate = Tidegate("memory://", clock=clock, wire=wire, rules=Rules(bot=Rate(1, 1)))
+    async with bot_of(gate.ptb()) as bot:
+        slow_down(bot, 8)
+        uploading = asyncio.create_task(bot.send_document(CHAT, b"x", filename="tea.bin"))
+        await clock.sleep(7.5)
+        slow_down(bot, 0)
+        await bot.send_message(OTHER, "hi")
+        await uploading
+
+    assert telegram.report()["refused"] == 0
+    assert clock.monotonic() == pytest.approx(9, abs=0.01)
+
+
+def slow_down(bot: ExtBot[Any], seconds: float) -> None:
+    assert isinstance(bot.request, SimulatedRequest)
+    bot.request.slow = seconds
 
 
 async def test_a_cancelled_call_that_waits_leaves_its_place(bot: ExtBot[Any], clock: VirtualClock) -> None:

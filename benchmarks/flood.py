@@ -4,11 +4,11 @@
                                [--people 200] [--broadcast 5000]
 
 The same bot, with Tidegate and without, at the same time: each in a process of its own, against a simulator
-in another one with Telegram's limits (30/s for the bot, 1/s for a chat) and 5 to 40 ms each way. With --apart
-one after the other: bots that run into 429s need much of a small machine. With --whole until the broadcast has
-ended, which takes five minutes; otherwise what was delivered by then is told. The people
+in another one with Telegram's limits (30/s for the bot, 1/s for a chat) and 5 to 40 ms each way. The people
 write every 20 s on average, whether or not they were answered; that is 10 replies a second of the 30 that the
 bot may send, and the broadcast wants the rest. What each kind of bot does is told in `flood_bots.py`.
+With --whole it goes on until the broadcast has ended, which takes five minutes. With --apart the bots run one
+after the other: those that run into 429s need much of a small machine.
 
 A reply takes from what a person wrote until the reply arrives at Telegram: the bot's own polling (one way,
 often two), its handler and one more way included. Measured in the simulator, as everything else that is

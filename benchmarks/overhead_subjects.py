@@ -108,13 +108,13 @@ async def aiogram(folder: Path) -> AsyncIterator[Mapping[str, Call]]:
     async with AsyncExitStack() as stack:
         memory = await stack.enter_async_context(opened("memory://"))
         file = await stack.enter_async_context(opened(str(folder / "tidegate.db")))
-        busy = await stack.enter_async_context(opened(str(folder / "busy.db"), broadcast=True))
-        yield {
-            "plain": aiogram_bot(None),
-            "memory": aiogram_bot(memory),
-            "file": aiogram_bot(file),
-            "file, a broadcast waits": aiogram_bot(busy),
-        }
+        yield {"plain": aiogram_bot(None), "memory": aiogram_bot(memory), "file": aiogram_bot(file)}
+
+
+@asynccontextmanager
+async def aiogram_beside_a_broadcast(folder: Path) -> AsyncIterator[Mapping[str, Call]]:
+    async with opened(str(folder / "busy.db"), broadcast=True) as gate:
+        yield {"plain": aiogram_bot(None), "file, a broadcast waits": aiogram_bot(gate)}
 
 
 @asynccontextmanager

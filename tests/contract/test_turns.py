@@ -371,7 +371,7 @@ class Talk:
     async def silence(self, seconds: float) -> None:
         """Until none was granted for so long."""
         while self.post.clock.monotonic() - self.last < seconds:
-            await self.post.clock.sleep(0.01)
+            await self.post.clock.sleep(0.1)
 
     async def end(self) -> None:
         for task in self._tasks:
@@ -496,3 +496,18 @@ async def test_who_is_cancelled_in_the_instant_the_store_closes_ends_as_cancelle
 
     assert waiting.cancelled() is not was_told
     closing.result()
+
+
+async def test_an_album_whose_worker_was_away_for_long_is_not_starved_by_direct_calls(
+    open_post: OpenPost,
+) -> None:
+    post = await open_post(FIVE)
+    talk = Talk(post)
+    await talk.begin()
+    album = await post.album(3, -1)
+    await post.clock.sleep(60)  # what was kept for it has run out
+
+    claim = await post.one(within=60)
+
+    assert claim.message.id == album
+    await talk.end()

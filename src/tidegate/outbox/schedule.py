@@ -436,7 +436,8 @@ class Schedule:
         if wait > 0 and entry.cost > 1 and entry.retry_at <= now:
             # Cheaper ones of this chat take each slot as it gets free; after a while they must not.
             line.passed += 1
-            if line.passed >= PATIENCE and lane.reserved is None:
+            ran_out = lane.reserved is line and lane.reserved_until <= now  # while nobody claimed it
+            if line.passed >= PATIENCE and (lane.reserved is None or ran_out):
                 lane.reserved = line
                 longest = max(window.seconds for window in lane.windows)
                 lane.reserved_until = now + RESERVED * longest

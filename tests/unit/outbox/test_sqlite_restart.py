@@ -176,7 +176,7 @@ async def test_a_direct_call_that_ends_after_the_store_was_closed_raises_nothing
 
     await post.outbox.end_turn(turn, outcome)
 
-    assert len(await (await disk.sender(Rules())).order(70)) == 2
+    assert len(await (await disk.sender(Rules(), poll=60)).order(5)) == 2
 
 
 async def test_paid_direct_calls_with_a_long_window_count_after_a_restart(disk: Disk, how: str) -> None:

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from aiogram.methods import TelegramMethod
-from aiogram.types import InputFile
+from aiogram.types import InputFile, TelegramObject
 
 
 def uploads(method: TelegramMethod[Any]) -> bool:
@@ -20,4 +20,6 @@ def _may_hold_files(kind: type[TelegramMethod[Any]]) -> tuple[str, ...]:
 def _holds_file(value: object) -> bool:
     if isinstance(value, list):
         return any(map(_holds_file, value))
-    return isinstance(value, InputFile) or isinstance(getattr(value, "media", None), InputFile)
+    if isinstance(value, TelegramObject):
+        return any(_holds_file(inner) for _, inner in value)
+    return isinstance(value, InputFile)

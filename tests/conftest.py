@@ -1,7 +1,6 @@
 """What every test gets, beside the time limit and strict warnings of pyproject.toml."""
 
 import os
-import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,12 +10,6 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None, max_examples=100)
 settings.register_profile("proof", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Where tests run side by side, their processes ignore Ctrl-C, and so would every command they start."""
-    if hasattr(config, "workerinput"):
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -90,6 +90,8 @@ class Tidegate:
     ) -> None:
         self.settings = settings or Settings.read()
         self.clock = clock or Clock()
+        if store == "":
+            raise BadInputError("the store has no name: give a file, such as tidegate.db, or memory://")
         self._store = str(store or self.settings.tidegate_store)
         self._rules = rules or self.settings.rules()
         self._wire = wire
@@ -154,6 +156,14 @@ class Tidegate:
             await self._sender.close()
             await self._outbox.close()
 
+    @property
+    def is_open(self) -> bool:
+        return self._is_open
+
+    async def end_broadcasts(self) -> None:
+        """Feed no more: what was accepted stays, and the same call goes on from there."""
+        await self._campaigns.close()
+
     async def start(self) -> None:
         """Open it, if nobody did, and deliver in this process: for whoever has no `async with` around.
 
@@ -216,13 +226,17 @@ class Tidegate:
     # --- bot libraries ---
 
     def attach(
-        self, dispatcher: "Dispatcher | None", *bots: "AiogramBot", max_wait: float | None = None
+        self,
+        dispatcher: "Dispatcher | None",
+        *bots: "AiogramBot",
+        max_wait: float | None = None,
+        grace: float = 5.0,
     ) -> None:
         """Pace every call of aiogram's bots; open the gate and deliver while the dispatcher runs.
 
         Calls wait their turn, `max_wait` or TELEGRAM_RATE_LIMIT_WAIT seconds at most, high inside a handler
-        of that chat, normal elsewhere. Types and exceptions stay aiogram's. Without a dispatcher (None), open
-        the gate yourself.
+        of that chat, normal elsewhere. Types and exceptions stay aiogram's. When the dispatcher stops,
+        handlers have `grace` seconds to end. Without a dispatcher (None), open the gate yourself.
         """
         if max_wait is None:
             max_wait = self.settings.telegram_rate_limit_wait
@@ -230,7 +244,7 @@ class Tidegate:
             with extra("aiogram", "aiogram"):
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             self._attachment = Attachment(self)
-        self._attachment.add(dispatcher, bots, max_wait)
+        self._attachment.add(dispatcher, bots, max_wait, grace)
 
     @overload
     async def queue(
@@ -259,8 +273,8 @@ class Tidegate:
         expires_at, dedup_key … as in `send`. A file on disk must be there until it is sent; what is in
         memory, or is downloaded, is written down.
         """
-        if self._attachment is not None and not self._is_open:
-            await self._attachment.ready()
+        if self._attachment is not None:
+            await self._attachment.deliver()
         if inspect.iscoroutine(call):
             ticket: LiveTicket = await queue_call(call, options)
             return ticket
@@ -273,7 +287,7 @@ class Tidegate:
 
         It opens the gate and delivers while the application runs.
         """
-        with extra("ptb", "telegram"):
+        with extra("ptb", "telegram", "python-telegram-bot"):
             from tidegate.adapters.ptb.limiter import TidegateLimiter  # noqa: PLC0415
         return TidegateLimiter(self, max_wait=max_wait)
 
@@ -300,6 +314,8 @@ class Tidegate:
         Bad input stores nothing of its step; what earlier steps accepted stays.
         """
         self._check_open()
+        if self._attachment is not None:
+            await self._attachment.deliver()
         bot_id = self._roster.id_of(bot)
         tickets: list[LiveTicket] = []
         chunk: list[Message] = []
@@ -374,6 +390,8 @@ class Tidegate:
         row. `on_dead(row, reason)` is told who blocked the bot or is gone. At most `ahead` of its messages
         wait at once. `fields` go to each: what sendMessage takes, priority (low if not given) …
         """
+        if self._attachment is not None:
+            await self._attachment.deliver()
         self._check_open()
         bot_id = self._roster.id_of(bot)
         shared: dict[str, Any] = {"priority": Priority.LOW, **fields}

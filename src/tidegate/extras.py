@@ -7,13 +7,12 @@ from tidegate.errors import MissingExtraError
 
 
 @contextmanager
-def extra(name: str, library: str) -> Iterator[None]:
-    """Around an import of `library`: if it is missing, says how to get it."""
+def extra(name: str, library: str, package: str | None = None) -> Iterator[None]:
+    """Around an import of `library`, which comes in `package`: if it is missing, says how to get it."""
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != library:
             raise
-        raise MissingExtraError(
-            f'{library} is not installed: pip install "tidegate[{name}]"', name=library
-        ) from None
+        text = f'{package or library} is not installed: pip install "tidegate[{name}]"'
+        raise MissingExtraError(text, name=library) from None

@@ -1,5 +1,6 @@
 """Real servers, one of each for the whole run, started when the first test asks."""
 
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,12 @@ def postgres_url() -> Iterator[str]:
     """Shared by all tests: each keeps to a schema of its own."""
     with postgres_server() as server:
         yield server.url
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_is_heard() -> None:
+    """A command inherits that Ctrl-C is ignored, as it is where tests run side by side."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

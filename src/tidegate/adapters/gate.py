@@ -23,6 +23,12 @@ class Gate(Protocol):
     async def stop(self) -> None:
         """Take back one `start`: the last one ends what the first has begun."""
 
+    @property
+    def is_open(self) -> bool: ...
+
+    async def end_broadcasts(self) -> None:
+        """Feed no more: the gate closes soon."""
+
     def add_bot(self, token: str, *, api_url: str = TELEGRAM, session: Lend | None = None) -> Bot:
         """Let the gate send for a bot. Nothing changes if it does already."""
         ...

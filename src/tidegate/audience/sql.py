@@ -36,7 +36,7 @@ def sql(database: "str | AsyncEngine", query: str, /, **parameters: Any) -> "Sql
     """The rows of a query as an audience, read anew each time it is iterated.
 
     `database`: sqlite:///app.db, postgresql://…, or an AsyncEngine of SQLAlchemy. In the query, `:name` is
-    the parameter `name`: bound, never pasted. Needs the extra `postgres`, or `service` for SQLite.
+    the parameter `name`: bound, never pasted. Needs the extra `sql`.
     """
     return SqlAudience(database, query, parameters)
 
@@ -102,7 +102,7 @@ class SqlAudience:
 
 def place_of(database: object) -> "tuple[URL, AsyncEngine | None]":
     """Connects to nothing yet. Raises BadInputError that says what to give."""
-    with extra("postgres", "sqlalchemy"):
+    with extra("sql", "sqlalchemy"):
         from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415
     if isinstance(database, AsyncEngine):
         return database.url, database
@@ -116,7 +116,7 @@ def _engine_at(url: "URL") -> "AsyncEngine":
     """Blocks: it looks at files, and imports a driver."""
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415  (an extra)
 
-    with extra("postgres", "asyncpg"), extra("service", "aiosqlite"):
+    with extra("sql", "asyncpg"), extra("sql", "aiosqlite"):
         return create_async_engine(url)
 
 

@@ -1,9 +1,11 @@
 """What may be put: bad input is refused here, with a text that says what to give, and nothing is stored."""
 
+import difflib
+import functools
 import math
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +32,9 @@ _OPTIONS: Final = frozenset(Message.__struct_fields__) - {
 }
 
 
+_OURS: Final = _OPTIONS | {"priority"}
+
+
 def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float) -> Message:
     """A message from what a caller wrote: options of Tidegate by their names, all else is for Telegram."""
     params = dict(fields)
@@ -37,6 +42,9 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     chat_id = check_chat(params.pop("chat_id", None))
     priority = check_priority(params.pop("priority", Priority.NORMAL))
     options = {name: params.pop(name) for name in _OPTIONS & params.keys()}
+    for name in params:
+        if isinstance(name, str):
+            _check_name(name)
     params = {name: value for name, value in params.items() if value is not None}
     if not all(type(value) in _PLAIN for value in params.values()):
         params = plain(params)
@@ -50,6 +58,22 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     message = msgspec.structs.replace(checked, params=params, priority=priority)
     _check_options(message, now)
     return message
+
+
+def check_options(names: Iterable[str]) -> None:
+    """Where everything for Telegram is said already, only options of Tidegate are left."""
+    for name in names:
+        _check_name(name)
+        if name not in _OURS:
+            known = ", ".join(sorted(_OURS))
+            raise BadInputError(f"{name!r} is no option of a queued call: choose from {known}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _check_name(name: str) -> None:
+    """What is almost an option of ours is no parameter of Telegram, which would ignore it without a word."""
+    if name not in _OURS and (meant := difflib.get_close_matches(name, _OURS, 1, 0.9)):
+        raise BadInputError(f"{name!r} is not known: {meant[0]!r} may be meant")
 
 
 def check_method(method: object) -> str:

@@ -62,10 +62,10 @@ def test_an_engine_that_blocks_is_refused() -> None:
         (
             "sqlalchemy.ext.asyncio",
             "sqlite:///app.db",
-            r"sqlalchemy is not installed: .*tidegate\[postgres\]",
+            r"sqlalchemy is not installed: .*tidegate\[sql\]",
         ),
-        ("aiosqlite", "sqlite://", r"aiosqlite is not installed: .*tidegate\[service\]"),
-        ("asyncpg", "postgresql://host/shop", r"asyncpg is not installed: .*tidegate\[postgres\]"),
+        ("aiosqlite", "sqlite://", r"aiosqlite is not installed: .*tidegate\[sql\]"),
+        ("asyncpg", "postgresql://host/shop", r"asyncpg is not installed: .*tidegate\[sql\]"),
     ],
 )
 async def test_a_missing_extra_is_named_with_its_command(

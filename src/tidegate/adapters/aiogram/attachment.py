@@ -16,10 +16,9 @@ from tidegate.adapters.aiogram.fields import fields_of
 from tidegate.adapters.aiogram.pacing import Pacing
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import handled, handling
-from tidegate.errors import BadInputError, ClosedError
+from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
 from tidegate.model import BotId
 
-GRACE: Final = 10.0  # seconds in which handlers may end when the dispatcher stops
 _USUAL: Final = "/bot{token}/{method}"
 
 
@@ -32,12 +31,17 @@ class Attachment:
         self._dispatchers: list[Dispatcher] = []
         self._running = 0  # dispatchers
         self._started = self._stopped = False
+        self._elsewhere = False  # another process sends
         self._starting = asyncio.Lock()
+        self._grace = 0.0  # seconds in which handlers may end when the dispatcher stops
         self._handling = 0  # updates
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def add(self, dispatcher: Dispatcher | None, bots: tuple[Bot, ...], max_wait: float | None) -> None:
+    def add(
+        self, dispatcher: Dispatcher | None, bots: tuple[Bot, ...], max_wait: float | None, grace: float
+    ) -> None:
+        self._grace = grace
         if not bots or not all(isinstance(bot, Bot) for bot in bots):
             raise BadInputError("attach takes the dispatcher and its bots: gate.attach(dp, bot)")
         if dispatcher is not None and not isinstance(dispatcher, Dispatcher):
@@ -80,6 +84,17 @@ class Attachment:
                 await self._gate.start()
                 self._started = True
 
+    async def deliver(self) -> None:
+        """What is put here is sent here, unless another process does that."""
+        if self._started or self._elsewhere:
+            return
+        try:
+            await self.ready()
+        except NotTheSenderError:
+            if not self._gate.is_open:
+                raise
+            self._elsewhere = True
+
     def _follow(self, dispatcher: Dispatcher) -> None:
         self._dispatchers.append(dispatcher)
         dispatcher.update.outer_middleware(self._handle)
@@ -103,9 +118,10 @@ class Attachment:
     async def _stop(self) -> None:
         self._running -= 1
         if self._running == 0 and self._started:
+            await self._gate.end_broadcasts()
             # aiogram does not wait for its handlers: what they are about to say would be lost.
             with suppress(TimeoutError):
-                async with self._gate.clock.timeout(GRACE):
+                async with self._gate.clock.timeout(self._grace):
                     await self._idle.wait()
             self._started, self._stopped = False, True
             await self._gate.stop()

@@ -11,6 +11,7 @@ from aiogram import Bot
 from aiogram.client.default import Default
 from aiogram.methods import TelegramMethod
 from aiogram.types import BufferedInputFile, FSInputFile, InputFile, TelegramObject
+from aiohttp import ClientError
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
@@ -62,9 +63,12 @@ async def _file(file: InputFile, bot: Bot) -> File:
         _check_size(file.data)
         return File(content=file.data, name=file.filename)
     content = bytearray()
-    async for chunk in file.read(bot):
-        content += chunk
-        _check_size(content)
+    try:
+        async for chunk in file.read(bot):
+            content += chunk
+            _check_size(content)
+    except (ClientError, OSError, TimeoutError) as error:
+        raise BadInputError(f"a file cannot be had to be queued: {type(error).__name__}") from error
     return File(content=bytes(content), name=file.filename or "file")
 
 

@@ -1,5 +1,6 @@
 """What became of a call that aiogram made, from what it raised or gave."""
 
+import errno
 import random
 from collections.abc import Sequence
 from typing import Final
@@ -22,7 +23,7 @@ from aiogram.exceptions import (
 
 from tidegate.delivery.policy import RetryPolicy, judge
 from tidegate.delivery.wire import Answer
-from tidegate.model import Delivered, Migrated, Outcome, Refused, Unknown, Unreachable
+from tidegate.model import Dead, Delivered, Migrated, Outcome, Refused, Unknown, Unreachable
 
 # The first that fits: aiogram does not keep the status.
 _STATUSES: Final[Sequence[tuple[type[TelegramAPIError], int]]] = (
@@ -36,6 +37,7 @@ _STATUSES: Final[Sequence[tuple[type[TelegramAPIError], int]]] = (
 )
 # Raised before a byte of the request has left.
 _NEVER_LEFT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+_NO_FILE: Final = frozenset((errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISDIR))
 _draw = random.Random()  # noqa: S311  (jitter)
 
 
@@ -57,6 +59,8 @@ def outcome_of(error: AiogramError, method: str, attempt: int, policy: RetryPoli
 def _without_answer(error: TelegramNetworkError, policy: RetryPolicy) -> Outcome:
     if isinstance(error.__cause__, _NEVER_LEFT):
         return Unreachable(policy.base_delay, "connect")
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_FILE:
+        return Dead("bad_input", "a file cannot be read")  # Telegram never had all of it
     return Unknown("timeout" if isinstance(error.__cause__, TimeoutError) else "disconnected")
 
 

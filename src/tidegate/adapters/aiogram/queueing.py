@@ -13,6 +13,7 @@ from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import priority_for
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, Priority
+from tidegate.outbox.admission import check_options
 
 
 async def queue(
@@ -27,6 +28,7 @@ async def queue(
     bot = bot or method.bot
     if bot is None:
         raise BadInputError(f"{method.__api_method__} knows no bot: give bot=…, or write method.as_(bot)")
+    check_options(options)
     bot_id = BotId(bot.id)
     fields = await fields_of(method, bot, gate.clock)
     priority = priority_for(bot_id, fields["chat_id"], Priority.NORMAL)

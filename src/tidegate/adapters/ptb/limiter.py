@@ -1,6 +1,7 @@
 """The rate limiter of a python-telegram-bot application: every call it makes goes through the gate."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,8 @@ from tidegate.adapters.ptb.following import GROUP, Follower
 from tidegate.adapters.ptb.pace import Pace
 from tidegate.adapters.ptb.queueing import Queueing
 from tidegate.model import Priority
+
+log = logging.getLogger("tidegate")
 
 RateLimitArgs = Pace | Mapping[str, Any] | str
 
@@ -73,6 +76,11 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
 
         Tasks and jobs that a handler starts count as part of it.
         """
+        if not application.concurrent_updates:
+            log.warning(
+                "the application handles one update at a time: while one handler waits for its turn,"
+                " everybody does. Build it with concurrent_updates(True)"
+            )
         application.add_handler(Follower(self._bots.id_of(application.bot)), GROUP)
         # Without this nobody could tell a reply from anything else. Replies must not wait, so all are high.
         self._directly.otherwise = Priority.NORMAL

@@ -11,6 +11,7 @@ from tidegate.adapters.ptb.errors import in_both
 from tidegate.adapters.ptb.fields import plain
 from tidegate.errors import BadInputError, ClosedError, NotDeliveredError
 from tidegate.model import Priority
+from tidegate.outbox.admission import check_options
 from tidegate.tickets import LiveTicket
 
 
@@ -36,6 +37,7 @@ class Queueing:
     async def put(self, call: Call, options: Mapping[str, Any]) -> LiveTicket:
         """Write it down; `options` count more than what the call asked for itself."""
         _check(call)
+        check_options(options)
         bot = self._bots.id_of(call.bot)
         fields = call.pace.options() | await asyncio.to_thread(plain, call.data)
         if call.pace.deadline is not None:

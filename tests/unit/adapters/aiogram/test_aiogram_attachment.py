@@ -202,6 +202,24 @@ async def test_a_handler_that_never_ends_does_not_keep_the_gate_open(stage: Stag
         await handling
 
 
+async def test_a_broadcast_ends_with_the_dispatcher_and_keeps_nobody_waiting(stage: Stage) -> None:
+    stage.gate.attach(stage.dispatcher, stage.bot)
+
+    @stage.dispatcher.message()
+    async def handle(_: Message, gate: Tidegate) -> None:
+        campaign = await gate.broadcast("news", range(1, 5_000), "hello")
+        await campaign.finished()
+
+    await start(stage)
+    handling = asyncio.create_task(write(stage, ALICE))
+    await stage.clock.sleep(2)
+    await stop(stage)
+
+    with pytest.raises(ClosedError, match="goes on"):
+        await handling
+    assert stage.clock.monotonic() < 4
+
+
 async def test_a_dispatcher_that_starts_again_opens_the_gate_again(stage: Stage) -> None:
     stage.gate.attach(stage.dispatcher, stage.bot)
     for text in ("first", "second"):

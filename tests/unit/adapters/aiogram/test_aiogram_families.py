@@ -4,6 +4,8 @@ import aiogram.methods
 import pytest
 from aiogram.methods import TelegramMethod
 
+from tidegate.model import BotId, TicketId
+from tidegate.outbox.admission import compose
 from tidegate.pacing.rules import cost_of, family_of
 
 METHODS = [
@@ -48,6 +50,13 @@ def test_every_method_has_a_family(kind: type[TelegramMethod[object]]) -> None:
         assert "chat_id" not in kind.model_fields
     else:
         assert family == "free", f"{name} is new: decide what it draws on (pacing/rules.py)"
+
+
+def test_no_parameter_of_telegram_is_taken_for_a_misspelt_option() -> None:
+    names = {name for kind in METHODS for name in kind.model_fields} - {"chat_id"}
+    fields = dict.fromkeys(names, "x") | {"text": "x", "method": "sendMessage", "chat_id": 1}
+
+    assert compose(TicketId("1"), BotId(42), fields, now=0.0).params.keys() >= names - {"text", "method"}
 
 
 def test_what_holds_several_costs_several() -> None:

@@ -29,6 +29,7 @@ from aiogram.types import (
     Message,
     URLInputFile,
 )
+from aiohttp import ClientConnectionError
 
 from tidegate.adapters.aiogram.fields import LARGEST_UPLOAD, fields_of
 from tidegate.errors import BadInputError, DeadError
@@ -75,6 +76,41 @@ async def test_a_call_that_was_not_awaited_is_queued_as_well(stage: Stage) -> No
     assert (record.message.method, record.message.priority) == ("sendMessage", "low")
     assert direct.text == "and this one is made"
     assert len(stage.session.made) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "says"), [("dedupkey", "'dedup_key' may be meant"), ("foo", "is no option")]
+)
+async def test_a_misspelt_option_is_told(stage: Stage, option: str, says: str) -> None:
+    stage.gate.attach(None, stage.bot)
+    options: dict[str, Any] = {option: "x"}
+    async with stage.gate:
+        with pytest.raises(BadInputError, match=says):
+            await stage.gate.queue(SendMessage(chat_id=ALICE, text="Hi").as_(stage.bot), **options)
+
+
+async def test_a_script_without_a_dispatcher_delivers_what_it_queues(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate:
+        ticket = await stage.gate.queue(stage.bot.send_message(ALICE, "Hi"))
+        await ticket.delivered(timeout=10)
+        campaign = await stage.gate.broadcast("news", [1, 2], "hello")
+        report = await campaign.finished()
+
+    assert report.delivered == 2
+
+
+async def test_a_file_that_cannot_be_downloaded_is_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> object:
+        raise ClientConnectionError("no route")
+
+    monkeypatch.setattr(stage.session, "stream_content", fail)
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate:
+        with pytest.raises(BadInputError, match="cannot be had"):
+            await stage.gate.queue(document(stage.bot, URLInputFile("http://x/a")))
 
 
 async def test_a_coroutine_that_calls_nobody_is_not_queued(stage: Stage) -> None:

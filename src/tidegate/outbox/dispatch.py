@@ -11,7 +11,18 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError
-from tidegate.model import BotId, ChatId, Migrated, NotSent, Outcome, Priority, Refused, Unknown, Unreachable
+from tidegate.model import (
+    BotId,
+    ChatId,
+    Delivered,
+    Migrated,
+    NotSent,
+    Outcome,
+    Priority,
+    Refused,
+    Unknown,
+    Unreachable,
+)
 from tidegate.outbox.base import Turn
 from tidegate.outbox.lanes import LOW_TURN, NEVER, NORMAL_TURN, TURN, Entry, Lane
 from tidegate.outbox.schedule import Schedule
@@ -212,18 +223,21 @@ class Dispatcher:
         finally:
             self._turns.pop(entry.id, None)
 
-    def end_turn(self, turn: Turn, outcome: Outcome, age: float) -> Lane | None:
-        """The lane of the turn; None if it was over already. `stir` after it."""
+    def end_turn(self, turn: Turn, outcome: Outcome, age: float) -> Entry | None:
+        """What had the turn; None if it was over already. `stir` after it."""
         entry = self._held_turns.pop(turn.token, None)
         if entry is None:
             return None
         now, lane = self._clock.monotonic(), entry.lane
-        self.heard(entry, outcome, now)
-        self.release(entry, outcome, now - age)
-        if isinstance(outcome, Migrated):
-            self.alias(lane, outcome.chat_id, now)
+        if isinstance(outcome, Delivered):  # nearly always
+            self.schedule.release(entry, now - age, answered=True)
+        else:
+            self.heard(entry, outcome, now)
+            self.release(entry, outcome, now - age)
+            if isinstance(outcome, Migrated):
+                self.alias(lane, outcome.chat_id, now)
         self.schedule.settle_lane(lane, now)
-        return lane
+        return entry
 
     def held_turn(self, turn: Turn) -> Entry | None:
         return self._held_turns.get(turn.token)

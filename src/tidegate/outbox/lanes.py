@@ -168,24 +168,24 @@ class ReadyQueue:
     from waiting need the heap. So a claim stays as cheap with a million lines as with ten.
     """
 
-    __slots__ = ("_fresh", "_returned")
+    __slots__ = ("fresh", "returned")
 
     def __init__(self) -> None:
-        self._fresh: deque[tuple[int, Line]] = deque()
-        self._returned: list[tuple[int, Line]] = []
+        self.fresh: deque[tuple[int, Line]] = deque()
+        self.returned: list[tuple[int, Line]] = []
 
     def push(self, seq: int, line: Line) -> None:
-        if not self._fresh or seq > self._fresh[-1][0]:
-            self._fresh.append((seq, line))
+        if not self.fresh or seq > self.fresh[-1][0]:
+            self.fresh.append((seq, line))
         else:
-            heapq.heappush(self._returned, (seq, line))
+            heapq.heappush(self.returned, (seq, line))
 
     def __bool__(self) -> bool:
-        return bool(self._fresh or self._returned)
+        return bool(self.fresh or self.returned)
 
     def first(self) -> Line | None:
         """The line to go next; what has changed since it was pushed is dropped on the way."""
-        fresh, returned = self._fresh, self._returned
+        fresh, returned = self.fresh, self.returned
         while fresh and not _valid(fresh[0]):
             fresh.popleft()
         while returned and not _valid(returned[0]):

@@ -350,7 +350,8 @@ class MemoryOutbox(Outbox):
         return await self._dispatch.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
-        lane, now = self._dispatch.end_turn(turn, outcome, age), self._clock.monotonic()
+        entry, now = self._dispatch.end_turn(turn, outcome, age), self._clock.monotonic()
+        lane = None if entry is None else entry.lane
         if lane is not None and isinstance(outcome, Delivered):
             self._learn_name(lane, turn.chat_id, outcome.result, now)
         elif lane is not None and isinstance(outcome, Dead) and outcome.whole_chat:

@@ -213,7 +213,7 @@ class Schedule:
         entry.cooled = False
         lane.last_call = at
         pool = self._pool_of(entry)
-        if pool in self._asleep or not sent:
+        if not sent or pool in self._asleep:
             self._activate(pool)
 
     def settle_lane(self, lane: Lane, now: float) -> None:
@@ -368,10 +368,7 @@ class Schedule:
         return (whole, *entry.lane.windows) if whole else entry.lane.windows
 
     def _answered(self, entry: Entry, at: float) -> None:
-        whole = self._pool_of(entry).window
-        if whole is not None:
-            whole.answered(at, entry.cost)
-        for window in entry.lane.windows:
+        for window in self._windows(entry):
             window.answered(at, entry.cost)
 
     def _give_back(self, entry: Entry) -> None:
@@ -608,7 +605,10 @@ def _has_rival(lane: Lane, pool: Pool) -> bool:
     for line in lane.lines:
         if line.head is not None:
             return True
-    return any(pool.ready)
+    for queue in pool.ready:  # noqa: SIM110  (any() would call each of them)
+        if queue.fresh or queue.returned:
+            return True
+    return False
 
 
 def _known(wait: float, window: Window) -> float:

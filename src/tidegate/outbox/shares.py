@@ -71,8 +71,9 @@ def _first(ready: tuple[ReadyQueue, ...], level: int, *, messages: bool) -> Line
 
 def join(pool: Pool, level: int) -> None:
     """A line becomes ready at a level that had none: it starts from where the others are."""
-    if level != URGENT and not pool.ready[level]:
-        shared = share_of(level)
+    queue = pool.ready[level]
+    if level != URGENT and not queue.fresh and not queue.returned:
+        shared = level - TURN if level >= TURN else level
         pool.passes[shared] = max(pool.passes[shared], pool.served)
 
 
@@ -80,9 +81,9 @@ def account(pool: Pool, level: int, cost: int, now: float) -> None:
     """A grant: its priority has had its share, and what is spaced keeps its distance."""
     if level == URGENT:
         return
-    level = share_of(level)
+    level = level - TURN if level >= TURN else level
     pool.served = pool.passes[level]
-    pool.passes[level] += STRIDES[level] * max(1, cost)
+    pool.passes[level] += STRIDES[level] * (cost or 1)
     if level != HIGH:
         # A saturated window would fire all its calls at once; spaced ones leave gaps for replies.
         started = pool.spaced_until if pool.spaced_until > now - SLACK else now

@@ -46,7 +46,10 @@ class Window(msgspec.Struct, gc=False, eq=False):
 
     def fits(self, now: float, cost: int) -> bool:
         """Whether a call of this cost may be made now. One larger than the window needs it empty."""
-        free = self.free(now)
+        cooling = self.cooling  # as in `free`: this is asked for every call, twice
+        if len(cooling) > self.cooled and cooling[self.cooled] <= now:
+            self._cool(now)
+        free = self.count - self.held - len(cooling) + self.cooled
         return free >= cost if cost <= self.count else free == self.count
 
     def wait(self, now: float, cost: int = 1) -> float:
@@ -64,6 +67,9 @@ class Window(msgspec.Struct, gc=False, eq=False):
         """The answer came: the slots start to cool. A call larger than the window fills it for longer."""
         self.held -= cost
         cooling, free_at = self.cooling, at + self.seconds
+        if cost == 1 and (not cooling or cooling[-1] <= free_at):
+            cooling.append(free_at)
+            return
         if cost > self.count:
             free_at = at + self.seconds * cost / self.count
             cost = self.count

@@ -32,6 +32,8 @@ from tidegate.pacing.rules import Family, Rules
 
 NO_ROW: Final = 0
 QUARANTINE_AT_MOST: Final = 5.0  # seconds
+_NOT_MADE: Final = (NotSent, Unreachable)
+_UNWRITTEN: Final = (Delivered, *_NOT_MADE, Unknown)  # the file need not know at once
 
 
 def quarantine(rules: Rules) -> float:
@@ -89,13 +91,13 @@ class Turns:
             noted.add_done_callback(lambda _: self.end(turn, NotSent("cancelled"), 0.0))
             raise
 
-    def _remember(self, call: Call, outcome: Outcome) -> None:
+    def _remember(self, call: Call, outcome: Outcome, now: float) -> None:
         """Most calls are written only if this sender ends well: after a crash, the next one waits longer."""
-        if isinstance(outcome, NotSent | Unreachable):
+        if isinstance(outcome, _NOT_MADE):
             return
         if not self._recent:
             self._clock.call_later(QUARANTINE_AT_MOST, self._forget)
-        self._recent.append((self._clock.monotonic(), call))  # by a clock that is never set back
+        self._recent.append((now, call))  # by a clock that is never set back
 
     def _forget(self) -> None:
         oldest = self._clock.monotonic() - QUARANTINE_AT_MOST
@@ -117,22 +119,18 @@ class Turns:
     def end(self, turn: Turn, outcome: Outcome, age: float) -> None:
         """Not waited for: a restart that does not know of the last few calls waits anyway."""
         now, wall = self._clock.monotonic(), self._clock.now()
-        entry = self._dispatch.held_turn(turn)
-        lane = self._dispatch.end_turn(turn, outcome, age)
-        if entry is None or lane is None:
+        entry = self._dispatch.end_turn(turn, outcome, age)
+        if entry is None:
             return
-        alias, bot, old = other_name(turn.chat_id, outcome), turn.bot, lane.chat
-        limits = limits_of(self._schedule, entry, now) if isinstance(outcome, Refused) else []
+        lane, bot = entry.lane, turn.bot
+        old, alias = lane.chat, other_name(turn.chat_id, outcome)
         call = Call(wall - age, bot, old, lane.kind, entry.paid, entry.cost)
         noted = self._noted.pop(turn.token, None)
-        if (
-            noted is None
-            and alias is None
-            and isinstance(outcome, Delivered | NotSent | Unreachable | Unknown)
-        ):
-            self._remember(call, outcome)
+        if noted is None and alias is None and isinstance(outcome, _UNWRITTEN):
+            self._remember(call, outcome, now)
             self._dispatch.stir()
             return
+        limits = limits_of(self._schedule, entry, now) if isinstance(outcome, Refused) else []
         pending: Counts = Counter({(bot, "refused"): 1} if isinstance(outcome, Refused) else {})
 
         def step(tx: Transaction) -> None:

@@ -150,6 +150,9 @@ class Tidegate:
             await self._hooks.stop()
         finally:  # whatever failed: the store is free for the next one
             self._is_open = False
+            self._starts = 0
+            if self._attachment is not None:
+                self._attachment.closed()
             waiting = self._outbox.stats().waiting
             if waiting and isinstance(self._outbox, MemoryOutbox):
                 log.warning("%s messages were waiting and are gone: the store is in memory", waiting)

@@ -75,14 +75,18 @@ class Attachment:
         """Open the gate, if nobody did. Raises ClosedError once its dispatchers have stopped."""
         if self._started:
             return
-        if self._stopped and not self._running:
+        if self._stopped and not self._running and not self._gate.is_open:
             raise ClosedError(
-                "the gate was closed with its dispatcher: this call came too late and is not made"
+                "the gate was closed, as its dispatcher was: this call came too late and is not made"
             )
         async with self._starting:
             if not self._started:
                 await self._gate.start()
                 self._started = True
+
+    def closed(self) -> None:
+        """The gate is; whoever opens it again may start again."""
+        self._started, self._stopped, self._elsewhere = False, True, False
 
     async def deliver(self) -> None:
         """What is put here is sent here, unless another process does that."""
@@ -123,7 +127,6 @@ class Attachment:
             with suppress(TimeoutError):
                 async with self._gate.clock.timeout(self._grace):
                     await self._idle.wait()
-            self._started, self._stopped = False, True
             await self._gate.stop()
 
     async def _handle(

@@ -32,7 +32,7 @@ from aiogram.types import (
 from aiohttp import ClientConnectionError
 
 from tidegate.adapters.aiogram.fields import LARGEST_UPLOAD, fields_of
-from tidegate.errors import BadInputError, DeadError
+from tidegate.errors import BadInputError, ClosedError, DeadError
 from tidegate.model import File
 from unit.adapters.aiogram.stage import TOKEN, Stage
 
@@ -91,13 +91,16 @@ async def test_a_misspelt_option_is_told(stage: Stage, option: str, says: str) -
 
 async def test_a_script_without_a_dispatcher_delivers_what_it_queues(stage: Stage) -> None:
     stage.gate.attach(None, stage.bot)
-    async with stage.gate:
-        ticket = await stage.gate.queue(stage.bot.send_message(ALICE, "Hi"))
-        await ticket.delivered(timeout=10)
-        campaign = await stage.gate.broadcast("news", [1, 2], "hello")
-        report = await campaign.finished()
+    for name in ("today", "tomorrow"):
+        async with stage.gate:
+            ticket = await stage.gate.queue(stage.bot.send_message(ALICE, "Hi"))
+            await ticket.delivered(timeout=10)
+            campaign = await stage.gate.broadcast(name, [1, 2], "hello")
+            report = await campaign.finished()
+        assert report.delivered == 2
 
-    assert report.delivered == 2
+        with pytest.raises(ClosedError, match="came too late"):
+            await stage.bot.send_message(ALICE, "nobody is there")
 
 
 async def test_a_file_that_cannot_be_downloaded_is_told(

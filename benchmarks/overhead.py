@@ -30,7 +30,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.overhead_subjects import Call, aiogram, aiogram_beside_a_broadcast, ptb
+from benchmarks.overhead_subjects import Call, aiogram, aiogram_beside_a_broadcast, network, ptb
 
 LIBRARIES: Final = {"aiogram": (aiogram, aiogram_beside_a_broadcast), "ptb": (ptb,)}
 TARGET: Final = 60.0  # µs beyond aiogram's own
@@ -44,6 +44,7 @@ Row = dict[str, Any]
 async def cpu_of(call: Call, in_flight: int) -> float:
     """Microseconds for each of many calls."""
     numbers = iter(range(CALLS))
+    network.pause_after = max(IN_FLIGHT) // in_flight
 
     async def caller() -> None:
         for number in numbers:

@@ -116,7 +116,6 @@ _BY_REASON: Final[Mapping[str, type[DeadError]]] = {
     "kicked": QueuedForbiddenError,
     "forbidden": QueuedForbiddenError,
     "unauthorized": QueuedTokenError,
-    "unknown_bot": QueuedTokenError,
     "not_found_method": QueuedTokenError,
     "attempts": QueuedNetworkError,
     "lost": QueuedNetworkError,

@@ -8,11 +8,10 @@ import msgspec
 from rich import box
 from rich.table import Table
 
+from tidegate.broadcast.gone import REASONS as GONE
 from tidegate.cli.broadcast.place import write_rows
 from tidegate.model import Record, State
 
-# Why a message is dead where the person, or the group, wants none or is gone: nobody did anything wrong.
-GONE: Final = frozenset(("blocked", "deactivated", "kicked", "not_found"))
 WAITING: Final = frozenset((State.QUEUED, State.SENDING, State.RETRY))
 UNKNOWN: Final = "unknown"  # the reason of all that are parked, whose line says so
 NOT_REACHED: Final = frozenset(State) - WAITING - {State.DELIVERED}

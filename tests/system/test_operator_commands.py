@@ -1,7 +1,9 @@
 """An operator looks into a queue and takes hold of it, while a worker delivers from it."""
 
 import os
+import select
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -153,12 +155,24 @@ def in_a_terminal(desk: Desk, answer: str | None, *arguments: str) -> tuple[int,
                 if not shown.endswith(b"[y/N]: "):
                     continue
                 if answer is None:
-                    process.send_signal(signal.SIGINT)
+                    press_ctrl_c(process, ours)
                 else:
                     os.write(ours, answer.encode() + b"\n")
         os.close(ours)
         code = process.wait(PATIENCE)
     return code, shown.decode()
+
+
+def press_ctrl_c(process: subprocess.Popen[str], terminal: int) -> None:
+    """Until something happens, as a person does.
+
+    A signal that comes after the question is shown and before Python waits for the
+    answer is noted, and then the wait begins all the same.
+    """
+    happened = False
+    while not happened:
+        process.send_signal(signal.SIGINT)
+        happened = bool(select.select([terminal], [], [], 3)[0])
 
 
 def test_without_a_sender_that_is_the_first_reason(desk: Desk) -> None:

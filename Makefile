@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
+PEER_LOCKS := $(wildcard benchmarks/peers/*.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: help run setup servers examples test check format bench proof fresh lock clean
+.PHONY: help run setup servers examples test check format peers bench proof fresh lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -53,8 +55,17 @@ format: setup ## format the code and mend what lint can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup ## measure the hot paths, print the tables (30 minutes)
-	@set -e; for name in simulator scheduler outbox pacing overhead flood; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
+# Other queues, each with the versions that it wants, to be measured beside the store in Redis.
+peers: $(PEER_LOCKS:benchmarks/peers/%.lock=$(PEERS)/%/.complete)
+
+$(PEERS)/%/.complete: benchmarks/peers/%.lock | $(VENV)/.python
+	@echo "Installing $< into $(PEERS)/$* …"
+	@$(BIN)/python -m venv $(PEERS)/$*
+	@$(PEERS)/$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
+	@touch $@
+
+bench: setup peers ## measure the hot paths, print the tables (40 minutes)
+	@set -e; for name in simulator scheduler outbox redis_store pacing overhead flood; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 proof: servers examples ## the long runs: many seeds, kill loops (at most 40 minutes)
 	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m "proof or not proof" --timeout 1200
@@ -67,8 +78,9 @@ fresh: ## clone HEAD into an empty folder and run the tests there
 lock: setup ## compile the locks again from pyproject.toml
 	@$(BIN)/uv pip compile $(LOCK_FLAGS) pyproject.toml --all-extras --group build --group dev -o requirements-dev.lock
 	@$(BIN)/uv pip compile $(LOCK_FLAGS) pyproject.toml --group build -c requirements-dev.lock -o requirements.lock
+	@set -e; for lock in $(PEER_LOCKS); do $(BIN)/uv pip compile $(LOCK_FLAGS) $${lock%.lock}.in -o $$lock; done
 LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --custom-compile-command "make lock"
 
 clean: ## remove the environment and caches
-	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

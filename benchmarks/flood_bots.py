@@ -64,7 +64,7 @@ class Naive:
             else:
                 self._sent += 1
 
-    def words(self) -> dict[str, Any]:
+    async def words(self) -> dict[str, Any]:
         """Nothing is ever accepted: what was refused is forgotten, what was not tried waits in memory."""
         waiting = self._readers - self._sent - self._failed
         return {"accepted": 0, "failed": self._failed, "waiting": waiting, "dead": 0, "parked": 0}
@@ -80,8 +80,8 @@ class Gated:
     async def broadcast(self, _: Send) -> None:
         self._campaign = await self._gate.broadcast("flood", range(1, self._readers + 1), NEWS)
 
-    def words(self) -> dict[str, Any]:
-        stats, accepted = self._gate.stats(), 0
+    async def words(self) -> dict[str, Any]:
+        stats, accepted = await self._gate.stats(), 0
         if self._campaign is not None:
             accepted = self._campaign.progress.accepted
         waiting = stats.waiting + self._readers - accepted
@@ -115,7 +115,7 @@ async def run_here(library: str, kind: str, url: str, readers: int, folder: str)
             cpu, ending = time.process_time() - cpu, time.monotonic()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
         used = {"cpu_s": round(cpu, 1), "peak_mb": round(peak, 1)}
-        tell(**work.words(), **used, shutdown_s=round(time.monotonic() - ending, 2))
+        tell(**await work.words(), **used, shutdown_s=round(time.monotonic() - ending, 2))
 
 
 def main(library: str, kind: str, url: str, readers: str) -> None:

@@ -81,7 +81,7 @@ async def store(folder: Path, number: int, at_once: int) -> Figures:
     filling = await fill(outbox, number)
     with cycling:
         await cycle(outbox, number, at_once)
-    assert outbox.stats().delivered == number
+    assert (await outbox.stats()).delivered == number
     await outbox.close()
     return {**cycling.figures(number), "with_its_put": number / (filling + cycling.seconds)}
 
@@ -96,7 +96,7 @@ async def worker(folder: Path, number: int) -> Figures:
         with cycling:
             async with gate.worker():
                 await gate.drained()
-        assert gate.stats().delivered == number
+        assert (await gate.stats()).delivered == number
     return {**cycling.figures(number), "with_its_put": number / (filling + cycling.seconds)}
 
 

@@ -38,7 +38,7 @@ async def bulk(folder: Path, number: int, size: int, role: Role) -> Figures:
     for batch in batches(number, size):
         with watch:
             await outbox.put(batch)
-    assert outbox.stats().waiting == number
+    assert (await outbox.stats()).waiting == number
     await outbox.close()
     return watch.figures(number)
 
@@ -57,7 +57,7 @@ async def single(folder: Path, number: int, role: Role) -> Figures:
 
     with watch:
         await asyncio.gather(*(produce() for _ in range(TASKS)))
-    assert outbox.stats().waiting == number
+    assert (await outbox.stats()).waiting == number
     await outbox.close()
     return watch.figures(number)
 

@@ -171,7 +171,7 @@ async def faults(variant: str, tally: Tally, *, small: bool) -> Result:
         async with lab.gate.worker():
             most_ended = await _until_drained(lab, number)
             seconds = time.perf_counter() - started
-        stats = lab.gate.stats()
+        stats = await lab.gate.stats()
         seen = await lab.telegram.seen()
     window = most_ended - started
     calls = sum(at < most_ended for at, _ in tally.trips)
@@ -204,7 +204,7 @@ async def _until_drained(lab: Lab, number: int) -> float:
     with suppress(TimeoutError):
         async with asyncio.timeout(CAP):
             while not drained.done():
-                stats = lab.gate.stats()
+                stats = await lab.gate.stats()
                 lab.tally.done = stats.delivered + stats.dead + stats.parked
                 if not most_ended and lab.tally.done >= 0.9 * number:
                     most_ended = time.perf_counter()

@@ -24,6 +24,6 @@ def no_blocking_calls() -> Iterator[BlockBuster]:
     with blockbuster_ctx() as guard:
         for call in guard.functions.values():
             call.can_block_in("tidegate/sim/virtual.py", "run_in_executor")  # elsewhere that is a thread
-            call.can_block_in("contract/stores.py", "sqlite")  # makes a folder
+            call.can_block_in("contract/stores.py", {"sqlite", "redis_url"})  # make a folder, start a server
             call.can_block_in("tempfile.py", "cleanup")  # removes it
         yield guard

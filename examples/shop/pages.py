@@ -70,9 +70,9 @@ class Pages:
         ]
         return "\n".join([self.texts("orders"), *lines])
 
-    def stats(self, counts: Counts, gate: Tidegate) -> str:
+    async def stats(self, counts: Counts, gate: Tidegate) -> str:
         """The shop's figures, and what waits in the gate."""
-        now = gate.stats()
+        now = await gate.stats()
         return self.texts(
             "stats",
             **counts._asdict(),

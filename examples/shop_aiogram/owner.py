@@ -15,7 +15,7 @@ async def publish(message: Message, command: CommandObject, news: News) -> None:
 
 
 async def show_stats(message: Message, pages: Pages, book: Book, gate: Tidegate) -> None:
-    await message.answer(pages.stats(await book.counts(), gate))
+    await message.answer(await pages.stats(await book.counts(), gate))
 
 
 def router_for(owner: int) -> Router:

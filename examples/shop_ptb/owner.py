@@ -27,7 +27,7 @@ class Owner:
         await message.reply_text(await self._news.publish(text.strip()))
 
     async def show_stats(self, update: Update, _: Context) -> None:
-        text = self._pages.stats(await self._book.counts(), self._gate)
+        text = await self._pages.stats(await self._book.counts(), self._gate)
         await message_of(update).reply_text(text)
 
     def handlers(self) -> Sequence[BaseHandler[Update, Context, Any]]:

@@ -29,6 +29,7 @@ from tidegate.errors import (
     ClosedError,
     LimitedError,
     NotTheSenderError,
+    StoreError,
 )
 from tidegate.extras import extra
 from tidegate.hooks import Hooks, OnDead, OnDelivered
@@ -153,11 +154,18 @@ class Tidegate:
             self._starts = 0
             if self._attachment is not None:
                 self._attachment.closed()
-            waiting = self._outbox.stats().waiting
-            if waiting and isinstance(self._outbox, MemoryOutbox):
-                log.warning("%s messages were waiting and are gone: the store is in memory", waiting)
-            await self._sender.close()
-            await self._outbox.close()
+            try:
+                await self._warn_of_loss()
+            finally:
+                await self._sender.close()
+                await self._outbox.close()
+
+    async def _warn_of_loss(self) -> None:
+        if not isinstance(self._outbox, MemoryOutbox):  # what waits in the others stays there
+            return
+        waiting = (await self._outbox.stats()).waiting
+        if waiting:
+            log.warning("%s messages were waiting and are gone: the store is in memory", waiting)
 
     @property
     def is_open(self) -> bool:
@@ -398,6 +406,8 @@ class Tidegate:
         self._check_open()
         bot_id = self._roster.id_of(bot)
         shared: dict[str, Any] = {"priority": Priority.LOW, **fields}
+        rate = await limit_for(bot_id, shared, self._rules, self._outbox)
+        self._check_open()  # still: one that begins now would not be ended with the gate
         campaign = Campaign(
             name,
             audience,
@@ -405,7 +415,7 @@ class Tidegate:
             put=lambda items: self.send_many(items, bot=bot_id, **shared),
             outbox=self._outbox,
             clock=self.clock,
-            rate=limit_for(bot_id, shared, self._rules, self._outbox),
+            rate=rate,
             ahead=ahead,
             remember=remember,
             total=total,
@@ -420,11 +430,7 @@ class Tidegate:
         message = compose(next(self._ids), bot_id, {**self._defaults(), **fields}, self.clock.now())
         due = message.not_before is None or message.not_before <= self.clock.now()
         remembered = message.dedup_key is not None or message.coalesce_key is not None  # by the store alone
-        if (
-            due
-            and not remembered
-            and self.can_send(message.chat_id, bot=bot_id, method=message.method, params=message.params)
-        ):
+        if due and not remembered and await self._has_room(message):
             outcome = await self._try_now(message)
             if isinstance(outcome, Delivered):
                 return receipt_for(outcome.result)
@@ -432,6 +438,15 @@ class Tidegate:
             if isinstance(outcome, Dead) or parks:
                 raise error_for(outcome, message.method, message.chat_id)
         return (await self._put([message]))[0]
+
+    async def _has_room(self, message: Message) -> bool:
+        """A guess, that spares a turn in vain. A store that cannot say it now may still take the message."""
+        try:
+            return await self.can_send(
+                message.chat_id, bot=message.bot, method=message.method, params=message.params
+            )
+        except StoreError:
+            return False
 
     async def _try_now(self, message: Message) -> Outcome:
         try:
@@ -443,7 +458,7 @@ class Tidegate:
         except NotTheSenderError:
             return NotSent("another process sends")
 
-    def can_send(
+    async def can_send(
         self,
         chat_id: ChatId,
         max_wait: float = 0.0,
@@ -453,9 +468,10 @@ class Tidegate:
         params: Fields | None = None,
     ) -> bool:
         """Whether a call to this chat could be made within `max_wait` seconds. Takes nothing."""
+        bot_id, chat = self._roster.id_of(bot), check_chat(chat_id)
         family = family_of(method)
         cost = 0 if family == "free" else cost_of(method, params or {})
-        return self._outbox.wait_for(self._roster.id_of(bot), check_chat(chat_id), family, cost) <= max_wait
+        return await self._outbox.wait_for(bot_id, chat, family, cost) <= max_wait
 
     # --- delivering ---
 
@@ -496,9 +512,9 @@ class Tidegate:
         """The store itself: find, why, pause, resume, cancel, dead letters."""
         return self._outbox
 
-    def stats(self) -> Stats:
+    async def stats(self) -> Stats:
         """How many messages are where."""
-        return self._outbox.stats()
+        return await self._outbox.stats()
 
     # --- inside ---
 

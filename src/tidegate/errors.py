@@ -3,7 +3,9 @@
 TidegateError
 ├── BadInputError            what was given cannot be used; the text says what to give instead
 ├── ClosedError              the gate or its store is not open, or was closed meanwhile
-├── StoreError               the store cannot do its work: disk full, file damaged, server away
+├── StoreError               the store cannot do its work: disk full, file damaged
+│   ├── StoreAwayError       it cannot be reached now
+│   └── StoreFullError       it has no room for more; what is in it is delivered
 ├── NotTheSenderError        another process sends for this store; it is named
 ├── WrongKeyError            the key does not open what is stored
 ├── MissingExtraError        a library is not installed; the text says how to install it
@@ -30,6 +32,14 @@ class ClosedError(TidegateError):
 
 class StoreError(TidegateError, OSError):
     """The store cannot do its work now. The text says what stands in its way."""
+
+
+class StoreAwayError(StoreError):
+    """The store cannot be reached now."""
+
+
+class StoreFullError(StoreError):
+    """The store has no room for more. What is in it is delivered, which makes room."""
 
 
 class NotTheSenderError(TidegateError):

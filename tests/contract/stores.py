@@ -1,14 +1,20 @@
 """The stores under contract. A new one is one more line in `STORES`."""
 
+import atexit
+import functools
 import os
 import tempfile
 import weakref
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol
 
+from contract.inline_redis import InlineLink
+from servers import redis_server
 from tidegate.clock import Clock
 from tidegate.outbox.base import Outbox
 from tidegate.outbox.memory import MemoryOutbox
+from tidegate.outbox.redis.store import RedisOutbox
 from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules
 
@@ -41,4 +47,16 @@ def sqlite(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
     return outbox
 
 
-STORES: Final[dict[str, Store]] = {"memory": memory, "sqlite": sqlite}
+def redis(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
+    return RedisOutbox(InlineLink(redis_url(), clock), clock, rules, lease=lease, keep=keep)
+
+
+@functools.cache
+def redis_url() -> str:
+    """One for all tests of a process, until that ends."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(redis_server()).url
+
+
+STORES: Final[dict[str, Store]] = {"memory": memory, "sqlite": sqlite, "redis": redis}

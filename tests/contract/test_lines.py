@@ -325,7 +325,7 @@ async def test_urgent_takes_slots_where_none_is_free_and_the_debt_is_real(open_p
     urgent = await post.put(1, urgent=True)
 
     assert await post.order(1) == [urgent]
-    assert post.outbox.stats().urgent == 1
+    assert (await post.outbox.stats()).urgent == 1
 
     [(at, message)] = await post.run(20)
     assert message.id == waiting
@@ -336,7 +336,7 @@ async def test_urgent_is_counted_only_if_no_slot_was_free(post: Post) -> None:
     await post.put(urgent=True)
     await post.run(1)
 
-    assert post.outbox.stats().urgent == 0
+    assert (await post.outbox.stats()).urgent == 0
 
 
 async def test_urgent_is_counted_if_only_its_chat_was_full(open_post: OpenPost) -> None:
@@ -346,7 +346,7 @@ async def test_urgent_is_counted_if_only_its_chat_was_full(open_post: OpenPost) 
     await post.put(1, urgent=True)
     await post.run(1)
 
-    assert post.outbox.stats().urgent == 1
+    assert (await post.outbox.stats()).urgent == 1
 
 
 async def test_a_paused_chat_holds_what_is_queued_and_nobody_else(post: Post) -> None:

@@ -31,7 +31,7 @@ async def test_what_ended_is_forgotten_after_a_while(open_post: OpenPost) -> Non
     await post.clock.sleep(2)
 
     assert await post.outbox.find(ticket) is None
-    assert post.outbox.stats().delivered == 1
+    assert (await post.outbox.stats()).delivered == 1
 
 
 async def test_cancel_takes_out_what_is_not_being_sent(post: Post) -> None:
@@ -248,7 +248,7 @@ async def test_a_dropped_letter_is_forgotten(post: Post) -> None:
 
     assert await post.outbox.find(bad) is None
     assert [letter.message.id for letter in await post.outbox.dead()] == [blocked]
-    stats = post.outbox.stats()
+    stats = await post.outbox.stats()
     assert (stats.dead, stats.parked, stats.waiting) == (1, 0, 1)
 
 
@@ -281,7 +281,7 @@ async def test_the_numbers_add_up(post: Post) -> None:
         await post.settle(claim, outcome)
     await post.clock.sleep(1)
 
-    stats = post.outbox.stats()
+    stats = await post.outbox.stats()
 
     assert stats.delivered == 2
     assert stats.dead == 3

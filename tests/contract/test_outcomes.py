@@ -89,7 +89,7 @@ async def test_a_429_closes_its_chat_and_counts_no_attempt(post: Post) -> None:
 
     assert await post.order(29) == [other]
     assert sorted(await post.order(5)) == sorted([ticket, high, urgent])
-    assert post.outbox.stats().refused == 1
+    assert (await post.outbox.stats()).refused == 1
 
 
 async def test_429s_of_two_chats_within_a_window_close_the_bot(post: Post) -> None:
@@ -138,7 +138,7 @@ async def test_a_chat_that_is_gone_takes_what_waits_for_it_along(post: Post) -> 
         record = await post.record(ticket)
         assert (record.state, record.reason) == (State.DEAD, "blocked")
     assert await post.order(60) == [other]
-    assert post.outbox.stats().dead == 4
+    assert (await post.outbox.stats()).dead == 4
 
 
 async def test_after_a_chat_was_buried_new_messages_for_it_are_tried(post: Post) -> None:
@@ -326,7 +326,7 @@ async def test_slots_without_an_answer_cool_while_the_claim_is_held(open_post: O
 
     assert await post.order(3) == [other]
     assert await post.state(same_chat) == State.QUEUED  # one in flight in its chat
-    assert post.outbox.stats().uncertain == 1
+    assert (await post.outbox.stats()).uncertain == 1
 
 
 async def test_a_late_answer_frees_cooled_slots_no_second_time(open_post: OpenPost) -> None:
@@ -353,7 +353,7 @@ async def test_a_message_expires_exactly_at_its_deadline(post: Post) -> None:
     assert await post.state(ticket) == State.EXPIRED
     await post.outbox.resume(BOT)
     assert await post.order() == []
-    assert post.outbox.stats().expired == 1
+    assert (await post.outbox.stats()).expired == 1
 
 
 async def test_a_message_being_sent_does_not_expire(post: Post) -> None:
@@ -373,7 +373,7 @@ async def test_a_delivered_message_stays_delivered_when_its_deadline_passes(post
     await post.clock.sleep(10)
 
     assert await post.state(ticket) == State.DELIVERED
-    assert (post.outbox.stats().delivered, post.outbox.stats().expired) == (1, 0)
+    assert ((await post.outbox.stats()).delivered, (await post.outbox.stats()).expired) == (1, 0)
 
 
 @pytest.mark.parametrize("outcome", [Retry(1, "502"), Refused(1), NotSent("x"), Unknown("x"), Migrated(-6)])
@@ -473,7 +473,7 @@ async def test_a_newer_one_takes_the_place_of_one_that_waits(post: Post) -> None
     sent = [message for _, message in await post.run(1)]
     assert [message.id for message in sent] == [new, following]
     assert sent[0].params == {"text": "20 %"}
-    assert post.outbox.stats().replaced == 1
+    assert (await post.outbox.stats()).replaced == 1
 
 
 async def test_one_that_is_being_sent_is_not_replaced(post: Post) -> None:

@@ -67,7 +67,7 @@ async def test_a_turn_goes_on_though_messages_wait_that_nobody_claims(open_post:
     await post.turn(1)
 
     assert post.clock.monotonic() == pytest.approx(10, abs=0.01)
-    assert post.outbox.stats().normal == 1
+    assert (await post.outbox.stats()).normal == 1
 
 
 async def test_turns_go_on_while_slots_are_kept_for_a_message_that_nobody_claims(open_post: OpenPost) -> None:
@@ -81,7 +81,7 @@ async def test_turns_go_on_while_slots_are_kept_for_a_message_that_nobody_claims
         async with post.clock.timeout(5):
             await post.outbox.end_turn(await post.turn(chat), DELIVERED)
 
-    assert post.outbox.stats().sending == 0
+    assert (await post.outbox.stats()).sending == 0
 
 
 async def test_a_turn_is_not_starved_by_what_is_queued(open_post: OpenPost) -> None:
@@ -242,7 +242,7 @@ async def test_a_429_in_a_turn_closes_its_chat(post: Post) -> None:
 
     assert await post.no_turn(1)
     assert await post.order(19) == [other]
-    assert post.outbox.stats().refused == 1
+    assert (await post.outbox.stats()).refused == 1
     assert not await post.no_turn(1, within=2)
 
 
@@ -262,23 +262,23 @@ async def test_the_slots_of_a_turn_without_an_answer_cool(open_post: OpenPost) -
 
     async with post.clock.timeout(10 + SOON):
         await post.turn(2)
-    assert post.outbox.stats().uncertain == 1
+    assert (await post.outbox.stats()).uncertain == 1
 
 
 async def test_wait_for_tells_when_a_turn_could_be_had_and_takes_nothing(open_post: OpenPost) -> None:
     post = await open_post(ONE)
     outbox = post.outbox
-    assert outbox.wait_for(BOT, 1, "send", 1) == 0
+    assert await outbox.wait_for(BOT, 1, "send", 1) == 0
 
     turn = await post.turn(1)
-    assert outbox.wait_for(BOT, 1, "send", 1) == 10  # a guess: an answer has to come first
+    assert await outbox.wait_for(BOT, 1, "send", 1) == 10  # a guess: an answer has to come first
     await outbox.end_turn(turn, DELIVERED)
     await post.clock.sleep(4)
 
-    assert outbox.wait_for(BOT, 1, "send", 1) == pytest.approx(6)
-    assert outbox.wait_for(BOT, 2, "send", 1) == pytest.approx(6)
-    assert outbox.wait_for(OTHER_BOT, 1, "send", 1) == 0
-    assert outbox.wait_for(BOT, 2, "action", 1) == 0
+    assert await outbox.wait_for(BOT, 1, "send", 1) == pytest.approx(6)
+    assert await outbox.wait_for(BOT, 2, "send", 1) == pytest.approx(6)
+    assert await outbox.wait_for(OTHER_BOT, 1, "send", 1) == 0
+    assert await outbox.wait_for(BOT, 2, "action", 1) == 0
     await post.clock.sleep(6)
     assert isinstance(await post.turn(2), Turn)
 

@@ -196,11 +196,11 @@ async def deliver_without_space(store: str, url: str) -> None:
             except StoreError as error:
                 _say(str(error))
             await gate.drained()
-            _say(f"{gate.stats().delivered} delivered")
+            _say(f"{(await gate.stats()).delivered} delivered")
             _make_room()
             ticket = await gate.send(chat_id=2, text="room again #0")
             await ticket.delivered()
-            _say(f"{gate.stats().delivered} delivered")
+            _say(f"{(await gate.stats()).delivered} delivered")
             os._exit(0)
 
 

@@ -64,7 +64,7 @@ async def test_everybody_is_answered_and_reached_and_nothing_is_refused(
             campaign = await gate.broadcast("flood", range(1, READERS + 1), "News #0")
             await asyncio.gather(*map(talk, people))
             progress = await campaign.finished()
-        report, stats = telegram.report(), gate.stats()
+        report, stats = telegram.report(), await gate.stats()
 
     assert (report["refused"], report["doubled"], report["out_of_order"]) == (0, 0, 0)
     assert progress.accepted == progress.delivered == stats.delivered == READERS

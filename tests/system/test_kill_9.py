@@ -99,7 +99,7 @@ async def check_kills(tmp_path: Path, *, kills: int, private: int, group: int) -
     assert doubled <= casualties.in_flight
     assert ended.get("parked", 0) <= casualties.in_flight
     async with Tidegate(store) as gate:
-        stats = gate.stats()
+        stats = await gate.stats()
     assert (stats.waiting, stats.sending, stats.refused) == (0, 0, 0)
     assert {"delivered": stats.delivered, "parked": stats.parked, "dead": stats.dead} == {
         state: ended.get(state, 0) for state in ("delivered", "parked", "dead")
@@ -137,7 +137,7 @@ async def check_producers(tmp_path: Path, *, rounds: int, at_once: int) -> None:
         assert told <= kept
         assert await asked(store, "PRAGMA integrity_check") == [("ok",)]
     async with Tidegate(store) as gate:
-        assert gate.stats().waiting == len(kept)
+        assert (await gate.stats()).waiting == len(kept)
     print(f"{rounds * at_once} producers killed: {len(told)} messages accepted, {len(kept)} kept")  # noqa: T201
     assert len(told) > 10 * rounds
 

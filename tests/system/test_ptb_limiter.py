@@ -137,7 +137,7 @@ async def test_what_is_queued_when_the_application_ends_leaves_when_it_begins_ag
     async with app:
         await app.bot.send_message(GROUP, "one")
         caller = asyncio.create_task(app.bot.send_message(GROUP, "two", rate_limit_args=QUEUE))
-        while gate.stats().waiting == 0:
+        while (await gate.stats()).waiting == 0:
             await gate.clock.sleep(0.01)
     with pytest.raises(ClosedError, match="waits in the queue"):
         await caller

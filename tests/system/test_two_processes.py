@@ -209,7 +209,7 @@ async def test_a_letter_that_is_dropped_here_is_gone(pair: Pair) -> None:
     assert await pair.outbox.drop([ticket]) == 1
 
     assert await pair.outbox.find(ticket) is None
-    assert pair.gate.stats().dead == 0
+    assert (await pair.gate.stats()).dead == 0
 
 
 async def test_a_chat_that_is_forgotten_here_is_not_written_to_there(pair: Pair) -> None:
@@ -242,12 +242,12 @@ async def test_numbers_are_the_same_in_both(pair: Pair) -> None:
     await pair.outbox.pause(BOT, chat)
     ticket = TicketId(await tell(pair.sender, f"{chat} counted #1"))
     async with clock.timeout(PATIENCE):
-        while pair.gate.stats().normal != 1:
+        while (await pair.gate.stats()).normal != 1:
             await clock.sleep(0.01)
 
     await pair.outbox.cancel([ticket])
 
-    assert pair.gate.stats().waiting == 0
+    assert (await pair.gate.stats()).waiting == 0
 
 
 async def test_a_bot_that_is_registered_here_sends_there_at_once(pair: Pair) -> None:

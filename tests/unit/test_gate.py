@@ -49,7 +49,7 @@ async def test_what_is_sent_is_delivered_with_a_receipt(gate: Tidegate, telegram
     assert receipt.message_id == 1
     assert receipt.result["text"] == "Hello"
     assert telegram.report()["accepted"] == 1
-    assert gate.stats().delivered == 1
+    assert (await gate.stats()).delivered == 1
 
 
 async def test_many_are_sent_in_the_order_of_each_chat(gate: Tidegate, telegram: Telegram) -> None:
@@ -58,7 +58,7 @@ async def test_many_are_sent_in_the_order_of_each_chat(gate: Tidegate, telegram:
     async with gate.worker():
         await gate.drained()
     report = telegram.report()
-    assert len(tickets) == report["accepted"] == gate.stats().delivered == 50
+    assert len(tickets) == report["accepted"] == (await gate.stats()).delivered == 50
     assert (report["refused"], report["out_of_order"], report["doubled"]) == (0, 0, 0)
 
 
@@ -82,12 +82,12 @@ async def test_a_call_is_made_now_and_paced_without_a_worker(
 
 async def test_a_call_that_would_wait_too_long_says_so(gate: Tidegate) -> None:
     await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
-    assert not gate.can_send(7)
-    assert gate.can_send(7, max_wait=1)
+    assert not await gate.can_send(7)
+    assert await gate.can_send(7, max_wait=1)
     with pytest.raises(LimitedError, match="sendMessage to 7") as caught:
         await gate.call("sendMessage", {"chat_id": 7, "text": "x"}, max_wait=0.3)
     assert 0 < caught.value.retry_after <= 1
-    assert gate.can_send(8)
+    assert await gate.can_send(8)
 
 
 async def test_a_call_is_tried_again_only_where_it_surely_did_not_happen(
@@ -146,7 +146,7 @@ async def test_urgent_skips_the_wait(gate: Tidegate, clock: VirtualClock) -> Non
         started = clock.monotonic()
         await alarm.delivered()
         assert clock.monotonic() - started < 1.1
-    assert gate.stats().urgent == 1
+    assert (await gate.stats()).urgent == 1
 
 
 async def test_hooks_are_told_of_deliveries_and_deaths(clock: VirtualClock, telegram: Telegram) -> None:
@@ -288,7 +288,7 @@ async def test_a_group_that_migrates_while_its_bot_types_loses_nothing(
         async with clock.timeout(60):
             await gate.drained()
     report = telegram.report()
-    assert (gate.stats().delivered, report["out_of_order"], report["doubled"]) == (4, 0, 0)
+    assert ((await gate.stats()).delivered, report["out_of_order"], report["doubled"]) == (4, 0, 0)
 
 
 async def test_a_chat_is_one_however_its_id_is_written(gate: Tidegate, telegram: Telegram) -> None:
@@ -441,7 +441,7 @@ async def test_bad_input_is_refused_and_nothing_is_stored(
         await gate.send(**fields)
     with pytest.raises(BadInputError):
         await gate.send_many([{"chat_id": 1, "text": "good"}, fields])
-    assert gate.stats().waiting == 0
+    assert (await gate.stats()).waiting == 0
 
 
 @pytest.mark.parametrize("items", [None, 5, [5], ["chat_id"]])
@@ -453,7 +453,7 @@ async def test_what_is_no_list_of_messages_is_refused(gate: Tidegate, items: Any
 async def test_a_long_text_with_markup_is_telegrams_to_judge(gate: Tidegate) -> None:
     await gate.send(chat_id=7, text="x" * 4097, parse_mode="HTML")
     await gate.send(chat_id="-5", method="sendPhoto", photo=File(content=b"x" * 2_000_000, name="a.png"))
-    assert gate.stats().waiting == 2
+    assert (await gate.stats()).waiting == 2
 
 
 async def test_which_bot_must_be_clear(clock: VirtualClock, telegram: Telegram) -> None:
@@ -483,7 +483,8 @@ async def test_a_token_is_in_no_text(gate: Tidegate) -> None:
     bot = gate.add_bot("77:SECRET")
     ticket = await gate.send(chat_id=7, text="x", bot=bot)
     record = await gate.outbox.find(ticket.id)
-    texts = [repr(bot), str(bot), repr(ticket), repr(gate.stats()), repr(record), repr(gate._sender.bots)]  # noqa: SLF001
+    stats = await gate.stats()
+    texts = [repr(bot), str(bot), repr(ticket), repr(stats), repr(record), repr(gate._sender.bots)]  # noqa: SLF001
     assert not [text for text in texts if "SECRET" in text]
 
 
@@ -536,14 +537,14 @@ async def test_a_worker_that_stops_finishes_what_is_in_flight(
     await gate.send_many({"chat_id": 1 + i, "text": f"#{i}"} for i in range(100))
     async with gate.worker(grace=5):
         await clock.sleep(0.6)
-    stats = gate.stats()
+    stats = await gate.stats()
     assert stats.sending == 0
     assert stats.delivered == telegram.report()["accepted"] > 0
     assert stats.delivered + stats.waiting == 100
     async with gate.worker():
         await gate.drained()
     assert telegram.report()["doubled"] == 0
-    assert gate.stats().delivered == 100
+    assert (await gate.stats()).delivered == 100
 
 
 async def test_a_worker_that_may_not_wait_hands_back_what_left_as_unknown(

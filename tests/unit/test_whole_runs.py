@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate import Tidegate
-from tidegate.model import Rate
+from tidegate.model import BotId, ChatId, Rate
+from tidegate.outbox.base import Stats
 from tidegate.sim import virtual
 from tidegate.sim.telegram import Faults, Latency, Limits, Telegram
 from tidegate.sim.virtual import VirtualClock
@@ -22,14 +23,22 @@ WEATHER = Faults(latency_in=EACH_WAY, latency_out=EACH_WAY)
 ROUND_TRIP = 0.045
 
 Work = Callable[[Tidegate, VirtualClock], Awaitable[Any]]
+Learned = Mapping[tuple[BotId, ChatId | None], Rate]
 
 
 class Run:
     """What came of one run."""
 
-    def __init__(self, gate: Tidegate, telegram: Telegram, seconds: float, result: Any) -> None:  # noqa: ANN401
-        self.stats = gate.stats()
-        self.learned = gate.outbox.learned()
+    def __init__(
+        self,
+        stats: Stats,
+        learned: Learned,
+        telegram: Telegram,
+        seconds: float,
+        result: Any,  # noqa: ANN401
+    ) -> None:
+        self.stats = stats
+        self.learned = learned
         self.telegram = telegram
         self.report = telegram.report()
         self.seconds = seconds
@@ -49,7 +58,8 @@ def run(
         async with gate, gate.worker():
             result = await work(gate, clock)
             await gate.drained()
-            return Run(gate, telegram, clock.monotonic(), result)
+            stats, learned = await gate.stats(), await gate.outbox.learned()
+            return Run(stats, learned, telegram, clock.monotonic(), result)
 
     return virtual.run(main, seed)
 

@@ -12,6 +12,7 @@ from tidegate.broadcast.letters import Letters
 from tidegate.broadcast.line import Line
 from tidegate.broadcast.people import Audience, check_audience, size_of
 from tidegate.broadcast.progress import Progress, Stage
+from tidegate.broadcast.refusals import Refusals
 from tidegate.broadcast.tally import Tally
 from tidegate.broadcast.terms import REMEMBER, ahead_of, check_name, check_remember
 from tidegate.clock import Clock
@@ -52,9 +53,8 @@ class Campaign:
         self._total = size_of(audience) if total is None else total
         ahead = ahead_of(ahead, rate)
         check_remember(remember, self._total, rate)
-        self._outbox = outbox
         self._clock = clock
-        self._refused = outbox.stats().refused  # until now
+        self._refusals = Refusals(outbox, clock)
         self._tally = Tally(name, clock)
         self._gone = Gone(on_dead, name)
         self._line = Line(outbox, clock, self._tally, self._gone, ahead=ahead)
@@ -78,7 +78,7 @@ class Campaign:
 
     async def start(self) -> None:
         """Returns as soon as a row was found fit. Raises what stops it before that: nothing was sent then."""
-        self._feeding = asyncio.create_task(self._feeder.run(), name=f"tidegate: broadcast {self.name}")
+        self._feeding = asyncio.create_task(self._feed(), name=f"tidegate: broadcast {self.name}")
         self._feeding.add_done_callback(lambda _: self._feeder.begun.set())
         self._running = asyncio.create_task(self._run(self._feeding), name=f"tidegate: end of {self.name}")
         try:
@@ -144,24 +144,33 @@ class Campaign:
             return
         await self._stop_feeding()
         await self._line.close()
-        self._stage = "stopped" if self._stage == "running" else self._stage
         self._error = self._error or ClosedError(
             f"the gate was closed while broadcast {self.name!r} ran: call it again, and it goes on"
         )
-        self._end()
+        await self._end("stopped")
 
     # --- inside ---
 
+    async def _feed(self) -> None:
+        await self._refusals.look()  # what was heard before it is not counted
+        await self._feeder.run()
+
     async def _run(self, feeding: asyncio.Task[None]) -> None:
+        looking = asyncio.create_task(self._refusals.follow(), name=f"tidegate: refusals of {self.name}")
+        try:
+            await self._until_empty(feeding)
+            await self._end("finished")
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+
+    async def _until_empty(self, feeding: asyncio.Task[None]) -> None:
         await asyncio.wait([feeding])
         if not feeding.cancelled() and (error := feeding.exception()) is not None:
             self._stage, self._error = "failed", error
             if self._tally.found_one:  # else whoever starts it is told
                 log.error("broadcast %s has failed, what it put still goes", self.name, exc_info=error)
         await self._line.empty()
-        if self._stage == "running":
-            self._stage = "finished"
-        self._end()
 
     async def _stop_feeding(self) -> None:
         await self._feeder.close()
@@ -169,9 +178,15 @@ class Campaign:
             self._feeding.cancel()
             await asyncio.gather(self._feeding, return_exceptions=True)
 
-    def _end(self) -> None:
-        self._last = self._progress(ended_at=self._clock.now())
-        self._done.set()
+    async def _end(self, how: Stage) -> None:
+        stage = how if self._stage == "running" else self._stage
+        ended_at = self._clock.now()
+        try:
+            await self._refusals.look()
+        finally:  # nothing that happens during that look makes it end in another way
+            self._stage = stage
+            self._last = self._progress(ended_at=ended_at)
+            self._done.set()
 
     def _progress(self, ended_at: float | None = None) -> Progress:
         rate, stage = self._tally.pace.per_second(), self._stage
@@ -183,7 +198,7 @@ class Campaign:
             **self._tally.report(),
             total=self._size(),
             unmarked=self._gone.failed,
-            refused=self._outbox.stats().refused - self._refused,
+            refused=self._refusals.count,
             rate=round(rate, 1),
             eta_seconds=self._eta(rate) if stage == "running" else None,
             ended_at=ended_at,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tidegate.broadcast.campaign import Campaign
-from tidegate.errors import BadInputError
+from tidegate.errors import BadInputError, StoreError
 from tidegate.model import BotId, Rate
 from tidegate.outbox.base import Outbox
 from tidegate.pacing.rules import Rules
@@ -33,8 +33,15 @@ class Campaigns:
         await asyncio.gather(*(campaign.close() for campaign in self._running.values()))
 
 
-def limit_for(bot: BotId, fields: Mapping[str, Any], rules: Rules, outbox: Outbox) -> Rate:
-    """The limit of the bot as things stand, which is what a broadcast runs into."""
+async def limit_for(bot: BotId, fields: Mapping[str, Any], rules: Rules, outbox: Outbox) -> Rate:
+    """The limit of the bot as things stand, which is what a broadcast runs into.
+
+    That of the rules while the store cannot say what was learned: it may still take messages.
+    """
     if fields.get("allow_paid_broadcast") is True:
         return rules.paid
-    return outbox.learned().get((bot, None), rules.bot)
+    try:
+        learned = await outbox.learned()
+    except StoreError:
+        return rules.bot
+    return learned.get((bot, None), rules.bot)

@@ -44,7 +44,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     bad_rows: tuple[BadRow, ...]  # the first of them
     repeated: int  # chats that were in the audience before
     unmarked: int  # dead ones for whom on_dead failed
-    refused: int  # 429s heard meanwhile, by any bot of the store
+    refused: int  # 429s heard meanwhile, by any bot of the store; looked up each second
     rate: float  # ends a second, lately
     eta_seconds: float | None  # None: it cannot be said
     started_at: float

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Mapping
-from typing import Any, Self, assert_never
+from typing import Any, Final, Self, assert_never
 
 from tidegate.clock import Clock
 from tidegate.delivery.sender import SILENCE, Call, Sender, interrupted
@@ -13,6 +13,7 @@ from tidegate.errors import (
     LimitedError,
     NotDeliveredError,
     OutcomeUnknownError,
+    StoreError,
     name_of,
 )
 from tidegate.model import (
@@ -31,7 +32,9 @@ from tidegate.model import (
 )
 from tidegate.outbox.admission import check_chat
 from tidegate.outbox.base import Outbox, Turn
-from tidegate.pacing.rules import cost_of, family_of
+from tidegate.pacing.rules import Family, cost_of, family_of
+
+PATIENCE: Final = 1.0  # seconds, with a store that is asked when a turn may be had
 
 
 class DirectCalls:
@@ -175,11 +178,19 @@ class Held:
                 self._bot, chat_id, family, cost, self._priority, paid=paid, max_wait=self._max_wait
             )
         except TimeoutError:
-            wait = self._outbox.wait_for(self._bot, chat_id, family, cost)
+            wait = await self._wait(chat_id, family, cost)
             raise LimitedError(method=self._method, chat_id=chat_id, retry_after=wait) from None
         if self._silences is not None:
             self._silences.begin(self)
         return self
+
+    async def _wait(self, chat_id: ChatId, family: Family, cost: int) -> float:
+        """Seconds until another try is worth it; if the store does not say it soon, as long as this one."""
+        try:
+            async with self._clock.timeout(PATIENCE):
+                return await self._outbox.wait_for(self._bot, chat_id, family, cost)
+        except (StoreError, TimeoutError):
+            return max(PATIENCE, self._max_wait or 0.0)
 
     async def __aexit__(self, *exc: object) -> None:
         if self._turn is None:

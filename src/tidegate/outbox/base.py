@@ -118,7 +118,7 @@ class Outbox(Protocol):
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         """Say how a direct call ended; its slots cool, or are free at once if it was not sent."""
 
-    def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
+    async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         """Seconds until a direct call could be made as things stand. Takes nothing."""
 
     async def cancel(self, ids: Iterable[TicketId]) -> int:
@@ -177,8 +177,10 @@ class Outbox(Protocol):
     async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
         """Erase every message to a chat, waiting or ended; returns how many. What is being sent stays."""
 
-    def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+    async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         """The limits that 429s have cut: of a bot (None), or of one of its chats, and what is allowed now."""
         ...
 
-    def stats(self) -> Stats: ...
+    async def stats(self) -> Stats:
+        """How many messages are where."""
+        ...

@@ -30,7 +30,7 @@ from tidegate.model import (
 from tidegate.outbox.base import Outbox, Stats, Turn
 from tidegate.outbox.dispatch import Dispatcher
 from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, TURN, URGENT, Entry, Lane
-from tidegate.outbox.reasons import explain
+from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import Step, after_call, after_crash
 from tidegate.outbox.watch import Watch
@@ -359,7 +359,7 @@ class MemoryOutbox(Outbox):
             self._bury_lane(lane, step, now)
         self._dispatch.stir()
 
-    def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
+    async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         chat = self._dispatch.chat(bot, chat_id)
         return self.schedule.wait_for(bot, chat, family, cost, self._clock.monotonic())
 
@@ -409,7 +409,7 @@ class MemoryOutbox(Outbox):
             return None
         due = kept.message.not_before
         until_due = max(0.0, due - self._clock.now()) if due is not None else 0.0
-        return explain(kept.entry, kept.state, until_due, now)
+        return explain(facts_of(kept.entry, kept.state, until_due, now))
 
     async def drained(self, bot: BotId | None = None) -> None:
         self._wake()
@@ -498,10 +498,10 @@ class MemoryOutbox(Outbox):
     def _known(self, ids: Iterable[TicketId]) -> list[_Kept]:
         return [self._kept[ticket] for ticket in dict.fromkeys(ids) if ticket in self._kept]
 
-    def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+    async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         return self.schedule.learned()
 
-    def stats(self) -> Stats:
+    async def stats(self) -> Stats:
         self._wake()
         known = {name: count for name, count in self._counts.items() if name in Stats.__struct_fields__}
         heard = {"refused": self._dispatch.refused, "uncertain": self._dispatch.uncertain}

@@ -2,49 +2,91 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from tidegate.model import State, Why
 from tidegate.outbox.lanes import NEVER, Entry, Line
 
 Wait = tuple[str, float]  # what for, and how many seconds
 
 
-def explain(entry: Entry, state: State, until_due: float, now: float) -> Why:
+class Facts(msgspec.Struct):
+    """What stands in the way of a message, as its store knows it. Times are seconds from now."""
+
+    state: State
+    until_due: float = 0.0
+    retry_in: float = 0.0
+    ahead: int = 0  # in its line
+    each: float = 0.0  # seconds that one of those takes at least
+    in_flight: bool = False  # another call to its chat
+    paused: dict[str, bool] | list[bool] = []  # "bot", "chat"
+    closed: dict[str, float] = {}
+    away: float = 0.0
+    obstacle: str = ""
+    full: list[tuple[str, float]] = []  # limits: whose, and how long; infinite until an answer comes
+
+
+def facts_of(entry: Entry, state: State, until_due: float, now: float) -> Facts:
+    """From a schedule in memory."""
+    lane = entry.lane
+    places = {"bot": lane.bot, "chat": lane}
+    own = lane.windows[0]
+    return Facts(
+        state=state,
+        until_due=until_due,
+        retry_in=entry.retry_at - now,
+        ahead=_ahead(lane.line(entry.level), entry),
+        each=own.seconds / own.count,
+        in_flight=lane.in_flight is not None,
+        paused={name: place.paused for name, place in places.items()},
+        closed={name: place.closed_until - now for name, place in places.items()},
+        away=lane.bot.away_until - now,
+        obstacle=lane.bot.obstacle,
+        full=list(_limits(entry, now)),
+    )
+
+
+def explain(facts: Facts) -> Why:
     """Each thing it waits for; the longest known wait is when it should go."""
-    if state == State.SENDING:
-        return Why(state, ("it is being sent",), 0.0)
-    if state not in {State.QUEUED, State.RETRY}:
-        return Why(state, (), None)
-    if until_due > 0:
-        return Why(state, (f"its time comes in {until_due:.1f} s",), until_due)
-    waits = [*_of_itself(entry, now), *_closed(entry, now), *_limits(entry, now)]
+    if facts.state == State.SENDING:
+        return Why(facts.state, ("it is being sent",), 0.0)
+    if facts.state not in {State.QUEUED, State.RETRY}:
+        return Why(facts.state, (), None)
+    if facts.until_due > 0:
+        return Why(facts.state, (f"its time comes in {facts.until_due:.1f} s",), facts.until_due)
+    waits = [*_of_itself(facts), *_closed(facts), *_full(facts)]
     if not waits:
         waits.append(("it may go: a worker has to claim it, others of its bot may be first", 0.0))
     longest = max(wait for _, wait in waits)
-    return Why(state, tuple(text for text, _ in waits), None if longest == NEVER else longest)
+    return Why(facts.state, tuple(text for text, _ in waits), None if longest == NEVER else longest)
 
 
-def _of_itself(entry: Entry, now: float) -> Iterator[Wait]:
-    lane = entry.lane
-    if entry.retry_at > now:
-        yield f"the next attempt is in {entry.retry_at - now:.1f} s", entry.retry_at - now
-    ahead = _ahead(lane.line(entry.level), entry)
-    if ahead:
-        yield f"{ahead} before it in its line", ahead * lane.windows[0].seconds / lane.windows[0].count
-    if lane.in_flight is not None:
+def _of_itself(facts: Facts) -> Iterator[Wait]:
+    if facts.retry_in > 0:
+        yield f"the next attempt is in {facts.retry_in:.1f} s", facts.retry_in
+    if facts.ahead:
+        yield f"{facts.ahead} before it in its line", facts.ahead * facts.each
+    if facts.in_flight:
         yield "another call to its chat is in flight", 0.0
 
 
-def _closed(entry: Entry, now: float) -> Iterator[Wait]:
-    lane = entry.lane
-    for name, place in (("bot", lane.bot), ("chat", lane)):
-        if place.paused:
+def _closed(facts: Facts) -> Iterator[Wait]:
+    for name in ("bot", "chat"):
+        if isinstance(facts.paused, dict) and facts.paused.get(name):
             yield f"its {name} is paused", NEVER
-        if place.closed_until > now:
-            wait = place.closed_until - now
+        wait = facts.closed.get(name, 0.0)
+        if wait > 0:
             yield f"a 429 has closed its {name} for {wait:.1f} s", wait
-    if lane.bot.away_until > now:
-        wait = lane.bot.away_until - now
-        yield f"its bot cannot send ({lane.bot.obstacle}): it tries again in {wait:.1f} s", wait
+    if facts.away > 0:
+        yield f"its bot cannot send ({facts.obstacle}): it tries again in {facts.away:.1f} s", facts.away
+
+
+def _full(facts: Facts) -> Iterator[Wait]:
+    for name, wait in facts.full:
+        if wait > 0:
+            duration = "until an answer comes" if wait == NEVER else f"for {wait:.1f} s"
+            # How long the last call takes is not known; it is rarely long.
+            yield f"the limit of its {name} is full {duration}", 0.0 if wait == NEVER else wait
 
 
 def _limits(entry: Entry, now: float) -> Iterator[Wait]:
@@ -52,15 +94,10 @@ def _limits(entry: Entry, now: float) -> Iterator[Wait]:
     if not entry.cost:
         return
     pool = lane.bot.pools.get("paid" if entry.paid else lane.kind)
-    limits = [("chat", window) for window in lane.windows]
+    for window in lane.windows:
+        yield "chat", window.wait(now, entry.cost)
     if pool is not None and pool.window is not None:
-        limits.append(("bot", pool.window))
-    for name, window in limits:
-        wait = window.wait(now, entry.cost)
-        if wait > 0:
-            duration = "until an answer comes" if wait == NEVER else f"for {wait:.1f} s"
-            # How long the last call takes is not known; it is rarely long.
-            yield f"the limit of its {name} is full {duration}", 0.0 if wait == NEVER else wait
+        yield "bot", pool.window.wait(now, entry.cost)
 
 
 def _ahead(line: Line, entry: Entry) -> int:

@@ -336,10 +336,7 @@ class Schedule:
         return lane
 
     def kind(self, family: Family) -> str:
-        """Which lane of a chat a call belongs to. What is free of limits keeps its order among sends."""
-        if family == "action":
-            return "action"
-        return "edit" if family == "edit" and self.rules.edits == "separate" else "send"
+        return self.rules.kind(family)
 
     def bot(self, bot: BotId) -> BotLanes:
         """All lanes of a bot, made if need be."""

@@ -24,6 +24,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def chat(self, chat_id: ChatId) -> Rate:
         return self.private if is_private(chat_id) else self.group
 
+    def kind(self, family: Family) -> str:
+        """Which lane of a chat a call belongs to. What is free of limits keeps its order among sends."""
+        if family == "action":
+            return "action"
+        return "edit" if family == "edit" and self.edits == "separate" else "send"
+
 
 # They put nothing into a chat that people read as a message.
 _FREE: Final = (

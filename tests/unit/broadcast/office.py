@@ -61,7 +61,7 @@ class Office:
             put=lambda items: self.gate.send_many(items, bot=BOT, **fields),
             outbox=self.gate.outbox,
             clock=self.clock,
-            rate=limit_for(BOT, fields, Rules(), self.gate.outbox),
+            rate=await limit_for(BOT, fields, Rules(), self.gate.outbox),
             **given,
         )
         return await self._campaigns.start(BOT, campaign)

@@ -66,7 +66,7 @@ async def test_at_most_as_many_wait_as_may(here: Office, ahead: int) -> None:
     async with here.gate.worker():
         campaign = await here.broadcast("sale", people(300), "Hello", options={"ahead": ahead})
         while not campaign.has_ended:
-            stats = here.gate.stats()
+            stats = await here.gate.stats()
             most = max(most, stats.waiting + stats.sending)
             assert campaign.progress.waiting <= ahead
             await here.clock.sleep(0.01)
@@ -159,7 +159,7 @@ async def test_who_cancels_it_takes_back_what_waits_and_the_same_name_goes_on(he
         assert (first.state, first.waiting) == ("cancelled", 0)
         assert first.cancelled > 50
         assert is_accounted_for(first)
-        assert here.gate.stats().waiting == 0
+        assert (await here.gate.stats()).waiting == 0
         await here.clock.sleep(60)
         assert here.arrived().total() == first.delivered
 

@@ -58,7 +58,7 @@ async def test_an_audience_of_nothing_but_bad_rows_is_refused(here: Office) -> N
         await here.broadcast("sale", rows[:1], "Hello")
     with pytest.raises(BadInputError, match=r"priority 'lowest' is not known"):
         await here.broadcast("sale", people(500), "Hello", priority="lowest")
-    assert here.gate.stats().waiting == 0
+    assert (await here.gate.stats()).waiting == 0
 
 
 async def test_a_field_that_the_first_row_lacks_is_told_at_once(here: Office) -> None:

@@ -127,7 +127,7 @@ async def test_a_bad_line_stops_everything_before_anything_is_put(desk: Desk, ga
     with pytest.raises(BadInputError, match=r"1 of 4 lines are bad, and nothing was sent.*--skip-bad"):
         await desk.show(people(3) + "12x,Eve\n", text="Hi {name}")
     assert "line 5: chat_id '12x' is no chat: give a number" in desk.told
-    assert gate.stats().waiting == 0
+    assert (await gate.stats()).waiting == 0
 
 
 async def test_bad_lines_are_told_to_a_program_too(desk: Desk) -> None:
@@ -167,7 +167,7 @@ async def test_a_dry_run_shows_what_would_go_and_puts_nothing(desk: Desk, gate: 
     assert "to 1002:\n  Hi Person 2\n  [b]you[/b]\n" in desk.told
     assert "Person 3\n" not in desk.told
     assert "3,030 would be sent, in 100 s or more at the limit of 30/1 s; nothing was" in desk.told
-    assert gate.stats().waiting == 0
+    assert (await gate.stats()).waiting == 0
 
     code, found = await desk.run(people(2), text="Hi {name}", dry_run=True)
     assert (code, found["would_send"], found["already"]) == (0, 2, 0)
@@ -222,7 +222,7 @@ async def test_ctrl_c_while_checking_sends_nothing(desk: Desk, gate: Tidegate) -
     desk.stop.set()
     assert await desk.show(people(3), text="Hi") == 130
     assert "stopped while checking: nothing was sent" in desk.told
-    assert gate.stats().waiting == 0
+    assert (await gate.stats()).waiting == 0
 
 
 async def test_ctrl_c_says_how_to_go_on(desk: Desk, clock: VirtualClock) -> None:
@@ -234,7 +234,7 @@ async def test_ctrl_c_says_how_to_go_on(desk: Desk, clock: VirtualClock) -> None
 async def test_without_waiting_it_returns_once_all_are_in(desk: Desk, gate: Tidegate) -> None:
     code, report = await desk.run(people(600), text="Hi", wait=False)
     assert (code, report["accepted"], report["waiting"], report["passed"]) == (0, 600, 600, None)
-    assert gate.stats().low == 600
+    assert (await gate.stats()).low == 600
 
 
 async def test_a_chat_gets_several_messages_if_allowed(desk: Desk, telegram: Telegram) -> None:
@@ -292,7 +292,7 @@ async def test_a_worker_elsewhere_delivers_and_this_one_takes_over_when_it_is_go
 async def test_what_takes_longer_than_it_is_remembered_is_refused(desk: Desk, gate: Tidegate) -> None:
     with pytest.raises(BadInputError, match="--remember: 50s is too short: sending takes 33 s or more"):
         await desk.show(people(1030), text="Hi", remember="50s")
-    assert gate.stats().waiting == 0
+    assert (await gate.stats()).waiting == 0
 
 
 async def test_a_person_at_a_terminal_sees_a_bar(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +357,7 @@ async def test_skipping_bad_lines_without_a_name_is_refused_as_mending_them_woul
 ) -> None:
     with pytest.raises(BadInputError, match="give --name NAME with --skip-bad, so that the mended lines can"):
         await desk.show(people(3) + "12x,Eve\n", text="Hi {name}", skip_bad=True)
-    assert gate.stats().waiting == 0
+    assert (await gate.stats()).waiting == 0
     assert await desk.show(people(3), text="Hi {name}", skip_bad=True) == 0
 
 

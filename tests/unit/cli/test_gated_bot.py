@@ -30,7 +30,7 @@ async def test_bot_broadcasts_and_replies_without_a_refusal_and_stops_with_work_
     ):
         await clock.sleep(20)
 
-    report, stats = telegram.report(), gate.stats()
+    report, stats = telegram.report(), await gate.stats()
     assert (report["refused"], report["doubled"], report["out_of_order"]) == (0, 0, 0)
     assert report["avg_rps"] > 0.85 * 30
     assert crowd.report()["p99_ms"] < 1_000

@@ -120,7 +120,7 @@ async def test_many_are_worked_off_in_steps(
 
     assert await work_on(choice, outbox, drop, "Dropping") == 5
     assert steps == [2, 2, 1]
-    assert outbox.stats().dead == 0
+    assert (await outbox.stats()).dead == 0
 
 
 async def test_what_dies_again_while_letters_are_replayed_is_not_replayed_for_ever(
@@ -139,7 +139,7 @@ async def test_what_dies_again_while_letters_are_replayed_is_not_replayed_for_ev
         return replayed
 
     assert await work_on(choice, outbox, replay_and_fail, "Replaying") == 2
-    assert outbox.stats().dead == 2
+    assert (await outbox.stats()).dead == 2
 
 
 async def test_it_ends_where_another_was_faster(outbox: Outbox, clock: VirtualClock) -> None:

@@ -12,6 +12,8 @@ from tidegate import Tidegate
 from tidegate.cli.sending.deliver import tell
 from tidegate.cli.sending.deliver_report import Run, summary
 from tidegate.cli.sending.deliver_view import DeliverView
+from tidegate.errors import StoreError
+from tidegate.outbox.base import Stats
 from tidegate.sim.telegram import Telegram
 from tidegate.sim.virtual import VirtualClock
 from tidegate.sim.wire import SimWire
@@ -46,7 +48,7 @@ async def test_a_run_counts_from_its_start(gate: Tidegate, clock: VirtualClock) 
     async with gate.worker():
         await gate.drained()
         run = Run(gate, clock)
-        run.start()
+        await run.start()
         assert run.report() == {
             "delivered": 0,
             "parked": 0,
@@ -60,7 +62,7 @@ async def test_a_run_counts_from_its_start(gate: Tidegate, clock: VirtualClock) 
         await put(gate, 30)
         await clock.sleep(3)
     await put(gate, 5)
-    run.end()
+    await run.end()
     await clock.sleep(100)
 
     report = run.report()
@@ -75,7 +77,7 @@ async def test_what_died_is_counted_though_its_letter_is_dropped(
     gate: Tidegate, telegram: Telegram, clock: VirtualClock
 ) -> None:
     run = Run(gate, clock)
-    run.start()
+    await run.start()
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     telegram.world.add_private(bot, 1).blocked = True
@@ -86,6 +88,7 @@ async def test_what_died_is_counted_though_its_letter_is_dropped(
         letters = await gate.outbox.dead()
         await gate.outbox.drop([letter.message.id for letter in letters])
 
+    await run.look()
     assert run.report()["dead"] == 1
     assert run.line() == "1 delivered, 0 waiting, 1 dead"
 
@@ -94,7 +97,7 @@ async def test_a_pipe_is_told_now_and_then_and_only_what_is_new(
     gate: Tidegate, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, stop = Run(gate, clock), asyncio.Event()
-    run.start()
+    await run.start()
     async with gate.worker(), asyncio.TaskGroup() as group:
         group.create_task(tell(run, stop))
         await clock.sleep(25)
@@ -114,13 +117,14 @@ async def test_the_picture_fits_a_small_terminal_and_names_what_waits(
     await put(gate, 3, priority="high")
     run = Run(gate, clock)
     view = DeliverView(run, "tidegate.db")
-    run.start()
+    await run.start()
     shown = drawn(view)
     assert "403  high 3 · normal 0 · low 400 · retry 0" in shown
 
     async with gate.worker():
         for _ in range(20):
             await clock.sleep(0.25)
+            await run.look()
             shown = drawn(view)
 
     lines = shown.splitlines()
@@ -128,12 +132,30 @@ async def test_the_picture_fits_a_small_terminal_and_names_what_waits(
     assert max(map(len, lines)) <= 80
     assert "Delivering from tidegate.db" in shown
     assert "/s" in next(line for line in lines if "now" in line)
-    assert f"waiting    {403 - gate.stats().delivered}" in shown
+    assert f"waiting    {403 - (await gate.stats()).delivered}" in shown
     assert any(mark in shown for mark in "▆▇█")
 
 
 async def test_a_long_name_of_a_store_does_not_break_the_picture(gate: Tidegate, clock: VirtualClock) -> None:
     run = Run(gate, clock)
-    run.start()
+    await run.start()
 
     assert max(map(len, drawn(DeliverView(run, "/very" * 40 + "/tidegate.db")).splitlines())) <= 80
+
+
+async def test_a_store_that_cannot_be_asked_leaves_the_last_counts(
+    gate: Tidegate, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails() -> Stats:
+        raise StoreError("the server is away")
+
+    run = Run(gate, clock)
+    await run.start()
+    await put(gate, 3)
+    await run.look()
+    monkeypatch.setattr(gate, "stats", fails)
+    await clock.sleep(5)
+    await run.look()
+    await run.end()
+
+    assert (run.report()["waiting"], run.report()["seconds"]) == (3, 5.0)

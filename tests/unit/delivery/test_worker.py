@@ -138,4 +138,4 @@ async def test_a_store_that_fails_for_a_moment_is_told_again(
     async with gate, gate.worker():
         await gate.send_many({"chat_id": 1 + i, "text": "x"} for i in range(5))
         await gate.drained()
-    assert (len(wire.calls), gate.stats().delivered) == (5, 5)
+    assert (len(wire.calls), (await gate.stats()).delivered) == (5, 5)

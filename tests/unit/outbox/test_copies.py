@@ -54,7 +54,7 @@ async def states(outbox: SqliteOutbox) -> dict[str, str]:
 
 
 async def stats(outbox: SqliteOutbox) -> Stats:
-    return outbox.stats()
+    return await outbox.stats()
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_what_was_parked_can_be_replayed(backup: Path, tmp_path: Path) -> None:
     async def replay(outbox: SqliteOutbox) -> tuple[list[Record], Stats]:
         letters = await outbox.records(reason=RESTORED, states=frozenset({State.PARKED}))
         await outbox.replay([letter.message.id for letter in letters])
-        return letters, outbox.stats()
+        return letters, await outbox.stats()
 
     letters, counts = using(place, replay)
     assert [letter.message.id for letter in letters] == ["bb", "ccc", "dddd", "eeeee"]

@@ -59,7 +59,7 @@ async def one_message_each(clock: VirtualClock, chats: int) -> None:
 
     await idle(outbox, clock, 3_000)
 
-    assert outbox.stats().delivered == chats
+    assert (await outbox.stats()).delivered == chats
     assert left_of(outbox) == {}
 
 
@@ -121,7 +121,7 @@ async def test_nothing_is_left_of_messages_that_expired(clock: VirtualClock) -> 
 
     await idle(outbox, clock, 100)
 
-    assert outbox.stats().expired == BATCH
+    assert (await outbox.stats()).expired == BATCH
     assert left_of(outbox) == {}
 
 

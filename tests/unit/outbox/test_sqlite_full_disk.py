@@ -92,7 +92,7 @@ async def test_put_fails_in_words_and_stores_nothing(disk: Disk, post: Post) -> 
     await space_is_back(connection, post)
     assert await post.order() == []
     assert await disk.rows("SELECT * FROM messages") == []
-    assert post.outbox.stats().waiting == 0
+    assert (await post.outbox.stats()).waiting == 0
 
 
 async def test_put_works_as_soon_as_there_is_space(post: Post) -> None:
@@ -147,7 +147,7 @@ async def test_what_is_queued_is_delivered_and_written_down_later(
 
     with caplog.at_level(logging.WARNING, "tidegate.store"):
         assert sorted(await post.order()) == sorted(tickets)
-        assert post.outbox.stats().delivered == 20
+        assert (await post.outbox.stats()).delivered == 20
         await space_is_back(connection, post)
 
     told = [record.getMessage() for record in caplog.records]
@@ -157,7 +157,7 @@ async def test_what_is_queued_is_delivered_and_written_down_later(
     post = await disk.restart(post)
     assert await post.order() == []
     assert {await post.state(ticket) for ticket in tickets} == {State.DELIVERED}
-    assert (post.outbox.stats().delivered, post.outbox.stats().waiting) == (20, 0)
+    assert ((await post.outbox.stats()).delivered, (await post.outbox.stats()).waiting) == (20, 0)
 
 
 async def test_what_must_not_be_doubled_waits_until_its_claim_can_be_written(disk: Disk, post: Post) -> None:
@@ -167,7 +167,7 @@ async def test_what_must_not_be_doubled_waits_until_its_claim_can_be_written(dis
     connection.full = True
 
     assert await post.order(20) == others
-    assert post.outbox.stats().normal == 3
+    assert (await post.outbox.stats()).normal == 3
     await space_is_back(connection, post)
 
     assert await post.order() == parking
@@ -194,14 +194,14 @@ async def test_what_came_of_messages_on_a_full_disk_is_written_down_later(disk: 
     )
     for chat, outcome in zip(chats, outcomes, strict=True):
         await post.settle(claims[chat], outcome)
-    before = post.outbox.stats()
+    before = await post.outbox.stats()
     await space_is_back(connection, post)
 
     post = await disk.restart(post)
 
     states = [await post.state(ticket) for ticket in tickets]
     assert states == ["delivered", "dead", "retry", "retry", "queued", "queued", "queued", "dead"]
-    assert post.outbox.stats() == before
+    assert await post.outbox.stats() == before
     assert {message.id: message.chat_id for _, message in await post.run(50)} == {
         tickets[5]: -1007,
         tickets[6]: 7,
@@ -293,7 +293,7 @@ async def test_whoever_waits_for_a_message_that_expires_hears_of_it(post: Post) 
     async with post.clock.timeout(1):
         assert (await ended).state == State.EXPIRED
         await drained
-    assert post.outbox.stats().expired == 1
+    assert (await post.outbox.stats()).expired == 1
 
 
 # --- other processes ---
@@ -328,7 +328,7 @@ async def test_a_long_time_on_a_full_disk_costs_no_more_by_the_message(post: Pos
     assert sum(steps[1000:]) <= 2 * sum(steps[:1000])
     assert store(post).file.owes == 4000
     await space_is_back(connection, post)
-    assert post.outbox.stats().delivered == 2000
+    assert (await post.outbox.stats()).delivered == 2000
 
 
 async def test_a_store_that_is_closed_while_it_owes_says_so(

@@ -60,7 +60,7 @@ async def test_a_message_put_after_another_was_erased_does_not_expire_in_its_pla
 
     await other.outbox.forget(1)
     ticket = await other.put(chat=2)
-    post.outbox.stats()  # in that instant it notices that the deadline has passed
+    await post.outbox.stats()  # in that instant it notices that the deadline has passed
 
     assert await post.state(ticket) == State.QUEUED
 
@@ -72,7 +72,7 @@ async def test_counts_read_beside_a_step_do_not_lose_it(disk: Disk, post: Post) 
 
     await asyncio.gather(post.put(), outbox.file.refresh_counts())
 
-    assert outbox.stats().normal == 2
+    assert (await outbox.stats()).normal == 2
 
 
 async def test_a_message_put_again_under_its_own_id_is_there_once(post: Post) -> None:

@@ -288,12 +288,12 @@ async def test_a_learned_limit_is_remembered(disk: Disk, how: str) -> None:
     await post.send()
     await post.put()
     await post.send(Refused(5), within=20)
-    learned = post.outbox.learned()
+    learned = await post.outbox.learned()
     assert learned
 
     post = await again(disk, post, how, STRICT)
 
-    assert post.outbox.learned() == learned
+    assert await post.outbox.learned() == learned
 
 
 async def test_a_call_cools_for_as_long_as_the_learned_limit_says(disk: Disk, how: str) -> None:
@@ -303,7 +303,7 @@ async def test_a_call_cools_for_as_long_as_the_learned_limit_says(disk: Disk, ho
     for _ in range(3):
         await post.send(Refused(1), within=100)  # 1/10 becomes 1/12.5, 1/15.6, 1/19.5
     await post.send(within=100)
-    sent, [(_, rate)] = post.clock.monotonic(), post.outbox.learned().items()
+    sent, [(_, rate)] = post.clock.monotonic(), (await post.outbox.learned()).items()
     assert rate.seconds > 19
 
     post = await again(disk, post, how, STRICT)
@@ -467,7 +467,7 @@ async def test_a_deadline_that_passed_while_nobody_sent_is_kept(disk: Disk, how:
 
     assert await post.order() == []
     assert await post.state(ticket) == State.EXPIRED
-    assert (post.outbox.stats().expired, post.outbox.stats().normal) == (1, 0)
+    assert ((await post.outbox.stats()).expired, (await post.outbox.stats()).normal) == (1, 0)
 
 
 async def test_a_dedup_key_counts_after_a_restart(disk: Disk, how: str) -> None:
@@ -587,7 +587,7 @@ async def test_messages_that_come_due_while_a_sender_starts_go_in_order_of_their
     post = await disk.opener()
     starting = await post.begin(post.outbox.start_sending())
     await post.clock.sleep(0.7)
-    post.outbox.stats()
+    await post.outbox.stats()
     assert not starting.done()
     await starting
 
@@ -618,7 +618,7 @@ async def test_a_message_that_must_not_be_doubled_is_parked_by_a_crash(disk: Dis
     record = await post.record(ticket)
     assert (record.state, record.crashes, record.reason) == (State.PARKED, 1, "unknown")
     assert await post.order() == []
-    assert post.outbox.stats().parked == 1
+    assert (await post.outbox.stats()).parked == 1
 
 
 async def test_the_third_crash_is_the_end(disk: Disk) -> None:
@@ -726,7 +726,7 @@ async def test_a_clock_that_was_set_holds_nothing_for_longer_than_the_windows(
     start = clock.monotonic()
     await post.run(61)
 
-    assert post.outbox.stats().waiting == 0
+    assert (await post.outbox.stats()).waiting == 0
     assert clock.monotonic() - start < 62
 
 

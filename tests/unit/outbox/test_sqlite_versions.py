@@ -231,7 +231,7 @@ async def test_a_file_of_each_version_opens_with_everything_in_it(disk: Disk, ve
     assert found["dead"].description == "Forbidden: bot was blocked by the user"
     assert found["delivered"].result == {"message_id": 7}
     assert found["with a file"].message.params["photo"] == File(content=b"\x89PNG", name="a.png")
-    stats = post.outbox.stats()
+    stats = await post.outbox.stats()
     assert (stats.high, stats.normal, stats.low, stats.retry, stats.sending) == (1, 4, 1, 1, 0)
     assert (stats.delivered, stats.dead, stats.parked, stats.expired) == (2, 1, 1, 1)
 

@@ -9,6 +9,7 @@ import msgspec
 
 from tidegate.audience.mailing import Mailing
 from tidegate.audience.source import opened
+from tidegate.broadcast.campaigns import limit_for
 from tidegate.cli import loop, terminal
 from tidegate.cli.broadcast.check import Checked, check, forecast, preview, preview_lines
 from tidegate.cli.broadcast.job import Job
@@ -55,7 +56,7 @@ async def broadcast(job: Job, order: Order, mailing: Mailing) -> int:
         job.say("stopped while checking: nothing was sent")
         return STOPPED
     _refuse_bad(checked, order)
-    before, limit = await job.counts(), _limit(job, mailing)
+    before, limit = await job.counts(), await _limit(job, mailing)
     _refuse_forgetting(forecast(checked.good, limit), order)
     if order.dry_run:
         found = preview(job.name, checked, before.accepted, limit)
@@ -91,15 +92,12 @@ def _refuse_forgetting(seconds: float, order: Order) -> None:
         )
 
 
-def _limit(job: Job, mailing: Mailing) -> Rate:
-    rules = Settings.read().rules()
-    if mailing.params.get("allow_paid_broadcast") is True:
-        return rules.paid
-    return job.gate.outbox.learned().get((job.bot, None), rules.bot)
+async def _limit(job: Job, mailing: Mailing) -> Rate:
+    return await limit_for(job.bot, mailing.params, Settings.read().rules(), job.gate.outbox)
 
 
 async def _send(job: Job, order: Order, mailing: Mailing, checked: Checked, before: Counts) -> int:
-    started, refused = job.clock.monotonic(), job.gate.stats().refused
+    started, refused = job.clock.monotonic(), (await job.gate.stats()).refused
     await put(job, mailing, checked.good, priority=order.priority, dedup_for=order.remembered())
     if order.wait and not job.stop.is_set():
         await deliver(job)
@@ -109,7 +107,7 @@ async def _send(job: Job, order: Order, mailing: Mailing, checked: Checked, befo
         "name": job.name,
         **msgspec.structs.asdict(counts),
         **checked.report(),
-        "refused": job.gate.stats().refused - refused,
+        "refused": (await job.gate.stats()).refused - refused,
         "seconds": round(seconds, 1),
         "avg_rps": round((counts.delivered - before.delivered) / seconds, 1) if seconds else 0.0,
         "passed": passed,

@@ -57,13 +57,13 @@ async def deliver(job: Job) -> None:
 
 async def _looks(job: Job, show: Show) -> AsyncIterator[Counts]:
     """How it stands, now and then, until Ctrl-C."""
-    pace, refused = Pace(job.clock), job.gate.stats().refused
+    pace, refused = Pace(job.clock), (await job.gate.stats()).refused
     while not job.stop.is_set():
         started = job.clock.monotonic()
         counts = await job.counts()
         cost = job.clock.monotonic() - started
         pace.read(counts.ended)
-        heard = job.gate.stats().refused - refused
+        heard = (await job.gate.stats()).refused - refused
         words = f"{counts.delivered:,} of {counts.accepted:,}, {pace.words(counts.accepted)}"
         show(counts.ended, f"{words}, {heard:,} refused (429)")
         yield counts

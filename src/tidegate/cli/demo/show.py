@@ -17,6 +17,7 @@ from tidegate.cli.demo.report import passed, report_table
 from tidegate.cli.demo.stage import TOKEN, Stage
 from tidegate.cli.demo.view import DemoView
 from tidegate.clock import Clock
+from tidegate.outbox.base import Stats
 from tidegate.settings import Settings
 
 GRACE = 1.0  # seconds for what is in flight at the end; what waits stays where it is
@@ -33,11 +34,15 @@ class Demo:
         # It ends with messages waiting, which the report tells; the gate's own warning would say it twice.
         logging.getLogger("tidegate").setLevel(logging.ERROR)
         self.elapsed = 0.0
+        self._stats = Stats()  # at the last look
+
+    async def look(self) -> None:
+        self._stats = await self.gate.stats()
 
     def report(self) -> dict[str, Any]:
         """`seconds`: how long it went on, less than asked for after Ctrl-C."""
-        stats = self.gate.stats()
-        naive, gated = self.naive.report(), self.gated.report(dead=stats.dead, parked=stats.parked)
+        ended = {"dead": self._stats.dead, "parked": self._stats.parked}
+        naive, gated = self.naive.report(), self.gated.report(**ended)
         return {
             "seconds": round(self.elapsed, 1),
             "seed": self.seed,
@@ -73,10 +78,12 @@ async def _live(demo: Demo, *, as_json: bool) -> None:
                 async with clock.timeout(demo.seconds):
                     await (_watch(demo, stop, clock) if watched else stop.wait())
             demo.elapsed = clock.monotonic() - started
+        await demo.look()
 
 
 async def _watch(demo: Demo, stop: asyncio.Event, clock: Clock) -> None:
     view = DemoView(demo.report, seconds=demo.seconds, people=demo.people, clock=clock)
     with terminal.drawing(view.picture) as draw:
         async for _ in loop.frames(stop, clock):
+            await demo.look()
             draw()

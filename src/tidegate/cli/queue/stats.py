@@ -19,7 +19,7 @@ OF_THE_SENDER = ("uncertain", "urgent")
 
 def show(store: str | None, *, as_json: bool) -> None:
     async def look(gate: Tidegate) -> dict[str, Any]:
-        return report(gate.stats(), await facts_of(gate))
+        return report(await gate.stats(), await facts_of(gate))
 
     found = using_gate(store, look)
     if as_json:

@@ -31,24 +31,24 @@ async def _deliver(run: Run, name: str, *, concurrency: int, drain: bool, as_jso
     watched = terminal.is_watched() and not as_json
     async with gate:
         async with gate.worker(concurrency=concurrency), AsyncExitStack() as beside:
-            run.start()
-            _announce(gate, name, watched=watched, as_json=as_json)
+            await run.start()
+            _announce(run, name, watched=watched, as_json=as_json)
             if drain:
                 await beside.enter_async_context(loop.beside(_stop_when_drained(gate, stop)))
             if watched:
-                await _watch(DeliverView(run, name), stop, run.clock)
+                await _watch(run, name, stop)
             elif as_json:
                 await stop.wait()
             else:
                 await tell(run, stop)
-        run.end()
+        await run.end()
 
 
-def _announce(gate: Tidegate, name: str, *, watched: bool, as_json: bool) -> None:
-    if not gate.bots():
+def _announce(run: Run, name: str, *, watched: bool, as_json: bool) -> None:
+    if not run.gate.bots():
         terminal.note("tidegate: warning: no bot is registered: tidegate bot add")
     if not watched:
-        waiting = amount(gate.stats().waiting, "waits", "wait")
+        waiting = amount(run.stats.waiting, "waits", "wait")
         say = terminal.note if as_json else terminal.put_line
         say(f"Delivering from {name}: {waiting} (Ctrl-C ends it)")
 
@@ -58,10 +58,12 @@ async def _stop_when_drained(gate: Tidegate, stop: asyncio.Event) -> None:
     stop.set()
 
 
-async def _watch(view: DeliverView, stop: asyncio.Event, clock: Clock) -> None:
-    with terminal.drawing(view.picture) as draw:
-        async for _ in loop.frames(stop, clock):
+async def _watch(run: Run, name: str, stop: asyncio.Event) -> None:
+    with terminal.drawing(DeliverView(run, name).picture) as draw:
+        async for _ in loop.frames(stop, run.clock):
+            await run.look()
             draw()
+        await run.look()
 
 
 async def tell(run: Run, stop: asyncio.Event) -> None:
@@ -71,6 +73,7 @@ async def tell(run: Run, stop: asyncio.Event) -> None:
         with suppress(TimeoutError):
             async with run.clock.timeout(TOLD_EVERY):
                 await stop.wait()
+        await run.look()
         line = run.line()
         if line != told and not stop.is_set():
             terminal.put_line(line)

@@ -1,10 +1,12 @@
 """What a worker did between its start and its end."""
 
+from contextlib import suppress
 from typing import Any
 
 from tidegate.app import Tidegate
 from tidegate.cli.selection import amount
 from tidegate.clock import Clock
+from tidegate.errors import StoreError
 from tidegate.model import Message
 from tidegate.outbox.base import Stats
 
@@ -12,30 +14,33 @@ COUNTED = ("delivered", "parked", "expired", "refused")
 
 
 class Run:
-    """Counts from `start`: the store's own counts go further back."""
+    """Counts from `start`: the store's own counts go further back. What it tells is of the last `look`."""
 
     def __init__(self, gate: Tidegate, clock: Clock) -> None:
         self.gate, self.clock = gate, clock
-        self._before = self._after = Stats()
+        self._before = self.stats = Stats()
         self._started = self._ended = 0.0
         self._over = False
         self._dead = 0
         gate.on_dead(self._note_dead)
 
-    def start(self) -> None:
-        self._before, self._started = self.gate.stats(), self.clock.monotonic()
+    async def start(self) -> None:
+        self._before = self.stats = await self.gate.stats()
+        self._started = self.clock.monotonic()
 
-    def end(self) -> None:
+    async def look(self) -> None:
+        """A store that cannot say it now does not end the worker: the last counts stay."""
+        with suppress(StoreError):
+            self.stats = await self.gate.stats()
+
+    async def end(self) -> None:
         """The gate is about to close: its counts stay as they are now."""
-        self._after, self._ended, self._over = self.gate.stats(), self.clock.monotonic(), True
+        self._ended, self._over = self.clock.monotonic(), True
+        await self.look()
 
     async def _note_dead(self, _message: Message, _reason: str) -> None:
         # Letters may be dropped and replayed meanwhile: what died is counted, not what is there.
         self._dead += 1
-
-    @property
-    def stats(self) -> Stats:
-        return self._after if self._over else self.gate.stats()
 
     @property
     def seconds(self) -> float:

@@ -30,10 +30,11 @@ from tidegate.model import (
 from tidegate.outbox.carryover import limits_of
 from tidegate.outbox.dispatch import Dispatcher
 from tidegate.outbox.lanes import NEVER, TURN, Entry, Lane
+from tidegate.outbox.packing import unpack
 from tidegate.outbox.sqlite import settling
 from tidegate.outbox.sqlite.file import OWED_AT_MOST, Counts, StoreFile, Transaction
 from tidegate.outbox.sqlite.places import Places
-from tidegate.outbox.sqlite.rows import record_of, unpack
+from tidegate.outbox.sqlite.rows import record_of
 from tidegate.outbox.sqlite.settling import Settling
 from tidegate.outbox.transitions import Step, after_call, after_crash
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model import BotId, Message, State, Ticket, TicketId
+from tidegate.outbox.packing import pack
 from tidegate.outbox.sqlite.file import Transaction
-from tidegate.outbox.sqlite.rows import PLACE, PRIORITIES, Place, pack, place_of
+from tidegate.outbox.sqlite.rows import PLACE, PRIORITIES, Place, place_of
 from tidegate.outbox.sqlite.sequence import next_number
 from tidegate.pacing.rules import Family
 

@@ -6,8 +6,9 @@ import msgspec
 
 from tidegate.model import State
 from tidegate.outbox.carryover import Limit
+from tidegate.outbox.packing import unpack
 from tidegate.outbox.sqlite.file import Transaction
-from tidegate.outbox.sqlite.rows import PLACE, RECORD, Place, record_of, unpack
+from tidegate.outbox.sqlite.rows import PLACE, RECORD, Place, record_of
 from tidegate.outbox.sqlite.settling import Call, called
 from tidegate.outbox.transitions import after_crash
 from tidegate.pacing.learned import Kept

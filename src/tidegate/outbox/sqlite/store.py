@@ -297,7 +297,7 @@ class SqliteOutbox(Outbox):
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         self._turns.end(turn, outcome, age)
 
-    def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
+    async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         chat = self._dispatch.chat(bot, chat_id)
         return self.schedule.wait_for(bot, chat, family, cost, self._clock.monotonic())
 
@@ -534,10 +534,10 @@ class SqliteOutbox(Outbox):
 
     # --- numbers ---
 
-    def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+    async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         return self.schedule.learned()
 
-    def stats(self) -> Stats:
+    async def stats(self) -> Stats:
         self._wake()
         totals: Counter[str] = Counter()
         for counts in (self.file.counts, self.file.pending):

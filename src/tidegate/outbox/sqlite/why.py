@@ -5,7 +5,7 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.model import Record, State, TicketId, Why
-from tidegate.outbox.reasons import explain
+from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.sqlite import journal, looking, settling
 from tidegate.outbox.sqlite.file import StoreFile, Transaction
 from tidegate.outbox.sqlite.lock import SenderLock
@@ -85,4 +85,4 @@ class Whys:
             return Why(record.state, (), None)
         due = record.message.not_before
         until_due = max(0.0, due - self._clock.now()) if due is not None and entry.seq == 0 else 0.0
-        return explain(entry, record.state, until_due, self._clock.monotonic())
+        return explain(facts_of(entry, record.state, until_due, self._clock.monotonic()))

@@ -249,7 +249,7 @@ async def test_slots_of_a_call_that_is_not_answered_cool_after_a_while(clock: Vi
         await stage.bot.send_message(ALICE, "two")  # all slots of the bot are held: by 5 s they cool
 
         assert 6 <= clock.monotonic() < 10
-        assert stage.gate.stats().uncertain == 30
+        assert (await stage.gate.stats()).uncertain == 30
         results = await asyncio.gather(*silent, return_exceptions=True)
     assert {type(result) for result in results} == {UnansweredError}
 

@@ -223,4 +223,4 @@ async def test_a_file_that_cannot_be_sent_is_told_before_anything_is_stored(
         with pytest.raises(BadInputError, match="Telegram takes no more"):
             await stage.gate.queue(document(stage.bot, BufferedInputFile(bytes(LARGEST_UPLOAD + 1), "x")))
 
-        assert stage.gate.stats().waiting == 0
+        assert (await stage.gate.stats()).waiting == 0

@@ -324,7 +324,7 @@ async def test_a_start_that_failed_may_be_tried_again(
     telegram.faults = Faults()
     async with bot:
         assert (await bot.send_message(CHAT, "hello")).message_id == 1
-        assert gate.stats().sending == 0
+        assert (await gate.stats()).sending == 0
 
 
 async def test_a_wrong_token_at_the_start_leaves_nothing_open(

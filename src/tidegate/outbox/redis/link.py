@@ -1,0 +1,189 @@
+"""One Redis, as the store sees it: scripts, a blocking pop, and whether it can be reached."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ConnectionError as RedisConnectionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TimeoutError as RedisTimeoutError,
+)
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
+from tidegate.outbox.redis.scripts import KEYS, load
+
+log = logging.getLogger("tidegate")
+
+SCHEMA: Final = 1  # of what is in Redis
+LONGEST_WAIT: Final = 5.0  # seconds of a blocking pop: what a lost wake-up costs at most
+ANSWER: Final = 5.0  # seconds that Redis has for one script
+CONNECT: Final = 2.0
+AGAIN: Final = 0.5  # seconds until a broken subscription is tried again
+
+Argument = bytes | str | int | float
+
+
+class Link(Protocol):
+    """Raises StoreAwayError if Redis cannot be reached, StoreFullError if it is out of memory."""
+
+    me: str  # names this process among those that share the store
+    longest_wait: float
+
+    async def open(self, terms: bytes) -> None:
+        """`terms` go to every script."""
+
+    async def close(self) -> None: ...
+
+    async def run(self, step: str, *args: Argument) -> list[bytes]:
+        """One script, as one atomic step."""
+        ...
+
+    async def command(self, *parts: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        """One plain command."""
+
+    async def wait(self, seconds: float | None) -> None:
+        """Until something may be claimed, or for so long."""
+
+    def listen(self, heard: Callable[[], None]) -> None:
+        """From now on, call back when a turn may have been granted to this process."""
+
+    def key(self, name: str) -> str: ...
+
+
+class RedisLink(Link):
+    """Connects when it is opened. `me` names this process among those that share the store."""
+
+    longest_wait = LONGEST_WAIT
+
+    def __init__(self, url: str, clock: Clock, me: str, *, prefix: str = "tidegate") -> None:
+        self._clock = clock
+        self.me = me
+        self._prefix = prefix
+        self._keys = [self.key(name) for name in KEYS]
+        self._scripts = load()
+        self._terms = b""
+        self._greeted = False  # this Redis, since it was last away
+        self._greeting = asyncio.Lock()
+        self._listening: asyncio.Task[None] | None = None
+        once = Retry(NoBackoff(), 0)  # whether to try again is for the store to say
+        try:
+            self._redis = Redis.from_url(
+                url, socket_timeout=ANSWER, socket_connect_timeout=CONNECT, retry=once, health_check_interval=0
+            )
+            self._patient = Redis.from_url(
+                url, socket_timeout=LONGEST_WAIT + ANSWER, socket_connect_timeout=CONNECT, retry=once
+            )
+        except ValueError as error:
+            raise BadInputError("the address of Redis cannot be used: write redis://host:6379/0") from error
+
+    def key(self, name: str) -> str:
+        # The braces are a hash tag: all keys of a partition are in one slot of a cluster.
+        return f"{self._prefix}:{{0}}:{name}"
+
+    async def open(self, terms: bytes) -> None:
+        self._terms = terms
+        await self._told(self._greet())
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.gather(self._listening, return_exceptions=True)
+        with suppress(RedisError, OSError):
+            await self._redis.aclose()
+            await self._patient.aclose()
+
+    async def run(self, step: str, *args: Argument) -> list[bytes]:
+        reply: list[bytes] = await self._told(self._run(step, args))
+        return reply
+
+    async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
+        return await self._told(self._redis.execute_command(*parts))
+
+    async def wait(self, seconds: float | None) -> None:
+        seconds = LONGEST_WAIT if seconds is None else min(max(seconds, 0.001), LONGEST_WAIT)
+        await self._told(self._patient.execute_command("BLPOP", self.key("wake"), f"{seconds:.6f}"))
+
+    def listen(self, heard: Callable[[], None]) -> None:
+        if self._listening is None:
+            self._listening = asyncio.create_task(self._listen(heard), name="tidegate: turns")
+
+    async def _run(self, step: str, args: tuple[Argument, ...]) -> list[bytes]:
+        if not self._greeted:
+            await self._greet()
+        try:
+            return await self._evaluate("EVALSHA", self._scripts[step].sha, args)
+        except NoScriptError:
+            # A Redis that restarted, or one that never ran this step: greet it, so that a restart is noted first.
+            await self._greet()
+            return await self._evaluate("EVAL", self._scripts[step].source, args)
+
+    async def _evaluate(self, how: str, script: str, args: tuple[Argument, ...]) -> list[bytes]:
+        reply: list[bytes] = await self._redis.execute_command(
+            how, script, len(self._keys), *self._keys, "", self._terms, *args
+        )
+        return reply
+
+    async def _greet(self) -> None:
+        async with self._greeting:
+            info = await self._redis.info("server")
+            await self._evaluate("EVAL", self._scripts["open"].source, (str(info["run_id"]), SCHEMA))
+            self._greeted = True
+
+    async def _told(self, asked: Any) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
+        """The answer, or an error in our words. Texts of the driver may hold the address: they are not shown."""
+        try:
+            return await asked
+        except OutOfMemoryError as error:
+            text = "Redis has no memory left: raise its maxmemory, or wait until messages are delivered"
+            raise StoreFullError(text) from error
+        except (AuthenticationError, AuthorizationError) as error:
+            raise StoreError("Redis does not let us in: look at user and password in its address") from error
+        except (RedisConnectionError, RedisTimeoutError, OSError, BusyLoadingError, ReadOnlyError) as error:
+            self._greeted = False
+            raise StoreAwayError(f"Redis cannot be reached ({type(error).__name__})") from None
+        except ResponseError as error:
+            raise _translated(str(error)) from error
+
+    async def _listen(self, heard: Callable[[], None]) -> None:
+        while True:
+            try:
+                await self._subscribe(heard)
+            except (RedisError, OSError):
+                heard()  # whatever was said meanwhile
+                await self._clock.sleep(AGAIN)
+
+    async def _subscribe(self, heard: Callable[[], None]) -> None:
+        async with self._patient.pubsub() as channel:
+            await channel.subscribe(self.key("channel"))
+            while True:
+                said = await channel.get_message(timeout=LONGEST_WAIT)
+                if said is not None and (said["type"] == "subscribe" or said["data"] in {self.me.encode(), b"*"}):
+                    heard()
+
+
+def _translated(text: str) -> StoreError:
+    if "SCHEMA" in text:
+        version = text.rpartition("SCHEMA")[2].split()[0]
+        return StoreError(
+            f"this Redis was written by a newer Tidegate (version {version} of its layout, {SCHEMA} is known"
+            " here): upgrade this process"
+        )
+    if text.startswith(("MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF")):
+        return StoreAwayError(f"Redis does not work now: {text.partition(' ')[0]}")
+    if "OOM" in text:
+        return StoreFullError("Redis has no memory left: raise its maxmemory, or wait for deliveries")
+    return StoreError(f"Redis refused a step: {text}")

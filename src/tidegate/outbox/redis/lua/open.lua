@@ -1,0 +1,17 @@
+-- Open: the store is of a version that this process knows, and a restart of Redis is noted before anything is claimed.
+--
+-- A Redis that restarts may have forgotten the calls of its last seconds. So no limit is used for one of its windows
+-- after that, and every lease runs anew. The other scripts are loaded only after this one has run: a Redis that knows
+-- them is a Redis whose restart is noted. ARGV[3]: its run id; ARGV[4]: the version of the process.
+
+local known = tonumber(call('HGET', KEY.meta, 'schema') or 0)
+if known > tonumber(ARGV[4]) then return redis.error_reply('SCHEMA ' .. known) end
+local before = call('HGET', KEY.meta, 'run_id')
+if before and before ~= ARGV[3] then
+  restarted = now
+  for _, id in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do
+    call('ZADD', KEY.leases, 'XX', exact(now + terms.lease), id)
+  end
+end
+call('HSET', KEY.meta, 'schema', ARGV[4], 'run_id', ARGV[3], 'restarted', exact(restarted))
+return done()

@@ -1,0 +1,76 @@
+-- Put: all messages of the call are accepted, or none. An id or a dedup key that is known gives the earlier ticket and
+-- stores nothing; a coalesce key that waits is replaced in its place. Fails, and changes nothing, if memory is full.
+-- ARGV[3]: the messages as lists, packed; from ARGV[4] on their bodies.
+
+local tickets = {}
+
+local function first_with_key(item)
+  if not item.dedup then return nil end
+  local known = call('HGET', KEY.dedup, item.dedup)
+  if known then
+    local first, till = unpack(unpack_one(known))
+    if now < till then return first end
+  end
+  call('HSET', KEY.dedup, item.dedup, pack({ item.id, now + item.dedup_for }))
+  return nil
+end
+
+-- The older message that this one replaces, if it is not being sent.
+local function waiting_with_key(item)
+  local id = item.coalesce and call('HGET', KEY.coalesce, item.coalesce)
+  local older = id and message_at(id)
+  return older and waits(older) and older or nil
+end
+
+-- The newer takes the place in line of the older, which is over.
+local function replace(older, message)
+  local lane = lane_at(older.lane)
+  local line = lane.lines[older.level]
+  message.seq, message.retry = older.seq, older.retry
+  if line.id == older.id then
+    line.id, line.cost = message.id, message.cost
+  else
+    call('ZREM', KEY.queue, queue_member(lane, older.level, older))
+    call('ZADD', KEY.queue, 0, queue_member(lane, message.level, message))
+  end
+  if message.expires then set_timer(message.expires, 'E', message.id) end
+  finish(older, 'replaced')
+end
+
+local function accept(item, body)
+  if messages[item.id] or call('HEXISTS', KEY.messages, item.id) == 1 then
+    return { item.id, 0 } -- told once already; whoever asks again did not hear the answer
+  end
+  local first = first_with_key(item)
+  if first then return { first, 0 } end
+  local bot, kind, chat = item.bot, item.kind, item.chat
+  local message = {
+    id = item.id, state = 'queued', body = body, chat = chat, level = item.level, urgent_as = item.urgent_as,
+    lane = lane_key(bot, kind, current_chat(bot, chat)), cost = item.cost, paid = item.paid, created = now,
+    due = item.due, expires = item.expires, park = item.park, dedup = item.dedup,
+    dedup_until = item.dedup and now + item.dedup_for, coalesce = item.coalesce, number = next_number(),
+  }
+  messages[item.id] = message
+  count(counter_of(message), 1)
+  count('open:' .. bot, 1)
+  local older = waiting_with_key(item)
+  local in_line = (item.due or 0) <= now
+  if older and in_line and (older.seq or 0) > 0 and older.lane == message.lane and older.level == message.level
+    and older.paid == message.paid then
+    replace(older, message)
+  else
+    if older then
+      remove(older)
+      finish(older, 'replaced')
+    end
+    add(message)
+  end
+  if item.coalesce then call('HSET', KEY.coalesce, item.coalesce, item.id) end
+  return { item.id, 1 }
+end
+
+wake()
+for i, item in ipairs(unpack_one(ARGV[3])) do
+  tickets[i] = accept(item, ARGV[3 + i])
+end
+return done({ tickets = tickets })

@@ -1,0 +1,44 @@
+-- Settle: each claim that is still held comes to its end or back to its line, its slots cool from its answer, and what
+-- the answer says of limits, closures and chats holds for every process. One that is not held any more (its token is
+-- old) changes nothing. ARGV[3]: the settlements, packed; from ARGV[4] on the results they name.
+
+local settled = {}
+
+local function hear(lane, message, said)
+  local pool, bot = pool_for(lane, message.paid), bot_at(lane.bot)
+  if said.refused then
+    learn_from_refusal(lane, pool, said.refused)
+  elseif said.away and now + said.away > (bot.away or 0) then
+    bot.away, bot.obstacle = now + said.away, said.reason
+  end
+end
+
+local function settle(message, said)
+  local lane = lane_at(message.lane)
+  hear(lane, message, said)
+  release(message, lane, now - said.age, said.sent, said.answered)
+  later('ZREM', KEY.leases, message.id)
+  if said.result then message.result = ARGV[3 + said.result] end
+  next_state(message, said, true)
+  if said.alias then
+    alias(lane, said.alias)
+  elseif said.whole_chat then
+    bury(lane, said.reason, said.description, NEVER)
+  end
+  settle_lane(lane)
+  if message.lane ~= lane.key then settle_lane(lane_at(message.lane)) end
+end
+
+wake()
+for i, said in ipairs(unpack_one(ARGV[3])) do
+  local message = message_at(said.id)
+  if message and message.token == said.token then
+    settle(message, said)
+    settled[#settled + 1] = {
+      place = i, state = message.state, attempts = message.attempts, crashes = message.crashes,
+      created = message.created, settled = message.settled, reason = message.reason,
+      description = message.description,
+    }
+  end
+end
+return done({ settled = settled })

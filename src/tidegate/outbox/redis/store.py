@@ -1,0 +1,380 @@
+"""The store in Redis: any number of processes put, claim and settle, and all obey the same limits."""
+
+import asyncio
+import itertools
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreAwayError, StoreError
+from tidegate.model import (
+    BotId,
+    ChatId,
+    Claim,
+    Message,
+    NotSent,
+    Outcome,
+    Priority,
+    Rate,
+    Record,
+    Settlement,
+    State,
+    Ticket,
+    TicketId,
+    Why,
+)
+from tidegate.outbox.base import Outbox, Stats, Turn
+from tidegate.outbox.memory import LETTERS, OPEN
+from tidegate.outbox.packing import encode
+from tidegate.outbox.reasons import explain
+from tidegate.outbox.redis import rows
+from tidegate.outbox.redis.link import Argument, Link
+from tidegate.outbox.redis.rows import Reply, Told
+from tidegate.outbox.redis.turns import Turns
+from tidegate.outbox.redis.watching import Watching
+from tidegate.pacing.rules import Family, Rules
+
+log = logging.getLogger("tidegate")
+
+T = TypeVar("T")
+
+IDS_AT_ONCE: Final = 500  # named in one step
+LETTERS_AT_ONCE: Final = 200
+AGAIN: Final = 0.2  # seconds until Redis is tried again, while it is away
+
+
+class RedisOutbox(Outbox):
+    """Keeps what has ended for `keep` seconds, or for its dedup lifetime if that is longer."""
+
+    def __init__(
+        self,
+        link: Link,
+        clock: Clock,
+        rules: Rules | None = None,
+        *,
+        lease: float = 30.0,
+        keep: float = 600.0,
+        on_end: Callable[[Record], None] | None = None,
+    ) -> None:
+        self.link = link
+        self._clock = clock
+        self._rules = rules or Rules()
+        self._terms = rows.terms(
+            link.me, self._rules, lease=lease, keep=keep, longest_wait=link.longest_wait
+        )
+        self._on_end = on_end
+        self._claiming = asyncio.Lock()
+        self._turns = Turns(link, clock, self._rules, lease, self._run)
+        self._watching = Watching(clock, self._look)
+        self._undoing: set[asyncio.Task[Any]] = set()  # held until they are done
+
+    async def open(self) -> None:
+        await self.link.open(self._terms)
+
+    async def start_sending(self) -> None:
+        """Any number of processes may."""
+
+    async def close(self) -> None:
+        tasks = [*self._turns.close(), *self._watching.close(), *self._undoing]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.link.close()
+
+    async def _run(self, step: str, *args: Argument) -> Reply:
+        """One step; what it tells beside its own answer goes to whoever waits for it."""
+        reply = Reply(await self.link.run(step, *args))
+        if reply.answer.granted:
+            self._turns.granted(reply.answer.granted)
+        for told in reply.answer.ended:
+            self._tell_end(reply.record(told))
+        return reply
+
+    def _tell_end(self, record: Record) -> None:
+        self._watching.ended(record)
+        if self._on_end is not None:
+            self._on_end(record)
+
+    # --- in ---
+
+    async def put(self, messages: Sequence[Message]) -> list[Ticket]:
+        if not messages:
+            return []
+        reply = await self._run("put", *rows.items(messages, self._rules))
+        return [Ticket(ticket, fresh=bool(fresh)) for ticket, fresh in reply.answer.tickets]
+
+    # --- out ---
+
+    async def claim(self, room: int) -> list[Claim]:
+        async with self._claiming:
+            while True:
+                asked_at = self._clock.monotonic()
+                try:
+                    reply = await self._not_in_vain(self._run("claim", room), self._give_back)
+                    if reply.answer.claims:
+                        return reply.claims(asked_at)
+                    await self._sleep(reply.answer.delay)
+                except StoreAwayError:
+                    await self._clock.sleep(AGAIN)
+
+    async def _sleep(self, delay: float | None) -> None:
+        if delay is not None and delay <= 0:
+            return  # more was due than one step may do
+        try:
+            await self.link.wait(delay)
+        except asyncio.CancelledError:
+            self._later(self._wake_another())  # what it was woken with may be lost
+            raise
+
+    async def _wake_another(self) -> None:
+        await self.link.command("HSET", self.link.key("meta"), "claimers", 0)
+        await self.link.command("LPUSH", self.link.key("wake"), 1)
+
+    async def _give_back(self, reply: Reply) -> None:
+        claims = reply.claims(self._clock.monotonic())
+        if claims:  # if it is not heard, their leases run out
+            said = rows.said_of([Settlement(claim, NotSent("given back")) for claim in claims])
+            await self._run("settle", *said)
+
+    async def _not_in_vain(self, step: Awaitable[T], undo: Callable[[T], Awaitable[object]]) -> T:
+        """The step's answer. If the caller is cancelled meanwhile, what it was given is taken back."""
+        task: asyncio.Task[T] = asyncio.ensure_future(step)  # type: ignore[assignment]
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            with suppress(StoreError):
+                await self._surely(self._undo(task, undo))
+            raise
+
+    async def _undo(self, task: asyncio.Task[T], undo: Callable[[T], Awaitable[object]]) -> None:
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            await undo(task.result())
+
+    async def _surely(self, what: Awaitable[object]) -> None:
+        """It goes on though the caller is cancelled once more."""
+        self._later(task := asyncio.ensure_future(what))
+        await asyncio.shield(task)
+
+    def _later(self, what: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(what)
+        self._undoing.add(task)
+        task.add_done_callback(self._undone)
+
+    def _undone(self, task: asyncio.Task[Any]) -> None:
+        self._undoing.discard(task)
+        if not task.cancelled() and isinstance(task.exception(), Exception):
+            log.debug("what was given back did not arrive: leases end by themselves", exc_info=task.exception())
+
+    async def cool(self, held: Iterable[Claim | Turn]) -> None:
+        pairs = [self._turns.pair(one) if isinstance(one, Turn) else (one.message.id, one.token) for one in held]
+        await self._run("cool", encode([pair for pair in pairs if pair is not None]))
+
+    async def extend(self, claims: Iterable[Claim]) -> None:
+        await self._run("extend", encode([(claim.message.id, claim.token) for claim in claims]))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Record | None]:
+        settling = asyncio.ensure_future(self._settle(list(settlements)))
+        self._undoing.add(settling)
+        settling.add_done_callback(self._undoing.discard)
+        return await asyncio.shield(settling)
+
+    async def _settle(self, settlements: list[Settlement]) -> list[Record | None]:
+        """Until it is heard: what was sent must not be sent again."""
+        began = self._clock.monotonic()
+        while True:
+            waited = self._clock.monotonic() - began
+            aged = [Settlement(one.claim, one.outcome, one.age + waited) for one in settlements]
+            try:
+                reply = await self._run("settle", *rows.said_of(aged if waited else settlements))
+            except StoreAwayError:
+                await self._clock.sleep(AGAIN)
+                continue
+            records: list[Record | None] = [None] * len(settlements)
+            for settled in reply.answer.settled:
+                record = rows.settled_record(settlements[settled.place - 1], settled)
+                records[settled.place - 1] = record
+                if record.state not in OPEN:
+                    self._tell_end(record)
+            return records
+
+    # --- turns ---
+
+    async def turn(
+        self,
+        bot: BotId,
+        chat_id: ChatId,
+        family: Family,
+        cost: int,
+        priority: Priority = Priority.HIGH,
+        *,
+        paid: bool = False,
+        max_wait: float | None = None,
+    ) -> Turn:
+        return await self._turns.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
+
+    async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
+        await self._turns.end(turn, outcome, age)
+
+    async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
+        asked = {"bot": str(bot), "chat": str(chat_id), "kind": self._rules.kind(family), "cost": cost}
+        wait: float = (await self._run("wait_for", encode(asked))).answer.wait
+        return wait
+
+    # --- operators ---
+
+    async def cancel(self, ids: Iterable[TicketId]) -> int:
+        return await self._count("cancel", ids)
+
+    async def replay(self, ids: Iterable[TicketId]) -> int:
+        return await self._count("replay", ids)
+
+    async def drop(self, ids: Iterable[TicketId]) -> int:
+        return await self._count("drop", ids)
+
+    async def _count(self, step: str, ids: Iterable[TicketId]) -> int:
+        named, count = list(dict.fromkeys(ids)), 0
+        for first in range(0, len(named), IDS_AT_ONCE):
+            count += (await self._run(step, *named[first : first + IDS_AT_ONCE])).answer.count
+        return count
+
+    async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        await self._run("pause", bot, "" if chat_id is None else str(chat_id), 1)
+
+    async def resume(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        await self._run("pause", bot, "" if chat_id is None else str(chat_id), 0)
+
+    async def find(self, ticket: TicketId) -> Record | None:
+        reply = await self._wake("look", ticket)
+        found = reply.records(reply.answer.found)
+        return found[0] if found else None
+
+    async def _wake(self, step: str, *args: Argument) -> Reply:
+        """A step that looks, after everything that is due has acted."""
+        reply = await self._run(step, *args)
+        while reply.answer.more:
+            reply = await self._run(step, *args)
+        return reply
+
+    async def settled(self, ticket: TicketId) -> Record:
+        record = await self.find(ticket)
+        if record is None:
+            raise LookupError(f"no message {ticket} is known: it was never put, or ended too long ago")
+        return record if record.state not in OPEN else await self._watching.end_of(ticket)
+
+    async def _look(self, tickets: list[TicketId]) -> tuple[list[Record], float | None]:
+        """Those that have come to an end, and in how many seconds something is due."""
+        reply = await self._wake("look", *tickets)
+        ended = [told for told in reply.answer.found if told.state not in OPEN]
+        return reply.records(ended), reply.answer.delay
+
+    async def why(self, ticket: TicketId) -> Why | None:
+        facts = (await self._wake("why", ticket)).answer.why
+        return None if facts is None else explain(facts)
+
+    async def drained(self, bot: BotId | None = None) -> None:
+        while await self._left(bot):
+            await self._watching.pause()
+
+    async def _left(self, bot: BotId | None) -> int:
+        counts = await self._counts()
+        if bot is not None:
+            return counts.get(f"open:{bot}", 0)
+        return sum(count for name, count in counts.items() if name.startswith("open:"))
+
+    async def dead(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        reason: str | None = None,
+        states: frozenset[State] = LETTERS,
+        limit: int = 100,
+    ) -> list[Record]:
+        found: list[Record] = []
+        async for record in self._letters():
+            message = record.message
+            if (
+                record.state in states
+                and bot in {None, message.bot}
+                and chat_id in {None, message.chat_id}
+                and reason in {None, record.reason}
+            ):
+                found.append(record)
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    async def _letters(self) -> AsyncIterator[Record]:
+        for first in itertools.count(0, LETTERS_AT_ONCE):
+            reply = await self._wake("letters", first, LETTERS_AT_ONCE)
+            for told in reply.answer.found:
+                yield reply.record(told)
+            if len(reply.answer.found) < LETTERS_AT_ONCE:
+                return
+
+    async def records(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        before: float | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        asked = {
+            "bot": None if bot is None else str(bot),
+            "chat": None if chat_id is None else str(chat_id),
+            "states": {state.value: True for state in states},
+            "reason": reason,
+            "before": before,
+        }
+        await self._wake("stats")
+        found = {told.id: (told.number, reply, told) async for reply, told in self._scan(asked)}
+        oldest = sorted(found.values(), key=lambda one: one[0])[:limit]
+        return [reply.record(told) for _, reply, told in oldest]
+
+    async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
+        asked = {"bot": str(bot), "dedup": f"{bot}/{dedup_prefix}", "bare": True}
+        await self._wake("stats")
+        states = {told.id: (told.state, told.reason) async for _, told in self._scan(asked)}
+        return Counter(states.values())
+
+    async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
+        asked = {"chat": str(chat_id), "bot": None if bot is None else str(bot), "bare": True}
+        return await self._count("forget", [told.id async for _, told in self._scan(asked)])
+
+    async def _scan(self, asked: dict[str, Any]) -> AsyncIterator[tuple[Reply, Told]]:
+        """In no order; one may come twice. It takes many short steps, so that nobody has to wait for it."""
+        wanted = encode({name: value for name, value in asked.items() if value is not None})
+        cursor = "0"
+        while True:
+            reply = await self._run("scan", cursor, wanted)
+            for told in reply.answer.found:
+                yield reply, told
+            cursor = reply.answer.cursor
+            if cursor == "0":
+                return
+
+    async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+        fields: list[bytes] = await self.link.command("HGETALL", self.link.key("learned"))
+        pairs = fields.items() if isinstance(fields, dict) else zip(fields[::2], fields[1::2], strict=True)
+        learned: dict[tuple[BotId, ChatId | None], Rate] = {}
+        for place, rate in pairs:
+            bot, _, chat = place.decode().partition("/")
+            count, _, seconds = rate.decode().partition("/")
+            key = (BotId(int(bot)), rows.chat_of(chat) if chat else None)
+            learned[key] = Rate(int(count), float(seconds))
+        return learned
+
+    async def stats(self) -> Stats:
+        counts = await self._counts()
+        return Stats(**{name: count for name, count in counts.items() if name in Stats.__struct_fields__})
+
+    async def _counts(self) -> dict[str, int]:
+        counts = (await self._wake("stats")).answer.counts
+        return counts if isinstance(counts, dict) else {}
+
+

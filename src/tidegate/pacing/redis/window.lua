@@ -1,0 +1,92 @@
+-- A limit of n calls in W seconds as n slots, each free again W seconds after the answer to its call.
+-- See pacing/window.py for why that never breaks a limit. Everything here is a calculation.
+--
+-- A window is {held = slots of calls in flight, cooling = {time, slots, time, slots, …}}, times rising.
+-- A rate is {count, seconds}. `now` does not move within a script: what has cooled is dropped when it is opened.
+
+local Window = {}
+Window.FINEST = 128 -- slots up to which each is remembered by itself
+
+function Window.open(stored, now)
+  local window = { held = stored and stored.held or 0, cooling = {}, sum = 0 }
+  local cooling = stored and stored.cooling or {}
+  for i = 1, #cooling, 2 do
+    if cooling[i] > now then
+      local last = #window.cooling
+      window.cooling[last + 1], window.cooling[last + 2] = cooling[i], cooling[i + 1]
+      window.sum = window.sum + cooling[i + 1]
+    end
+  end
+  return window
+end
+
+-- What is worth keeping; nil if it is idle.
+function Window.kept(window)
+  if window.held == 0 and window.sum == 0 then return nil end
+  return { held = window.held, cooling = window.cooling }
+end
+
+function Window.free(window, rate)
+  return rate[1] - window.held - window.sum
+end
+
+-- Whether a call of this cost may be made now. One larger than the window needs it empty.
+function Window.fits(window, rate, cost)
+  local free = rate[1] - window.held - window.sum
+  if cost <= rate[1] then return free >= cost end
+  return free == rate[1]
+end
+
+-- Seconds until the call fits if nobody takes a slot; infinite if an answer has to come first.
+function Window.wait(window, rate, cost, now)
+  if Window.fits(window, rate, cost) then return 0 end
+  local lacking = math.min(cost, rate[1]) - Window.free(window, rate)
+  for i = 1, #window.cooling, 2 do
+    lacking = lacking - window.cooling[i + 1]
+    if lacking <= 0 then return window.cooling[i] - now end
+  end
+  return math.huge
+end
+
+-- The answer came: the slots start to cool. A call larger than the window fills it for longer.
+function Window.answered(window, rate, at, cost, now)
+  window.held = window.held - cost
+  local count, seconds = rate[1], rate[2]
+  local free_at = at + seconds
+  if cost > count then
+    free_at = at + seconds * cost / count
+    cost = count
+  end
+  if count > Window.FINEST then
+    -- Slots of a large window get free in steps, a little later than they might: the list stays short.
+    local step = seconds / Window.FINEST
+    free_at = math.ceil(free_at / step) * step
+  end
+  if free_at <= now then return end
+  window.sum = window.sum + cost
+  local cooling = window.cooling
+  local place = #cooling + 1
+  while place > 1 and cooling[place - 2] > free_at do place = place - 2 end
+  if place > 1 and cooling[place - 2] == free_at then
+    cooling[place - 1] = cooling[place - 1] + cost
+  else
+    table.insert(cooling, place, cost)
+    table.insert(cooling, place, free_at)
+  end
+end
+
+-- Slots that cool in one cool in the other from now on. What is in flight stays where it will be answered.
+function Window.merge(into, other)
+  local times = {}
+  for _, window in ipairs({ into, other }) do
+    for i = 1, #window.cooling, 2 do
+      times[#times + 1] = { window.cooling[i], window.cooling[i + 1] }
+    end
+  end
+  table.sort(times, function(one, two) return one[1] < two[1] end)
+  into.cooling, into.sum = {}, into.sum + other.sum
+  for i, pair in ipairs(times) do
+    into.cooling[2 * i - 1], into.cooling[2 * i] = pair[1], pair[2]
+  end
+  other.cooling, other.sum = {}, 0
+end

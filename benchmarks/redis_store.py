@@ -2,10 +2,10 @@
 
     python benchmarks/redis_store.py [--only NAME]... [--server FOLDER] [--quick] [--json]
 
-Each round of each subject has fresh processes and a fresh private Redis (AOF, everysec), the subjects by turns;
-the median of three. A second is one of real time, so others on the machine count. A run is 20,000 messages, or
-what is done of them in five seconds. The peers' environments come from `make peers`; their settings, and why,
-are in `redis_peers.py`. All of it takes about ten minutes, and a gigabyte of memory.
+Each round of each subject has fresh processes and a fresh private Redis (AOF, everysec), the subjects by
+turns; the median of three. A second is one of real time, so others on the machine count. A run is 20,000
+messages, or what is done of them in five seconds. The peers' environments come from `make peers`; their
+settings, and why, are in `redis_peers.py`. All of it takes about ten minutes, and a gigabyte of memory.
 """
 
 import argparse

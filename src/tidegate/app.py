@@ -53,7 +53,7 @@ from tidegate.outbox.sqlite.bots import BotShelf
 from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.roster import TELEGRAM, AnyBot, Bot, BotInfo, Roster
-from tidegate.settings import Settings
+from tidegate.settings import REDIS_SCHEMES, Settings
 from tidegate.tickets import LiveTicket, Receipt, receipt_for
 
 if TYPE_CHECKING:  # each is there only if it is used
@@ -76,8 +76,8 @@ Fields = Mapping[str, Any]
 class Tidegate:
     """Stands between bots and Telegram. `async with` it, or attach it to a bot; nothing runs before.
 
-    `store`: a file (TIDEGATE_STORE or `tidegate.db` if not given), or `memory://`. Limits and retries come
-    from `rules` and the environment (`TIDEGATE_BOT_RATE` …).
+    `store`: a file (TIDEGATE_STORE or `tidegate.db` if not given), `redis://…` for many machines, or
+    `memory://`. Limits and retries come from `rules` and the environment (`TIDEGATE_BOT_RATE` …).
     """
 
     def __init__(
@@ -121,12 +121,24 @@ class Tidegate:
         store, rules = self._store, self._rules
         if store == "memory://":
             return MemoryOutbox(self.clock, rules, on_end=self._hooks.note), None
-        if "://" in store and not store.startswith("sqlite:///"):
-            kind = store.partition("://")[0]  # the rest may hold a password
-            raise BadInputError(f"a store of the kind {kind!r} is not known: give a file, or memory://")
+        kind = store.partition("://")[0] if "://" in store else "sqlite"  # the rest may hold a password
+        if kind in REDIS_SCHEMES:
+            return self._redis_store(store), None
+        if kind != "sqlite":
+            known = "a file, redis://host:6379/0 or memory://"
+            raise BadInputError(f"a store of the kind {kind!r} is not known: give {known}")
         path = Path(store.removeprefix("sqlite:///"))
         outbox = SqliteOutbox(path, self.clock, rules, on_end=self._hooks.note, on_bots=self._load_bots_soon)
         return outbox, BotShelf(outbox.file, Keys.of(self.settings.tidegate_key, path))
+
+    def _redis_store(self, url: str) -> Outbox:
+        with extra("redis", "redis"):
+            from tidegate.outbox.redis.link import RedisLink  # noqa: PLC0415
+            from tidegate.outbox.redis.spool import Spool  # noqa: PLC0415
+            from tidegate.outbox.redis.store import RedisOutbox  # noqa: PLC0415
+        link = RedisLink(url, self.clock, secrets.token_hex(6))
+        spool = Spool(Path(self.settings.tidegate_spool), self.clock)
+        return RedisOutbox(link, self.clock, self._rules, on_end=self._hooks.note, spool=spool)
 
     async def __aenter__(self) -> Self:
         if self._is_open:

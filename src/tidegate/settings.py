@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     tidegate_chat_rate: Limit = Rules().private
     tidegate_group_rate: Limit = Rules().group
     tidegate_store: str = "tidegate.db"
+    tidegate_spool: str = "tidegate-spool"  # a folder: what waits here while Redis cannot be reached
     tidegate_key: SecretStr | None = None  # opens the stored tokens; "new,old" while it is changed
     redis_url: SecretStr | None = None
     database_url: SecretStr | None = None

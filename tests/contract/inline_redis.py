@@ -22,6 +22,7 @@ class InlineLink(Link):
     """Each has keys of its own in the same Redis. A wake-up is a flag instead of a blocking pop."""
 
     longest_wait = 1e9
+    heartbeat = None
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.me = "inline"

@@ -40,10 +40,19 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0  # 429s heard
     uncertain: int = 0  # calls whose slots cooled without an answer
     urgent: int = 0  # calls that took a slot when none was free
+    spooled: int = 0  # accepted by this process, and on its disk until the store can be reached
 
     @property
     def waiting(self) -> int:
         return self.high + self.normal + self.low + self.retry
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a store does all it promises at this moment; if not, why, in words."""
+
+    ready: bool = True
+    spooled: int = 0
+    reasons: tuple[str, ...] = ()
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -184,3 +193,7 @@ class Outbox(Protocol):
     async def stats(self) -> Stats:
         """How many messages are where."""
         ...
+
+    def health(self) -> Health:
+        """As this process knows it, without asking."""
+        return Health()

@@ -32,6 +32,7 @@ SCHEMA: Final = 1  # of what is in Redis
 LONGEST_WAIT: Final = 5.0  # seconds of a blocking pop: what a lost wake-up costs at most
 ANSWER: Final = 5.0  # seconds that Redis has for one script
 CONNECT: Final = 2.0
+HEARTBEAT: Final = 10.0  # seconds
 AGAIN: Final = 0.5  # seconds until a broken subscription is tried again
 
 Argument = bytes | str | int | float
@@ -41,7 +42,8 @@ class Link(Protocol):
     """Raises StoreAwayError if Redis cannot be reached, StoreFullError if it is out of memory."""
 
     me: str  # names this process among those that share the store
-    longest_wait: float
+    longest_wait: float  # seconds that `wait` lasts at most
+    heartbeat: float | None  # seconds after which this process says that it lives; None: never
 
     async def open(self, terms: bytes) -> None:
         """`terms` go to every script."""
@@ -68,6 +70,7 @@ class RedisLink(Link):
     """Connects when it is opened. `me` names this process among those that share the store."""
 
     longest_wait = LONGEST_WAIT
+    heartbeat = HEARTBEAT
 
     def __init__(self, url: str, clock: Clock, me: str, *, prefix: str = "tidegate") -> None:
         self._clock = clock

@@ -37,6 +37,7 @@ STEPS: Final = (
     "stats",
     "wait_for",
     "why",
+    "live",
 )
 # In the order in which the scripts take them. All of a partition are in one slot of a cluster.
 KEYS: Final = (
@@ -61,6 +62,7 @@ KEYS: Final = (
     "learned",
     "wake",
     "channel",
+    "processes",
 )
 
 

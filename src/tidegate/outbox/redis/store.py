@@ -26,13 +26,15 @@ from tidegate.model import (
     TicketId,
     Why,
 )
-from tidegate.outbox.base import Outbox, Stats, Turn
+from tidegate.outbox.base import Health, Outbox, Stats, Turn
 from tidegate.outbox.memory import LETTERS, OPEN
 from tidegate.outbox.packing import encode
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.redis import rows
+from tidegate.outbox.redis.away import Away
 from tidegate.outbox.redis.link import Argument, Link
 from tidegate.outbox.redis.rows import Reply, Told
+from tidegate.outbox.redis.spool import Spool
 from tidegate.outbox.redis.turns import Turns
 from tidegate.outbox.redis.watching import Watching
 from tidegate.pacing.rules import Family, Rules
@@ -58,6 +60,7 @@ class RedisOutbox(Outbox):
         lease: float = 30.0,
         keep: float = 600.0,
         on_end: Callable[[Record], None] | None = None,
+        spool: Spool | None = None,
     ) -> None:
         self.link = link
         self._clock = clock
@@ -69,22 +72,58 @@ class RedisOutbox(Outbox):
         self._claiming = asyncio.Lock()
         self._turns = Turns(link, clock, self._rules, lease, self._run)
         self._watching = Watching(clock, self._look)
+        self._away = Away(clock, self._rules, spool, try_again=self._live, put=self._put)
+        self._living: asyncio.Task[None] | None = None
         self._undoing: set[asyncio.Task[Any]] = set()  # held until they are done
 
     async def open(self) -> None:
-        await self.link.open(self._terms)
+        """Where there is a spool, Redis may be away."""
+        try:
+            await self.link.open(self._terms)
+        except StoreAwayError:
+            if self._away.spool is None:
+                raise
+            self._away.failed()
+        await self._away.open()
+        if self.link.heartbeat is not None:
+            self._living = asyncio.create_task(self._live_on(self.link.heartbeat), name="tidegate: heartbeat")
 
     async def start_sending(self) -> None:
         """Any number of processes may."""
 
     async def close(self) -> None:
         tasks = [*self._turns.close(), *self._watching.close(), *self._undoing]
+        if self._living is not None:
+            self._living.cancel()
+            tasks.append(self._living)
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._away.close()
         await self.link.close()
+
+    async def _live_on(self, seconds: float) -> None:
+        while True:
+            with suppress(StoreError):
+                await self._live()
+            if self._away.spool is not None and not self._away.is_away:
+                self._away.come_back()  # another process may have left something behind
+            await self._clock.sleep(seconds)
+
+    async def _live(self) -> None:
+        self._away.processes = (await self._run("live")).answer.count
+        await self._turns.say_again()
+
+    def health(self) -> Health:
+        return self._away.health()
 
     async def _run(self, step: str, *args: Argument) -> Reply:
         """One step; what it tells beside its own answer goes to whoever waits for it."""
-        reply = Reply(await self.link.run(step, *args))
+        try:
+            raw = await self.link.run(step, *args)
+        except StoreAwayError:
+            self._away.failed()
+            raise
+        self._away.answered()
+        reply = Reply(raw)
         if reply.answer.granted:
             self._turns.granted(reply.answer.granted)
         for told in reply.answer.ended:
@@ -99,6 +138,16 @@ class RedisOutbox(Outbox):
     # --- in ---
 
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
+        if self._away.takes_puts:
+            return await self._away.keep(messages)
+        try:
+            return await self._put(messages)
+        except StoreAwayError:
+            if self._away.spool is None:
+                raise
+            return await self._away.keep(messages)
+
+    async def _put(self, messages: Sequence[Message]) -> list[Ticket]:
         if not messages:
             return []
         reply = await self._run("put", *rows.items(messages, self._rules))
@@ -168,8 +217,12 @@ class RedisOutbox(Outbox):
             log.debug("what was given back did not arrive: leases end by themselves", exc_info=task.exception())
 
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
+        held = list(held)
+        await self._away.cool([one for one in held if isinstance(one, Turn) and one.token < 0])
         pairs = [self._turns.pair(one) if isinstance(one, Turn) else (one.message.id, one.token) for one in held]
-        await self._run("cool", encode([pair for pair in pairs if pair is not None]))
+        known = [pair for pair in pairs if pair is not None]
+        if known:
+            await self._run("cool", encode(known))
 
     async def extend(self, claims: Iterable[Claim]) -> None:
         await self._run("extend", encode([(claim.message.id, claim.token) for claim in claims]))
@@ -212,10 +265,18 @@ class RedisOutbox(Outbox):
         paid: bool = False,
         max_wait: float | None = None,
     ) -> Turn:
-        return await self._turns.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
+        give_up = None if max_wait is None else self._clock.monotonic() + max_wait
+        try:
+            return await self._turns.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
+        except StoreAwayError:
+            left = None if give_up is None else max(0.0, give_up - self._clock.monotonic())
+            return await self._away.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=left)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
-        await self._turns.end(turn, outcome, age)
+        if turn.token < 0:
+            await self._away.end_turn(turn, outcome, age)
+        else:
+            await self._turns.end(turn, outcome, age)
 
     async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         asked = {"bot": str(bot), "chat": str(chat_id), "kind": self._rules.kind(family), "cost": cost}
@@ -225,7 +286,18 @@ class RedisOutbox(Outbox):
     # --- operators ---
 
     async def cancel(self, ids: Iterable[TicketId]) -> int:
-        return await self._count("cancel", ids)
+        named, spool = list(ids), self._away.spool
+        spooled: set[TicketId] = set()
+        if spool is not None and len(spool):
+            spooled = await spool.cancel(named)
+        try:
+            # What was spooled may have reached Redis all the same, if only the answer was lost.
+            found = await self._count("cancel", named)
+        except StoreAwayError:
+            if not spooled.issuperset(named):
+                raise
+            found = 0
+        return max(found, len(spooled))
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
         return await self._count("replay", ids)
@@ -246,6 +318,9 @@ class RedisOutbox(Outbox):
         await self._run("pause", bot, "" if chat_id is None else str(chat_id), 0)
 
     async def find(self, ticket: TicketId) -> Record | None:
+        spool = self._away.spool
+        if spool is not None and len(spool) and (message := await spool.find(ticket)) is not None:
+            return Record(message=message, state=State.QUEUED, created_at=self._clock.now())
         reply = await self._wake("look", ticket)
         found = reply.records(reply.answer.found)
         return found[0] if found else None
@@ -274,7 +349,7 @@ class RedisOutbox(Outbox):
         return None if facts is None else explain(facts)
 
     async def drained(self, bot: BotId | None = None) -> None:
-        while await self._left(bot):
+        while self._away.takes_puts or await self._left(bot):
             await self._watching.pause()
 
     async def _left(self, bot: BotId | None) -> int:
@@ -371,7 +446,8 @@ class RedisOutbox(Outbox):
 
     async def stats(self) -> Stats:
         counts = await self._counts()
-        return Stats(**{name: count for name, count in counts.items() if name in Stats.__struct_fields__})
+        known = {name: count for name, count in counts.items() if name in Stats.__struct_fields__}
+        return Stats(**known, spooled=self.health().spooled)
 
     async def _counts(self) -> dict[str, int]:
         counts = (await self._wake("stats")).answer.counts

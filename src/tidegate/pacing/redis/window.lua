@@ -5,6 +5,7 @@
 -- A rate is {count, seconds}. `now` does not move within a script: what has cooled is dropped when it is opened.
 
 local Window = {}
+Window.TICK = 1e-6 -- seconds: as fine as Redis's clock is, so that rounding never frees a slot too early
 Window.FINEST = 128 -- slots up to which each is remembered by itself
 
 function Window.open(stored, now)
@@ -52,9 +53,9 @@ end
 function Window.answered(window, rate, at, cost, now)
   window.held = window.held - cost
   local count, seconds = rate[1], rate[2]
-  local free_at = at + seconds
+  local free_at = at + seconds + Window.TICK
   if cost > count then
-    free_at = at + seconds * cost / count
+    free_at = at + seconds * cost / count + Window.TICK
     cost = count
   end
   if count > Window.FINEST then

@@ -7,6 +7,7 @@ local KEY = {}
 for i, name in ipairs({
   'meta', 'counts', 'messages', 'turns', 'lanes', 'pools', 'bots', 'queue', 'ready', 'timers', 'leases', 'active',
   'resting', 'ended', 'letters', 'dedup', 'coalesce', 'aliases', 'learned', 'wake', 'channel',
+  'processes',
 }) do
   KEY[name] = KEYS[i]
 end

@@ -12,7 +12,7 @@ from arq.connections import RedisSettings  # type: ignore[import-not-found]
 from arq.worker import Worker  # type: ignore[import-not-found]
 from benchmarks.redis_load import Tally, arguments, put_at_once
 
-AT_ONCE: Final = 50  # puts
+AT_ONCE: Final = 10  # puts
 JOBS: Final = 10
 POLL: Final = 0.001
 

@@ -1,7 +1,7 @@
 """Who is measured beside the store in Redis, with which settings and why, for `redis_store.py`.
 
-All: one producer process, one worker process; defaults where nothing is said. What is called best was tried
-on two cores, with 3,000 to 6,000 messages.
+All: one producer process, one worker process; defaults where nothing is said. What was tried
+was tried in two or three short runs each, on two busy cores: differences below a fifth mean nothing.
 """
 
 import sys
@@ -40,8 +40,8 @@ def _taskiq(broker: str, settings: str, why: str, left: tuple[str, ...]) -> Peer
         f"taskiq, {broker}",
         "redis_taskiq.py",
         "taskiq",
-        f"50 puts at once; max_async_tasks 100, max_prefetch 100, arguments not parsed, uvloop; {settings}",
-        f"no verb for many; 100 tasks are its default, 10 and 300 are no faster; {why}",
+        f"10 puts at once; max_async_tasks 100, max_prefetch 100, arguments not parsed, uvloop; {settings}",
+        f"no verb for many, 10 puts no slower than 50; 100 tasks are its default, as fast as 10; {why}",
         option=broker,
         left=(left,),
     )
@@ -83,9 +83,9 @@ PEERS: Final[Mapping[str, Peer]] = {
         "arq",
         "redis_arq.py",
         "arq",
-        "50 puts at once; max_jobs 10, poll_delay 1 ms, keep_result 0, uvloop",
-        "no verb for many; 10 jobs are its default, and 50 to 1,000 no faster, for it starts them one by one;"
-        " with its own poll_delay, 0.5 s, it would wait",
+        "10 puts at once; max_jobs 10, poll_delay 1 ms, keep_result 0, uvloop",
+        "no verb for many, 10 puts as fast as 50; 10 jobs are its default, and 50 to 1,000 no faster, for it"
+        " starts them one by one; with its own poll_delay, 0.5 s, it would wait",
         lock="arq",
         left=(("ZCARD", "arq:queue"),),
     ),
@@ -105,20 +105,21 @@ PEERS: Final[Mapping[str, Peer]] = {
         "SAQ",
         "redis_saq.py",
         "saq",
-        "50 puts at once; concurrency 50, ttl -1 (no result), uvloop",
-        "no verb for many that does not wait for results; 50 is best of 10, 30, 50, 90",
+        "10 puts at once; concurrency 20, ttl -1 (no result), uvloop",
+        "its verbs for many wait for results; 10 puts as fast as 50; 20 jobs no slower than 50 or 90",
         left=(("ZCARD", "saq:default:incomplete"),),
     ),
     "streaq": Peer(
         "streaq",
         "redis_streaq.py",
         "streaq",
-        "enqueue_many of 1,000; concurrency 64, prefetch 64, ttl 0 (no result), silent, uvloop",
-        "its pipeline, best of 256 to 2,048; 16, 32, 128 are no faster; its newest needs Redis 7, 5 does not",
+        "enqueue_many of 2,500; concurrency 32, prefetch 32, ttl 0 (no result), silent, uvloop",
+        "its pipeline, faster than with 250 or 1,000; 16 to 128 tasks are alike;"
+        " the newest needs Redis 7, version 5 does not",
         lock_before_7="streaq5",
         left=(("XLEN", "streaq:default:queues:normal"),),
     ),
-    "celery-prefork": _celery("prefork", "two processes", "its default pool, one for each core"),
+    "celery-prefork": _celery("prefork", "two processes", "its default pool, a process for each core"),
     "celery-threads": _celery("threads", "ten threads", "for handlers that wait, as those of a bot do"),
-    "celery-solo": _celery("solo", "no pool", "least work for each message: the fastest here"),
+    "celery-solo": _celery("solo", "no pool", "least work for each message"),
 }

@@ -11,8 +11,8 @@ from benchmarks.redis_load import Tally, arguments, put_at_once
 from saq import Worker  # type: ignore[import-not-found]
 from saq.queue.redis import RedisQueue  # type: ignore[import-not-found]
 
-AT_ONCE: Final = 50  # puts
-JOBS: Final = 50
+AT_ONCE: Final = 10  # puts
+JOBS: Final = 20
 NO_RESULT: Final = -1  # a job is deleted as soon as it has ended
 
 

@@ -47,7 +47,7 @@ def compare(subjects: Mapping[str, Peer], number: int, rounds: int) -> dict[str,
             figures = measure(peer, number)
             found[name].append(figures)
             shown = ", ".join(f"{verb} {figures[verb]:,.0f}/s" for verb in VERBS)
-            progress.print(f"round {i + 1} of {rounds}: {peer.label}: {shown}")
+            progress.print(f"round {i + 1} of {rounds}: {peer.label}: {shown}", soft_wrap=True)
     return {
         name: {verb: statistics.median(each[verb] for each in rows) for verb in VERBS}
         for name, rows in found.items()
@@ -120,7 +120,7 @@ def options_from() -> argparse.Namespace:
 
 
 def chosen(only: list[str] | None, redis_version: Version) -> tuple[dict[str, Peer], list[str]]:
-    """Subjects to compare and figures of Tidegate alone. One peer is compared with Tidegate."""
+    """Subjects to compare, and which figures of Tidegate alone. `peers` are all subjects."""
     everybody = {**OURS, **PEERS}
     if only is None:
         only = ["peers", *ALONE]

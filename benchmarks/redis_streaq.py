@@ -14,8 +14,8 @@ import uvloop
 from benchmarks.redis_load import Tally, arguments, chunks
 from streaq import Worker  # type: ignore[import-not-found]
 
-BULK: Final = 1_000
-TASKS: Final = 64
+BULK: Final = 2_500
+TASKS: Final = 32
 
 
 def queue(url: str, tally: Tally) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from benchmarks.redis_load import Tally, arguments, put_at_once
 from taskiq.api import run_receiver_task  # type: ignore[import-not-found]
 from taskiq_redis import ListQueueBroker, RedisStreamBroker  # type: ignore[import-not-found]
 
-AT_ONCE: Final = 50  # puts
+AT_ONCE: Final = 10  # puts
 TASKS: Final = 100
 BROKERS: Final = {"list": ListQueueBroker, "stream": RedisStreamBroker}
 

@@ -274,17 +274,22 @@ def _free_port() -> int:
 
 @contextmanager
 def redis_server(
-    *, appendonly: bool = False, directory: Path | None = None, port: int | None = None
+    *,
+    appendonly: bool = False,
+    fsync: str = "always",
+    directory: Path | None = None,
+    port: int | None = None,
 ) -> Iterator[Server]:
     """A private Redis. With `appendonly`, what it has answered survives kill -9.
+
+    `fsync` "everysec" is what most run: a write that was answered may wait for the disk for a second or two.
 
     `directory` holds its data, belongs to the caller and stays: give it and the port again to restart.
     """
     binary = str(find(REDIS).path)
     with tempfile.TemporaryDirectory(prefix="tidegate-redis-") as folder:
         where = ["--bind", "127.0.0.1", "--dir", str((directory or Path(folder)).absolute())]
-        # "everysec" may hold back writes that were answered.
-        durable = ["--save", "", "--appendonly", "yes" if appendonly else "no", "--appendfsync", "always"]
+        durable = ["--save", "", "--appendonly", "yes" if appendonly else "no", "--appendfsync", fsync]
 
         def command(port: int) -> list[str]:
             return _guarded([binary, "--port", str(port), *where, *durable], _own_account())

@@ -6,7 +6,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
 
@@ -29,7 +29,9 @@ from tidegate.errors import (
     ClosedError,
     LimitedError,
     NotTheSenderError,
+    StoreAwayError,
     StoreError,
+    TidegateError,
 )
 from tidegate.extras import extra
 from tidegate.hooks import Hooks, OnDead, OnDelivered
@@ -52,7 +54,7 @@ from tidegate.outbox.memory import MemoryOutbox
 from tidegate.outbox.sqlite.bots import BotShelf
 from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
-from tidegate.roster import TELEGRAM, AnyBot, Bot, BotInfo, Roster
+from tidegate.roster import TELEGRAM, AnyBot, Bot, BotInfo, Roster, Shelf
 from tidegate.settings import REDIS_SCHEMES, Settings
 from tidegate.tickets import LiveTicket, Receipt, receipt_for
 
@@ -65,10 +67,12 @@ if TYPE_CHECKING:  # each is there only if it is used
     from tidegate.adapters.aiogram.attachment import Attachment
     from tidegate.adapters.aiogram.tickets import MethodTicket
     from tidegate.adapters.ptb.limiter import TidegateLimiter
+    from tidegate.outbox.redis.link import Link
 
 log = logging.getLogger("tidegate")
 
 CHUNK: Final = 250  # messages put in one step
+LOOK: Final = 2.0  # seconds in which a Redis has to say how it keeps what it holds
 
 Fields = Mapping[str, Any]
 
@@ -99,7 +103,8 @@ class Tidegate:
         self._hooks = Hooks(self.clock)
         self._ids = _ids()
         self._attachment: Attachment | None = None
-        self._loading: asyncio.Task[None] | None = None  # held until it is done
+        self._loading: asyncio.Task[None] | None = None  # held until it is done, or the gate closes
+        self._link: Link | None = None  # to Redis, if that is the store
         self._is_open = self._was_open = False
         self._starts = 0
         self._starting = asyncio.Lock()
@@ -113,17 +118,17 @@ class Tidegate:
         wire = self._wire or BotApi(self.clock, timeout=self.settings.telegram_timeout)
         self._sender = Sender(wire, self.clock, policy=policy)
         self._roster = Roster(self._sender.bots, shelf, bots)
-        self._sender.look_for_bots = self._roster.load
+        self._sender.look_for_bots = self._roster.look
         self.direct = DirectCalls(self._outbox, self._sender, self.clock, self.settings.telegram_max_retries)
         self._campaigns = Campaigns()
 
-    def _choose_store(self) -> tuple[Outbox, BotShelf | None]:
+    def _choose_store(self) -> tuple[Outbox, Shelf | None]:
         store, rules = self._store, self._rules
         if store == "memory://":
             return MemoryOutbox(self.clock, rules, on_end=self._hooks.note), None
         kind = store.partition("://")[0] if "://" in store else "sqlite"  # the rest may hold a password
         if kind in REDIS_SCHEMES:
-            return self._redis_store(store), None
+            return self._redis_store(store)
         if kind != "sqlite":
             known = "a file, redis://host:6379/0 or memory://"
             raise BadInputError(f"a store of the kind {kind!r} is not known: give {known}")
@@ -131,14 +136,16 @@ class Tidegate:
         outbox = SqliteOutbox(path, self.clock, rules, on_end=self._hooks.note, on_bots=self._load_bots_soon)
         return outbox, BotShelf(outbox.file, Keys.of(self.settings.tidegate_key, path))
 
-    def _redis_store(self, url: str) -> Outbox:
+    def _redis_store(self, url: str) -> tuple[Outbox, Shelf]:
         with extra("redis", "redis"):
+            from tidegate.outbox.redis.bots import RedisBotShelf  # noqa: PLC0415
             from tidegate.outbox.redis.link import RedisLink  # noqa: PLC0415
             from tidegate.outbox.redis.spool import Spool  # noqa: PLC0415
             from tidegate.outbox.redis.store import RedisOutbox  # noqa: PLC0415
-        link = RedisLink(url, self.clock, secrets.token_hex(6))
+        link = self._link = RedisLink(url, self.clock, secrets.token_hex(6))
         spool = Spool(Path(self.settings.tidegate_spool), self.clock)
-        return RedisOutbox(link, self.clock, self._rules, on_end=self._hooks.note, spool=spool)
+        outbox = RedisOutbox(link, self.clock, self._rules, on_end=self._hooks.note, spool=spool)
+        return outbox, RedisBotShelf(link, Keys.of(self.settings.tidegate_key, None))
 
     async def __aenter__(self) -> Self:
         if self._is_open:
@@ -148,11 +155,15 @@ class Tidegate:
         self._was_open = True
         await self._outbox.open()
         try:
-            await self._roster.load()
+            with suppress(StoreAwayError):  # one that may be opened nevertheless: it is tried again
+                await self._roster.load()
+            await self._warn_of_risks()
         except BaseException:
             await self._outbox.close()
             raise
         self._hooks.start()
+        if self._link is not None:
+            self._loading = asyncio.create_task(self._roster.follow(self.clock), name="tidegate: bots")
         self._is_open = True
         return self
 
@@ -164,6 +175,8 @@ class Tidegate:
         finally:  # whatever failed: the store is free for the next one
             self._is_open = False
             self._starts = 0
+            if self._loading is not None:
+                self._loading.cancel()
             if self._attachment is not None:
                 self._attachment.closed()
             try:
@@ -171,6 +184,17 @@ class Tidegate:
             finally:
                 await self._sender.close()
                 await self._outbox.close()
+
+    async def _warn_of_risks(self) -> None:
+        """What its Redis could lose is said once. It may not tell, or not in time: then nothing is."""
+        if self._link is None:
+            return
+        from tidegate.outbox.redis.durability import look  # noqa: PLC0415
+
+        with suppress(TidegateError, TimeoutError):
+            async with self.clock.timeout(LOOK):
+                for risk in await look(self._link):
+                    log.warning("%s", risk)
 
     async def _warn_of_loss(self) -> None:
         if not isinstance(self._outbox, MemoryOutbox):  # what waits in the others stays there
@@ -254,12 +278,16 @@ class Tidegate:
         *bots: "AiogramBot",
         max_wait: float | None = None,
         grace: float = 5.0,
+        fsm: bool = True,
     ) -> None:
         """Pace every call of aiogram's bots; open the gate and deliver while the dispatcher runs.
 
         Calls wait their turn, `max_wait` or TELEGRAM_RATE_LIMIT_WAIT seconds at most, high inside a handler
         of that chat, normal elsewhere. Types and exceptions stay aiogram's. When the dispatcher stops,
         handlers have `grace` seconds to end. Without a dispatcher (None), open the gate yourself.
+
+        With a store in Redis, conversations in aiogram's MemoryStorage move there, and updates of one are
+        handled one at a time in all processes; `fsm=False` leaves both alone.
         """
         if max_wait is None:
             max_wait = self.settings.telegram_rate_limit_wait
@@ -267,7 +295,8 @@ class Tidegate:
             with extra("aiogram", "aiogram"):
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             self._attachment = Attachment(self)
-        self._attachment.add(dispatcher, bots, max_wait, grace)
+        in_redis = self._store.startswith(tuple(f"{scheme}://" for scheme in REDIS_SCHEMES))
+        self._attachment.add(dispatcher, bots, max_wait, grace, self._store if fsm and in_redis else None)
 
     @overload
     async def queue(

@@ -1,15 +1,20 @@
-"""The keys that encrypt bot tokens at rest: from TIDEGATE_KEY, or from a file beside the store."""
+"""The keys that encrypt bot tokens at rest: from TIDEGATE_KEY, or from a file beside a store that is one."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from pydantic import SecretStr
 
 from tidegate.errors import BadInputError, WrongKeyError
 from tidegate.key_file import KeyFile, is_key
+
+MISSING: Final = (
+    "TIDEGATE_KEY is not set, and a store that is no file has no key file for bot tokens: "
+    "make a key with `tidegate key new`, keep it with your secrets, and set it wherever this store is used"
+)
 
 
 def new_key() -> str:
@@ -25,24 +30,25 @@ class Keys:
     token is stored with a key that a rotation, in another process, has just dropped.
     """
 
-    def __init__(self, given: Sequence[str] | None, file: KeyFile) -> None:
+    def __init__(self, given: Sequence[str] | None, file: KeyFile | None) -> None:
         self._given = given
         self._file = file
 
     @classmethod
-    def of(cls, settings_key: SecretStr | None, store: Path) -> Self:
+    def of(cls, settings_key: SecretStr | None, store: Path | None) -> Self:
         """Those of TIDEGATE_KEY, `new,old`; without it those of the key file, made at the first `encrypt`.
 
+        A store that is no file (None) has no key file: nothing is encrypted or opened without the variable.
         What TIDEGATE_KEY holds is looked at when a key is needed: who only looks needs none.
         """
-        file = KeyFile(store)
+        file = None if store is None else KeyFile(store)
         if settings_key is None:
             return cls(None, file)
         given = [key.strip() for key in settings_key.get_secret_value().split(",")]
         return cls([key for key in given if key], file)
 
     def encrypt(self, text: str) -> bytes:
-        if not self._known():
+        if not self._known() and self._file is not None:
             self._file.make(new_key())
         return self._ring().encrypt(text.encode())
 
@@ -68,6 +74,8 @@ class Keys:
                 raise BadInputError(f"TIDEGATE_KEY holds one key only: {advice}, and do this again")
             yield "TIDEGATE_KEY"
             return
+        if self._file is None:
+            raise BadInputError(MISSING)
         with self._file.alone():
             old = self._known()
             if old:
@@ -77,7 +85,11 @@ class Keys:
                 self._file.replace(self._known()[:1])
 
     def _known(self) -> list[str]:
-        return self._file.read() if self._given is None else _checked(self._given)
+        if self._given is not None:
+            return _checked(self._given)
+        if self._file is None:
+            raise BadInputError(MISSING)
+        return self._file.read()
 
     def _ring(self) -> MultiFernet:
         keys = self._known()
@@ -94,10 +106,10 @@ class Keys:
 
     def _no_key_fits(self) -> str:
         """What to do, in the order of what is likely."""
-        path = self._file.path
+        path = None if self._file is None else self._file.path
         again = "or add the bots again with `tidegate bot add`"
-        if self._given is not None:
-            where = f" ({path} may hold it)" if path.exists() else ""
+        if self._given is not None or path is None:
+            where = f" ({path} may hold it)" if path is not None and path.exists() else ""
             return (
                 "TIDEGATE_KEY does not open the stored bot tokens: add the key they were stored with"
                 f"{where} after a comma, TIDEGATE_KEY=new,old; {again}"

@@ -1,18 +1,23 @@
 """Which bots a gate can send for: those that were added to it, and those registered in its store."""
 
+import logging
 import re
 from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
 
+from tidegate.clock import Clock
 from tidegate.delivery.sender import BotAccess
 from tidegate.delivery.wire import Wire
-from tidegate.errors import BadInputError
+from tidegate.errors import BadInputError, StoreAwayError, TidegateError
 from tidegate.model import BotId
-from tidegate.outbox.sqlite.bots import BotShelf, StoredBot
+from tidegate.outbox.bots import StoredBot
+
+log = logging.getLogger("tidegate")
 
 TELEGRAM: Final = "https://api.telegram.org"
+LOOK_EVERY: Final = 5.0  # seconds, at what other processes have registered
 _TOKEN = re.compile(r"(\d{1,15}):[\w-]{1,80}", re.ASCII)
 
 
@@ -43,18 +48,41 @@ class BotInfo(msgspec.Struct, frozen=True):
     stored: bool  # registered in the store, for every process that opens it
 
 
+class Shelf(Protocol):
+    """Where a store keeps the bots that are registered in it, their tokens encrypted."""
+
+    async def all(self) -> list[StoredBot]: ...
+
+    async def open(self, bot: StoredBot) -> str:
+        """The token. Raises WrongKeyError."""
+        ...
+
+    async def put(self, bot: BotId, token: str, api_url: str) -> None:
+        """Keep a bot, or a new token of one that is there."""
+
+    async def remove(self, bot: BotId) -> bool:
+        """Whether it was there."""
+        ...
+
+    async def rotate(self) -> int:
+        """Encrypt every token anew with the newest key, all or none; returns how many."""
+        ...
+
+
 class Roster:
     """`open` is shared with whoever sends: the bots whose tokens are at hand."""
 
     def __init__(
-        self, opened: dict[BotId, BotAccess], shelf: BotShelf | None, added: Mapping[BotId, BotAccess]
+        self, opened: dict[BotId, BotAccess], shelf: Shelf | None, added: Mapping[BotId, BotAccess]
     ) -> None:
         self._open = opened
         self._open |= added
         self._shelf = shelf
         self._stored: dict[BotId, StoredBot] = {}
+        self._unsealed: dict[BotId, StoredBot] = {}  # what their open tokens come from
         self._added = set(added)  # in this process: what the store says of them does not count here
         self._sends = False  # or did: it needs the tokens
+        self._said = ""  # last, in the log
 
     def add(self, token: str, api_url: str, wire: Wire | None = None) -> Bot:
         bot, access = _checked_access(token, api_url, wire)
@@ -80,6 +108,7 @@ class Roster:
         self._added.discard(bot_id)
         stored = self._shelf is not None and await self._shelf.remove(bot_id)
         self._stored.pop(bot_id, None)
+        self._unsealed.pop(bot_id, None)
         return known or stored
 
     def all(self) -> list[BotInfo]:
@@ -97,8 +126,26 @@ class Roster:
         before, self._stored = self._stored, {bot.id: bot for bot in await self._shelf.all()}
         for bot in before.keys() - self._stored.keys() - self._added:
             self._open.pop(bot, None)
+            self._unsealed.pop(bot, None)
         if self._sends:
             await self._unseal()
+
+    async def look(self) -> None:
+        """As `load`, and what stands in its way is only told: it does not concern whoever asks."""
+        try:
+            await self.load()
+        except StoreAwayError:
+            pass  # which others tell
+        except TidegateError as error:
+            if str(error) != self._said:
+                log.warning("what is registered cannot be read: %s", error)
+            self._said = str(error)
+
+    async def follow(self, clock: Clock) -> None:
+        """Look now and then, for ever: for a store that does not tell when another process has changed it."""
+        while True:
+            await clock.sleep(LOOK_EVERY)
+            await self.look()
 
     async def unseal(self) -> None:
         """Open the tokens of the store, if nobody did. Raises WrongKeyError."""
@@ -107,9 +154,12 @@ class Roster:
             await self._unseal()
 
     async def _unseal(self) -> None:
-        for bot in self._stored.values():
-            if self._shelf is not None and bot.id not in self._added:
-                self._open[bot.id] = BotAccess(await self._shelf.open(bot), bot.api_url)
+        for bot in list(self._stored.values()):
+            known = bot.id in self._open and self._unsealed.get(bot.id) == bot
+            if self._shelf is not None and bot.id not in self._added and not known:
+                access = BotAccess(await self._shelf.open(bot), bot.api_url)
+                if bot.id in self._stored:  # still: it may have been removed meanwhile
+                    self._open[bot.id], self._unsealed[bot.id] = access, bot
 
     def id_of(self, bot: AnyBot | None) -> BotId:
         """The bot that is meant. Raises BadInputError if it is not known, or neither said nor alone."""

@@ -1,14 +1,15 @@
 """Ties a gate to a dispatcher and its bots: it runs while they run."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from aiogram import Bot, Dispatcher, Router
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.session.base import BaseSession
 from aiogram.dispatcher.middlewares.user_context import EVENT_CONTEXT_KEY, EventContext
+from aiogram.fsm.storage.base import BaseStorage
 from aiogram.methods import TelegramMethod
 from aiogram.types import TelegramObject
 
@@ -29,6 +30,7 @@ class Attachment:
         self._gate = gate
         self._bots: list[Bot] = []
         self._dispatchers: list[Dispatcher] = []
+        self._storages: list[BaseStorage] = []  # those that we gave to dispatchers
         self._running = 0  # dispatchers
         self._started = self._stopped = False
         self._elsewhere = False  # another process sends
@@ -39,19 +41,37 @@ class Attachment:
         self._idle.set()
 
     def add(
-        self, dispatcher: Dispatcher | None, bots: tuple[Bot, ...], max_wait: float | None, grace: float
+        self,
+        dispatcher: Dispatcher | None,
+        bots: tuple[Bot, ...],
+        max_wait: float | None,
+        grace: float,
+        redis: str | None,
     ) -> None:
+        """`redis`: the address at which conversations are to be kept; None: where they are."""
         self._grace = grace
         if not bots or not all(isinstance(bot, Bot) for bot in bots):
             raise BadInputError("attach takes the dispatcher and its bots: gate.attach(dp, bot)")
         if dispatcher is not None and not isinstance(dispatcher, Dispatcher):
             raise BadInputError("the first thing to attach to is aiogram's Dispatcher, or None without one")
+        new = None if any(known is dispatcher for known in self._dispatchers) else dispatcher
+        keep = None if new is None or redis is None else self._choose_storage(new, redis)
         self._bots += bots
         for bot in bots:
             self._gate.add_bot(bot.token, api_url=_api_url(bot), session=_own_session(bot))
             self._pace(bot.session, max_wait)
-        if dispatcher is not None and not any(known is dispatcher for known in self._dispatchers):
-            self._follow(dispatcher)
+        if keep is not None:
+            self._storages.append(keep())
+        if new is not None:
+            self._follow(new)
+
+    def _choose_storage(self, dispatcher: Dispatcher, redis: str) -> Callable[[], BaseStorage] | None:
+        """What moves the dispatcher's conversations there, unless somebody chose another place for them."""
+        from tidegate.adapters.aiogram.storage import keep_in_redis, nobody_chose  # noqa: PLC0415
+
+        if not nobody_chose(dispatcher):
+            return None
+        return lambda: keep_in_redis(dispatcher, redis, self._gate.clock, self._busy)
 
     async def letter(self, method: object) -> dict[str, Any]:
         """The fields of a method that a broadcast is to send. Raises BadInputError."""
@@ -121,13 +141,34 @@ class Attachment:
 
     async def _stop(self) -> None:
         self._running -= 1
-        if self._running == 0 and self._started:
-            await self._gate.end_broadcasts()
-            # aiogram does not wait for its handlers: what they are about to say would be lost.
-            with suppress(TimeoutError):
-                async with self._gate.clock.timeout(self._grace):
-                    await self._idle.wait()
-            await self._gate.stop()
+        if self._running:
+            return
+        try:
+            if self._started:
+                await self._close_gate()
+        finally:  # aiogram has closed them, but before the last handlers ended
+            for storage in self._storages:
+                await storage.close()
+
+    async def _close_gate(self) -> None:
+        await self._gate.end_broadcasts()
+        # aiogram does not wait for its handlers: what they are about to say would be lost.
+        with suppress(TimeoutError):
+            async with self._gate.clock.timeout(self._grace):
+                await self._idle.wait()
+        await self._gate.stop()
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        """Around an update that is handled, or waits for that."""
+        self._handling += 1
+        self._idle.clear()
+        try:
+            yield
+        finally:
+            self._handling -= 1
+            if not self._handling:
+                self._idle.set()
 
     async def _handle(
         self,
@@ -140,9 +181,7 @@ class Attachment:
         bot: Bot = data["bot"]
         who = (about.chat, about.user) if about is not None else ()
         before = handling(BotId(bot.id), [one.id for one in who if one is not None])
-        self._handling += 1
-        self._idle.clear()
-        try:
+        with self._busy():
             result = await handler(event, data)
             if isinstance(result, TelegramMethod):
                 # In the answer to a webhook it would travel past every limit.
@@ -150,10 +189,6 @@ class Attachment:
                 result = None
             handled(before)  # not after an error: who says sorry is still answering
             return result
-        finally:
-            self._handling -= 1
-            if not self._handling:
-                self._idle.set()
 
 
 def _api_url(bot: Bot) -> str:

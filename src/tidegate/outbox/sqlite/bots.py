@@ -1,18 +1,9 @@
 """The bots that are registered in a file. Their tokens are encrypted; only here are they ever opened."""
 
-import msgspec
-
 from tidegate.keys import Keys
 from tidegate.model import BotId
+from tidegate.outbox.bots import StoredBot
 from tidegate.outbox.sqlite.file import StoreFile, Transaction
-
-
-class StoredBot(msgspec.Struct, frozen=True):
-    """A bot as it is in the file."""
-
-    id: BotId
-    sealed: bytes
-    api_url: str
 
 
 class BotShelf:

@@ -1,14 +1,14 @@
 -- Drop: dead and parked messages are forgotten. ARGV from 3: their ids.
 
-wake()
+Step.wake()
 local dropped = 0
 for i = 3, #ARGV do
-  local message = message_at(ARGV[i])
-  if message and LETTER[message.state] then
+  local message = Message.at(ARGV[i])
+  if message and Message.LETTER[message.state] then
     call('ZREM', KEY.letters, message.id)
-    count(message.state, -1)
-    forget(message)
+    Store.count(message.state, -1)
+    Message.forget(message)
     dropped = dropped + 1
   end
 end
-return done({ count = dropped })
+return Step.done({ count = dropped })

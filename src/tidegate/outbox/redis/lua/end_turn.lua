@@ -2,32 +2,32 @@
 -- holds for every process. A turn that still waits is taken out of its line. One that is over changes nothing.
 
 local function settle(turn, said)
-  local lane = lane_at(turn.lane)
-  local bot = bot_at(lane.bot)
+  local lane = Lane.at(turn.lane)
+  local bot = Lane.bot_at(lane.bot)
   if said.refused then
-    learn_from_refusal(lane, pool_for(lane, turn.paid), said.refused)
-  elseif said.away and now + said.away > (bot.away or 0) then
-    bot.away, bot.obstacle = now + said.away, said.reason
+    Flood.learn(lane, Lane.pool_for(lane, turn.paid), said.refused)
+  elseif said.away and Now.time + said.away > (bot.away or 0) then
+    bot.away, bot.obstacle = Now.time + said.away, said.reason
   end
-  release(turn, lane, now - said.age, said.sent, said.answered)
-  turns[turn.id] = false
-  later('ZREM', KEY.leases, turn.id)
+  Schedule.release(turn, lane, Now.time - said.age, said.sent, said.answered)
+  Now.turns[turn.id] = false
+  Store.later('ZREM', KEY.leases, turn.id)
   if said.alias then
-    alias(lane, said.alias)
+    Schedule.alias(lane, said.alias)
   elseif said.whole_chat then
-    bury(lane, said.reason, said.description, NEVER)
+    Message.bury(lane, said.reason, said.description, NEVER)
   end
-  settle_lane(lane)
+  Schedule.settle_lane(lane)
 end
 
-wake()
+Step.wake()
 for _, said in ipairs(unpack_one(ARGV[3])) do
-  local turn = turn_at(said.id)
+  local turn = Message.turn_at(said.id)
   if turn and turn.token then
     settle(turn, said)
   elseif turn then
-    later('ZREM', KEY.leases, turn.id)
-    lose_turn(turn)
+    Store.later('ZREM', KEY.leases, turn.id)
+    Message.lose_turn(turn)
   end
 end
-return done()
+return Step.done()

@@ -2,9 +2,9 @@
 -- ARGV[3]: pairs of id and token (0: it waits), packed.
 
 for _, pair in ipairs(unpack_one(ARGV[3])) do
-  local entry = entry_of(pair[1])
+  local entry = Message.entry(pair[1])
   if entry and (entry.token or 0) == pair[2] then
-    call('ZADD', KEY.leases, 'XX', exact(now + terms.lease), pair[1])
+    call('ZADD', KEY.leases, 'XX', Store.exact(Now.time + terms.lease), pair[1])
   end
 end
-return done()
+return Step.done()

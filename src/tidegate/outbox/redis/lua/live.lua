@@ -3,6 +3,6 @@
 
 local SILENT = 30 -- seconds after which a process counts as gone
 
-call('ZADD', KEY.processes, exact(now), ME)
-call('ZREMRANGEBYSCORE', KEY.processes, '-inf', exact(now - SILENT))
-return done({ count = call('ZCARD', KEY.processes) })
+call('ZADD', KEY.processes, Store.exact(Now.time), terms.me)
+call('ZREMRANGEBYSCORE', KEY.processes, '-inf', Store.exact(Now.time - SILENT))
+return Step.done({ count = call('ZCARD', KEY.processes) })

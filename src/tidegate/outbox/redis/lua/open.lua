@@ -8,10 +8,10 @@ local known = tonumber(call('HGET', KEY.meta, 'schema') or 0)
 if known > tonumber(ARGV[4]) then return redis.error_reply('SCHEMA ' .. known) end
 local before = call('HGET', KEY.meta, 'run_id')
 if before and before ~= ARGV[3] then
-  restarted = now
+  Now.restarted = Now.time
   for _, id in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do
-    call('ZADD', KEY.leases, 'XX', exact(now + terms.lease), id)
+    call('ZADD', KEY.leases, 'XX', Store.exact(Now.time + terms.lease), id)
   end
 end
-call('HSET', KEY.meta, 'schema', ARGV[4], 'run_id', ARGV[3], 'restarted', exact(restarted))
-return done()
+call('HSET', KEY.meta, 'schema', ARGV[4], 'run_id', ARGV[3], 'restarted', Store.exact(Now.restarted))
+return Step.done()

@@ -9,36 +9,36 @@ local function first_with_key(item)
   local known = call('HGET', KEY.dedup, item.dedup)
   if known then
     local first, till = unpack(unpack_one(known))
-    if now < till then return first end
+    if Now.time < till then return first end
   end
-  call('HSET', KEY.dedup, item.dedup, pack({ item.id, now + item.dedup_for }))
+  call('HSET', KEY.dedup, item.dedup, pack({ item.id, Now.time + item.dedup_for }))
   return nil
 end
 
 -- The older message that this one replaces, if it is not being sent.
 local function waiting_with_key(item)
   local id = item.coalesce and call('HGET', KEY.coalesce, item.coalesce)
-  local older = id and message_at(id)
-  return older and waits(older) and older or nil
+  local older = id and Message.at(id)
+  return older and Message.waits(older) and older or nil
 end
 
 -- The newer takes the place in line of the older, which is over.
 local function replace(older, message)
-  local lane = lane_at(older.lane)
+  local lane = Lane.at(older.lane)
   local line = lane.lines[older.level]
   message.seq, message.retry = older.seq, older.retry
   if line.id == older.id then
     line.id, line.cost = message.id, message.cost
   else
-    call('ZREM', KEY.queue, queue_member(lane, older.level, older))
-    call('ZADD', KEY.queue, 0, queue_member(lane, message.level, message))
+    call('ZREM', KEY.queue, Line.member(lane, older.level, older))
+    call('ZADD', KEY.queue, 0, Line.member(lane, message.level, message))
   end
-  if message.expires then set_timer(message.expires, 'E', message.id) end
-  finish(older, 'replaced')
+  if message.expires then Timers.set(message.expires, 'E', message.id) end
+  Message.finish(older, 'replaced')
 end
 
 local function accept(item, body)
-  if messages[item.id] or call('HEXISTS', KEY.messages, item.id) == 1 then
+  if Now.messages[item.id] or call('HEXISTS', KEY.messages, item.id) == 1 then
     return { item.id, 0 } -- told once already; whoever asks again did not hear the answer
   end
   local first = first_with_key(item)
@@ -46,31 +46,31 @@ local function accept(item, body)
   local bot, kind, chat = item.bot, item.kind, item.chat
   local message = {
     id = item.id, state = 'queued', body = body, chat = chat, level = item.level, urgent_as = item.urgent_as,
-    lane = lane_key(bot, kind, current_chat(bot, chat)), cost = item.cost, paid = item.paid, created = now,
-    due = item.due, expires = item.expires, park = item.park, dedup = item.dedup,
-    dedup_until = item.dedup and now + item.dedup_for, coalesce = item.coalesce, number = next_number(),
+    lane = Lane.key(bot, kind, Schedule.current_chat(bot, chat)), cost = item.cost, paid = item.paid,
+    created = Now.time, due = item.due, expires = item.expires, park = item.park, dedup = item.dedup,
+    dedup_until = item.dedup and Now.time + item.dedup_for, coalesce = item.coalesce, number = Store.next_number(),
   }
-  messages[item.id] = message
-  count(counter_of(message), 1)
-  count('open:' .. bot, 1)
+  Now.messages[item.id] = message
+  Store.count(Message.counter(message), 1)
+  Store.count('open:' .. bot, 1)
   local older = waiting_with_key(item)
-  local in_line = (item.due or 0) <= now
+  local in_line = (item.due or 0) <= Now.time
   if older and in_line and (older.seq or 0) > 0 and older.lane == message.lane and older.level == message.level
     and older.paid == message.paid then
     replace(older, message)
   else
     if older then
-      remove(older)
-      finish(older, 'replaced')
+      Schedule.remove(older)
+      Message.finish(older, 'replaced')
     end
-    add(message)
+    Message.add(message)
   end
   if item.coalesce then call('HSET', KEY.coalesce, item.coalesce, item.id) end
   return { item.id, 1 }
 end
 
-wake()
+Step.wake()
 for i, item in ipairs(unpack_one(ARGV[3])) do
   tickets[i] = accept(item, ARGV[3 + i])
 end
-return done({ tickets = tickets })
+return Step.done({ tickets = tickets })

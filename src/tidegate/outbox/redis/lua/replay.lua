@@ -1,18 +1,18 @@
 -- Replay: dead and parked messages are queued anew, as if put now. ARGV from 3: their ids.
 
-wake()
+Step.wake()
 local replayed = 0
 for i = 3, #ARGV do
-  local message = message_at(ARGV[i])
-  if message and LETTER[message.state] then
+  local message = Message.at(ARGV[i])
+  if message and Message.LETTER[message.state] then
     call('ZREM', KEY.letters, message.id)
-    change_state(message, 'queued')
+    Message.change_state(message, 'queued')
     local bot, kind = string.match(message.lane, '^([^/]+)/([^/]+)/')
-    message.lane, message.seq, message.due, message.retry = lane_key(bot, kind, message.chat), nil, nil, nil
+    message.lane, message.seq, message.due, message.retry = Lane.key(bot, kind, message.chat), nil, nil, nil
     message.attempts, message.crashes, message.settled, message.reason, message.description = nil, nil, nil, nil, nil
-    count('open:' .. bot, 1)
-    add(message)
+    Store.count('open:' .. bot, 1)
+    Message.add(message)
     replayed = replayed + 1
   end
 end
-return done({ count = replayed })
+return Step.done({ count = replayed })

@@ -7,7 +7,7 @@ local found = {}
 
 local function fits(message)
   return (not asked.states or asked.states[message.state])
-    and (not asked.bot or bot_of(message) == asked.bot)
+    and (not asked.bot or Message.bot(message) == asked.bot)
     and (not asked.chat or message.chat == asked.chat)
     and (not asked.reason or message.reason == asked.reason)
     and (not asked.before or (message.settled or message.created) < asked.before)
@@ -19,7 +19,7 @@ for i = 1, #fields, 2 do
   message.id = fields[i]
   if fits(message) then
     if asked.bare then message.body, message.result = '', nil end
-    found[#found + 1] = told(message)
+    found[#found + 1] = Message.told(message)
   end
 end
-return done({ cursor = cursor, found = found })
+return Step.done({ cursor = cursor, found = found })

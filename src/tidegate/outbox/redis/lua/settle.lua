@@ -5,33 +5,33 @@
 local settled = {}
 
 local function hear(lane, message, said)
-  local pool, bot = pool_for(lane, message.paid), bot_at(lane.bot)
+  local pool, bot = Lane.pool_for(lane, message.paid), Lane.bot_at(lane.bot)
   if said.refused then
-    learn_from_refusal(lane, pool, said.refused)
-  elseif said.away and now + said.away > (bot.away or 0) then
-    bot.away, bot.obstacle = now + said.away, said.reason
+    Flood.learn(lane, pool, said.refused)
+  elseif said.away and Now.time + said.away > (bot.away or 0) then
+    bot.away, bot.obstacle = Now.time + said.away, said.reason
   end
 end
 
 local function settle(message, said)
-  local lane = lane_at(message.lane)
+  local lane = Lane.at(message.lane)
   hear(lane, message, said)
-  release(message, lane, now - said.age, said.sent, said.answered)
-  later('ZREM', KEY.leases, message.id)
+  Schedule.release(message, lane, Now.time - said.age, said.sent, said.answered)
+  Store.later('ZREM', KEY.leases, message.id)
   if said.result then message.result = ARGV[3 + said.result] end
-  next_state(message, said, true)
+  Message.next_state(message, said, true)
   if said.alias then
-    alias(lane, said.alias)
+    Schedule.alias(lane, said.alias)
   elseif said.whole_chat then
-    bury(lane, said.reason, said.description, NEVER)
+    Message.bury(lane, said.reason, said.description, NEVER)
   end
-  settle_lane(lane)
-  if message.lane ~= lane.key then settle_lane(lane_at(message.lane)) end
+  Schedule.settle_lane(lane)
+  if message.lane ~= lane.key then Schedule.settle_lane(Lane.at(message.lane)) end
 end
 
-wake()
+Step.wake()
 for i, said in ipairs(unpack_one(ARGV[3])) do
-  local message = message_at(said.id)
+  local message = Message.at(said.id)
   if message and message.token == said.token then
     settle(message, said)
     settled[#settled + 1] = {
@@ -41,4 +41,4 @@ for i, said in ipairs(unpack_one(ARGV[3])) do
     }
   end
 end
-return done({ settled = settled })
+return Step.done({ settled = settled })

@@ -2,18 +2,18 @@
 -- (`said.waits`), it stands in its chat's line like a message, until it is granted or its lease runs out.
 
 local said = unpack_one(ARGV[3])
-wake()
+Step.wake()
 local turn = {
-  id = said.id, owner = ME, level = said.level, cost = said.cost, paid = said.paid,
-  lane = lane_key(said.bot, said.kind, current_chat(said.bot, said.chat)),
+  id = said.id, owner = terms.me, level = said.level, cost = said.cost, paid = said.paid,
+  lane = Lane.key(said.bot, said.kind, Schedule.current_chat(said.bot, said.chat)),
 }
-if grant_at_once(turn, lane_at(turn.lane)) then
-  turns[turn.id] = turn
-  answer.granted = { [turn.id] = turn.token }
+if Schedule.grant_at_once(turn, Lane.at(turn.lane)) then
+  Now.turns[turn.id] = turn
+  Now.answer.granted = { [turn.id] = turn.token }
 elseif said.waits then
-  turns[turn.id] = turn
-  waiting_turns = waiting_turns + 1
-  later('ZADD', KEY.leases, exact(now + terms.lease), turn.id)
-  join(turn)
+  Now.turns[turn.id] = turn
+  Now.waiting_turns = Now.waiting_turns + 1
+  Store.later('ZADD', KEY.leases, Store.exact(Now.time + terms.lease), turn.id)
+  Schedule.join(turn)
 end
-return done()
+return Step.done()

@@ -1,5 +1,8 @@
 -- What every step begins with: the keys, the time, and the numbers it hands out.
 --
+-- Functions are in tables, one for each file, and so is what changes: a script's every function is made anew at each
+-- call, and one that refers to many names of its own makes that slow.
+--
 -- Each step is called with the same keys, all of one partition, and touches no other. ARGV[1] is the time (empty:
 -- Redis's own, which is what processes with different clocks share), ARGV[2] the terms: rules, lease and so on.
 
@@ -15,78 +18,83 @@ end
 local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
 local NEVER = math.huge
 local terms = unpack_one(ARGV[2])
-local ME = terms.me
+local Store, Timers, Lane, Line, Share, Flood, Schedule, Message, Step = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 -- How much one call may do, so that Redis is free for others soon. What is left over is done by the next.
-local LINES, POOLS, TIMERS, LEASES, FORGET, SWEEP, BURY = 2000, 128, 200, 200, 200, 200, 500
+local Bound = {
+  LINES = 2000, POOLS = 128, TIMERS = 200, LEASES = 200, FORGET = 200, SWEEP = 200, BURY = 500, ALIASES = 10000,
+}
+
+-- Everything that this step knows and changes.
+local Now = {
+  lanes = {}, pools = {}, bots = {}, messages = {}, turns = {}, -- by key or id, as far as they were asked for
+  fetched = {}, -- by pool and level: the first few that may go, so that not each costs a command
+  changes = {}, counted = {}, -- that are written when it ends
+  ended = {}, -- messages, other than by their own settlement: whoever made the step tells the application
+  answer = { step = STEP }, -- never empty: Lua could not say that it is no list
+  blobs = {}, -- texts that go beside the answer and are not looked into
+  looked = 0, -- lines
+  earliest = NEVER, -- timer that was set: whoever keeps watch has to know
+  more = false, -- is due, beyond what one step may do
+}
 
 -- A write that Redis allows even when its memory is full: after it, the others of this script are allowed too.
 -- Only `put` goes without: it is what must fail then. Delivery goes on.
 if STEP ~= 'put' then call('HDEL', KEY.meta, 'none') end
 
-local meta = {}
 do
-  local names = { 'numbers', 'last', 'offset', 'turns', 'restarted', 'watch_at', 'watch_by', 'claimers' }
-  local values = call('HMGET', KEY.meta, unpack(names))
-  for i, name in ipairs(names) do meta[name] = values[i] end
-end
+  local meta = call(
+    'HMGET', KEY.meta, 'numbers', 'last', 'offset', 'turns', 'restarted', 'watch_at', 'watch_by', 'claimers')
+  Now.numbers = tonumber(meta[1] or 0)
+  Now.waiting_turns = tonumber(meta[4] or 0)
+  Now.restarted = tonumber(meta[5] or -1e9)
+  Now.watch_at, Now.watch_by = tonumber(meta[6] or 0), meta[7]
+  Now.claimers = tonumber(meta[8] or 0) -- until when some worker waits for messages, and can be roused
 
--- Read once: it is the same instant for the whole step. If Redis's clock was set back, time goes on from where it was.
-local now
-do
-  local wall = tonumber(ARGV[1])
+  -- Read once: it is the same instant for the whole step. If Redis's clock was set back, time goes on all the same.
+  local wall, offset, last = tonumber(ARGV[1]), tonumber(meta[3] or 0), tonumber(meta[2] or 0)
   if wall == nil then
     local time = call('TIME')
     wall = tonumber(time[1]) + tonumber(time[2]) / 1e6
   end
-  local offset, last = tonumber(meta.offset or 0), tonumber(meta.last or 0)
   if wall + offset < last then offset = last - wall end
-  now, meta.offset = wall + offset, offset
+  Now.time, Now.offset = wall + offset, offset
 end
 
-local numbers = tonumber(meta.numbers or 0)
-local function next_number()
-  numbers = numbers + 1
-  return numbers
+function Store.next_number()
+  Now.numbers = Now.numbers + 1
+  return Now.numbers
 end
 
-local restarted = tonumber(meta.restarted or -1e9)
-local waiting_turns = tonumber(meta.turns or 0)
-local watch_at, watch_by = tonumber(meta.watch_at or 0), meta.watch_by
-local claimers = tonumber(meta.claimers or 0) -- until when some worker waits for messages, and can be roused
-local looked = 0 -- lines, in this step
+function Store.exact(number)
+  return string.format('%.17g', number)
+end
 
 -- Arguments in thousands: Lua cannot pass more at once.
-local function call_many(command, key, arguments)
+function Store.call_many(command, key, arguments)
   for first = 1, #arguments, 1000 do
     call(command, key, unpack(arguments, first, math.min(first + 999, #arguments)))
   end
 end
 
--- Changes that go out together when the step ends: one command instead of one for each.
-local changes = {}
-local function later(command, key, ...)
+-- A change that goes out with others when the step ends: one command instead of one for each.
+function Store.later(command, key, first, second)
   local name = command .. key
-  local batch = changes[name]
+  local batch = Now.changes[name]
   if batch == nil then
     batch = { command = command, key = key }
-    changes[name] = batch
+    Now.changes[name] = batch
   end
-  for _, argument in ipairs({ ... }) do batch[#batch + 1] = argument end
+  batch[#batch + 1] = first
+  if second ~= nil then batch[#batch + 1] = second end
 end
 
-local counted = {}
-local function count(name, change)
-  counted[name] = (counted[name] or 0) + change
+function Store.count(name, change)
+  Now.counted[name] = (Now.counted[name] or 0) + change
 end
 
--- What the caller gets back: one packed answer, and texts that are not to be looked into.
-local answer, blobs = { step = STEP }, {} -- never empty: Lua could not say that it is no list
-local function blob(text)
-  blobs[#blobs + 1] = text
-  return #blobs
-end
-
-local function exact(number)
-  return string.format('%.17g', number)
+-- A text beside the answer; its number.
+function Store.blob(text)
+  Now.blobs[#Now.blobs + 1] = text
+  return #Now.blobs
 end

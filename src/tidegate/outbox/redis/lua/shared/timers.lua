@@ -1,14 +1,12 @@
 -- The times at which there is something to do, soonest first. A timer that means nothing any more is dropped when due.
 
-local earliest = NEVER -- that was set in this step: whoever keeps watch has to know
-
-local function set_timer(at, kind, what)
-  call('ZADD', KEY.timers, exact(at), kind .. what)
-  if at < earliest then earliest = at end
+function Timers.set(at, kind, what)
+  call('ZADD', KEY.timers, Store.exact(at), kind .. what)
+  if at < Now.earliest then Now.earliest = at end
 end
 
 -- When the next step may have something to do.
-local function next_at()
+function Timers.next_at()
   local soonest = NEVER
   for _, place in ipairs({ { KEY.timers, 0 }, { KEY.leases, 0 }, { KEY.resting, 1 } }) do
     local first = call('ZRANGE', place[1], 0, 0, 'WITHSCORES')

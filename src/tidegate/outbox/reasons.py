@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tidegate.model import State, Why
-from tidegate.outbox.lanes import NEVER, Entry, Line
+from tidegate.outbox.lanes import NEVER, BotLanes, Entry, Lane, Line
 
 Wait = tuple[str, float]  # what for, and how many seconds
 
@@ -29,7 +29,7 @@ class Facts(msgspec.Struct):
 def facts_of(entry: Entry, state: State, until_due: float, now: float) -> Facts:
     """From a schedule in memory."""
     lane = entry.lane
-    places = {"bot": lane.bot, "chat": lane}
+    places: dict[str, BotLanes | Lane] = {"bot": lane.bot, "chat": lane}
     own = lane.windows[0]
     return Facts(
         state=state,

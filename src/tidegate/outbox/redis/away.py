@@ -65,7 +65,9 @@ class Away:
         reasons = []
         if self._since is not None:
             away = self._clock.monotonic() - self._since
-            reasons.append(f"Redis cannot be reached for {away:.0f} s: direct calls are paced by this process alone")
+            reasons.append(
+                f"Redis cannot be reached for {away:.0f} s: this process paces its direct calls alone"
+            )
         if spooled:
             reasons.append(f"{spooled} messages wait in the spool of this machine")
         return Health(ready=self._since is None, spooled=spooled, reasons=tuple(reasons))
@@ -142,7 +144,7 @@ class Away:
 
 
 def share(rules: Rules, processes: int) -> Rules:
-    """What one of several processes may use of the limits of a bot. A chat is mostly served by one of them."""
+    """What one of several processes may use of a bot's limits. A chat is mostly served by one of them."""
     parts = max(1, processes)
     return msgspec.structs.replace(rules, bot=_part(rules.bot, parts), paid=_part(rules.paid, parts))
 

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tidegate.errors import StoreAwayError, StoreError
-from tidegate.outbox.redis.link import Link
+
+if TYPE_CHECKING:  # the doctor concludes without the driver
+    from tidegate.outbox.redis.link import Link
 
 OLDEST: Final = (6, 2)
 
@@ -31,13 +33,13 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-async def look(link: Link) -> list[str]:
+async def look(link: "Link") -> list[str]:
     """What is to be warned of, a line each. Raises StoreError if it cannot be asked."""
     grave = [one for one in conclude(await ask(link)) if one.verdict in {"warning", "failed"}]
     return [f"the store's Redis, {one.about}: {one.found}; {one.advice}" for one in grave]
 
 
-async def ask(link: Link) -> Facts:
+async def ask(link: "Link") -> Facts:
     info = _info(await link.command("INFO"))
     appends = info.get("aof_enabled")
     saves = await _setting(link, "save")
@@ -85,7 +87,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-async def _setting(link: Link, name: str) -> str | None:
+async def _setting(link: "Link", name: str) -> str | None:
     """None where CONFIG is forbidden, as by many hosters."""
     try:
         found = await link.command("CONFIG", "GET", name)

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -13,12 +13,16 @@ from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
-    ConnectionError as RedisConnectionError,
     NoScriptError,
     OutOfMemoryError,
     ReadOnlyError,
     RedisError,
     ResponseError,
+)
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
     TimeoutError as RedisTimeoutError,
 )
 
@@ -85,7 +89,7 @@ class RedisLink(Link):
         once = Retry(NoBackoff(), 0)  # whether to try again is for the store to say
         try:
             self._redis = Redis.from_url(
-                url, socket_timeout=ANSWER, socket_connect_timeout=CONNECT, retry=once, health_check_interval=0
+                url, socket_timeout=ANSWER, socket_connect_timeout=CONNECT, retry=once
             )
             self._patient = Redis.from_url(
                 url, socket_timeout=LONGEST_WAIT + ANSWER, socket_connect_timeout=CONNECT, retry=once
@@ -114,11 +118,11 @@ class RedisLink(Link):
         return reply
 
     async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
-        return await self._told(self._redis.execute_command(*parts))
+        return await self._told(_execute(self._redis, *parts))
 
     async def wait(self, seconds: float | None) -> None:
         seconds = LONGEST_WAIT if seconds is None else min(max(seconds, 0.001), LONGEST_WAIT)
-        await self._told(self._patient.execute_command("BLPOP", self.key("wake"), f"{seconds:.6f}"))
+        await self._told(_execute(self._patient, "BLPOP", self.key("wake"), f"{seconds:.6f}"))
 
     def listen(self, heard: Callable[[], None]) -> None:
         if self._listening is None:
@@ -130,13 +134,14 @@ class RedisLink(Link):
         try:
             return await self._evaluate("EVALSHA", self._scripts[step].sha, args)
         except NoScriptError:
-            # A Redis that restarted, or one that never ran this step: greet it, so that a restart is noted first.
+            # A Redis that restarted, or that never ran this step: greeted first, so that a restart is noted.
             await self._greet()
             return await self._evaluate("EVAL", self._scripts[step].source, args)
 
     async def _evaluate(self, how: str, script: str, args: tuple[Argument, ...]) -> list[bytes]:
-        reply: list[bytes] = await self._redis.execute_command(
-            how, script, len(self._keys), *self._keys, "", self._terms, *args
+        keys = self._keys
+        reply: list[bytes] = await _execute(
+            self._redis, how, script, len(keys), *keys, "", self._terms, *args
         )
         return reply
 
@@ -147,7 +152,7 @@ class RedisLink(Link):
             self._greeted = True
 
     async def _told(self, asked: Any) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
-        """The answer, or an error in our words. Texts of the driver may hold the address: they are not shown."""
+        """The answer, or an error in our words: those of the driver may hold the address."""
         try:
             return await asked
         except OutOfMemoryError as error:
@@ -172,10 +177,15 @@ class RedisLink(Link):
     async def _subscribe(self, heard: Callable[[], None]) -> None:
         async with self._patient.pubsub() as channel:
             await channel.subscribe(self.key("channel"))
+            for_us = {self.me.encode(), b"*"}
             while True:
                 said = await channel.get_message(timeout=LONGEST_WAIT)
-                if said is not None and (said["type"] == "subscribe" or said["data"] in {self.me.encode(), b"*"}):
+                if said is not None and (said["type"] == "subscribe" or said["data"] in for_us):
                     heard()
+
+
+def _execute(redis: Redis, *parts: Argument) -> Awaitable[Any]:
+    return cast("Awaitable[Any]", redis.execute_command(*parts))  # type: ignore[no-untyped-call]
 
 
 def _translated(text: str) -> StoreError:

@@ -1,7 +1,7 @@
-"""What the scripts are told and what they answer: messages, settlements and turns as Lua knows them, and back."""
+"""What the scripts are told and what they answer: messages, settlements and turns as Lua knows them."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -33,15 +33,9 @@ from tidegate.pacing.rules import Rules, cost_of, family_of
 LEVELS: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
 
 
-class Item(msgspec.Struct, omit_defaults=True):
-    """A message to put: what the schedule has to know of it. Its body goes beside."""
+class Rarely(msgspec.Struct, omit_defaults=True):
+    """What few messages have."""
 
-    id: str
-    bot: str
-    chat: str
-    kind: str
-    level: int
-    cost: int
     paid: bool = False
     urgent_as: str | None = None
     due: float | None = None
@@ -52,22 +46,35 @@ class Item(msgspec.Struct, omit_defaults=True):
     coalesce: str | None = None
 
 
-class Said(msgspec.Struct, omit_defaults=True):
-    """How a call ended: what follows for the message, its slots, its chat and its bot."""
+class Meant(msgspec.Struct, omit_defaults=True):
+    """What few settlements mean, beside the state that follows."""
+
+    reason: str | None = None
+    description: str | None = None
+    result: int | None = None  # which of the texts beside
+    refused: float | None = None
+    away: float | None = None
+    alias: str | None = None
+    whole_chat: bool = False
+
+
+Item = tuple[str, str, str, str, int, int, Rarely | Literal[False]]  # id, bot, chat, kind, level, cost
+# id, token, age, sent, answered, state, attempts, delay
+Said = tuple[str, int, float, bool, bool, str, int, float, Meant | Literal[False]]
+
+
+class End(msgspec.Struct, omit_defaults=True):
+    """How a turn ended."""
 
     id: str
     token: int
     age: float = -1.0
     sent: bool = False
     answered: bool = False
-    state: str = ""
-    attempts: int = -1
-    delay: float = -1.0
-    reason: str | None = None
-    description: str | None = None
-    result: int | None = None  # which of the texts beside
     refused: float | None = None
     away: float | None = None
+    reason: str | None = None
+    description: str | None = None
     alias: str | None = None
     whole_chat: bool = False
 
@@ -99,23 +106,13 @@ class Told(msgspec.Struct):
     number: int = 0
 
 
-class Settled(msgspec.Struct):
-    place: int  # of the settlement, from 1
-    state: State
-    created: float
-    attempts: int = 0
-    crashes: int = 0
-    settled: float | None = None
-    reason: str | None = None
-    description: str | None = None
-
-
 class Answer(msgspec.Struct):
     """Of any script; each fills in what it has to say."""
 
     tickets: list[tuple[TicketId, int]] = []  # 1 if it is fresh
     claims: list[tuple[int, int, int, str]] = []  # body, token, attempt, chat
-    settled: list[Settled] = []
+    settled: list[tuple[int, float, int, State | Literal[False]]] = []  # place, created, crashes, not as said
+    now: float = 0.0
     granted: dict[str, int] = {}  # turns of this process, and their tokens
     lost: list[str] = []
     delay: float | None = None
@@ -153,25 +150,24 @@ def items(messages: Sequence[Message], rules: Rules) -> list[bytes]:
 
 
 def _item(message: Message, rules: Rules) -> Item:
-    family, bot, chat = family_of(message.method), str(message.bot), str(message.chat_id)
-    item = Item(
-        message.id,
-        bot,
-        chat,
-        rules.kind(family),
-        LEVELS[message.priority],
-        0 if family == "free" else cost_of(message.method, message.params),
-        bool(message.params.get("allow_paid_broadcast")),
+    method, params = message.method, message.params
+    family = family_of(method)
+    bot, chat = str(message.bot), str(message.chat_id)
+    level = URGENT if message.urgent else LEVELS[message.priority]
+    cost = 0 if family == "free" else cost_of(method, params)
+    rarely = Rarely(
+        bool(params.get("allow_paid_broadcast")),
+        message.priority if message.urgent else None,
+        message.not_before,
+        message.expires_at,
+        message.on_unknown == "park",
     )
-    if message.urgent:
-        item.level, item.urgent_as = URGENT, message.priority
-    item.due, item.expires = message.not_before, message.expires_at
-    item.park = message.on_unknown == "park"
     if message.dedup_key is not None:
-        item.dedup, item.dedup_for = f"{bot}/{message.dedup_key}", message.dedup_for
+        rarely.dedup, rarely.dedup_for = f"{bot}/{message.dedup_key}", message.dedup_for
     if message.coalesce_key is not None:
-        item.coalesce = f"{bot}/{chat}/{message.coalesce_key}"
-    return item
+        rarely.coalesce = f"{bot}/{chat}/{message.coalesce_key}"
+    kept: Rarely | Literal[False] = False if rarely == _NOTHING_RARE else rarely
+    return message.id, bot, chat, rules.kind(family), level, cost, kept
 
 
 def said_of(settlements: Sequence[Settlement]) -> list[bytes]:
@@ -184,31 +180,46 @@ def said_of(settlements: Sequence[Settlement]) -> list[bytes]:
 def _said(settlement: Settlement, results: list[bytes]) -> Said:
     claim, outcome = settlement.claim, settlement.outcome
     step = after_call(claim.message, claim.attempt - 1, outcome)
-    said = end_of(claim.message.id, claim.token, claim.message.chat_id, outcome, settlement.age)
-    said.state, said.attempts, said.delay = step.state, step.attempts, step.delay
-    said.reason, said.description = step.reason, step.description
-    if isinstance(outcome, Delivered) and outcome.result is not None:
-        results.append(encode(outcome.result))
-        said.result = len(results)
-    return said
+    meant = Meant(step.reason, step.description)
+    if isinstance(outcome, Delivered):
+        meant.alias = _learned_name(claim.message.chat_id, outcome.result)
+        if outcome.result is not None:
+            results.append(encode(outcome.result))
+            meant.result = len(results)
+    else:
+        _mean(meant, outcome)
+    sent, answered = _reached(outcome)
+    age = max(0.0, settlement.age)
+    return claim.message.id, claim.token, age, sent, answered, step.state, step.attempts, step.delay, meant
 
 
-def end_of(entry: str, token: int, chat_id: ChatId, outcome: Outcome, age: float) -> Said:
-    """What the end of a call, of a message or in a turn, means for everybody."""
-    sent = not isinstance(outcome, NotSent | Unreachable)
-    answered = sent and not isinstance(outcome, Unknown)
-    said = Said(entry, token, max(0.0, age), sent, answered)
+def _mean(meant: "Meant | End", outcome: Outcome) -> None:
+    """What an answer means for its chat and its bot."""
     if isinstance(outcome, Refused):
-        said.refused = outcome.retry_after
+        meant.refused = outcome.retry_after
     elif isinstance(outcome, Unreachable):
-        said.away, said.reason = outcome.wait, outcome.reason
+        meant.away, meant.reason = outcome.wait, outcome.reason
     elif isinstance(outcome, Migrated):
-        said.alias = str(outcome.chat_id)
+        meant.alias = str(outcome.chat_id)
     elif isinstance(outcome, Dead):
-        said.whole_chat, said.reason, said.description = outcome.whole_chat, outcome.reason, outcome.description
-    elif isinstance(outcome, Delivered):
-        said.alias = _learned_name(chat_id, outcome.result)
-    return said
+        meant.whole_chat = outcome.whole_chat
+        meant.reason, meant.description = outcome.reason, outcome.description
+
+
+def _reached(outcome: Outcome) -> tuple[bool, bool]:
+    """Whether the call was sent, and whether it was answered."""
+    sent = not isinstance(outcome, NotSent | Unreachable)
+    return sent, sent and not isinstance(outcome, Unknown)
+
+
+def end_of(turn: str, token: int, chat_id: ChatId, outcome: Outcome, age: float) -> End:
+    sent, answered = _reached(outcome)
+    end = End(turn, token, max(0.0, age), sent, answered)
+    if isinstance(outcome, Delivered):
+        end.alias = _learned_name(chat_id, outcome.result)
+    else:
+        _mean(end, outcome)
+    return end
 
 
 def _learned_name(name: ChatId, result: object) -> str | None:
@@ -253,17 +264,22 @@ class Reply:
         )
 
 
-def settled_record(settlement: Settlement, settled: Settled) -> Record:
-    outcome = settlement.outcome
+def settled_record(
+    settlement: Settlement, created: float, crashes: int, otherwise: State | Literal[False], now: float
+) -> Record:
+    """What became of a message. `otherwise`: the state, if it is not what the outcome makes of it."""
+    claim, outcome = settlement.claim, settlement.outcome
+    step = after_call(claim.message, claim.attempt - 1, outcome)
+    state = otherwise or step.state
     return Record(
-        message=settlement.claim.message,
-        state=settled.state,
-        created_at=settled.created,
-        attempts=settled.attempts,
-        crashes=settled.crashes,
-        settled_at=settled.settled,
-        reason=settled.reason,
-        description=settled.description,
+        message=claim.message,
+        state=state,
+        created_at=created,
+        attempts=step.attempts,
+        crashes=crashes,
+        settled_at=None if state in {State.QUEUED, State.RETRY} else now,
+        reason=None if otherwise else step.reason,
+        description=None if otherwise else step.description,
         result=outcome.result if isinstance(outcome, Delivered) else None,
     )
 
@@ -276,4 +292,5 @@ def _pair(rate: Rate) -> tuple[int, float]:
     return rate.count, rate.seconds
 
 
+_NOTHING_RARE: Final = Rarely()
 _answers: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(Answer)

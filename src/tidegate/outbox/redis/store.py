@@ -65,9 +65,7 @@ class RedisOutbox(Outbox):
         self.link = link
         self._clock = clock
         self._rules = rules or Rules()
-        self._terms = rows.terms(
-            link.me, self._rules, lease=lease, keep=keep, longest_wait=link.longest_wait
-        )
+        self._terms = rows.terms(link.me, self._rules, lease=lease, keep=keep, longest_wait=link.longest_wait)
         self._on_end = on_end
         self._claiming = asyncio.Lock()
         self._turns = Turns(link, clock, self._rules, lease, self._run)
@@ -188,7 +186,7 @@ class RedisOutbox(Outbox):
 
     async def _not_in_vain(self, step: Awaitable[T], undo: Callable[[T], Awaitable[object]]) -> T:
         """The step's answer. If the caller is cancelled meanwhile, what it was given is taken back."""
-        task: asyncio.Task[T] = asyncio.ensure_future(step)  # type: ignore[assignment]
+        task: asyncio.Task[T] = asyncio.ensure_future(step)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -214,15 +212,18 @@ class RedisOutbox(Outbox):
     def _undone(self, task: asyncio.Task[Any]) -> None:
         self._undoing.discard(task)
         if not task.cancelled() and isinstance(task.exception(), Exception):
-            log.debug("what was given back did not arrive: leases end by themselves", exc_info=task.exception())
+            log.debug("what was given back did not arrive: its lease runs out", exc_info=task.exception())
 
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
         held = list(held)
         await self._away.cool([one for one in held if isinstance(one, Turn) and one.token < 0])
-        pairs = [self._turns.pair(one) if isinstance(one, Turn) else (one.message.id, one.token) for one in held]
-        known = [pair for pair in pairs if pair is not None]
+        known = [pair for one in held if (pair := self._pair(one)) is not None]
         if known:
             await self._run("cool", encode(known))
+
+    def _pair(self, held: Claim | Turn) -> tuple[str, int] | None:
+        """Its id and token; None if it is not known here."""
+        return self._turns.pair(held) if isinstance(held, Turn) else (held.message.id, held.token)
 
     async def extend(self, claims: Iterable[Claim]) -> None:
         await self._run("extend", encode([(claim.message.id, claim.token) for claim in claims]))
@@ -245,9 +246,10 @@ class RedisOutbox(Outbox):
                 await self._clock.sleep(AGAIN)
                 continue
             records: list[Record | None] = [None] * len(settlements)
-            for settled in reply.answer.settled:
-                record = rows.settled_record(settlements[settled.place - 1], settled)
-                records[settled.place - 1] = record
+            for place, created, crashes, otherwise in reply.answer.settled:
+                settlement = settlements[place - 1]
+                record = rows.settled_record(settlement, created, crashes, otherwise, reply.answer.now)
+                records[place - 1] = record
                 if record.state not in OPEN:
                     self._tell_end(record)
             return records
@@ -434,10 +436,9 @@ class RedisOutbox(Outbox):
                 return
 
     async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
-        fields: list[bytes] = await self.link.command("HGETALL", self.link.key("learned"))
-        pairs = fields.items() if isinstance(fields, dict) else zip(fields[::2], fields[1::2], strict=True)
+        fields: dict[bytes, bytes] = await self.link.command("HGETALL", self.link.key("learned"))
         learned: dict[tuple[BotId, ChatId | None], Rate] = {}
-        for place, rate in pairs:
+        for place, rate in fields.items():
             bot, _, chat = place.decode().partition("/")
             count, _, seconds = rate.decode().partition("/")
             key = (BotId(int(bot)), rows.chat_of(chat) if chat else None)
@@ -452,5 +453,3 @@ class RedisOutbox(Outbox):
     async def _counts(self) -> dict[str, int]:
         counts = (await self._wake("stats")).answer.counts
         return counts if isinstance(counts, dict) else {}
-
-

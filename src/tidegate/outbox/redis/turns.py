@@ -13,7 +13,7 @@ from tidegate.outbox.base import Turn
 from tidegate.outbox.dispatch import CLOSED, LEVELS
 from tidegate.outbox.packing import encode
 from tidegate.outbox.redis.link import Argument, Link
-from tidegate.outbox.redis.rows import AskedTurn, Reply, Said, end_of
+from tidegate.outbox.redis.rows import AskedTurn, End, Reply, end_of
 from tidegate.pacing.rules import Family, Rules
 
 ASKED_AT_ONCE: Final = 200  # turns named in one step
@@ -37,7 +37,7 @@ class Turns:
         self._pumping: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()  # held until they are done
-        self._unsaid: list[tuple[Said, float]] = []  # ends that Redis has not heard, and since when
+        self._unsaid: list[tuple[End, float]] = []  # ends that Redis has not heard, and since when
 
     def close(self) -> list[asyncio.Task[None]]:
         """What has to be waited for."""
@@ -102,7 +102,7 @@ class Turns:
         """Its owner is gone: out of the line, or given back if it was granted in this instant."""
         await asyncio.wait([asking])
         if asking.cancelled() or asking.exception() is None:
-            await self._say(Said(name, 0, 0.0))
+            await self._say(End(name, 0, 0.0))
 
     def granted(self, turns: dict[str, int]) -> None:
         for name, token in turns.items():
@@ -117,7 +117,7 @@ class Turns:
             self._in_line.pop(name, None)
             future = self._waiting.pop(name, None)
             if future is not None and not future.done():
-                future.set_exception(StoreAwayError("Redis was away for longer than a turn is kept: ask again"))
+                future.set_exception(StoreAwayError("Redis was away for longer than a turn is kept"))
 
     # --- its end ---
 
@@ -135,7 +135,7 @@ class Turns:
                 self._later(self._say(said))  # if it was heard before, this says nothing new
                 raise
 
-    async def _say(self, said: Said) -> None:
+    async def _say(self, said: End) -> None:
         try:
             await self._run("end_turn", encode([said]))
         except StoreError:  # its slots are held until it is heard, or its lease runs out
@@ -151,8 +151,8 @@ class Turns:
             await self._run("end_turn", encode([said]))
             self._unsaid.pop(0)
 
-    def _later(self, end: Awaitable[None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(end)
+    def _later(self, what: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(what)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return task

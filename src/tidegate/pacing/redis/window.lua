@@ -1,7 +1,8 @@
 -- A limit of n calls in W seconds as n slots, each free again W seconds after the answer to its call.
 -- See pacing/window.py for why that never breaks a limit. Everything here is a calculation.
 --
--- A window is {held = slots of calls in flight, cooling = {time, slots, time, slots, …}}, times rising.
+-- A window is {held = slots of calls in flight, cooling = {time, slots, time, slots, …}}, times rising; it is kept as
+-- {held, time, slots, …}.
 -- A rate is {count, seconds}. `now` does not move within a script: what has cooled is dropped when it is opened.
 
 local Window = {}
@@ -9,22 +10,21 @@ Window.TICK = 1e-6 -- seconds: as fine as Redis's clock is, so that rounding nev
 Window.FINEST = 128 -- slots up to which each is remembered by itself
 
 function Window.open(stored, now)
-  local window = { held = stored and stored.held or 0, cooling = {}, sum = 0 }
-  local cooling = stored and stored.cooling or {}
-  for i = 1, #cooling, 2 do
-    if cooling[i] > now then
-      local last = #window.cooling
-      window.cooling[last + 1], window.cooling[last + 2] = cooling[i], cooling[i + 1]
-      window.sum = window.sum + cooling[i + 1]
+  if not stored then return { held = 0, cooling = {}, sum = 0 } end
+  local cooling, last, sum = {}, 0, 0
+  for i = 2, #stored, 2 do
+    if stored[i] > now then
+      cooling[last + 1], cooling[last + 2] = stored[i], stored[i + 1]
+      last, sum = last + 2, sum + stored[i + 1]
     end
   end
-  return window
+  return { held = stored[1], cooling = cooling, sum = sum }
 end
 
 -- What is worth keeping; nil if it is idle.
 function Window.kept(window)
   if window.held == 0 and window.sum == 0 then return nil end
-  return { held = window.held, cooling = window.cooling }
+  return { window.held, unpack(window.cooling) }
 end
 
 function Window.free(window, rate)
@@ -47,6 +47,21 @@ function Window.wait(window, rate, cost, now)
     if lacking <= 0 then return window.cooling[i] - now end
   end
   return math.huge
+end
+
+function Window.take(window, _, cost)
+  window.held = window.held + cost
+end
+
+-- The call was never sent: its slots are free at once.
+function Window.give_back(window, _, cost)
+  window.held = window.held - cost
+end
+
+-- It was told of after its slots had begun to cool: it may have been counted only now.
+function Window.answered_late(window, rate, at, cost, now)
+  window.held = window.held + cost
+  Window.answered(window, rate, at, cost, now)
 end
 
 -- The answer came: the slots start to cool. A call larger than the window fills it for longer.

@@ -4,7 +4,7 @@
 for _, pair in ipairs(unpack_one(ARGV[3])) do
   local entry = Message.entry(pair[1])
   if entry and (entry.token or 0) == pair[2] then
-    call('ZADD', KEY.leases, 'XX', Store.exact(Now.time + terms.lease), pair[1])
+    call('ZADD', KEY.leases, 'XX', Now.time + terms.lease, pair[1])
   end
 end
 return Step.done()

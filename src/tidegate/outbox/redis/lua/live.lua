@@ -3,6 +3,6 @@
 
 local SILENT = 30 -- seconds after which a process counts as gone
 
-call('ZADD', KEY.processes, Store.exact(Now.time), terms.me)
-call('ZREMRANGEBYSCORE', KEY.processes, '-inf', Store.exact(Now.time - SILENT))
+call('ZADD', KEY.processes, Now.time, terms.me)
+call('ZREMRANGEBYSCORE', KEY.processes, '-inf', Now.time - SILENT)
 return Step.done({ count = call('ZCARD', KEY.processes) })

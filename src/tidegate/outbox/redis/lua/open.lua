@@ -10,8 +10,8 @@ local before = call('HGET', KEY.meta, 'run_id')
 if before and before ~= ARGV[3] then
   Now.restarted = Now.time
   for _, id in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do
-    call('ZADD', KEY.leases, 'XX', Store.exact(Now.time + terms.lease), id)
+    call('ZADD', KEY.leases, 'XX', Now.time + terms.lease, id)
   end
 end
-call('HSET', KEY.meta, 'schema', ARGV[4], 'run_id', ARGV[3], 'restarted', Store.exact(Now.restarted))
+call('HSET', KEY.meta, 'schema', ARGV[4], 'run_id', ARGV[3], 'restarted', Now.restarted)
 return Step.done()

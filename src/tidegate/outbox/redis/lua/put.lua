@@ -4,6 +4,13 @@
 
 local tickets = {}
 
+-- A message is a list, which is quicker to read than names; what few have is in a table of its own.
+local function named(list)
+  local item = { id = list[1], bot = list[2], chat = list[3], kind = list[4], level = list[5], cost = list[6] }
+  for name, value in pairs(list[7] or Store.NOTHING) do item[name] = value end
+  return item
+end
+
 local function first_with_key(item)
   if not item.dedup then return nil end
   local known = call('HGET', KEY.dedup, item.dedup)
@@ -44,9 +51,10 @@ local function accept(item, body)
   local first = first_with_key(item)
   if first then return { first, 0 } end
   local bot, kind, chat = item.bot, item.kind, item.chat
+  local current = Schedule.current_chat(bot, chat)
   local message = {
-    id = item.id, state = 'queued', body = body, chat = chat, level = item.level, urgent_as = item.urgent_as,
-    lane = Lane.key(bot, kind, Schedule.current_chat(bot, chat)), cost = item.cost, paid = item.paid,
+    id = item.id, state = 'queued', body = body, chat = chat ~= current and chat or nil, level = item.level,
+    urgent_as = item.urgent_as, lane = Lane.key(bot, kind, current), cost = item.cost, paid = item.paid,
     created = Now.time, due = item.due, expires = item.expires, park = item.park, dedup = item.dedup,
     dedup_until = item.dedup and Now.time + item.dedup_for, coalesce = item.coalesce, number = Store.next_number(),
   }
@@ -70,7 +78,7 @@ local function accept(item, body)
 end
 
 Step.wake()
-for i, item in ipairs(unpack_one(ARGV[3])) do
-  tickets[i] = accept(item, ARGV[3 + i])
+for i, list in ipairs(unpack_one(ARGV[3])) do
+  tickets[i] = accept(named(list), ARGV[3 + i])
 end
 return Step.done({ tickets = tickets })

@@ -8,15 +8,14 @@ local found = {}
 local function fits(message)
   return (not asked.states or asked.states[message.state])
     and (not asked.bot or Message.bot(message) == asked.bot)
-    and (not asked.chat or message.chat == asked.chat)
+    and (not asked.chat or Message.chat(message) == asked.chat)
     and (not asked.reason or message.reason == asked.reason)
     and (not asked.before or (message.settled or message.created) < asked.before)
     and (not asked.dedup or string.sub(message.dedup or '', 1, #asked.dedup) == asked.dedup)
 end
 
 for i = 1, #fields, 2 do
-  local message = unpack_one(fields[i + 1])
-  message.id = fields[i]
+  local message = Message.parse(fields[i], fields[i + 1])
   if fits(message) then
     if asked.bare then message.body, message.result = '', nil end
     found[#found + 1] = Message.told(message)

@@ -4,7 +4,18 @@
 
 local settled = {}
 
+-- A settlement is a list, which is quicker to read than names; what few have is in a table of its own.
+local function named(list)
+  local said = {
+    id = list[1], token = list[2], age = list[3], sent = list[4], answered = list[5], state = list[6],
+    attempts = list[7], delay = list[8], result = nil, reason = nil, description = nil,
+  }
+  for name, value in pairs(list[9] or Store.NOTHING) do said[name] = value end
+  return said
+end
+
 local function hear(lane, message, said)
+  if not said.refused and not said.away then return end
   local pool, bot = Lane.pool_for(lane, message.paid), Lane.bot_at(lane.bot)
   if said.refused then
     Flood.learn(lane, pool, said.refused)
@@ -30,15 +41,12 @@ local function settle(message, said)
 end
 
 Step.wake()
-for i, said in ipairs(unpack_one(ARGV[3])) do
-  local message = Message.at(said.id)
-  if message and message.token == said.token then
-    settle(message, said)
-    settled[#settled + 1] = {
-      place = i, state = message.state, attempts = message.attempts, crashes = message.crashes,
-      created = message.created, settled = message.settled, reason = message.reason,
-      description = message.description,
-    }
+for i, list in ipairs(unpack_one(ARGV[3])) do
+  local message = Message.at(list[1])
+  if message and message.token == list[2] then
+    settle(message, named(list))
+    local otherwise = message.state ~= list[6] and message.state or false -- it expired
+    settled[#settled + 1] = { i, message.created, message.crashes or 0, otherwise }
   end
 end
-return Step.done({ settled = settled })
+return Step.done({ settled = settled, now = Now.time })

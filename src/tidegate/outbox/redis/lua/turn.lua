@@ -13,7 +13,7 @@ if Schedule.grant_at_once(turn, Lane.at(turn.lane)) then
 elseif said.waits then
   Now.turns[turn.id] = turn
   Now.waiting_turns = Now.waiting_turns + 1
-  Store.later('ZADD', KEY.leases, Store.exact(Now.time + terms.lease), turn.id)
+  Store.later('ZADD', KEY.leases, Now.time + terms.lease, turn.id)
   Schedule.join(turn)
 end
 return Step.done()

@@ -7,15 +7,12 @@ local lane, bot = Lane.at(Lane.key(said.bot, said.kind, chat)), Lane.bot_at(said
 local pool = Lane.pool_for(lane)
 
 -- A guess for a wait that ends with an answer: it comes soon, and then the slot cools.
-local function known(window, rate)
-  local wait = Window.wait(window, rate, said.cost, Now.time)
-  return wait == NEVER and rate[2] or wait
-end
-
 local wait = math.max(0, (lane.closed or 0) - Now.time, (bot.closed or 0) - Now.time)
-if said.cost > 0 then
-  for _, pair in ipairs(Lane.windows(lane, pool)) do wait = math.max(wait, known(pair[1], pair[2])) end
+local function look(window, rate)
+  local its = Window.wait(window, rate, said.cost, Now.time)
+  wait = math.max(wait, its == NEVER and rate[2] or its)
 end
+if said.cost > 0 then Lane.each_window(lane, pool, look) end
 local ahead = lane.flight and 1 or 0
 for _, line in pairs(lane.lines) do
   if line.id then ahead = ahead + 1 + (line.more or 0) end

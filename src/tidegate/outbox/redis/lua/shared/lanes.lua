@@ -20,11 +20,6 @@ function Lane.is_private(chat)
   return string.find(chat, '^%d') ~= nil
 end
 
-function Lane.rules(kind, chat)
-  if kind == 'action' then return terms.actions end
-  return { Lane.is_private(chat) and terms.private or terms.group }
-end
-
 function Lane.rule_of_pool(budget)
   if budget == 'paid' then return terms.paid end
   if budget == 'action' then return nil end
@@ -35,21 +30,70 @@ function Lane.apply_learned(place)
   if place.learned then place.rates[1] = Learned.rate(place.learned, place.rule) end
 end
 
+-- There is a lane for each chat, and each is read and written often: so they are kept as flat lists. What few have
+-- goes into a table of its own.
+Lane.RARE = { 'closed', 'paused', 'learned', 'reserved', 'reserved_until', 'bury' }
+Lane.LINE = 10 -- values of each line
+
+function Lane.parse(stored)
+  local rare, last, flight, windows, values = unpack_one(stored)
+  local lines = {}
+  for i = 1, #values, Lane.LINE do
+    lines[values[i]] = {
+      place = values[i + 1] or nil, wake = values[i + 2], passed = values[i + 3] or nil, more = values[i + 4] or nil,
+      id = values[i + 5], seq = values[i + 6], cost = values[i + 7], paid = values[i + 8] or nil,
+      retry = values[i + 9] or nil,
+    }
+  end
+  return rare, last, flight, windows, lines
+end
+
+function Lane.text(lane)
+  local values, rare = Store.NOTHING, false
+  for level, line in pairs(lane.lines) do
+    if line.id then
+      local its = {
+        level, line.place or false, line.wake or false, line.passed or false, line.more or false, line.id, line.seq,
+        line.cost, line.paid or false, line.retry or false,
+      }
+      if values == Store.NOTHING then
+        values = its
+      else
+        for i = 1, Lane.LINE do values[#values + 1] = its[i] end
+      end
+    end
+  end
+  if lane.closed or lane.paused or lane.learned or lane.reserved or lane.bury then
+    rare = {}
+    for _, name in ipairs(Lane.RARE) do rare[name] = lane[name] end
+  end
+  return pack(rare, lane.last or false, lane.flight or false, Lane.kept_windows(lane) or false, values)
+end
+
 function Lane.at(key)
   local lane = Now.lanes[key]
   if lane then return lane end
+  local bot, kind, chat = string.match(key, '^(%d+)/(%l+)/(.+)$')
   local stored = call('HGET', KEY.lanes, key)
-  lane = stored and unpack_one(stored) or {}
-  lane.key = key
-  lane.bot, lane.kind, lane.chat = string.match(key, '^([^/]+)/([^/]+)/(.+)$')
-  lane.lines = lane.lines or {}
-  lane.rates, lane.open = {}, {}
-  for i, rule in ipairs(Lane.rules(lane.kind, lane.chat)) do
-    lane.rates[i] = rule
-    lane.open[i] = Window.open(lane.windows and lane.windows[i], Now.time)
+  local rare, last, flight, windows, lines
+  if stored then rare, last, flight, windows, lines = Lane.parse(stored) end
+  local rule = terms.group
+  if kind == 'action' then
+    rule = terms.actions[1]
+  elseif Lane.is_private(chat) then
+    rule = terms.private
   end
-  lane.rule = lane.rates[1]
-  Lane.apply_learned(lane)
+  lane = {
+    key = key, bot = bot, kind = kind, chat = chat, last = last or nil, flight = flight or nil, lines = lines or {},
+    rule = rule, rates = { rule }, open = { Window.open(windows and windows[1], Now.time) }, pool = nil, closed = nil,
+  }
+  for i = 2, kind == 'action' and #terms.actions or 1 do
+    lane.rates[i], lane.open[i] = terms.actions[i], Window.open(windows and windows[i], Now.time)
+  end
+  if rare then
+    for name, value in pairs(rare) do lane[name] = value end
+    Lane.apply_learned(lane)
+  end
   Now.lanes[key] = lane
   return lane
 end
@@ -61,7 +105,7 @@ end
 function Lane.line(lane, level)
   local line = lane.lines[level]
   if line == nil then
-    line = {}
+    line = { place = nil, wake = nil, passed = nil, more = nil, id = nil, seq = nil, cost = nil }
     lane.lines[level] = line
   end
   return line
@@ -82,7 +126,8 @@ function Lane.pool_at(key)
   end
   pool.passes = pool.passes or { 0, 0, 0 }
   pool.served, pool.spaced, pool.wake = pool.served or 0, pool.spaced or 0, pool.wake or 0
-  pool.ready = pool.ready or {} -- lines that may go, by level
+  pool.ready = pool.ready or {} -- how many lines may go, by level
+  pool.fetched = {} -- the first few of them
   Now.pools[key] = pool
   return pool
 end
@@ -93,12 +138,13 @@ function Lane.pool_for(lane, paid)
   return lane.pool
 end
 
--- Everything a call of this lane has to fit into: pairs of a window and its rate.
-function Lane.windows(lane, pool)
-  local all = {}
-  if pool.rule then all[1] = { pool.open[1], pool.rates[1] } end
-  for i, window in ipairs(lane.open) do all[#all + 1] = { window, lane.rates[i] } end
-  return all
+-- Does the same to everything that a call of this lane has to fit into. Stops, and is false, where that says false.
+function Lane.each_window(lane, pool, act, ...)
+  if pool.rule and act(pool.open[1], pool.rates[1], ...) == false then return false end
+  for i, window in ipairs(lane.open) do
+    if act(window, lane.rates[i], ...) == false then return false end
+  end
+  return true
 end
 
 function Lane.longest(lane)
@@ -111,7 +157,7 @@ function Lane.kept_windows(place)
   local kept, any = {}, false
   for i, window in ipairs(place.open or {}) do
     local one = Window.kept(window)
-    kept[i], any = one or {}, any or one ~= nil
+    kept[i], any = one or false, any or one ~= nil
   end
   return any and kept or nil
 end
@@ -144,21 +190,8 @@ function Lane.save_all()
       Store.later('HDEL', KEY.lanes, key)
       if lane.learned then Store.later('HDEL', KEY.learned, Lane.learned_name(lane)) end
     else
-      for level, line in pairs(lane.lines) do
-        if not line.id then lane.lines[level] = nil end
-      end
-      Store.later('HSET', KEY.lanes, key, pack({
-        lines = lane.lines,
-        windows = Lane.kept_windows(lane),
-        closed = (lane.closed or 0) > Now.time and lane.closed or nil,
-        paused = lane.paused,
-        learned = lane.learned,
-        reserved = lane.reserved,
-        reserved_until = lane.reserved_until,
-        last = lane.last,
-        flight = lane.flight,
-        bury = lane.bury,
-      }))
+      if (lane.closed or 0) <= Now.time then lane.closed = nil end
+      Store.later('HSET', KEY.lanes, key, Lane.text(lane))
     end
   end
 end
@@ -192,5 +225,5 @@ end
 
 -- Remember to forget a lane that has nothing to do.
 function Lane.rest(lane)
-  Store.later('ZADD', KEY.resting, Store.exact(Now.time + Lane.longest(lane)), lane.key)
+  Store.later('ZADD', KEY.resting, Now.time + Lane.longest(lane), lane.key)
 end

@@ -1,15 +1,13 @@
 -- The entries of a line in order, and the lines that may go in order of their first entry.
 
-function Line.number_text(number)
-  return string.format('%015d', number)
-end
-
--- One that is not first in its line. Ordered by line and number; what a line has to know of it follows.
+-- One that is not first in its line. Ordered by line and number; what a line has to know of it follows, if it is
+-- anything but the usual.
 function Line.member(lane, level, entry)
-  return table.concat({
-    lane.key, level, Line.number_text(entry.seq), entry.cost, entry.paid and 1 or 0, Store.exact(entry.retry or 0),
-    entry.id,
-  }, '\0')
+  local terms_of_it = ''
+  if entry.cost ~= 1 or entry.paid or entry.retry then
+    terms_of_it = entry.cost .. ' ' .. (entry.paid and 1 or 0) .. ' ' .. Store.exact(entry.retry or 0)
+  end
+  return lane.key .. '\0' .. level .. '\0' .. entry.seq .. '\0' .. terms_of_it .. '\0' .. entry.id
 end
 
 function Line.range(lane, level)
@@ -18,43 +16,50 @@ function Line.range(lane, level)
 end
 
 function Line.parse(member)
-  local seq, cost, paid, retry, id = string.match(member, '^[^%z]+%z%d+%z(%d+)%z(%d+)%z(%d)%z([^%z]+)%z(.+)$')
-  return { id = id, seq = tonumber(seq), cost = tonumber(cost), paid = paid == '1' or nil, retry = tonumber(retry) }
+  local seq, terms_of_it, id = string.match(member, '^[^%z]+%z%d%z(%d+)%z([^%z]*)%z(.+)$')
+  if terms_of_it == '' then return { id = id, seq = tonumber(seq), cost = 1 } end
+  local cost, paid, retry = string.match(terms_of_it, '^(%d+) (%d) (.+)$')
+  retry = tonumber(retry)
+  return {
+    id = id, seq = tonumber(seq), cost = tonumber(cost), paid = paid == '1' or nil, retry = retry > 0 and retry or nil,
+  }
 end
 
-function Line.ready_member(lane, level, line)
-  return table.concat({ Lane.pool_for(lane, line.paid).key, level, Line.number_text(line.seq), lane.key }, '\0')
+function Line.ready_member(pool, level, seq, key)
+  return pool.key .. '\0' .. level .. '\0' .. seq .. '\0' .. key
 end
 
+-- The first line of a level that may go: its number, and the key of its lane. A few are fetched at once.
 function Line.first_ready(pool, level)
   if (pool.ready[level] or 0) <= 0 then return nil end
-  local name = pool.key .. '\0' .. level
-  local batch = Now.fetched[name]
+  local batch = pool.fetched[level]
   if batch == nil or batch.at > #batch then
+    local name = pool.key .. '\0' .. level
     batch = call('ZRANGEBYLEX', KEY.ready, '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', 0, 32)
-    batch.at = 1
-    Now.fetched[name] = batch
+    batch.at, batch.number, batch.key = 1, #name + 2, #name + 3 + Store.DIGITS
+    pool.fetched[level] = batch
   end
-  return batch[batch.at]
+  local member = batch[batch.at]
+  return tonumber(string.sub(member, batch.number, batch.key - 2)), string.sub(member, batch.key)
 end
 
 function Line.join_ready(lane, level, line, pool)
-  call('ZADD', KEY.ready, 0, Line.ready_member(lane, level, line))
+  call('ZADD', KEY.ready, 0, Line.ready_member(pool, level, line.seq, lane.key))
   pool.ready[level] = (pool.ready[level] or 0) + 1
-  Now.fetched[pool.key .. '\0' .. level] = nil
+  pool.fetched[level] = nil
 end
 
 function Line.leave_ready(lane, level, line)
   if line.place ~= Place.READY then return end
-  local pool, member = Lane.pool_for(lane, line.paid), Line.ready_member(lane, level, line)
+  local pool = Lane.pool_for(lane, line.paid)
+  local member = Line.ready_member(pool, level, line.seq, lane.key)
   call('ZREM', KEY.ready, member)
   pool.ready[level] = pool.ready[level] - 1
-  local name = pool.key .. '\0' .. level
-  local batch = Now.fetched[name]
+  local batch = pool.fetched[level]
   if batch and batch[batch.at] == member then
     batch.at = batch.at + 1
   else
-    Now.fetched[name] = nil
+    pool.fetched[level] = nil
   end
   line.place = Place.BLOCKED
 end

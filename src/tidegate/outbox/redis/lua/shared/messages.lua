@@ -1,8 +1,44 @@
 -- What is kept of each message and of each turn, and what becomes of them.
 --
--- A message: {state, body, lane, chat, level, urgent_as (its priority, if it is urgent), cost, paid, seq, token,
--- attempts, crashes, created, settled, reason, description, result, retry, due, expires, park, dedup, dedup_until,
--- coalesce, cooled, number}. What is nil is not stored. A turn has what the schedule needs of that, and its owner.
+-- A message: {state, lane, level, cost, seq, token, created, number, body, result} and, of what few have, the RARE. A
+-- turn has what the schedule needs of that, and its owner.
+
+Message.RARE = {
+  'chat', -- as it was put, if its lane is another's by now
+  'urgent_as', -- its priority, if it is urgent
+  'paid', 'attempts', 'crashes', 'settled', 'reason', 'description', 'retry', 'due', 'expires', 'park', 'dedup',
+  'dedup_until', 'coalesce', 'cooled', 'owner',
+}
+
+-- There may be millions, each is read and written a few times: flat lists are the fastest that Redis's Lua has.
+function Message.parse(id, stored)
+  local state, lane, level, cost, seq, token, created, number, rare, body, result = unpack_one(stored)
+  local message = {
+    id = id, state = state, lane = lane, level = level, cost = cost, seq = seq or nil, token = token or nil,
+    created = created, number = number, body = body, result = result or nil,
+  }
+  for name, value in pairs(rare or Store.NOTHING) do message[name] = value end
+  return message
+end
+
+function Message.text(message)
+  local rare = false
+  local names = Message.RARE
+  for i = 1, #names do
+    local value = message[names[i]]
+    if value ~= nil then
+      rare = rare or {}
+      rare[names[i]] = value
+    end
+  end
+  return pack(
+    message.state or false, message.lane, message.level, message.cost, message.seq or false, message.token or false,
+    message.created or 0, message.number or 0, rare, message.body or '', message.result or false)
+end
+
+function Message.chat(message)
+  return message.chat or string.match(message.lane, '^%d+/%l+/(.+)$')
+end
 
 Message.OPEN = { queued = true, retry = true, sending = true }
 Message.LETTER = { dead = true, parked = true }
@@ -18,8 +54,7 @@ function Message.load(cache, key, id)
   if kept == nil then
     local stored = call('HGET', key, id)
     if not stored then return nil end
-    kept = unpack_one(stored)
-    kept.id = id
+    kept = Message.parse(id, stored)
     cache[id] = kept
   end
   return kept or nil -- false: it was dropped in this step
@@ -30,8 +65,7 @@ function Message.peek(id)
   local kept = Now.messages[id]
   if kept == nil then
     local stored = call('HGET', KEY.messages, id)
-    kept = stored and unpack_one(stored)
-    if kept then kept.id = id end
+    kept = stored and Message.parse(id, stored)
   end
   return kept or nil
 end
@@ -47,8 +81,7 @@ end
 function Message.save_all(cache, key)
   for id, kept in pairs(cache) do
     if kept then
-      kept.id = nil
-      Store.later('HSET', key, id, pack(kept))
+      Store.later('HSET', key, id, Message.text(kept))
     else
       Store.later('HDEL', key, id)
     end
@@ -71,7 +104,8 @@ function Message.change_state(message, state)
 end
 
 function Message.bot(message)
-  return string.match(message.lane, '^[^/]+')
+  local lane = Now.lanes[message.lane]
+  return lane and lane.bot or string.match(message.lane, '^%d+')
 end
 
 -- As the caller gets to know it.
@@ -103,7 +137,7 @@ function Message.finish(message, state, reason, description, quietly)
   if Message.LETTER[state] then
     Store.later('ZADD', KEY.letters, Store.next_number(), message.id)
   else
-    Store.later('ZADD', KEY.ended, Store.exact(math.max(Now.time + terms.keep, message.dedup_until or 0)), message.id)
+    Store.later('ZADD', KEY.ended, math.max(Now.time + terms.keep, message.dedup_until or 0), message.id)
   end
   if not quietly then Now.ended[#Now.ended + 1] = message end
 end

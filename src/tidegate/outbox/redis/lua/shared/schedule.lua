@@ -72,6 +72,16 @@ function Schedule.become_ready(lane, level, line)
   if pool.wake <= Now.time or level == Level.HIGH or level >= Level.URGENT then Schedule.activate(pool) end
 end
 
+-- Whether nothing at all stands in the way, which is mostly so, and quick to see.
+function Schedule.is_free(lane, line)
+  if lane.flight or lane.paused or lane.closed or lane.reserved or lane.learned or line.retry then return false end
+  if Now.restarted + 3600 > Now.time then return false end
+  for i = 1, #lane.open do
+    if lane.open[i].held > 0 or lane.open[i].sum > 0 then return false end
+  end
+  return true
+end
+
 -- Find out whether a line may go: ready, waiting until a known time, or blocked by its own lane.
 function Schedule.place(lane, level, line)
   Line.leave_ready(lane, level, line)
@@ -79,6 +89,7 @@ function Schedule.place(lane, level, line)
     line.place, line.passed = nil, nil
     return
   end
+  if Schedule.is_free(lane, line) then return Schedule.become_ready(lane, level, line) end
   local held = lane.paused and level < Level.TURN
   if held then Schedule.unreserve(lane, level, line, Lane.pool_for(lane, line.paid)) end
   if held or lane.flight or not Schedule.unbarred(lane, level) then
@@ -168,22 +179,17 @@ function Schedule.release(entry, lane, at, sent, answered)
   local pool = Lane.pool_for(lane, entry.paid)
   if lane.flight == entry.id then lane.flight = nil end
   if entry.cost > 0 and not entry.cooled then
-    for _, pair in ipairs(Lane.windows(lane, pool)) do
-      if sent then
-        Window.answered(pair[1], pair[2], at, entry.cost, Now.time)
-      else
-        pair[1].held = pair[1].held - entry.cost
-      end
+    if sent then
+      Lane.each_window(lane, pool, Window.answered, at, entry.cost, Now.time)
+    else
+      Lane.each_window(lane, pool, Window.give_back, entry.cost)
     end
     local share = Share.of(entry.level)
     if not sent and (share == Level.NORMAL or share == Level.LOW) then
       pool.spaced = pool.spaced - Share.spacing(pool, entry.cost)
     end
-  elseif entry.cost > 0 and answered then -- after a silence: it may have been counted only now
-    for _, pair in ipairs(Lane.windows(lane, pool)) do
-      pair[1].held = pair[1].held + entry.cost
-      Window.answered(pair[1], pair[2], at, entry.cost, Now.time)
-    end
+  elseif entry.cost > 0 and answered then
+    Lane.each_window(lane, pool, Window.answered_late, at, entry.cost, Now.time)
   end
   entry.token, entry.cooled, lane.last = nil, nil, at
   if not sent or pool.asleep then Schedule.activate(pool) end
@@ -195,20 +201,14 @@ function Schedule.cool(entry)
   entry.cooled = true
   local lane = Lane.at(entry.lane)
   local pool = Lane.pool_for(lane, entry.paid)
-  for _, pair in ipairs(Lane.windows(lane, pool)) do
-    Window.answered(pair[1], pair[2], Now.time, entry.cost, Now.time)
-  end
+  Lane.each_window(lane, pool, Window.answered, Now.time, entry.cost, Now.time)
   if pool.asleep then Schedule.activate(pool) end
   Store.count('uncertain', 1)
 end
 
 function Schedule.hold(lane, pool, level, cost)
-  local in_debt = false
-  for _, pair in ipairs(Lane.windows(lane, pool)) do
-    in_debt = in_debt or not Window.fits(pair[1], pair[2], cost)
-    pair[1].held = pair[1].held + cost
-  end
-  if level == Level.URGENT and in_debt then Store.count('urgent', 1) end
+  if level == Level.URGENT and not Lane.each_window(lane, pool, Window.fits, cost) then Store.count('urgent', 1) end
+  Lane.each_window(lane, pool, Window.take, cost)
 end
 
 function Schedule.grant(pool, lane, level, line)
@@ -226,7 +226,7 @@ function Schedule.grant(pool, lane, level, line)
   if pool.reserved == lane.key .. '\0' .. level then pool.reserved = nil end
   if entry.cost > 0 then Schedule.hold(lane, pool, level, entry.cost) end
   entry.token, entry.retry = Store.next_number(), nil
-  Store.later('ZADD', KEY.leases, Store.exact(Now.time + terms.lease), entry.id)
+  Store.later('ZADD', KEY.leases, Now.time + terms.lease, entry.id)
   Share.account(pool, level, entry.cost)
   if lane.kind == 'action' then -- unordered: several may be in flight
     Schedule.place(lane, level, line)
@@ -281,14 +281,14 @@ function Schedule.take(pool, messages, room)
   local willing = messages and not away and not bot.paused
   while Now.looked < Bound.LINES do
     Now.looked = Now.looked + 1
-    local first = Share.next_line(pool, willing)
-    if first == nil then
+    local key, level = Share.next_line(pool, willing)
+    if key == nil then
       local till = Share.rest_until(pool)
       if till == 0 and away then till = bot.away end
       if room or till > 0 then Schedule.sleep(pool, till) end -- else there may be room for messages soon
       return nil
     end
-    local lane, level = Lane.at(first.key), first.level
+    local lane = Lane.at(key)
     local line = lane.lines[level]
     if level < Level.TURN and not room then
       return nil
@@ -338,6 +338,11 @@ function Schedule.grant_round(room)
   return granted
 end
 
+-- Whether a call fits, and the window is not one that a restart of Redis may have emptied.
+function Schedule.fits_by_now(window, rate, cost)
+  return Now.restarted + rate[2] <= Now.time and Window.fits(window, rate, cost)
+end
+
 -- Grant a turn that has no rival, without a line: this is what most direct calls are.
 function Schedule.grant_at_once(turn, lane)
   local pool, cost = Lane.pool_for(lane, turn.paid), turn.cost
@@ -348,15 +353,13 @@ function Schedule.grant_at_once(turn, lane)
     if waiting > 0 then return false end
   end
   if turn.level ~= Level.TURN and Now.time < pool.spaced then return false end
-  for _, pair in ipairs(Lane.windows(lane, pool)) do
-    if Now.restarted + pair[2][2] > Now.time or not Window.fits(pair[1], pair[2], cost) then return false end
-  end
+  if not Lane.each_window(lane, pool, Schedule.fits_by_now, cost) then return false end
   Schedule.hold(lane, pool, turn.level, cost)
   turn.token = Store.next_number()
   Share.join(pool, turn.level)
   Share.account(pool, turn.level, cost)
   if lane.kind ~= 'action' then lane.flight = turn.id end
-  Store.later('ZADD', KEY.leases, Store.exact(Now.time + terms.lease), turn.id)
+  Store.later('ZADD', KEY.leases, Now.time + terms.lease, turn.id)
   return true
 end
 
@@ -370,7 +373,10 @@ function Schedule.move_lines(lane, target)
     while line.id do
       local entry = Line.head(line)
       local kept = Message.entry(entry.id)
-      if kept then kept.lane = target.key end
+      if kept then
+        kept.chat = kept.chat or lane.chat
+        kept.lane = target.key
+      end
       Line.pop(lane, level, line)
       if into.id and into.seq > entry.seq then
         Line.push_front(target, level, into, entry)

@@ -7,18 +7,13 @@ function Share.of(level)
   return level >= Level.TURN and level - Level.TURN or level
 end
 
-function Share.parse(member)
-  local level, seq, key = string.match(member, '^[^%z]+%z(%d+)%z(%d+)%z(.+)$')
-  return { level = tonumber(level), seq = tonumber(seq), key = key }
-end
-
+-- Of one priority, the line that came first: the key of its lane, and its level.
 function Share.first_of(pool, level, messages)
-  local turn = Line.first_ready(pool, Level.TURN + level)
-  turn = turn and Share.parse(turn)
-  local message = messages and Line.first_ready(pool, level)
-  message = message and Share.parse(message)
-  if turn and message then return turn.seq < message.seq and turn or message end
-  return turn or message or nil
+  local turn, of_turn = Line.first_ready(pool, Level.TURN + level)
+  local message, of_message
+  if messages then message, of_message = Line.first_ready(pool, level) end
+  if turn and not (message and message < turn) then return of_turn, Level.TURN + level end
+  return of_message, level
 end
 
 -- Gaps are left for high ones that may come. Where some are there, the weights share the slots.
@@ -26,26 +21,28 @@ function Share.has_high(pool)
   return (pool.ready[Level.HIGH] or 0) > 0 or (pool.ready[Level.TURN] or 0) > 0
 end
 
--- The line to go next. Without room for `messages`, only turns count.
+-- The line to go next: the key of its lane, and its level. Without room for `messages`, only turns count.
 function Share.next_line(pool, messages)
   if messages then
-    local urgent = Line.first_ready(pool, Level.URGENT)
-    if urgent then return Share.parse(urgent) end
+    local urgent, key = Line.first_ready(pool, Level.URGENT)
+    if urgent then return key, Level.URGENT end
     if pool.reserved then
-      local key, level = string.match(pool.reserved, '^(.+)%z(%d+)$')
+      local place, level = string.match(pool.reserved, '^(.+)%z(%d+)$')
       level = tonumber(level)
-      local line = Lane.at(key).lines[level]
-      if line and line.place == Place.READY and line.id then return { key = key, level = level } end
+      local line = Lane.at(place).lines[level]
+      if line and line.place == Place.READY and line.id then return place, level end
       pool.reserved = nil
     end
   end
   if Now.time < pool.spaced and not Share.has_high(pool) then return nil end
-  local best, lowest = nil, NEVER
+  local best, best_level, lowest = nil, nil, NEVER
   for level = Level.HIGH, Level.LOW do
-    local line = pool.passes[level + 1] < lowest and Share.first_of(pool, level, messages)
-    if line then best, lowest = line, pool.passes[level + 1] end
+    if pool.passes[level + 1] < lowest then
+      local key, its = Share.first_of(pool, level, messages)
+      if key then best, best_level, lowest = key, its, pool.passes[level + 1] end
+    end
   end
-  return best
+  return best, best_level
 end
 
 -- For a pool without a next line: the end of its gap if lines wait for that, 0 if none does.

@@ -32,7 +32,7 @@ Step.on_time = {
 }
 
 function Step.due(key, limit)
-  local members = call('ZRANGEBYSCORE', key, '-inf', Store.exact(Now.time), 'LIMIT', 0, limit)
+  local members = call('ZRANGEBYSCORE', key, '-inf', Now.time, 'LIMIT', 0, limit)
   if #members > 0 then Store.call_many('ZREM', key, members) end
   if #members == limit then Now.more = true end
   return members
@@ -96,11 +96,13 @@ function Step.write()
   Lane.save_bots()
   Message.save_all(Now.messages, KEY.messages)
   Message.save_all(Now.turns, KEY.turns)
-  for _, batch in pairs(Now.changes) do Store.call_many(batch.command, batch.key, batch) end
+  for command, batches in pairs(Now.changes) do
+    for key, arguments in pairs(batches) do Store.call_many(command, key, arguments) end
+  end
   Step.write_counts()
-  call('HSET', KEY.meta, 'numbers', Store.exact(Now.numbers), 'last', Store.exact(Now.time),
-    'offset', Store.exact(Now.offset), 'turns', Now.waiting_turns, 'watch_at', Store.exact(Now.watch_at), 'watch_by', Now.watch_by or '',
-    'claimers', Store.exact(Now.claimers))
+  call('HSET', KEY.meta, 'numbers', Now.numbers, 'last', Now.time,
+    'offset', Now.offset, 'turns', Now.waiting_turns, 'watch_at', Now.watch_at, 'watch_by', Now.watch_by or '',
+    'claimers', Now.claimers)
 end
 
 -- The end of every step. `watching`: the caller knows when the next one is due, and sees to it.

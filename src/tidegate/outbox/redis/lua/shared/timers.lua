@@ -1,7 +1,7 @@
 -- The times at which there is something to do, soonest first. A timer that means nothing any more is dropped when due.
 
 function Timers.set(at, kind, what)
-  call('ZADD', KEY.timers, Store.exact(at), kind .. what)
+  call('ZADD', KEY.timers, at, kind .. what)
   if at < Now.earliest then Now.earliest = at end
 end
 

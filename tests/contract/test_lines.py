@@ -148,7 +148,7 @@ async def test_a_chat_keeps_its_own_limit(open_post: OpenPost, chat: int, second
 
     assert len(sent) == 5
     assert sent[-1][0] == pytest.approx(4.0 if chat > 0 else 8.0, abs=0.1)
-    assert sent[-1][0] <= seconds
+    assert sent[-1][0] <= seconds + 1e-3  # clocks that are shared count in microseconds
 
 
 async def test_slots_are_free_again_after_the_answer_not_after_the_claim(open_post: OpenPost) -> None:

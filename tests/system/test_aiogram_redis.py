@@ -50,7 +50,7 @@ def gates(store: str, tmp_path: Path) -> list[Tidegate]:
 
 
 @pytest.fixture
-async def redis(store: str) -> AsyncIterator["Redis"]:
+async def redis(store: str) -> AsyncIterator[Redis]:
     async with Redis.from_url(store, decode_responses=True) as redis:
         await redis.flushdb()
         yield redis
@@ -68,7 +68,7 @@ async def begin_order(visit: Visit) -> None:
 
 
 async def test_a_conversation_begun_with_one_gate_ends_with_another(
-    telegram: TelegramServer, gates: list[Tidegate], redis: "Redis"
+    telegram: TelegramServer, gates: list[Tidegate], redis: Redis
 ) -> None:
     """They share nothing but Redis."""
     visit = Visit(telegram.telegram)
@@ -88,7 +88,7 @@ async def test_a_conversation_begun_with_one_gate_ends_with_another(
 
 @pytest.mark.proof  # aiogram takes seconds to start
 async def test_a_conversation_begun_in_one_process_ends_in_another(
-    telegram: TelegramServer, gates: list[Tidegate], store: str, redis: "Redis", tmp_path: Path
+    telegram: TelegramServer, gates: list[Tidegate], store: str, redis: Redis, tmp_path: Path
 ) -> None:
     visit = Visit(telegram.telegram)
     async with aiogram_shop.polling(telegram, gates[0]):
@@ -111,14 +111,17 @@ async def test_a_conversation_begun_in_one_process_ends_in_another(
     assert not await redis.keys("tidegate-fsm:*")
 
 
-async def connections(redis: "Redis") -> int:
+async def connections(redis: Redis) -> int:
     """To our database, this one included. Redis notices a moment later that one was closed."""
     for _ in range(100):
-        count = sum(client["db"] == "9" for client in await redis.client_list())
-        if count == 1:
+        if await _count(redis) == 1:
             break
         await Clock().sleep(0.01)
-    return count
+    return await _count(redis)
+
+
+async def _count(redis: Redis) -> int:
+    return sum(client["db"] == "9" for client in await redis.client_list())
 
 
 def said(text: str, user: int = 1001) -> Update:
@@ -130,7 +133,7 @@ def said(text: str, user: int = 1001) -> Update:
 
 
 async def test_updates_of_one_conversation_are_handled_one_at_a_time_whoever_gets_them(
-    gates: list[Tidegate], redis: "Redis"
+    gates: list[Tidegate], redis: Redis
 ) -> None:
     told: list[str] = []
 
@@ -157,7 +160,7 @@ async def test_updates_of_one_conversation_are_handled_one_at_a_time_whoever_get
 
 
 async def test_an_update_that_waits_for_its_conversation_is_handled_before_the_gate_closes(
-    telegram: TelegramServer, gates: list[Tidegate], redis: "Redis"
+    telegram: TelegramServer, gates: list[Tidegate], redis: Redis
 ) -> None:
     entered, go_on = asyncio.Event(), asyncio.Event()
 

@@ -14,6 +14,7 @@ from tidegate.cli.copies.commands import app as copies
 from tidegate.cli.errors import UNREAD, check_arguments, complain, wants_traceback
 from tidegate.cli.keys.commands import app as keys
 from tidegate.cli.letters.commands import app as dlq
+from tidegate.cli.move.commands import app as moving
 from tidegate.cli.options import AsJson
 from tidegate.cli.paragraphs import unwrap
 from tidegate.cli.queue.commands import app as queue
@@ -38,6 +39,7 @@ app.add_typer(broadcast)
 app.add_typer(queue, name="queue")
 app.add_typer(dlq, name="dlq")
 app.add_typer(copies)
+app.add_typer(moving)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -108,7 +110,8 @@ def version(*, as_json: AsJson = False) -> None:
 def doctor(*, as_json: AsJson = False) -> None:
     """Look whether this machine has what Tidegate needs, and say what to do.
 
-    Looks at Python, the optional parts, Redis (REDIS_URL), the database (DATABASE_URL), ports and clocks.
+    Looks at Python, the optional parts, Redis (TIDEGATE_STORE, REDIS_URL), the database (DATABASE_URL), ports
+    and clocks.
     Ends with 1 if something failed.
     """
     from tidegate.cli.doctor.examination import examine  # noqa: PLC0415  (keeps --help fast)

@@ -1,9 +1,13 @@
 """From a store that was named, or not, to the gate that opens it."""
 
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from tidegate.app import Tidegate
-from tidegate.errors import BadInputError
+from tidegate.cli.places import is_redis, place_of, shown
+from tidegate.errors import BadInputError, StoreAwayError
 from tidegate.model import BotId
 from tidegate.settings import Settings
 
@@ -13,19 +17,50 @@ def gate_at(store: str | None, *, create: bool = False) -> Tidegate:
     settings = Settings.read()
     place = store or settings.tidegate_store
     if not create:
-        _check_there(place)
+        check_there(place)
     return Tidegate(place, settings=settings)
 
 
-def _check_there(place: str) -> None:
+def check_there(place: str) -> None:
+    """Raises BadInputError for a file that is not there, or is empty."""
     name = place.removeprefix("sqlite:///")
     if "://" in name:
         return
     file = Path(name)
     if not file.exists():
-        raise BadInputError(f"there is no store at {place}: name it with --store, or begin with bot add")
+        raise BadInputError(
+            f"there is no store at {shown(place)}: name it with --store, or begin with bot add"
+        )
     if file.is_file() and file.stat().st_size == 0:  # it may have been one: a look must not make it new
         raise BadInputError(f"{place} is empty: restore a backup, or remove it and begin with bot add")
+
+
+@asynccontextmanager
+async def reached(gate: Tidegate, store: str | None) -> AsyncIterator[Tidegate]:
+    """The gate, open. Raises StoreAwayError that names the store if that is away, now or meanwhile."""
+    place = place_of(store)
+    advice = "start Redis there, or correct --store or TIDEGATE_STORE"
+    async with gate:
+        if not gate.outbox.health().ready:
+            raise StoreAwayError(f"{shown(place)} cannot be reached: {advice}")
+        try:
+            yield gate
+        except StoreAwayError as error:
+            if not is_redis(place):
+                raise
+            raise StoreAwayError(f"{shown(place)}: {error}: {advice}") from error
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """For commands that look or act once: warnings about the store are for those that stay."""
+    log = logging.getLogger("tidegate")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def choose_bot(gate: Tidegate, number: int | None) -> BotId:

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.cli.doctor import checks
-from tidegate.cli.doctor.checks import RedisFacts, State
+from tidegate.cli.doctor.checks import State
+from tidegate.outbox.redis.durability import Facts
 
-GOOD_REDIS = RedisFacts(version="7.2.4", policy="noeviction", appends=True, saves=True)
+GOOD_REDIS = Facts(version="7.2.4", policy="noeviction", appends=True, saves=True)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +78,18 @@ def test_what_a_restart_of_redis_would_lose(appends: bool | None, saves: bool | 
     assert persistence.state == state
 
 
+def test_a_redis_whose_file_is_written_whenever_is_warned_about() -> None:
+    *_, persistence = checks.redis("host:1/0", GOOD_REDIS._replace(fsync="no"))
+
+    assert (persistence.state, "everysec" in persistence.advice) == ("warning", True)
+
+
+def test_the_store_s_redis_is_named_as_the_store() -> None:
+    names = [check.name for check in checks.redis("host:1/0", GOOD_REDIS, "store")]
+
+    assert names == ["store", "store memory", "store persistence"]
+
+
 def test_a_taken_port_is_a_warning_with_a_way_out() -> None:
     assert checks.port(8081, free=True).state == "ok"
     taken = checks.port(8081, free=False)
@@ -106,12 +119,15 @@ def test_missing_time_zones_are_a_warning() -> None:
         ("postgresql://me:hush@host/name?password=hush", "host/name"),
         ("redis://:hu/sh@host", "the address given"),
         ("redis://:hu#sh@host", "the address given"),
+        ("postgresql://[", "the address given"),
+        ("redis://:hush@[::1/0", "the address given"),
+        ("unix:///run/redis.sock", "/run/redis.sock"),
     ],
 )
 def test_addresses_show_host_port_and_database_only(url: str, shown: str) -> None:
     assert checks.address(url) == shown
 
 
-@given(st.text("abc/?#@:%", min_size=1))
+@given(st.text("abc/?#@:%[]", min_size=1))
 def test_no_password_shows_whatever_its_characters(tail: str) -> None:
     assert "HUSH" not in checks.address(f"redis://user:HUSH{tail}@host:6379/0")

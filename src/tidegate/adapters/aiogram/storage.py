@@ -82,12 +82,12 @@ class OneAtATime(RedisEventIsolation):
         super().__init__(storage.redis, storage.key_builder)
         self._clock = clock
         self._busy = busy
-        self._lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # gone when nobody waits
+        self.lines: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # gone when nobody waits
 
     @asynccontextmanager
     async def lock(self, key: StorageKey) -> AsyncGenerator[None, None]:
         name = self.key_builder.build(key, "lock")
-        line = self._lines.setdefault(name, asyncio.Lock())
+        line = self.lines.setdefault(name, asyncio.Lock())
         with self._busy():
             # Redis is asked again and again, and whoever asks first has the lock: so one of us at a time.
             async with line, self._held(name):

@@ -8,7 +8,7 @@ import typer
 
 from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
-from tidegate.cli.gates import gate_at
+from tidegate.cli.gates import gate_at, quietly, reached
 from tidegate.clock import Clock
 from tidegate.delivery.botapi import BotApi
 from tidegate.delivery.wire import Answer, NoAnswer
@@ -27,7 +27,8 @@ def add(store: str | None, token: str | None, *, api_url: str | None, check: boo
         )
     gate = gate_at(store, create=True)
     found = _find_token(token)
-    report = loop.run(_add(gate, found, api_url or TELEGRAM, check=check))
+    with quietly():
+        report = loop.run(_add(gate, store, found, api_url or TELEGRAM, check=check))
     if as_json:
         terminal.put_json(report)
         return
@@ -63,8 +64,8 @@ def _read() -> str:
     return sys.stdin.buffer.readline().decode(errors="replace").strip()
 
 
-async def _add(gate: Tidegate, token: str, api_url: str, *, check: bool) -> dict[str, Any]:
-    async with gate:
+async def _add(gate: Tidegate, store: str | None, token: str, api_url: str, *, check: bool) -> dict[str, Any]:
+    async with reached(gate, store):
         before = {bot.id for bot in gate.bots()}
         # In memory first: a token or an address that cannot be used is found before it goes anywhere.
         bot = gate.add_bot(token, api_url=api_url)

@@ -1,7 +1,6 @@
 """`tidegate bot list` and `remove`."""
 
 import re
-from collections import Counter
 from typing import Any
 
 from rich import box
@@ -11,12 +10,10 @@ from tidegate.app import Tidegate
 from tidegate.cli import terminal
 from tidegate.cli.asking import make_sure
 from tidegate.cli.selection import amount
-from tidegate.cli.stores import using_gate
+from tidegate.cli.stores import counts_of, using_gate
 from tidegate.errors import BadInputError
 from tidegate.model import BotId
-from tidegate.outbox.sqlite.store import SqliteOutbox
 
-WAITING = ("high", "normal", "low", "retry")
 SHOWN = ("waiting", "dead", "parked")
 _NUMBER = re.compile(r"(\d{1,15})(?::.*)?", re.DOTALL)
 
@@ -32,13 +29,11 @@ def show_list(store: str | None, *, as_json: bool) -> None:
 
 
 async def _bots(gate: Tidegate) -> list[dict[str, Any]]:
-    return [{"bot": bot.id, "api_url": bot.api_url, **_counts(gate, bot.id)} for bot in gate.bots()]
-
-
-def _counts(gate: Tidegate, bot: BotId) -> dict[str, int]:
-    counts = gate.outbox.file.counts if isinstance(gate.outbox, SqliteOutbox) else Counter()
-    waiting = sum(counts[bot, name] for name in WAITING)
-    return {"waiting": waiting, "dead": counts[bot, "dead"], "parked": counts[bot, "parked"]}
+    counts = await counts_of(gate)
+    return [
+        {"bot": bot.id, "api_url": bot.api_url, **{name: counts[bot.id, name] for name in SHOWN}}
+        for bot in gate.bots()
+    ]
 
 
 def table(bots: list[dict[str, Any]]) -> Table:

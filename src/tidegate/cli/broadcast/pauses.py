@@ -1,7 +1,11 @@
 """Why a broadcast stands still though nothing is wrong: somebody has paused its bot, or its last chats."""
 
+from typing import Final
+
 from tidegate.cli.broadcast.job import Job
-from tidegate.outbox.sqlite.store import SqliteOutbox
+from tidegate.cli.stores import paused_of
+
+FEW: Final = 1_000  # messages: while more wait, chats are not looked at
 
 
 class Pauses:
@@ -18,10 +22,8 @@ class Pauses:
         self._said = line
 
     async def _line(self, waiting: int) -> str | None:
-        outbox, bot = self._job.gate.outbox, self._job.bot
-        if not isinstance(outbox, SqliteOutbox):
-            return None  # only this process could have paused it
-        chats = [chat for paused, chat in await outbox.pauses() if paused == bot]
+        bot, held = self._job.bot, await paused_of(self._job.gate, chats=waiting <= FEW)
+        chats = [chat for paused, chat in held if paused == bot]
         if None in chats:
             return f"bot {bot} is paused: nothing leaves until tidegate queue resume --bot {bot}"
         if waiting <= len(chats):  # before that, others move

@@ -18,7 +18,7 @@ from tidegate.cli.broadcast.progress import phase
 from tidegate.cli.broadcast.report import NOT_REACHED, Counts, report_table, write_unreached
 from tidegate.cli.broadcast.steps import deliver, put
 from tidegate.cli.errors import FAILED
-from tidegate.cli.gates import choose_bot, gate_at
+from tidegate.cli.gates import choose_bot, gate_at, reached
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
@@ -42,7 +42,7 @@ def run(order: Order) -> int:
 
 async def _run(order: Order, mailing: Mailing) -> int:
     stop = loop.stop_signal()
-    async with gate_at(order.store) as gate:
+    async with reached(gate_at(order.store), order.store) as gate:
         bot = choose_bot(gate, order.bot)
         name = order.name or mailing.identity(bot)
         return await broadcast(Job(gate, bot, name, stop, Clock(), order.as_json), order, mailing)

@@ -11,11 +11,13 @@ from tidegate.cli.broadcast.job import Job
 from tidegate.cli.broadcast.pauses import Pauses
 from tidegate.cli.broadcast.progress import Pace, Show, phase
 from tidegate.cli.broadcast.report import Counts
+from tidegate.cli.stores import someone_delivers
 from tidegate.errors import NotTheSenderError
 
 LOOK_SHARE: Final = 0.05  # of the time, at most: to count a million messages is not free
 SOONEST_LOOK, LATEST_LOOK = 0.25, 30.0  # seconds until the next
 HERE: Final = "no worker runs for this store: this command delivers (Ctrl-C ends it, nothing is lost)"
+TOO: Final = "this command delivers, beside the workers of this store (Ctrl-C ends it, nothing is lost)"
 TRY_TO_SEND: Final = 10.0  # seconds until the next try, should the worker have gone meanwhile
 
 
@@ -40,8 +42,9 @@ async def deliver(job: Job) -> None:
     if not counts.waiting:
         return
     async with AsyncExitStack() as stack:
+        others = await someone_delivers(job.gate)
         delivers = await _send_here(job, stack)
-        job.say(delivers or HERE)
+        job.say(delivers or (TOO if others else HERE))
         next_try, pauses = job.clock.monotonic() + TRY_TO_SEND, Pauses(job)
         with phase(job.clock, "delivering", counts.accepted, as_json=job.as_json) as show:
             async for counts in _looks(job, show):

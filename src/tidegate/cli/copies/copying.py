@@ -6,8 +6,8 @@ from typing import Any
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.asking import make_sure
+from tidegate.cli.places import file_of
 from tidegate.cli.selection import amount
-from tidegate.cli.stores import file_of
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
 from tidegate.outbox.sqlite import copies

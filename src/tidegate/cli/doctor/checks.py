@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from tidegate.outbox.redis.durability import Facts, conclude
+
 State = Literal["ok", "info", "warning", "failed"]
 
 OLDEST_PYTHON = (3, 11)
-OLDEST_REDIS = (6, 2)
+UNREADABLE = "the address given"
 RELEASED = 2026  # no clock is right that shows an earlier year
 COARSE_CLOCK = 0.005  # seconds; waits of a few milliseconds need a finer one
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+).*;.*extra == ['\"](\w+)['\"]")
@@ -22,15 +24,6 @@ class Check(NamedTuple):
     state: State
     found: str
     advice: str = ""
-
-
-class RedisFacts(NamedTuple):
-    """What a Redis says about itself; None where it does not tell."""
-
-    version: str
-    policy: str | None
-    appends: bool | None
-    saves: bool | None
 
 
 def python(version: tuple[int, ...]) -> Check:
@@ -64,34 +57,14 @@ def install(name: str) -> str:
     return f"pip install 'tidegate[{name}]'"
 
 
-def redis(where: str, facts: RedisFacts) -> list[Check]:
+def redis(where: str, facts: Facts, name: str = "redis") -> list[Check]:
     """Whether it can be used, forgets under pressure, and survives a restart."""
-    found = f"{where}, version {facts.version}"
-    if _numbers(facts.version) < OLDEST_REDIS:
-        return [Check("redis", "failed", found, "install Redis 6.2 or later, or Valkey")]
-    return [Check("redis", "ok", found), _redis_memory(facts.policy), _redis_persistence(facts)]
-
-
-def _redis_memory(policy: str | None) -> Check:
-    name = "redis memory"
-    if policy is None:
-        return Check(name, "info", "it does not tell what it does when memory is full")
-    if policy != "noeviction":
-        advice = "messages could vanish when memory is full: CONFIG SET maxmemory-policy noeviction"
-        return Check(name, "warning", f"maxmemory-policy {policy}", advice)
-    return Check(name, "ok", "keeps what it holds (noeviction)")
-
-
-def _redis_persistence(facts: RedisFacts) -> Check:
-    name = "redis persistence"
-    if facts.appends:
-        return Check(name, "ok", "append-only file")
-    if facts.appends is None or facts.saves is None:
-        return Check(name, "info", "it does not tell whether it writes to disk")
-    if facts.saves:
-        advice = "the last minutes are lost in a crash: CONFIG SET appendonly yes"
-        return Check(name, "warning", "snapshots only", advice)
-    return Check(name, "warning", "off", "a restart loses every message: CONFIG SET appendonly yes")
+    return [
+        Check(name, one.verdict, f"{where}, version {one.found}", one.advice)
+        if one.about == "version"
+        else Check(f"{name} {one.about}", one.verdict, one.found, one.advice)
+        for one in conclude(facts)
+    ]
 
 
 def port(number: int, *, free: bool) -> Check:
@@ -124,11 +97,10 @@ def time_zones(count: int) -> Check:
 
 def address(url: str) -> str:
     """Host, port and name of the database; never a user, a password or a parameter."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # what is in brackets is no address
+        return UNREADABLE
     if "@" in parts.path + parts.query + parts.fragment:
-        return "the address given"  # an unescaped password would show
-    return parts.netloc.rpartition("@")[2] + parts.path or "the address given"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version))
+        return UNREADABLE  # an unescaped password would show
+    return parts.netloc.rpartition("@")[2] + parts.path or UNREADABLE

@@ -11,6 +11,7 @@ from rich.text import Text
 from tidegate.cli import loop, terminal
 from tidegate.cli.doctor import probes
 from tidegate.cli.doctor.checks import Check, State
+from tidegate.cli.places import is_redis
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings
@@ -43,11 +44,18 @@ async def _all() -> list[Check]:
         _bounded("extras", asyncio.to_thread(probes.extras)),
         _bounded("ports", asyncio.to_thread(probes.ports)),
     ]
-    if settings.redis_url:
-        looks.append(_bounded("redis", probes.redis(settings.redis_url.get_secret_value())))
+    for variable, url in _redises(settings).items():
+        looks.append(_bounded("redis", probes.redis(url, variable)))
     if settings.database_url:
         looks.append(_bounded("database", probes.database(settings.database_url.get_secret_value())))
     return complaints + [check for found in await asyncio.gather(*looks) for check in found]
+
+
+def _redises(settings: Settings) -> dict[str, str]:
+    """Their addresses by the variables that give them. One that is the store is looked at once, as that."""
+    found = {"TIDEGATE_STORE": settings.tidegate_store} if is_redis(settings.tidegate_store) else {}
+    url = settings.redis_url.get_secret_value() if settings.redis_url else None
+    return found if url is None or url in found.values() else found | {"REDIS_URL": url}
 
 
 def _settings() -> tuple[Settings, list[Check]]:

@@ -5,6 +5,7 @@ Texts of drivers are never shown: they may hold what was in an address.
 
 import asyncio
 import os
+import secrets
 import socket
 import sqlite3
 import sys
@@ -15,8 +16,10 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from tidegate.cli.doctor import checks
-from tidegate.cli.doctor.checks import Check, RedisFacts
+from tidegate.cli.doctor.checks import Check
 from tidegate.clock import Clock
+from tidegate.errors import TidegateError
+from tidegate.outbox.redis.durability import Facts, ask
 from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES
 
 PORTS = (8080, 8081)  # of the gateway and of the simulator
@@ -61,43 +64,28 @@ def is_free(port: int) -> bool:
     return True
 
 
-async def redis(url: str) -> list[Check]:
-    where = checks.address(url)
+async def redis(url: str, variable: str = "REDIS_URL") -> list[Check]:
+    """`variable` says where the address comes from: that of the store is called so."""
+    where, name = checks.address(url), "store" if variable == "TIDEGATE_STORE" else "redis"
     try:
         facts = await _ask_redis(url)
     except ImportError:
-        return [
-            Check("redis", "failed", "REDIS_URL is set", f"the driver is missing: {checks.install('redis')}")
-        ]
+        advice = f"the driver is missing: {checks.install('redis')}"
+        return [Check(name, "failed", f"{variable} is set", advice)]
     except Exception as error:  # noqa: BLE001  (whatever a driver raises is a finding)
-        advice = f"start Redis there, or correct REDIS_URL ({reason(error)})"
-        return [Check("redis", "failed", f"{where} cannot be used", advice)]
-    return checks.redis(where, facts)
+        advice = f"start Redis there, or correct {variable} ({reason(error)})"
+        return [Check(name, "failed", f"{where} cannot be used", advice)]
+    return checks.redis(where, facts, name)
 
 
-async def _ask_redis(url: str) -> RedisFacts:
-    from redis.asyncio import Redis  # noqa: PLC0415  (an extra)
-    from redis.asyncio.retry import Retry  # noqa: PLC0415
-    from redis.backoff import NoBackoff  # noqa: PLC0415
-    from redis.exceptions import ResponseError  # noqa: PLC0415
+async def _ask_redis(url: str) -> Facts:
+    from tidegate.outbox.redis.link import RedisLink  # noqa: PLC0415  (its driver is an extra)
 
-    once = Retry(NoBackoff(), 0)
-    async with Redis.from_url(
-        url, socket_timeout=CONNECT_SECONDS, socket_connect_timeout=CONNECT_SECONDS, retry=once
-    ) as client:
-        await client.ping()
-        info = await client.info()
-        try:
-            saves = bool((await client.config_get("save")).get("save"))
-        except ResponseError:  # forbidden by many hosters
-            saves = None
-    appends = info.get("aof_enabled")
-    return RedisFacts(
-        version=str(info["redis_version"]),
-        policy=info.get("maxmemory_policy"),
-        appends=None if appends is None else bool(appends),
-        saves=saves,
-    )
+    link = await asyncio.to_thread(RedisLink, url, Clock(), secrets.token_hex(6))  # which reads files
+    try:
+        return await ask(link)
+    finally:
+        await link.close()
 
 
 async def database(url: str) -> list[Check]:
@@ -157,7 +145,7 @@ def sqlite(name: str, *, shown: bool = True) -> Check:
 
 def reason(error: BaseException | None) -> str:
     """Why, in words that hold nothing of the address."""
-    kind = type(error).__name__
+    kind = str(error) if isinstance(error, TidegateError) else type(error).__name__  # ours hold none either
     while error is not None:
         if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
             return f"no answer within {CONNECT_SECONDS:g} s"

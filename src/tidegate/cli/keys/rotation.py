@@ -2,8 +2,9 @@
 
 from tidegate.cli import terminal
 from tidegate.cli.gates import gate_at
+from tidegate.cli.places import file_of, is_redis, place_of
 from tidegate.cli.selection import amount
-from tidegate.cli.stores import file_of, using_gate
+from tidegate.cli.stores import using_gate
 from tidegate.keys import Keys
 from tidegate.settings import Settings
 
@@ -11,7 +12,8 @@ from tidegate.settings import Settings
 def rotate(store: str | None, *, as_json: bool) -> None:
     """The order is that of `Keys.rotating`: both keys count until every token is written anew."""
     gate_at(store)  # which says that there is no such store, before a key is made for it
-    keys = Keys.of(Settings.read().tidegate_key, file_of(store))
+    file = None if is_redis(place_of(store)) else file_of(store)
+    keys = Keys.of(Settings.read().tidegate_key, file)
     with keys.rotating() as place:
         count = using_gate(store, lambda gate: gate.rotate_tokens())
     if as_json:

@@ -15,6 +15,7 @@ from tidegate.outbox.base import Stats
 
 # Counted by the sender for itself, not in the store.
 OF_THE_SENDER = ("uncertain", "urgent")
+NOBODY = "none runs, so nothing leaves: start one with tidegate worker"
 
 
 def show(store: str | None, *, as_json: bool) -> None:
@@ -29,7 +30,10 @@ def show(store: str | None, *, as_json: bool) -> None:
 
 
 def report(stats: Stats, facts: Facts) -> dict[str, Any]:
-    """The first three keys are those of `GET /queue/stats`; `sender` is None if nobody sends."""
+    """The first three keys are those of `GET /queue/stats`; `sender` is None if nobody sends.
+
+    A store that many may send for has `processes`, others than this, and `delivers`, in place of a sender.
+    """
     letters = stats.dead + stats.parked
     lines = {"high": stats.high, "normal": stats.normal, "low": stats.low, "retry": stats.retry}
     apart = (*lines, *OF_THE_SENDER)
@@ -40,6 +44,7 @@ def report(stats: Stats, facts: Facts) -> dict[str, Any]:
         "total_failed": letters,
         **rest,
         "sender": None if facts.sender is None else msgspec.to_builtins(facts.sender),
+        **({} if facts.company is None else facts.company._asdict()),
         "bots": facts.bots,
         "paused": [{"bot": bot, "chat_id": chat} for bot, chat in facts.paused],
     }
@@ -63,8 +68,13 @@ def picture(found: dict[str, Any]) -> Table:
         ("refused", "429s heard"),
     ):
         grid.add_row(name, f"{found[name]:,}", hint if found[name] else "")
+    if found["spooled"]:
+        grid.add_row("spooled", f"{found['spooled']:,}", "on this machine, until Redis takes them")
     grid.add_section()
-    grid.add_row("sender", "", _sender(found["sender"]))
+    if "processes" in found:
+        grid.add_row("processes", f"{found['processes']:,}", _shared(delivers=found["delivers"]))
+    else:
+        grid.add_row("sender", "", _sender(found["sender"]))
     for place in found["paused"]:
         grid.add_row(
             "paused", "", Text(f"{_place(place)}: tidegate queue resume {_options(place)}", "yellow")
@@ -74,8 +84,15 @@ def picture(found: dict[str, Any]) -> Table:
 
 def _sender(sender: dict[str, Any] | None) -> Text:
     if sender is None:
-        return Text("none runs, so nothing leaves: start one with tidegate worker", style="bold red")
+        return Text(NOBODY, style="bold red")
     return Text(f"process {sender['pid']} ({sender['command']})", style="green")
+
+
+def _shared(*, delivers: bool) -> Text:
+    """In Redis, whoever likes delivers."""
+    if not delivers:
+        return Text(f"no worker: {NOBODY}", style="bold red")
+    return Text("use this store beside this command; some deliver", style="green")
 
 
 def _listed(counts: Mapping[str, int], *names: str) -> str:

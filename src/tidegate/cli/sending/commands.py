@@ -106,7 +106,7 @@ def send(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put one message into the store, for a worker to deliver. Says its id, once it is on disk."""
+    """Put one message into the store, for a worker to deliver. Says its id, once the store has it."""
     from tidegate.cli.sending import fields as send_fields  # noqa: PLC0415  (keeps --help fast)
     from tidegate.cli.sending import one as send_one  # noqa: PLC0415  (keeps --help fast)
 
@@ -136,7 +136,8 @@ def worker(
 ) -> None:
     """Deliver what is in the store, and what comes, until Ctrl-C or SIGTERM.
 
-    Then it finishes what is in flight; what waits stays in the store. One worker for each store.
+    Then it finishes what is in flight; what waits stays in the store. A file has one worker at a time; in
+    Redis any number share the work and the limits.
     """
     from tidegate.cli.sending import deliver  # noqa: PLC0415  (keeps --help fast)
 

@@ -5,31 +5,34 @@ from contextlib import AsyncExitStack, suppress
 
 from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
-from tidegate.cli.gates import gate_at
+from tidegate.cli.gates import gate_at, reached
+from tidegate.cli.places import is_redis, place_of, shown
 from tidegate.cli.selection import amount
 from tidegate.cli.sending.deliver_report import Run, summary
 from tidegate.cli.sending.deliver_view import DeliverView
-from tidegate.cli.stores import file_of
 from tidegate.clock import Clock
 
 TOLD_EVERY = 10.0  # seconds, in a pipe
 
 
 def deliver(store: str | None, *, concurrency: int, drain: bool, as_json: bool) -> None:
-    """Blocks until SIGINT or SIGTERM, or until nothing waits. Raises NotTheSenderError if another runs."""
+    """Blocks until SIGINT or SIGTERM, or until nothing waits.
+
+    Raises NotTheSenderError if another runs, and the store has one sender only.
+    """
     gate = gate_at(store)
-    run = Run(gate, Clock())
-    loop.run(_deliver(run, str(file_of(store)), concurrency=concurrency, drain=drain, as_json=as_json))
+    run = Run(gate, Clock(), shared=is_redis(place_of(store)))
+    loop.run(_deliver(run, store, concurrency=concurrency, drain=drain, as_json=as_json))
     if as_json:
         terminal.put_json(run.report())
     else:
         terminal.put_line(summary(run.report()))
 
 
-async def _deliver(run: Run, name: str, *, concurrency: int, drain: bool, as_json: bool) -> None:
-    stop, gate = loop.stop_signal(), run.gate
+async def _deliver(run: Run, store: str | None, *, concurrency: int, drain: bool, as_json: bool) -> None:
+    stop, gate, name = loop.stop_signal(), run.gate, shown(place_of(store).removeprefix("sqlite:///"))
     watched = terminal.is_watched() and not as_json
-    async with gate:
+    async with reached(gate, store):
         async with gate.worker(concurrency=concurrency), AsyncExitStack() as beside:
             await run.start()
             _announce(run, name, watched=watched, as_json=as_json)

@@ -14,15 +14,23 @@ COUNTED = ("delivered", "parked", "expired", "refused")
 
 
 class Run:
-    """Counts from `start`: the store's own counts go further back. What it tells is of the last `look`."""
+    """Counts from `start`: the store's own counts go further back. What it tells is of the last `look`.
 
-    def __init__(self, gate: Tidegate, clock: Clock) -> None:
+    Where the store is `shared` with other workers, it tells what was delivered and died here, and for the
+    rest what all of them did.
+    """
+
+    def __init__(self, gate: Tidegate, clock: Clock, *, shared: bool = False) -> None:
         self.gate, self.clock = gate, clock
         self._before = self.stats = Stats()
         self._started = self._ended = 0.0
         self._over = False
         self._dead = 0
+        self._delivered: int | None = None
         gate.on_dead(self._note_dead)
+        if shared:
+            self._delivered = 0
+            gate.on_delivered(self._note_delivered)
 
     async def start(self) -> None:
         self._before = self.stats = await self.gate.stats()
@@ -42,6 +50,9 @@ class Run:
         # Letters may be dropped and replayed meanwhile: what died is counted, not what is there.
         self._dead += 1
 
+    async def _note_delivered(self, _message: Message, _result: object) -> None:
+        self._delivered = (self._delivered or 0) + 1
+
     @property
     def seconds(self) -> float:
         return (self._ended if self._over else self.clock.monotonic()) - self._started
@@ -49,6 +60,8 @@ class Run:
     def report(self) -> dict[str, Any]:
         """In the vocabulary of all reports."""
         counts = {name: max(0, getattr(self.stats, name) - getattr(self._before, name)) for name in COUNTED}
+        if self._delivered is not None:
+            counts["delivered"] = self._delivered
         return {
             **counts,
             "dead": self._dead,

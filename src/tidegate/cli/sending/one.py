@@ -1,15 +1,15 @@
 """`tidegate send`: one message into the store, and, if asked, the wait for its delivery."""
 
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
-from tidegate.cli.gates import choose_bot, gate_at
+from tidegate.cli.gates import choose_bot, gate_at, quietly, reached
+from tidegate.cli.places import option
 from tidegate.cli.record_view import as_json as known_of
 from tidegate.cli.sending.fields import Wanted, fields_of
-from tidegate.cli.stores import facts_of
+from tidegate.cli.stores import someone_delivers
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.tickets import LiveTicket, Receipt
@@ -27,27 +27,28 @@ def send(
     if shared.get("dedup_key") == "":
         raise BadInputError("--dedup-key: an empty key is none: give one, or leave the option out")
     fields = fields_of(wanted, Clock().now()) | shared
-    gate, option = gate_at(store), f" --store {shlex.quote(store)}" if store else ""
-    loop.run(_send(gate, fields, option, wait=wait, timeout=timeout, as_json=as_json))
+    gate = gate_at(store)
+    with quietly():
+        loop.run(_send(gate, store, fields, wait=wait, timeout=timeout, as_json=as_json))
 
 
 async def _send(
     gate: Tidegate,
+    store: str | None,
     fields: dict[str, Any],
-    option: str,
     *,
     wait: bool,
     timeout: float | None,  # noqa: ASYNC109  (the clock's time)
     as_json: bool,
 ) -> None:
     clock = Clock()
-    async with gate:
+    async with reached(gate, store):
         bot = choose_bot(gate, fields.pop("bot"))
         [ticket] = await gate.send_many([fields], bot=bot)  # a parameter may have any name
         started = clock.monotonic()
         if not as_json:
             terminal.put_line(_accepted(ticket))
-        await _hint(gate, option, wait=wait)
+        await _hint(gate, store, wait=wait)
         try:
             receipt = await _delivered(ticket, fields, timeout) if wait else None
         finally:
@@ -57,11 +58,11 @@ async def _send(
             terminal.put_line(_arrived(receipt, clock.monotonic() - started))
 
 
-async def _hint(gate: Tidegate, option: str, *, wait: bool) -> None:
+async def _hint(gate: Tidegate, store: str | None, *, wait: bool) -> None:
     """Whoever waits for a worker that does not run would wait for ever."""
-    if (await facts_of(gate)).sender is None:
+    if not await someone_delivers(gate):
         then = "; this waits until it has delivered" if wait else ""
-        terminal.note(f"tidegate: no worker runs: start one with tidegate worker{option}{then}")
+        terminal.note(f"tidegate: no worker runs: start one with tidegate worker{option(store)}{then}")
 
 
 async def _delivered(

@@ -219,7 +219,7 @@ end
 function Message.add(message)
   if message.expires then Timers.set(message.expires, 'E', message.id) end
   if message.due and message.due > Now.time then
-    Timers.set(message.due, 'J', message.id)
+    Timers.set(message.due, 'J', message.number .. ' ' .. message.id) -- of one instant, in the order of their puts
   else
     Schedule.join(message)
   end

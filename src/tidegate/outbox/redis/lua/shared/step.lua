@@ -14,8 +14,8 @@ Step.on_time = {
     local pool = Lane.pool_at(key)
     if pool.wake > 0 and pool.wake <= Now.time then Schedule.activate(pool) end
   end,
-  J = function(id)
-    local message = Message.at(id)
+  J = function(text)
+    local message = Message.at(string.match(text, '^%d+ (.+)$'))
     if message and Message.waits(message) and (message.seq or 0) == 0 then Schedule.join(message) end
   end,
   E = function(id)

@@ -49,7 +49,7 @@ from tidegate.model import (
     Unknown,
 )
 from tidegate.outbox.admission import check_chat, check_method, check_priority, compose
-from tidegate.outbox.base import Outbox, Stats
+from tidegate.outbox.base import Health, Outbox, Stats
 from tidegate.outbox.memory import MemoryOutbox
 from tidegate.outbox.sqlite.bots import BotShelf
 from tidegate.outbox.sqlite.store import SqliteOutbox
@@ -556,6 +556,10 @@ class Tidegate:
     async def stats(self) -> Stats:
         """How many messages are where."""
         return await self._outbox.stats()
+
+    def health(self) -> Health:
+        """Whether the store does all it promises at this moment, as this process knows it: for readiness."""
+        return self._outbox.health()
 
     # --- inside ---
 

@@ -195,6 +195,10 @@ def _translated(text: str) -> StoreError:
             f"this Redis was written by a newer Tidegate (version {version} of its layout, {SCHEMA} is known"
             " here): upgrade this process"
         )
+    if text.startswith(("MOVED", "ASK")):
+        return StoreError(
+            "this Redis is a node of a cluster, and the store's keys are on another: give that one's address"
+        )
     if text.startswith(("MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF")):
         return StoreAwayError(f"Redis does not work now: {text.partition(' ')[0]}")
     if "OOM" in text:

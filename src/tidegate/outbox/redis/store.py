@@ -45,6 +45,7 @@ T = TypeVar("T")
 
 IDS_AT_ONCE: Final = 500  # named in one step
 LETTERS_AT_ONCE: Final = 200
+PATIENCE: Final = 10.0  # seconds in which a settlement is told again, while Redis is away
 AGAIN: Final = 0.2  # seconds until Redis is tried again, while it is away
 
 
@@ -77,14 +78,21 @@ class RedisOutbox(Outbox):
     async def open(self) -> None:
         """Where there is a spool, Redis may be away."""
         try:
+            await self._reach()
+            await self._away.open()
+        except BaseException:
+            await self.link.close()
+            raise
+        if self.link.heartbeat is not None:
+            self._living = asyncio.create_task(self._live_on(self.link.heartbeat), name="tidegate: heartbeat")
+
+    async def _reach(self) -> None:
+        try:
             await self.link.open(self._terms)
         except StoreAwayError:
             if self._away.spool is None:
                 raise
             self._away.failed()
-        await self._away.open()
-        if self.link.heartbeat is not None:
-            self._living = asyncio.create_task(self._live_on(self.link.heartbeat), name="tidegate: heartbeat")
 
     async def start_sending(self) -> None:
         """Any number of processes may."""
@@ -219,7 +227,8 @@ class RedisOutbox(Outbox):
         await self._away.cool([one for one in held if isinstance(one, Turn) and one.token < 0])
         known = [pair for one in held if (pair := self._pair(one)) is not None]
         if known:
-            await self._run("cool", encode(known))
+            with suppress(StoreAwayError):  # they are held until their leases run out
+                await self._run("cool", encode(known))
 
     def _pair(self, held: Claim | Turn) -> tuple[str, int] | None:
         """Its id and token; None if it is not known here."""
@@ -235,7 +244,7 @@ class RedisOutbox(Outbox):
         return await asyncio.shield(settling)
 
     async def _settle(self, settlements: list[Settlement]) -> list[Record | None]:
-        """Until it is heard: what was sent must not be sent again."""
+        """Tried for a while: what was sent must not be sent again."""
         began = self._clock.monotonic()
         while True:
             waited = self._clock.monotonic() - began
@@ -243,6 +252,8 @@ class RedisOutbox(Outbox):
             try:
                 reply = await self._run("settle", *rows.said_of(aged if waited else settlements))
             except StoreAwayError:
+                if waited > PATIENCE:
+                    raise
                 await self._clock.sleep(AGAIN)
                 continue
             records: list[Record | None] = [None] * len(settlements)

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, StoreAwayError, StoreError
 from tidegate.model import BotId, ChatId, Outcome, Priority
@@ -144,12 +146,14 @@ class Turns:
 
     async def say_again(self) -> None:
         """What could not be said while Redis was away."""
+        now = self._clock.monotonic()
+        # The others ended by themselves.
+        self._unsaid = [(said, since) for said, since in self._unsaid if now - since < self._lease]
         while self._unsaid:
             said, since = self._unsaid[0]
-            said.age += self._clock.monotonic() - since
-            self._unsaid[0] = (said, self._clock.monotonic())
-            await self._run("end_turn", encode([said]))
-            self._unsaid.pop(0)
+            aged = msgspec.structs.replace(said, age=said.age + self._clock.monotonic() - since)
+            await self._run("end_turn", encode([aged]))
+            self._unsaid = [one for one in self._unsaid if one[0] is not said]
 
     def _later(self, what: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(what)

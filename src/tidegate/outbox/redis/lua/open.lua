@@ -9,6 +9,7 @@ if known > tonumber(ARGV[4]) then return redis.error_reply('SCHEMA ' .. known) e
 local before = call('HGET', KEY.meta, 'run_id')
 if before and before ~= ARGV[3] then
   Now.restarted = Now.time
+  Now.numbers = Now.numbers + 1e6 -- tokens that it gave out and forgot must not be given again
   for _, id in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do
     call('ZADD', KEY.leases, 'XX', Now.time + terms.lease, id)
   end

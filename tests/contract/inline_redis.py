@@ -40,7 +40,7 @@ class InlineLink(Link):
 
     async def open(self, terms: bytes) -> None:
         self._terms = terms
-        await self.run("open", "run", 1)
+        await self.run("open", "run", 1, 0)
 
     async def close(self) -> None:
         await self._inline(self._redis.delete, *self._keys)

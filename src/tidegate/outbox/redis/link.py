@@ -84,6 +84,7 @@ class RedisLink(Link):
         self._scripts = load()
         self._terms = b""
         self._greeted = False  # this Redis, since it was last away
+        self._run_id: str | None = None  # of the Redis that was last greeted
         self._greeting = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
         once = Retry(NoBackoff(), 0)  # whether to try again is for the store to say
@@ -148,8 +149,9 @@ class RedisLink(Link):
     async def _greet(self) -> None:
         async with self._greeting:
             info = await self._redis.info("server")
-            await self._evaluate("EVAL", self._scripts["open"].source, (str(info["run_id"]), SCHEMA))
-            self._greeted = True
+            run_id, known = str(info["run_id"]), self._run_id is not None
+            await self._evaluate("EVAL", self._scripts["open"].source, (run_id, SCHEMA, int(known)))
+            self._greeted, self._run_id = True, run_id
 
     async def _told(self, asked: Any) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
         """The answer, or an error in our words: those of the driver may hold the address."""
@@ -162,7 +164,10 @@ class RedisLink(Link):
             raise StoreError("Redis does not let us in: look at user and password in its address") from error
         except (RedisConnectionError, RedisTimeoutError, OSError, BusyLoadingError, ReadOnlyError) as error:
             self._greeted = False
-            raise StoreAwayError(f"Redis cannot be reached ({type(error).__name__})") from None
+            reason = type(error).__name__
+            raise StoreAwayError(
+                f"Redis cannot be reached ({reason}): is it running, is its address right?"
+            ) from None
         except ResponseError as error:
             raise _translated(str(error)) from error
 

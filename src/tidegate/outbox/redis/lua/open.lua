@@ -2,12 +2,13 @@
 --
 -- A Redis that restarts may have forgotten the calls of its last seconds. So no limit is used for one of its windows
 -- after that, and every lease runs anew. The other scripts are loaded only after this one has run: a Redis that knows
--- them is a Redis whose restart is noted. ARGV[3]: its run id; ARGV[4]: the version of the process.
+-- them is a Redis whose restart is noted. ARGV[3]: its run id; ARGV[4]: the version of the process; ARGV[5]: 1 if the
+-- process has used another run of it before, which may have kept nothing at all.
 
 local known = tonumber(call('HGET', KEY.meta, 'schema') or 0)
 if known > tonumber(ARGV[4]) then return redis.error_reply('SCHEMA ' .. known) end
 local before = call('HGET', KEY.meta, 'run_id')
-if before and before ~= ARGV[3] then
+if before ~= ARGV[3] and (before or ARGV[5] == '1') then
   Now.restarted = Now.time
   Now.numbers = Now.numbers + 1e6 -- tokens that it gave out and forgot must not be given again
   for _, id in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do

@@ -163,7 +163,8 @@ class Tidegate:
             raise
         self._hooks.start()
         if self._link is not None:
-            self._loading = asyncio.create_task(self._roster.follow(self.clock), name="tidegate: bots")
+            following = self._roster.follow(self.clock, lambda: self._is_open)
+            self._loading = asyncio.create_task(following, name="tidegate: bots")
         self._is_open = True
         return self
 

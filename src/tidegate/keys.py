@@ -47,6 +47,10 @@ class Keys:
         given = [key.strip() for key in settings_key.get_secret_value().split(",")]
         return cls([key for key in given if key], file)
 
+    def check(self) -> None:
+        """Raises BadInputError if nothing can be encrypted: before work is done that would be in vain."""
+        self._known()
+
     def encrypt(self, text: str) -> bytes:
         if not self._known() and self._file is not None:
             self._file.make(new_key())

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -141,11 +141,12 @@ class Roster:
                 log.warning("what is registered cannot be read: %s", error)
             self._said = str(error)
 
-    async def follow(self, clock: Clock) -> None:
-        """Look now and then, for ever: for a store that does not tell when another process has changed it."""
-        while True:
+    async def follow(self, clock: Clock, is_open: Callable[[], bool]) -> None:
+        """Look now and then: for a store that does not tell when another process has changed it."""
+        while is_open():
             await clock.sleep(LOOK_EVERY)
-            await self.look()
+            if is_open():  # else the driver has kept a cancellation to itself
+                await self.look()
 
     async def unseal(self) -> None:
         """Open the tokens of the store, if nobody did. Raises WrongKeyError."""

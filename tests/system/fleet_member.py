@@ -26,7 +26,7 @@ from tidegate.delivery.sender import LATE, BotAccess, Sender
 from tidegate.delivery.wire import Answer, NoAnswer, Wire
 from tidegate.delivery.worker import Worker
 from tidegate.errors import TidegateError
-from tidegate.model import BotId, Delivered, Rate, Settlement
+from tidegate.model import BotId, Delivered, Message, Rate, Settlement, TicketId
 from tidegate.outbox.redis.link import RedisLink
 from tidegate.outbox.redis.spool import Spool
 from tidegate.outbox.redis.store import RedisOutbox
@@ -46,8 +46,9 @@ class Terms(msgspec.Struct, kw_only=True, frozen=True):
     chat_rate: str = str(FAST.private)
     group_rate: str = str(FAST.group)
     lease: float = 30.0
+    keep: float = 600.0
     shift: float = 0.0  # seconds by which the wall clock is wrong
-    direct: float = 0.0  # calls each second, beside the queue
+    direct: float = 0.0  # calls of the first bot each second, beside the queue
     chats: int = 40  # that they go to
     seed: int = 0
 
@@ -125,7 +126,7 @@ class Member:
         self.rules, self.draw = terms.rules(), random.Random(terms.seed)
         link, spool = RedisLink(terms.store, self.clock, secrets.token_hex(6)), Path(terms.spool)
         self.outbox = RedisOutbox(
-            link, self.clock, self.rules, lease=terms.lease, spool=Spool(spool, self.clock)
+            link, self.clock, self.rules, lease=terms.lease, keep=terms.keep, spool=Spool(spool, self.clock)
         )
         wire = Timed(BotApi(self.clock), self.clock, self.done)
         self.sender = Sender(wire, self.clock, late=min(LATE, terms.lease / 4))
@@ -157,10 +158,9 @@ class Member:
 
     async def _call(self, number: int) -> None:
         chat = self.draw.randint(1001, 1000 + self.terms.chats)
-        bot = BotId(self.draw.choice(self.terms.bots))
         text = f"direct #{self.terms.seed}:{number}"
         try:
-            await self.direct.call(bot, "sendMessage", {"chat_id": chat, "text": text})
+            await self.direct.call(BotId(self.terms.bots[0]), "sendMessage", {"chat_id": chat, "text": text})
         except TidegateError as error:
             name = type(error).__name__
             self.done.failed[name] = self.done.failed.get(name, 0) + 1
@@ -180,23 +180,27 @@ async def work(terms: Terms) -> None:
 
 
 async def produce(terms: Terms) -> None:
-    """Message after message for each chat, until told to stop. Says `CHAT NUMBER` once it is accepted."""
-    async with gate_of(terms) as gate:
+    """Message after message for each chat, until told to stop; says `CHAT NUMBER TIME` of each accepted."""
+    producer = Member(terms)
+    async with producer.open():
         _say("ready")
-        producing = asyncio.gather(*(_put_on(gate, chat) for chat in range(1, terms.chats + 1)))
+        producing = asyncio.gather(*(_put_on(producer, chat) for chat in range(1, terms.chats + 1)))
         await _told()
         producing.cancel()
         await asyncio.gather(producing, return_exceptions=True)
-        while gate.outbox.health().spooled:
-            await gate.clock.sleep(0.05)
+        while producer.outbox.health().spooled:
+            await producer.clock.sleep(0.02)
     _say("done")
 
 
-async def _put_on(gate: Tidegate, chat: int) -> None:
+async def _put_on(producer: Member, chat: int) -> None:
     for number in itertools.count():
-        await gate.send(chat_id=chat, text=f"to {chat} #{number}")
-        _say(f"{chat} {number}")
-        await gate.clock.sleep(0.2)
+        text = f"to {chat} #{number}"
+        ticket = TicketId(f"{producer.terms.seed} {text}")
+        message = Message(id=ticket, bot=BotId(42), chat_id=chat, method="sendMessage", params={"text": text})
+        await producer.outbox.put([message])
+        _say(f"{chat} {number} {producer.clock.monotonic()}")
+        await producer.clock.sleep(0.4)  # a chat may have four in a second
 
 
 async def claim(terms: Terms) -> None:

@@ -4,7 +4,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from servers import Server, redis_server
@@ -33,7 +33,8 @@ class MortalRedis:
         return self._stack.enter_context(server)
 
     async def kill(self) -> None:
-        os.kill(self._server.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.kill(self._server.pid, signal.SIGKILL)
         await in_thread(self._stack.close)
 
     async def freeze(self, seconds: float) -> None:

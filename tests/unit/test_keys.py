@@ -301,3 +301,27 @@ def test_no_text_shows_a_key(store: Path) -> None:
     for text in (repr(keys), str(keys), f"{from_file(store)}", str(caught.value), repr(caught.value)):
         assert key not in text
         assert in_file not in text
+
+
+def test_a_store_that_is_no_file_needs_the_variable_and_says_how_to_make_one() -> None:
+    stored = from_variable(A_KEY).encrypt(TOKEN)
+    without = Keys.of(None, None)
+
+    for act in (without.check, lambda: without.encrypt(TOKEN), lambda: without.decrypt(stored)):
+        with pytest.raises(BadInputError, match=r"TIDEGATE_KEY is not set.*tidegate key new"):
+            act()
+    with pytest.raises(BadInputError, match="TIDEGATE_KEY is not set"), without.rotating():
+        pass
+
+
+def test_a_store_that_is_no_file_opens_and_rotates_with_the_variable() -> None:
+    new = new_key()
+    stored = Keys.of(SecretStr(A_KEY), None).encrypt(TOKEN)
+
+    with Keys.of(SecretStr(f"{new},{A_KEY}"), None).rotating() as place:
+        rotated = Keys.of(SecretStr(f"{new},{A_KEY}"), None).rotate(stored)
+
+    assert place == "TIDEGATE_KEY"
+    assert Keys.of(SecretStr(new), None).decrypt(rotated) == TOKEN
+    with pytest.raises(WrongKeyError, match="does not open the stored bot tokens"):
+        Keys.of(SecretStr(new), None).decrypt(stored)

@@ -39,16 +39,16 @@ def check_there(place: str) -> None:
 async def reached(gate: Tidegate, store: str | None) -> AsyncIterator[Tidegate]:
     """The gate, open. Raises StoreAwayError that names the store if that is away, now or meanwhile."""
     place = place_of(store)
-    advice = "start Redis there, or correct --store or TIDEGATE_STORE"
     async with gate:
         if not gate.outbox.health().ready:
+            advice = "start Redis there, or correct --store or TIDEGATE_STORE"
             raise StoreAwayError(f"{shown(place)} cannot be reached: {advice}")
         try:
             yield gate
         except StoreAwayError as error:
             if not is_redis(place):
                 raise
-            raise StoreAwayError(f"{shown(place)}: {error}: {advice}") from error
+            raise StoreAwayError(f"{shown(place)}: {error}") from error
 
 
 @contextmanager

@@ -10,12 +10,12 @@ from tidegate.cli.gates import gate_at, quietly, reached
 from tidegate.cli.selection import COUNTED
 from tidegate.model import BotId, ChatId
 from tidegate.outbox.base import Outbox
+from tidegate.outbox.redis import looking
 from tidegate.outbox.sqlite.lock import Holder
 from tidegate.outbox.sqlite.store import SqliteOutbox
 
 if TYPE_CHECKING:  # its driver is an extra
     from tidegate.outbox.redis.link import Link
-    from tidegate.outbox.redis.looking import Company
 
 Result = TypeVar("Result")
 WAITING = ("high", "normal", "low", "retry")
@@ -30,7 +30,7 @@ class Facts(NamedTuple):
     sender: Holder | None
     bots: list[BotId]
     paused: list[tuple[BotId, ChatId | None]]
-    company: "Company | None" = None
+    company: looking.Company | None = None
 
 
 def using(store: str | None, work: Callable[[Outbox], Awaitable[Result]]) -> Result:
@@ -56,8 +56,6 @@ async def facts_of(gate: Tidegate) -> Facts:
     outbox, link, paused = gate.outbox, link_of(gate), await paused_of(gate)
     known = registered | {bot for bot, _ in paused}
     if link is not None:
-        from tidegate.outbox.redis import looking  # noqa: PLC0415  (its driver is an extra)
-
         heard_of = await looking.open_by_bot(link)
         return Facts(None, sorted({*known, *heard_of}), paused, await looking.company(link))
     if not isinstance(outbox, SqliteOutbox):
@@ -72,8 +70,6 @@ async def paused_of(gate: Tidegate, *, chats: bool = True) -> list[tuple[BotId, 
         return await outbox.pauses()
     if link is None:
         return []  # only this process could have paused one
-    from tidegate.outbox.redis import looking  # noqa: PLC0415  (likewise)
-
     held: list[tuple[BotId, ChatId | None]] = [(bot, None) for bot in await looking.paused_bots(link)]
     return held + list(await looking.paused_chats(link)) if chats else held
 
@@ -82,9 +78,7 @@ async def someone_delivers(gate: Tidegate) -> bool:
     """Whether some process takes messages out of this store, as far as is known."""
     outbox, link = gate.outbox, link_of(gate)
     if link is not None:
-        from tidegate.outbox.redis.looking import company  # noqa: PLC0415  (likewise)
-
-        return (await company(link)).delivers
+        return (await looking.company(link)).delivers
     return isinstance(outbox, SqliteOutbox) and await outbox.sender() is not None
 
 
@@ -93,9 +87,7 @@ async def counts_of(gate: Tidegate) -> Counter[tuple[BotId, str]]:
     counts: Counter[tuple[BotId, str]] = Counter()
     outbox, link = gate.outbox, link_of(gate)
     if link is not None:
-        from tidegate.outbox.redis.looking import open_by_bot  # noqa: PLC0415  (likewise)
-
-        counts.update({(bot, "waiting"): count for bot, count in (await open_by_bot(link)).items()})
+        counts.update({(bot, "waiting"): count for bot, count in (await looking.open_by_bot(link)).items()})
         counts.update((each.message.bot, each.state.value) for each in await outbox.dead(limit=COUNTED))
     elif isinstance(outbox, SqliteOutbox):
         for (bot, name), count in outbox.file.counts.items():
@@ -106,7 +98,7 @@ async def counts_of(gate: Tidegate) -> Counter[tuple[BotId, str]]:
 def link_of(gate: Tidegate) -> "Link | None":
     """To the Redis that is the store of this gate, if one is."""
     try:
-        from tidegate.outbox.redis.store import RedisOutbox  # noqa: PLC0415  (likewise)
+        from tidegate.outbox.redis.store import RedisOutbox  # noqa: PLC0415  (its driver is an extra)
     except ImportError:
         return None
     return gate.outbox.link if isinstance(gate.outbox, RedisOutbox) else None

@@ -72,6 +72,9 @@ class Learned:
         learned = cls(rule)
         learned._step = min(kept.step, rule.count)  # the rule may have been lowered since
         learned._bad, learned._interval, learned._probing = kept.bad, kept.interval, kept.probing
+        if kept.bad is not None and kept.bad > rule.count:
+            learned._bad = rule.count if learned._step < rule.count else None
+            learned._probing = False
         learned._cut_at = now - elapsed - kept.cut_ago
         learned._next_up = now - elapsed + kept.up_in
         return learned

@@ -21,6 +21,7 @@ from tidegate.cli.times import moment
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, File, Message, Record, State, TicketId, Why
 from tidegate.outbox.base import Stats
+from tidegate.outbox.redis.looking import Company
 from tidegate.outbox.sqlite.lock import Holder
 
 NOW = 1_800_000_000.0
@@ -181,6 +182,16 @@ def test_stats_have_the_keys_of_the_api_and_say_that_nobody_sends() -> None:
     assert "none runs, so nothing leaves" in shown
     assert "bot 42: tidegate queue resume --bot 42" in shown
     assert "bot 42, chat -5: tidegate queue resume --bot 42 --chat -5" in shown
+
+
+def test_of_a_store_that_many_share_the_stats_say_how_many_and_what_is_spooled() -> None:
+    told = queue_stats.report(Stats(spooled=7), Facts(None, [], [], Company(3, delivers=True)))
+    alone = queue_stats.report(Stats(), Facts(None, [], [], Company(0, delivers=False)))
+
+    assert (told["processes"], told["delivers"], told["spooled"]) == (3, True, 7)
+    assert "3" in drawn(queue_stats.picture(told))
+    assert "until Redis takes them" in drawn(queue_stats.picture(told))
+    assert "nothing leaves" in drawn(queue_stats.picture(alone))
 
 
 def test_stats_name_the_sender() -> None:

@@ -9,10 +9,12 @@ import typer
 from tidegate.app import Tidegate
 from tidegate.cli import loop, terminal
 from tidegate.cli.gates import gate_at, quietly, reached
+from tidegate.cli.places import is_redis, place_of
 from tidegate.clock import Clock
 from tidegate.delivery.botapi import BotApi
 from tidegate.delivery.wire import Answer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
+from tidegate.keys import Keys
 from tidegate.roster import TELEGRAM
 from tidegate.settings import Settings
 
@@ -26,6 +28,8 @@ def add(store: str | None, token: str | None, *, api_url: str | None, check: boo
             "--api-url: an address with a user or a password in it is not taken: leave it out"
         )
     gate = gate_at(store, create=True)
+    if is_redis(place_of(store)):
+        Keys.of(Settings.read().tidegate_key, None).check()
     found = _find_token(token)
     with quietly():
         report = loop.run(_add(gate, store, found, api_url or TELEGRAM, check=check))

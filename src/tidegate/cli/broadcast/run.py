@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.app import Tidegate
 from tidegate.audience.mailing import Mailing
 from tidegate.audience.source import opened
 from tidegate.broadcast.campaigns import limit_for
@@ -37,12 +38,13 @@ def run(order: Order) -> int:
     """Blocks until everything has ended, or Ctrl-C. Returns the exit code."""
     order.check()
     with opened(order.file) as source:
-        return loop.run(_run(order, order.mailing(source)))
+        mailing = order.mailing(source)
+        return loop.run(_run(order, mailing, gate_at(order.store)))
 
 
-async def _run(order: Order, mailing: Mailing) -> int:
+async def _run(order: Order, mailing: Mailing, gate: Tidegate) -> int:
     stop = loop.stop_signal()
-    async with reached(gate_at(order.store), order.store) as gate:
+    async with reached(gate, order.store):
         bot = choose_bot(gate, order.bot)
         name = order.name or mailing.identity(bot)
         return await broadcast(Job(gate, bot, name, stop, Clock(), order.as_json), order, mailing)

@@ -6,7 +6,7 @@ from typing import Any
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.asking import make_sure
-from tidegate.cli.places import file_of
+from tidegate.cli.places import file_of, shown
 from tidegate.cli.selection import amount
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
@@ -22,7 +22,7 @@ CHOOSE = (
 def back_up(store: str | None, target: str, *, as_json: bool) -> None:
     path = file_of(store)
     if not path.exists():
-        raise BadInputError(f"there is no store at {path}: name it with --store")
+        raise BadInputError(f"there is no store at {shown(str(path))}: name it with --store")
     copies.back_up(path, Path(target))
     size = Path(target).stat().st_size
     if as_json:

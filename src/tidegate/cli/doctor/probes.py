@@ -83,7 +83,8 @@ async def _ask_redis(url: str) -> Facts:
 
     link = await asyncio.to_thread(RedisLink, url, Clock(), secrets.token_hex(6))  # which reads files
     try:
-        return await ask(link)
+        async with Clock().timeout(CONNECT_SECONDS):
+            return await ask(link)
     finally:
         await link.close()
 

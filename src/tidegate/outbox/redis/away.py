@@ -17,6 +17,7 @@ from tidegate.pacing.rules import Family, Rules
 
 log = logging.getLogger("tidegate")
 
+PATIENCE: Final = 1.0  # seconds that it is away, before direct calls go on without it
 AGAIN: Final = 0.5  # seconds between two tries to reach it
 
 
@@ -59,6 +60,11 @@ class Away:
     @property
     def is_away(self) -> bool:
         return self._since is not None
+
+    @property
+    def for_long(self) -> bool:
+        """Not just a connection that broke, or this process that was frozen for a while."""
+        return self._since is not None and self._clock.monotonic() - self._since > PATIENCE
 
     def health(self) -> Health:
         spooled = 0 if self.spool is None else len(self.spool)

@@ -89,11 +89,11 @@ class RedisLink(Link):
         self._listening: asyncio.Task[None] | None = None
         once = Retry(NoBackoff(), 0)  # whether to try again is for the store to say
         try:
-            self._redis = Redis.from_url(
-                url, socket_timeout=ANSWER, socket_connect_timeout=CONNECT, retry=once
-            )
-            self._patient = Redis.from_url(
-                url, socket_timeout=LONGEST_WAIT + ANSWER, socket_connect_timeout=CONNECT, retry=once
+            # No socket_timeout: with one, redis-py uses asyncio.wait_for, which in Python 3.11 may swallow
+            # a cancellation: a task that was to end goes on, and who waits for its end waits for ever.
+            self._redis, self._patient = (
+                Redis.from_url(url, socket_timeout=None, socket_connect_timeout=CONNECT, retry=once)
+                for _ in range(2)
             )
         except ValueError as error:
             raise BadInputError("the address of Redis cannot be used: write redis://host:6379/0") from error
@@ -123,7 +123,8 @@ class RedisLink(Link):
 
     async def wait(self, seconds: float | None) -> None:
         seconds = LONGEST_WAIT if seconds is None else min(max(seconds, 0.001), LONGEST_WAIT)
-        await self._told(_execute(self._patient, "BLPOP", self.key("wake"), f"{seconds:.6f}"))
+        popped = _execute(self._patient, "BLPOP", self.key("wake"), f"{seconds:.6f}")
+        await self._told(popped, seconds + ANSWER)
 
     def listen(self, heard: Callable[[], None]) -> None:
         if self._listening is None:
@@ -153,10 +154,11 @@ class RedisLink(Link):
             await self._evaluate("EVAL", self._scripts["open"].source, (run_id, SCHEMA, int(known)))
             self._greeted, self._run_id = True, run_id
 
-    async def _told(self, asked: Any) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
+    async def _told(self, asked: Any, seconds: float = ANSWER) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
         """The answer, or an error in our words: those of the driver may hold the address."""
         try:
-            return await asked
+            async with self._clock.timeout(seconds):
+                return await asked
         except OutOfMemoryError as error:
             text = "Redis has no memory left: raise its maxmemory, or wait until messages are delivered"
             raise StoreFullError(text) from error

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from tidegate.model import BotId, ChatId
-from tidegate.outbox.redis.link import Link
 from tidegate.outbox.redis.rows import chat_of
+
+if TYPE_CHECKING:  # commands read this without the driver
+    from tidegate.outbox.redis.link import Link
 
 SILENT: Final = 30.0  # seconds after which a process counts as gone
 IN_FLIGHT: Final = 200  # leases that are looked at
@@ -24,7 +26,7 @@ class Company(NamedTuple):
     delivers: bool
 
 
-async def company(link: Link) -> Company:
+async def company(link: "Link") -> Company:
     seconds, micros = await link.command("TIME")
     now = int(seconds) + int(micros) / 1e6
     here = await link.command("ZRANGEBYSCORE", link.key("processes"), now - SILENT, "+inf")
@@ -36,7 +38,7 @@ async def company(link: Link) -> Company:
     return Company(len(others), busy or float(waits_until or 0) > now)
 
 
-async def open_by_bot(link: Link) -> dict[BotId, int]:
+async def open_by_bot(link: "Link") -> dict[BotId, int]:
     """How many messages of each bot have not come to an end."""
     counts = _pairs(await link.command("HGETALL", link.key("counts")))
     return {
@@ -46,14 +48,14 @@ async def open_by_bot(link: Link) -> dict[BotId, int]:
     }
 
 
-async def paused_bots(link: Link) -> list[BotId]:
+async def paused_bots(link: "Link") -> list[BotId]:
     found = _pairs(await link.command("HGETALL", link.key("bots")))
     known = {BotId(int(bot)): msgspec.msgpack.decode(kept) for bot, kept in found.items()}
     # A bot of which nothing is kept is an empty list: Lua cannot tell.
     return sorted(bot for bot, kept in known.items() if isinstance(kept, dict) and kept.get("paused"))
 
 
-async def paused_chats(link: Link) -> list[tuple[BotId, ChatId]]:
+async def paused_chats(link: "Link") -> list[tuple[BotId, ChatId]]:
     """In many short steps: every chat that has messages or was written to lately is looked at."""
     places, cursor = set[tuple[BotId, ChatId]](), b"0"
     while True:

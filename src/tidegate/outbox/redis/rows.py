@@ -1,6 +1,6 @@
 """What the scripts are told and what they answer: messages, settlements and turns as Lua knows them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -56,6 +56,7 @@ class Meant(msgspec.Struct, omit_defaults=True):
     away: float | None = None
     alias: str | None = None
     whole_chat: bool = False
+    again: bool = False  # it may have been heard before
 
 
 Item = tuple[str, str, str, str, int, int, Rarely | Literal[False]]  # id, bot, chat, kind, level, cost
@@ -170,17 +171,17 @@ def _item(message: Message, rules: Rules) -> Item:
     return message.id, bot, chat, rules.kind(family), level, cost, kept
 
 
-def said_of(settlements: Sequence[Settlement]) -> list[bytes]:
-    """The arguments of `settle`."""
+def said_of(settlements: Sequence[Settlement], unsure: Collection[int] = ()) -> list[bytes]:
+    """The arguments of `settle`. `unsure`: tokens of those that may have been settled, unheard."""
     results: list[bytes] = []
-    said = [_said(settlement, results) for settlement in settlements]
+    said = [_said(one, results, again=one.claim.token in unsure) for one in settlements]
     return [encode(said), *results]
 
 
-def _said(settlement: Settlement, results: list[bytes]) -> Said:
+def _said(settlement: Settlement, results: list[bytes], *, again: bool) -> Said:
     claim, outcome = settlement.claim, settlement.outcome
     step = after_call(claim.message, claim.attempt - 1, outcome)
-    meant = Meant(step.reason, step.description)
+    meant = Meant(step.reason, step.description, again=again)
     if isinstance(outcome, Delivered):
         meant.alias = _learned_name(claim.message.chat_id, outcome.result)
         if outcome.result is not None:

@@ -43,7 +43,8 @@ log = logging.getLogger("tidegate")
 
 T = TypeVar("T")
 
-IDS_AT_ONCE: Final = 500  # named in one step
+AT_ONCE: Final = 250  # claimed or settled in one step: Redis is for others too
+IDS_AT_ONCE: Final = 200  # named in one step
 LETTERS_AT_ONCE: Final = 200
 PATIENCE: Final = 10.0  # seconds in which a settlement is told again, while Redis is away
 AGAIN: Final = 0.2  # seconds until Redis is tried again, while it is away
@@ -73,6 +74,7 @@ class RedisOutbox(Outbox):
         self._watching = Watching(clock, self._look)
         self._away = Away(clock, self._rules, spool, try_again=self._live, put=self._put)
         self._living: asyncio.Task[None] | None = None
+        self._unsure: set[int] = set()  # tokens of settlements whose answers were lost
         self._undoing: set[asyncio.Task[Any]] = set()  # held until they are done
 
     async def open(self) -> None:
@@ -123,6 +125,7 @@ class RedisOutbox(Outbox):
 
     async def _run(self, step: str, *args: Argument) -> Reply:
         """One step; what it tells beside its own answer goes to whoever waits for it."""
+        asked_at = self._clock.monotonic()
         try:
             raw = await self.link.run(step, *args)
         except StoreAwayError:
@@ -131,7 +134,7 @@ class RedisOutbox(Outbox):
         self._away.answered()
         reply = Reply(raw)
         if reply.answer.granted:
-            self._turns.granted(reply.answer.granted)
+            self._turns.granted(reply.answer.granted, asked_at)
         for told in reply.answer.ended:
             self._tell_end(reply.record(told))
         return reply
@@ -166,7 +169,7 @@ class RedisOutbox(Outbox):
             while True:
                 asked_at = self._clock.monotonic()
                 try:
-                    reply = await self._not_in_vain(self._run("claim", room), self._give_back)
+                    reply = await self._not_in_vain(self._run("claim", min(room, AT_ONCE)), self._give_back)
                     if reply.answer.claims:
                         return reply.claims(asked_at)
                     await self._sleep(reply.answer.delay)
@@ -238,24 +241,33 @@ class RedisOutbox(Outbox):
         await self._run("extend", encode([(claim.message.id, claim.token) for claim in claims]))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Record | None]:
-        settling = asyncio.ensure_future(self._settle(list(settlements)))
+        settling = asyncio.ensure_future(self._settle_all(list(settlements)))
         self._undoing.add(settling)
         settling.add_done_callback(self._undoing.discard)
         return await asyncio.shield(settling)
 
+    async def _settle_all(self, settlements: list[Settlement]) -> list[Record | None]:
+        records: list[Record | None] = []
+        for first in range(0, len(settlements), AT_ONCE):
+            records += await self._settle(settlements[first : first + AT_ONCE])
+        return records
+
     async def _settle(self, settlements: list[Settlement]) -> list[Record | None]:
         """Tried for a while: what was sent must not be sent again."""
-        began = self._clock.monotonic()
+        began, tokens = self._clock.monotonic(), {one.claim.token for one in settlements}
         while True:
             waited = self._clock.monotonic() - began
             aged = [Settlement(one.claim, one.outcome, one.age + waited) for one in settlements]
             try:
-                reply = await self._run("settle", *rows.said_of(aged if waited else settlements))
+                said = rows.said_of(aged if waited else settlements, self._unsure)
+                reply = await self._run("settle", *said)
             except StoreAwayError:
+                self._unsure.update(tokens)
                 if waited > PATIENCE:
                     raise
                 await self._clock.sleep(AGAIN)
                 continue
+            self._unsure -= tokens
             records: list[Record | None] = [None] * len(settlements)
             for place, created, crashes, otherwise in reply.answer.settled:
                 settlement = settlements[place - 1]
@@ -279,11 +291,15 @@ class RedisOutbox(Outbox):
         max_wait: float | None = None,
     ) -> Turn:
         give_up = None if max_wait is None else self._clock.monotonic() + max_wait
-        try:
-            return await self._turns.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
-        except StoreAwayError:
+        left, ask = max_wait, self._turns.turn
+        while not self._away.for_long and (give_up is None or self._clock.monotonic() <= give_up):
+            if self._away.is_away:  # perhaps for a moment only
+                await self._clock.sleep(AGAIN)
+            else:
+                with suppress(StoreAwayError):  # it asks anew, also if its turn was lost
+                    return await ask(bot, chat_id, family, cost, priority, paid=paid, max_wait=left)
             left = None if give_up is None else max(0.0, give_up - self._clock.monotonic())
-            return await self._away.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=left)
+        return await self._away.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=left)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         if turn.token < 0:

@@ -20,9 +20,18 @@ from tidegate.pacing.rules import Family, Rules
 
 ASKED_AT_ONCE: Final = 200  # turns named in one step
 BEATS: Final = 3  # of the heart in one lease
+LATE: Final = 5.0  # seconds after which a grant is not used any more: this process was frozen
+PATIENCE: Final = 1.0  # seconds that those in line wait for a Redis that is away
 AGAIN: Final = 0.2  # seconds, while Redis is away
 
 Run = Callable[..., Awaitable[Reply]]
+
+
+Grant = tuple[int, float]  # the token, and when this process asked for what brought it
+
+
+class TurnLostError(StoreAwayError):
+    """The lease of a turn that waited ran out, and Redis can be reached."""
 
 
 class Turns:
@@ -32,7 +41,7 @@ class Turns:
         self._link, self._clock, self._rules, self._lease = link, clock, rules, lease
         self._run = run
         self._numbers = itertools.count(1)
-        self._waiting: dict[str, asyncio.Future[int]] = {}
+        self._waiting: dict[str, asyncio.Future[Grant]] = {}
         self._in_line: dict[str, None] = {}  # of those, what Redis knows
         self._held: dict[int, tuple[str, ChatId]] = {}  # by token
         self._stirred = asyncio.Event()
@@ -68,14 +77,16 @@ class Turns:
         name = f"turn/{self._link.me}/{next(self._numbers)}"
         kind, level = self._rules.kind(family), LEVELS[priority]
         asked = AskedTurn(name, str(bot), str(chat_id), kind, level, cost, paid, waits)
-        granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        granted: asyncio.Future[Grant] = asyncio.get_running_loop().create_future()
         self._waiting[name] = granted
         asking = asyncio.create_task(self._ask(asked))
         try:
             await asyncio.shield(asking)
             if not granted.done():
                 await self._wait(name, granted, waits=waits, began=began, max_wait=max_wait)
-            token = granted.result()
+            token, asked_at = granted.result()
+            if self._clock.monotonic() - asked_at > min(LATE, self._lease / BEATS):
+                raise TurnLostError("this process was frozen: others may have the slots of its turn")  # noqa: TRY301
         except BaseException:
             self._waiting.pop(name, None)
             self._in_line.pop(name, None)
@@ -89,7 +100,7 @@ class Turns:
         await self._run("turn", encode(asked))
 
     async def _wait(
-        self, name: str, granted: asyncio.Future[int], *, waits: bool, began: float, max_wait: float | None
+        self, name: str, granted: asyncio.Future[Grant], *, waits: bool, began: float, max_wait: float | None
     ) -> None:
         if not waits:
             raise TimeoutError
@@ -103,23 +114,24 @@ class Turns:
     async def _withdraw(self, name: str, asking: asyncio.Task[None]) -> None:
         """Its owner is gone: out of the line, or given back if it was granted in this instant."""
         await asyncio.wait([asking])
-        if asking.cancelled() or asking.exception() is None:
-            await self._say(End(name, 0, 0.0))
+        if not asking.cancelled():
+            asking.exception()  # whether or not the answer was heard, it may stand there
+        await self._say(End(name, 0, 0.0))
 
-    def granted(self, turns: dict[str, int]) -> None:
+    def granted(self, turns: dict[str, int], asked_at: float) -> None:
         for name, token in turns.items():
             self._in_line.pop(name, None)
             future = self._waiting.pop(name, None)
             if future is not None and not future.done():
-                future.set_result(token)
+                future.set_result((token, asked_at))
 
-    def lost(self, names: Iterable[str]) -> None:
-        """Their leases ran out: this process was frozen, or Redis away, for too long."""
+    def lost(self, names: Iterable[str], error: StoreAwayError) -> None:
+        """They will not be granted."""
         for name in names:
             self._in_line.pop(name, None)
             future = self._waiting.pop(name, None)
             if future is not None and not future.done():
-                future.set_exception(StoreAwayError("Redis was away for longer than a turn is kept"))
+                future.set_exception(error)
 
     # --- its end ---
 
@@ -171,17 +183,31 @@ class Turns:
 
     async def _look_until_granted(self) -> None:
         """Take the steps that bring the next turn, and listen for those that others take."""
+        away: float | None = None  # since when
         while self._in_line:
             self._stirred.clear()
             try:
-                names: list[Argument] = [*itertools.islice(self._in_line, ASKED_AT_ONCE)]
-                reply = await self._run("claim", 0, *names)
+                delay = await self._ask_for(list(self._in_line))
             except StoreAwayError:
+                away = away or self._clock.monotonic()
+                if self._clock.monotonic() - away > PATIENCE:  # as those who come now, they go on without it
+                    self.lost(list(self._in_line), StoreAwayError("Redis went away while this waited"))
+                    return
                 await self._clock.sleep(AGAIN)
                 continue
-            self.lost(reply.answer.lost)
+            away = None
             if self._in_line and not self._stirred.is_set():
-                await self._doze(reply.answer.delay)
+                await self._doze(delay)
+
+    async def _ask_for(self, names: list[str]) -> float | None:
+        """All of them: any may have been granted by another process. Seconds until the next look."""
+        delay: float | None = None
+        for first in range(0, len(names), ASKED_AT_ONCE):
+            asked: list[Argument] = [*names[first : first + ASKED_AT_ONCE]]
+            reply = await self._run("claim", 0, *asked)
+            self.lost(reply.answer.lost, TurnLostError("this process did not say for too long that it lives"))
+            delay = reply.answer.delay
+        return delay
 
     async def _doze(self, delay: float | None) -> None:
         longest = self._link.longest_wait

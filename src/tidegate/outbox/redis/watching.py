@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.errors import ClosedError, StoreAwayError
+from tidegate.errors import ClosedError, StoreError
 from tidegate.model import Record, TicketId
 from tidegate.outbox.dispatch import CLOSED
 
@@ -73,7 +73,8 @@ class Watching:
             self._pause = min(LATEST, self._pause * SLOWER)
             tickets = list(self._waiting)
             for first in range(0, len(tickets), AT_ONCE):
-                with suppress(StoreAwayError):
+                due = None
+                with suppress(StoreError):
                     records, due = await self._look(tickets[first : first + AT_ONCE])
                     for record in records:
                         self.ended(record)

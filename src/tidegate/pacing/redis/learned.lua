@@ -37,6 +37,7 @@ end
 -- A 429 was blamed on this limit: cuts once in a window.
 function Learned.refused(learned, rule, now)
   if now - learned.cut_at < Learned.rate(learned, rule)[2] then return end
+  learned.step = math.min(learned.step, rule[1]) -- the rule may have been lowered since
   learned.cut_at = now
   learned.bad = learned.step
   if learned.probing then
@@ -54,6 +55,7 @@ end
 -- Time has passed: go a step up if it is due. Whether something changed.
 function Learned.quiet(learned, rule, now)
   if now < learned.next_up then return false end
+  learned.step = math.min(learned.step, rule[1])
   if learned.probing then
     -- The step held for a whole interval: it is not bad. Above it everything is to be tried anew.
     learned.interval = Learned.PROBE_AFTER

@@ -55,7 +55,7 @@ end
 
 -- The call was never sent: its slots are free at once.
 function Window.give_back(window, _, cost)
-  window.held = window.held - cost
+  window.held = math.max(0, window.held - cost) -- a process with other rules may have dropped what it did not know
 end
 
 -- It was told of after its slots had begun to cool: it may have been counted only now.
@@ -66,15 +66,15 @@ end
 
 -- The answer came: the slots start to cool. A call larger than the window fills it for longer.
 function Window.answered(window, rate, at, cost, now)
-  window.held = window.held - cost
+  window.held = math.max(0, window.held - cost)
   local count, seconds = rate[1], rate[2]
   local free_at = at + seconds + Window.TICK
   if cost > count then
     free_at = at + seconds * cost / count + Window.TICK
     cost = count
   end
-  if count > Window.FINEST then
-    -- Slots of a large window get free in steps, a little later than they might: the list stays short.
+  if count > Window.FINEST or #window.cooling > 2 * Window.FINEST then
+    -- Slots of a large window, or of one that urgent calls overfill, get free in steps, a little later than they might: the list stays short.
     local step = seconds / Window.FINEST
     free_at = math.ceil(free_at / step) * step
   end

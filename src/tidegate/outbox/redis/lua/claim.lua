@@ -34,8 +34,10 @@ for i = 4, #ARGV do
 end
 
 local left = call('ZCARD', KEY.active) > 0
-if #claims > 0 or Now.answer.granted then
-  if left then Step.rouse() end -- there is work for others too
+if left and (#claims > 0 or Now.answer.granted) then Step.rouse() end -- there is work for others too
+if left and room == 0 then Step.rouse_worker() end -- what was left to them
+if #claims > 0 then
+  Now.answer.delay = nil -- it comes back as soon as it can
 elseif Now.more or (left and room > 0) then
   Now.answer.delay = 0
 else

@@ -4,7 +4,7 @@
 Step.wake()
 for _, pair in ipairs(unpack_one(ARGV[3])) do
   local entry = Message.entry(pair[1])
-  if entry and entry.token == pair[2] then
+  if entry and entry.token == pair[2] and (entry.state or 'sending') == 'sending' then
     Schedule.cool(entry)
     local lane = Lane.at(entry.lane)
     if lane.kind == 'action' then Schedule.settle_lane(lane) end

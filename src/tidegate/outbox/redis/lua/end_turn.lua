@@ -15,7 +15,7 @@ local function settle(turn, said)
   if said.alias then
     Schedule.alias(lane, said.alias)
   elseif said.whole_chat then
-    Message.bury(lane, said.reason, said.description, NEVER)
+    Message.bury(lane, said.reason, said.description, Store.next_number())
   end
   Schedule.settle_lane(lane)
 end

@@ -8,6 +8,8 @@ local tickets = {}
 local function named(list)
   local item = { id = list[1], bot = list[2], chat = list[3], kind = list[4], level = list[5], cost = list[6] }
   for name, value in pairs(list[7] or Store.NOTHING) do item[name] = value end
+  -- Told in the time of clocks on walls, kept in the store's.
+  item.due, item.expires = item.due and item.due + Now.offset, item.expires and item.expires + Now.offset
   return item
 end
 

@@ -9,6 +9,7 @@ for i = 3, #ARGV do
     Message.change_state(message, 'queued')
     local bot, kind = string.match(message.lane, '^([^/]+)/([^/]+)/')
     message.lane, message.seq, message.due, message.retry = Lane.key(bot, kind, Message.chat(message)), nil, nil, nil
+    message.token = nil
     message.attempts, message.crashes, message.settled, message.reason, message.description = nil, nil, nil, nil, nil
     Store.count('open:' .. bot, 1)
     Message.add(message)

@@ -10,7 +10,7 @@ local function fits(message)
     and (not asked.bot or Message.bot(message) == asked.bot)
     and (not asked.chat or Message.chat(message) == asked.chat)
     and (not asked.reason or message.reason == asked.reason)
-    and (not asked.before or (message.settled or message.created) < asked.before)
+    and (not asked.before or (message.settled or message.created) < asked.before + Now.offset)
     and (not asked.dedup or string.sub(message.dedup or '', 1, #asked.dedup) == asked.dedup)
 end
 

@@ -34,7 +34,7 @@ local function settle(message, said)
   if said.alias then
     Schedule.alias(lane, said.alias)
   elseif said.whole_chat then
-    Message.bury(lane, said.reason, said.description, NEVER)
+    Message.bury(lane, said.reason, said.description, Store.next_number())
   end
   Schedule.settle_lane(lane)
   if message.lane ~= lane.key then Schedule.settle_lane(Lane.at(message.lane)) end
@@ -43,10 +43,17 @@ end
 Step.wake()
 for i, list in ipairs(unpack_one(ARGV[3])) do
   local message = Message.at(list[1])
-  if message and message.token == list[2] then
-    settle(message, named(list))
-    local otherwise = message.state ~= list[6] and message.state or false -- it expired
-    settled[#settled + 1] = { i, message.created, message.crashes or 0, otherwise }
+  local token = message and message.token
+  if token and token == list[2] then
+    local held, again = message.state == 'sending', (list[9] or Store.NOTHING).again
+    if held then
+      settle(message, named(list))
+      if not Message.OPEN[message.state] then message.token = token end -- it may be told again
+    end
+    if held or again then
+      local otherwise = message.state ~= list[6] and message.state or false -- it expired
+      settled[#settled + 1] = { i, message.created - Now.offset, message.crashes or 0, otherwise }
+    end
   end
 end
-return Step.done({ settled = settled, now = Now.time })
+return Step.done({ settled = settled, now = Now.time - Now.offset })

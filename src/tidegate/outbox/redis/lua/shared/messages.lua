@@ -115,8 +115,8 @@ function Message.told(message)
     state = message.state,
     attempts = message.attempts,
     crashes = message.crashes,
-    created = message.created,
-    settled = message.settled,
+    created = message.created - Now.offset,
+    settled = message.settled and message.settled - Now.offset,
     reason = message.reason,
     description = message.description,
     body = Store.blob(message.body),
@@ -167,6 +167,7 @@ end
 -- Nothing for this chat can succeed: what waits in its lane follows, a part of it now and the rest soon.
 function Message.bury(lane, reason, description, before)
   local left = Bound.BURY
+  lane.bury = { reason, description, before } -- nothing of it is sent meanwhile
   for level = Level.HIGH, Level.URGENT do
     local line = lane.lines[level]
     while line and line.id and line.seq < before and left > 0 do
@@ -176,15 +177,14 @@ function Message.bury(lane, reason, description, before)
       Message.finish(message, 'dead', reason, description)
       left = left - 1
     end
-    if line then Schedule.place(lane, level, line) end
   end
-  lane.bury = nil
   if left == 0 then
-    lane.bury = { reason, description, before }
     Timers.set(Now.time, 'B', lane.key)
-  elseif not Lane.has_lines(lane) then
-    Lane.rest(lane)
+  else
+    lane.bury = nil
   end
+  for level, line in pairs(lane.lines) do Schedule.place(lane, level, line) end
+  if not Lane.has_lines(lane) then Lane.rest(lane) end
 end
 
 -- The lease ran out: whoever held it died, and whether the call was made is unknown.

@@ -74,7 +74,8 @@ end
 
 -- Whether nothing at all stands in the way, which is mostly so, and quick to see.
 function Schedule.is_free(lane, line)
-  if lane.flight or lane.paused or lane.closed or lane.reserved or lane.learned or line.retry then return false end
+  if lane.flight or lane.paused or lane.bury or lane.closed then return false end
+  if lane.reserved or lane.learned or line.retry then return false end
   if Now.restarted + 3600 > Now.time then return false end
   for i = 1, #lane.open do
     if lane.open[i].held > 0 or lane.open[i].sum > 0 then return false end
@@ -90,7 +91,7 @@ function Schedule.place(lane, level, line)
     return
   end
   if Schedule.is_free(lane, line) then return Schedule.become_ready(lane, level, line) end
-  local held = lane.paused and level < Level.TURN
+  local held = (lane.paused or lane.bury) and level < Level.TURN
   if held then Schedule.unreserve(lane, level, line, Lane.pool_for(lane, line.paid)) end
   if held or lane.flight or not Schedule.unbarred(lane, level) then
     line.place = Place.BLOCKED
@@ -138,7 +139,10 @@ end
 function Schedule.lane_of(entry)
   local bot, kind, chat = string.match(entry.lane, '^([^/]+)/([^/]+)/(.+)$')
   local current = Schedule.current_chat(bot, chat)
-  if current ~= chat then entry.lane = Lane.key(bot, kind, current) end
+  if current ~= chat then
+    entry.chat = entry.chat or chat
+    entry.lane = Lane.key(bot, kind, current)
+  end
   return Lane.at(entry.lane)
 end
 
@@ -162,7 +166,10 @@ end
 
 -- Take a waiting entry out of its line.
 function Schedule.remove(entry)
-  if (entry.seq or 0) == 0 then return end -- it is not due yet
+  if (entry.seq or 0) == 0 then -- it is not due yet
+    call('ZREM', KEY.timers, 'J' .. entry.number .. ' ' .. entry.id)
+    return
+  end
   local lane = Lane.at(entry.lane)
   local line = lane.lines[entry.level]
   if line == nil then return end
@@ -239,7 +246,7 @@ end
 
 -- Whether what was true when the line became ready still is.
 function Schedule.may(lane, level, line)
-  if lane.flight or (lane.paused and level < Level.TURN) then return false end
+  if lane.flight or ((lane.paused or lane.bury) and level < Level.TURN) then return false end
   if (lane.closed or 0) > Now.time or not Schedule.unbarred(lane, level) then return false end
   if Schedule.stands_back(lane, level) and (lane.reserved_until or 0) > Now.time then return false end
   if line.cost > 0 and level ~= Level.URGENT then
@@ -398,6 +405,7 @@ function Schedule.move_lane(lane, chat)
     Window.merge(target.open[i], window)
   end
   Schedule.move_lines(lane, target)
+  if lane.learned then call('HDEL', KEY.learned, Lane.learned_name(lane)) end
   lane.paused, lane.closed, lane.learned = nil, nil, nil
   if not Lane.has_lines(target) then Lane.rest(target) end
 end

@@ -47,7 +47,7 @@ function Step.wake()
     local entry = Message.entry(id)
     if entry and Message.is_turn(id) then
       Message.lose_turn(entry)
-    elseif entry and entry.token then
+    elseif entry and entry.token and entry.state == 'sending' then
       Message.after_crash(entry)
     end
   end
@@ -61,6 +61,14 @@ function Step.wake()
       Message.forget(message)
     end
   end
+  Step.flush() -- what comes now may take some of it back
+end
+
+function Step.flush()
+  for command, batches in pairs(Now.changes) do
+    for key, arguments in pairs(batches) do Store.call_many(command, key, arguments) end
+  end
+  Now.changes = {}
 end
 
 function Step.tell_turns(granted)
@@ -74,9 +82,13 @@ function Step.tell_turns(granted)
   end
 end
 
+function Step.rouse_worker()
+  if call('LLEN', KEY.wake) == 0 then call('LPUSH', KEY.wake, 1) end
+end
+
 -- Somebody who sleeps has to look: a worker that waits for messages, or whoever waits for a turn.
 function Step.rouse()
-  if call('LLEN', KEY.wake) == 0 then call('LPUSH', KEY.wake, 1) end
+  Step.rouse_worker()
   if Now.waiting_turns > 0 then call('PUBLISH', KEY.channel, '*') end
 end
 
@@ -96,9 +108,7 @@ function Step.write()
   Lane.save_bots()
   Message.save_all(Now.messages, KEY.messages)
   Message.save_all(Now.turns, KEY.turns)
-  for command, batches in pairs(Now.changes) do
-    for key, arguments in pairs(batches) do Store.call_many(command, key, arguments) end
-  end
+  Step.flush()
   Step.write_counts()
   call('HSET', KEY.meta, 'numbers', Now.numbers, 'last', Now.time,
     'offset', Now.offset, 'turns', Now.waiting_turns, 'watch_at', Now.watch_at, 'watch_by', Now.watch_by or '',
@@ -109,9 +119,10 @@ end
 function Step.done(main, watching)
   for name, value in pairs(main or {}) do Now.answer[name] = value end
   if Now.waiting_turns > 0 then Step.tell_turns(Schedule.grant_round(0)) end
-  if not watching and (call('ZCARD', KEY.active) > 0 or Now.earliest < Now.watch_at) then
+  local watched = Now.watch_at > Now.time and Now.watch_at or NEVER -- who has looked by now may not do so again soon
+  if not watching and (call('ZCARD', KEY.active) > 0 or Now.earliest < watched) then
     Step.rouse()
-    Now.watch_at = math.min(Now.watch_at, Now.earliest)
+    Now.watch_at = math.min(watched, Now.earliest)
   end
   Now.answer.more = Now.more or nil
   for _, message in ipairs(Now.ended) do

@@ -44,8 +44,8 @@ local Now = {
 }
 
 -- A write that Redis allows even when its memory is full: after it, the others of this script are allowed too.
--- Only `put` goes without: it is what must fail then. Delivery goes on.
-if STEP ~= 'put' then call('HDEL', KEY.meta, 'none') end
+-- Only `put` begins with one that is not allowed then: it is what must fail, whatever is due. Delivery goes on.
+if STEP == 'put' then call('HSET', KEY.meta, 'none', 0) else call('HDEL', KEY.meta, 'none') end
 
 do
   local meta = call(

@@ -1,0 +1,198 @@
+"""A real Redis and several processes that share it, in one virtual loop: deterministic, and in no time."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from redis import Redis
+from redis.client import PubSub
+from redis.exceptions import NoScriptError
+
+from contract.post import ROOMY, Post
+from contract.stores import redis_url
+from tidegate.clock import Clock
+from tidegate.errors import StoreAwayError
+from tidegate.model import Record
+from tidegate.outbox.redis.link import SCHEMA, Argument, Link
+from tidegate.outbox.redis.scripts import KEYS, load
+from tidegate.outbox.redis.store import RedisOutbox
+from tidegate.pacing.rules import Rules
+from tidegate.sim import virtual
+from tidegate.sim.virtual import VirtualClock
+
+SCRIPTS: Final = load()
+Delay = Callable[[str, tuple[Argument, ...]], float]  # seconds that a step is on its way, each way
+FOREVER: Final = 1e6  # seconds: of a blocking pop, so that a lost wake-up is not healed by its end
+LATE: Final = 0.2  # seconds after which nobody who could act has acted
+
+
+class Hub:
+    """A real Redis with a blocking pop and a channel, as its clients would see them if it cost no time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.redis: Redis = Redis.from_url(redis_url())
+        self.prefix = f"t{os.getpid()}-{secrets.token_hex(4)}"
+        self.keys = {name: f"{self.prefix}:{{0}}:{name}" for name in KEYS}
+        self.links: list[SharedLink] = []
+        self.run_id = "first"
+        self.steps: list[str] = []
+        self.sleepers: list[asyncio.Future[None]] = []
+        self._channel: PubSub = self.redis.pubsub()  # type: ignore[no-untyped-call]
+        self._channel.subscribe(self.keys["channel"])
+
+    def close(self) -> None:
+        self._channel.close()
+        self.redis.delete(*self.keys.values())
+        self.redis.close()
+
+    def ask(self, *parts: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        return self.redis.execute_command(*parts)  # type: ignore[no-untyped-call]
+
+    def run(self, step: str, terms: bytes, args: tuple[Argument, ...]) -> list[bytes]:
+        asked = (len(KEYS), *self.keys.values(), f"{self.clock.now():.17g}", terms, *args)
+        self.steps.append(step)
+        try:
+            reply: list[bytes] = self.ask("EVALSHA", SCRIPTS[step].sha, *asked)
+        except NoScriptError:
+            reply = self.ask("EVAL", SCRIPTS[step].source, *asked)
+        self.deliver()
+        return reply
+
+    def deliver(self) -> None:
+        """What was pushed goes to who waits longest, what was published to all who listen."""
+        self.sleepers = [sleeper for sleeper in self.sleepers if not sleeper.done()]
+        while self.sleepers and self.ask("LPOP", self.keys["wake"]) is not None:
+            self.sleepers.pop(0).set_result(None)
+        for said in self._published():
+            for link in self.links:
+                if link.heard is not None and said in {b"*", link.me.encode()}:
+                    link.heard()
+
+    def _published(self) -> list[bytes]:
+        self._channel.ping()
+        said = []
+        while (message := self._channel.get_message(timeout=1)) is None or message["type"] != "pong":
+            if message is not None and message["type"] == "message":
+                said.append(message["data"])
+        return said
+
+
+class SharedLink(Link):
+    """One process's way to the hub. It may take a while, lose answers, or be cut."""
+
+    heartbeat = None
+
+    def __init__(
+        self, hub: Hub, me: str, *, longest_wait: float = FOREVER, delay: Delay | None = None
+    ) -> None:
+        self.hub, self.me, self.longest_wait, self.delay = hub, me, longest_wait, delay
+        self.heard: Callable[[], None] | None = None
+        self.terms = b""
+        self.away = False
+        self.in_vain = 0  # steps that were asked for while it was away
+        self.deaf: set[str] = set()  # steps whose answers are lost
+        self.opened = False
+        hub.links.append(self)
+
+    def key(self, name: str) -> str:
+        return self.hub.keys[name]
+
+    async def open(self, terms: bytes) -> None:
+        self.terms = terms
+        await self.run("open", self.hub.run_id, SCHEMA, int(self.opened))
+        self.opened = True
+
+    async def close(self) -> None:
+        self.hub.links.remove(self)
+
+    async def run(self, step: str, *args: Argument) -> list[bytes]:
+        await self._travel(step, args)
+        reply: list[bytes] = await inline(self.hub.run, step, self.terms, args)
+        if step in self.deaf:
+            raise StoreAwayError("the answer is lost")
+        await self._travel(step, args)
+        return reply
+
+    async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
+        await self._travel("command", parts)
+        reply = await inline(self.hub.ask, *parts)
+        await inline(self.hub.deliver)
+        return reply
+
+    async def wait(self, seconds: float | None) -> None:
+        await self._travel("wait", ())
+        sleeper: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.hub.sleepers.append(sleeper)
+        await inline(self.hub.deliver)
+        with suppress(TimeoutError):
+            async with self.hub.clock.timeout(min(seconds or self.longest_wait, self.longest_wait)):
+                await sleeper
+
+    def listen(self, heard: Callable[[], None]) -> None:
+        self.heard = heard
+
+    async def _travel(self, step: str, args: tuple[Argument, ...]) -> None:
+        if self.away:
+            self.in_vain += 1
+            raise StoreAwayError("it is away")
+        if self.delay is not None:
+            await self.hub.clock.sleep(self.delay(step, args))
+
+
+async def inline(function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401
+    """A virtual loop calls it here and now."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
+
+@asynccontextmanager
+async def processes(
+    clock: VirtualClock,
+    count: int,
+    rules: Rules = ROOMY,
+    *,
+    delay: Delay | None = None,
+    longest_wait: float = FOREVER,
+    keep: float = 1e5,
+    on_end: Callable[[Record], None] | None = None,
+) -> AsyncIterator[tuple[Hub, list[Post]]]:
+    hub = await inline(Hub, clock)
+    links = [SharedLink(hub, f"p{number}", longest_wait=longest_wait, delay=delay) for number in range(count)]
+    made = [RedisOutbox(link, clock, rules, keep=keep, on_end=on_end) for link in links]
+    for outbox in made:
+        await outbox.open()
+    yield hub, [Post(outbox, clock) for outbox in made]
+    for outbox in made:
+        await outbox.close()
+    await inline(hub.close)
+
+
+class Watchman:
+    """Looks for what may go while somebody sleeps who could see to it."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.hub = hub
+        self.complaints: list[str] = []
+
+    async def keep_watch(self) -> None:
+        active_since: float | None = None
+        while True:
+            await self.hub.clock.sleep(LATE / 2)
+            now, hub = self.hub.clock.now(), self.hub
+            if not [sleeper for sleeper in hub.sleepers if not sleeper.done()]:
+                active_since = None
+                continue
+            late = await inline(hub.ask, "ZRANGEBYSCORE", hub.keys["timers"], "-inf", now - LATE)
+            late += await inline(hub.ask, "ZRANGEBYSCORE", hub.keys["leases"], "-inf", now - LATE)
+            if late:
+                self.complaints.append(f"{now - virtual.EPOCH:.3f}: {late} are due, and a worker sleeps")
+            if await inline(hub.ask, "ZCARD", hub.keys["active"]) == 0:
+                active_since = None
+            elif active_since is None:
+                active_since = now
+            elif now - active_since > LATE:
+                self.complaints.append(f"{now - virtual.EPOCH:.3f}: pools are active, and a worker sleeps")
+                active_since = None

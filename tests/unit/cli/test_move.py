@@ -1,0 +1,334 @@
+"""A backlog moves in order, with its times and keys; wherever that is stopped, nothing is lost or doubled."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.cli.move.carrying import Carried, Carrier
+from tidegate.cli.move.report import lines
+from tidegate.cli.move.run import file_named
+from tidegate.cli.move.source import alone, opened, settle_crashes
+from tidegate.cli.move.target import remember_calls
+from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
+from tidegate.model import (
+    BotId,
+    Delivered,
+    Message,
+    Priority,
+    Rate,
+    Retry,
+    Settlement,
+    State,
+    Ticket,
+    TicketId,
+)
+from tidegate.outbox.base import Outbox
+from tidegate.outbox.memory import MemoryOutbox
+from tidegate.outbox.sqlite import moving
+from tidegate.outbox.sqlite.settling import Call
+from tidegate.outbox.sqlite.store import SqliteOutbox
+from tidegate.pacing.rules import Rules
+from tidegate.sim import virtual
+from tidegate.sim.virtual import VirtualClock
+
+BOT = BotId(42)
+ROOMY = Rules(bot=Rate(1000, 1), private=Rate(1000, 1), group=Rate(1000, 1))
+FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  (what a disk keeps is no matter)
+LATE = 1e9  # seconds, that never come in these tests
+
+
+def message(number: int, chat: int = 7, **fields: Any) -> Message:  # noqa: ANN401  (a message's)
+    called: dict[str, Any] = {"method": "sendMessage", "params": {"text": str(number)}, **fields}
+    return Message(id=TicketId(f"m{number:04}"), bot=BOT, chat_id=chat, **called)
+
+
+class Flaky(MemoryOutbox):
+    """Fails at the put of this number, before it took the messages or after."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock, ROOMY)
+        self.puts = 0
+        self.fails_at: int | None = None
+        self.error: Exception = StoreAwayError("away")
+        self.takes = False
+
+    async def put(self, messages: Sequence[Message]) -> list[Ticket]:
+        self.puts += 1
+        if self.puts != self.fails_at:
+            return await super().put(messages)
+        if self.takes:
+            await super().put(messages)
+        raise self.error
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tidegate.db"
+
+
+@pytest.fixture
+async def target(clock: VirtualClock) -> Flaky:
+    return Flaky(clock)
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "AT_ONCE", 3)
+
+
+async def fill(path: Path, clock: VirtualClock, messages: Sequence[Message]) -> None:
+    """Each at its own second."""
+    outbox = SqliteOutbox(path, clock, ROOMY, poll=LATE)
+    await outbox.open()
+    for each in messages:
+        await outbox.put([each])
+        await clock.sleep(1)
+    await outbox.close()
+
+
+async def carry(path: Path, target: Outbox, clock: VirtualClock) -> Carried:
+    async with opened(path) as file:
+        carrier = Carrier(file, target, clock)
+        await carrier.carry(asyncio.Event(), lambda _: None)
+        return carrier.carried
+
+
+async def order_of(outbox: Outbox, clock: VirtualClock, count: int) -> list[tuple[str, int]]:
+    """What is claimed, one at a time, and after how many seconds."""
+    started, order = clock.monotonic(), []
+    for _ in range(count):
+        [claim] = await outbox.claim(1)
+        order.append((claim.message.params["text"], round(clock.monotonic() - started)))
+        await outbox.settle([Settlement(claim, Delivered(None))])
+    return order
+
+
+async def in_file(path: Path) -> tuple[int, int]:
+    """How many wait, and how many are held back."""
+    async with opened(path) as file:
+        found: tuple[int, int] = await file.read(moving.waiting)
+        return found
+
+
+async def test_everything_that_waits_moves_and_the_file_is_empty_then(
+    path: Path, target: Flaky, clock: VirtualClock
+) -> None:
+    await fill(path, clock, [message(n, chat=n % 3 + 1) for n in range(10)])
+
+    carried = await carry(path, target, clock)
+
+    assert carried == Carried(moved=10)
+    assert await in_file(path) == (0, 0)
+    assert [text for text, _ in await order_of(target, clock, 10)] == [str(n) for n in range(10)]
+    async with opened(path) as file:
+        assert not +file.counts
+
+
+puts = st.lists(
+    st.tuples(st.integers(1, 3), st.sampled_from(Priority), st.none() | st.integers(-5, 30)), max_size=12
+)
+
+
+@settings(max_examples=15)
+@given(puts)
+def test_the_order_and_the_times_are_those_of_the_file(puts: list[tuple[int, Priority, int | None]]) -> None:
+    async def scenario(clock: VirtualClock, folder: Path) -> None:
+        path, copy = folder / "tidegate.db", folder / "copy.db"
+        began = clock.now()
+        await fill(
+            path,
+            clock,
+            [
+                message(n, chat, priority=priority, not_before=None if due is None else began + n + due)
+                for n, (chat, priority, due) in enumerate(puts)
+            ],
+        )
+        await asyncio.to_thread(shutil.copy, path, copy)
+        stays, there = SqliteOutbox(copy, clock, ROOMY, poll=LATE), MemoryOutbox(clock, ROOMY)
+        await stays.open()
+        await carry(path, there, clock)
+
+        expected, order = await asyncio.gather(
+            order_of(stays, clock, len(puts)), order_of(there, clock, len(puts))
+        )
+        await stays.close()
+
+        assert order == expected
+
+    with TemporaryDirectory(dir=FAST) as folder:
+        virtual.run(lambda clock: scenario(clock, Path(folder)))
+
+
+@pytest.mark.parametrize("takes", [False, True])
+async def test_a_target_that_goes_away_halfway_gets_the_rest_in_a_second_run(
+    path: Path,
+    target: Flaky,
+    clock: VirtualClock,
+    takes: bool,  # noqa: FBT001
+) -> None:
+    await fill(path, clock, [message(n) for n in range(10)])
+    target.fails_at, target.takes = 2, takes
+
+    with pytest.raises(StoreAwayError, match="3 messages may be there or not"):
+        await carry(path, target, clock)
+    assert await in_file(path) == (4, 3)  # nobody sends those that are held back
+    carried = await carry(path, target, clock)
+
+    assert carried == Carried(moved=4 if takes else 7, known=3 if takes else 0)
+    assert await in_file(path) == (0, 0)
+    assert [text for text, _ in await order_of(target, clock, 10)] == [str(n) for n in range(10)]
+
+
+async def test_what_is_held_back_is_not_sent_from_the_file(
+    path: Path, target: Flaky, clock: VirtualClock
+) -> None:
+    await fill(path, clock, [message(n) for n in range(4)])
+    target.fails_at = 1
+    with pytest.raises(StoreAwayError):
+        await carry(path, target, clock)
+
+    outbox = SqliteOutbox(path, clock, ROOMY, poll=LATE)
+    await outbox.open()
+    try:
+        assert [text for text, _ in await order_of(outbox, clock, 1)] == ["3"]
+        await outbox.drained()
+        held = await outbox.dead(reason=moving.MOVING)
+        assert [(record.state, record.message.id) for record in held] == [
+            (State.PARKED, f"m{n:04}") for n in range(3)
+        ]
+        assert "run tidegate move again" in (held[0].description or "")
+    finally:
+        await outbox.close()
+
+
+async def test_a_target_that_is_full_leaves_everything_in_its_place(
+    path: Path, target: Flaky, clock: VirtualClock
+) -> None:
+    await fill(path, clock, [message(n, coalesce_key=f"k{n}") for n in range(5)])
+    target.fails_at, target.error = 2, StoreFullError("full")
+
+    with pytest.raises(StoreFullError):
+        await carry(path, target, clock)
+
+    assert await in_file(path) == (2, 0)
+    assert (await carry(path, target, clock)).moved == 2
+    assert [text for text, _ in await order_of(target, clock, 5)] == [str(n) for n in range(5)]
+
+
+async def test_stopped_it_ends_after_its_step(path: Path, target: Flaky, clock: VirtualClock) -> None:
+    await fill(path, clock, [message(n) for n in range(10)])
+    stop = asyncio.Event()
+    async with opened(path) as file:
+        carrier = Carrier(file, target, clock)
+        await carrier.carry(stop, lambda _: stop.set())
+
+    assert carrier.carried.moved == 3
+    assert await in_file(path) == (7, 0)
+
+
+async def test_keys_keep_what_is_left_of_their_time(path: Path, target: Flaky, clock: VirtualClock) -> None:
+    await fill(
+        path, clock, [message(1, dedup_key="once", dedup_for=100.0), message(2, coalesce_key="latest")]
+    )
+    await carry(path, target, clock)
+
+    [again] = await target.put([message(3, dedup_key="once")])
+    await target.put([message(4, coalesce_key="latest")])
+    assert (again.id, again.fresh) == ("m0001", False)
+    assert [text for text, _ in await order_of(target, clock, 2)] == ["1", "4"]
+    await clock.sleep(99)
+    [later] = await target.put([message(5, dedup_key="once")])
+    assert later.fresh
+
+
+async def test_what_was_put_there_with_the_same_dedup_key_is_not_sent_twice(
+    path: Path, target: Flaky, clock: VirtualClock
+) -> None:
+    await fill(path, clock, [message(1, dedup_key="once")])
+    await target.put([message(2, dedup_key="once")])
+
+    assert await carry(path, target, clock) == Carried(duplicates=1)
+    assert (await target.stats()).waiting == 1
+
+
+async def test_retries_keep_their_place_and_crashes_are_settled_first(
+    path: Path, target: Flaky, clock: VirtualClock
+) -> None:
+    outbox = SqliteOutbox(path, clock, ROOMY, poll=LATE)
+    await outbox.open()
+    await outbox.put([message(1), message(2), message(3, chat=8), message(4, chat=9, on_unknown="park")])
+    tried, *_ = [(await outbox.claim(1))[0] for _ in range(3)]
+    await outbox.settle([Settlement(tried, Retry(600.0, "5xx"))])
+    await outbox.close()  # what was being sent stays so, as after a kill
+
+    async with opened(path) as file:
+        await settle_crashes(file, clock, ROOMY)
+        left = await file.read(lambda tx: moving.left(tx, clock.now()))
+    carried = await carry(path, target, clock)
+
+    assert (carried.moved, left.parked) == (3, 1)
+    assert [text for text, _ in await order_of(target, clock, 3)] == ["1", "2", "3"]
+
+
+async def test_nobody_sends_while_it_moves(path: Path, clock: VirtualClock) -> None:
+    await fill(path, clock, [])
+    outbox = SqliteOutbox(path, clock, ROOMY, poll=LATE)
+    await outbox.open()
+    try:
+        await outbox.start_sending()
+        with pytest.raises(StoreError, match="stop it first"):
+            async with alone(path, clock):
+                pass
+    finally:
+        await outbox.close()
+    async with alone(path, clock):
+        pass
+
+
+async def test_calls_made_lately_still_count_in_the_target(clock: VirtualClock) -> None:
+    rules = Rules(group=Rate(2, 60))
+    target = MemoryOutbox(clock, rules)
+    made = [Call(clock.now() - age, BOT, -7, "send", False, 1) for age in (70.0, 50.0, 10.0)]  # noqa: FBT003
+
+    await remember_calls(target, made, rules, clock.now())
+
+    assert await target.wait_for(BOT, -7, "send", 1) == pytest.approx(10.0)
+    assert await target.wait_for(BOT, -8, "send", 1) == 0
+
+
+@pytest.mark.parametrize("source", ["redis://:hush@host/0", "memory://", "", "sqlite:"])
+def test_what_is_no_file_is_not_moved_from(source: str) -> None:
+    with pytest.raises(BadInputError, match=r"tidegate move tidegate\.db") as caught:
+        file_named(source)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["", "sqlite:", "sqlite:///"])
+def test_a_file_may_be_named_in_three_ways(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "tidegate.db").write_bytes(b"x")
+
+    assert file_named(f"{prefix}{tmp_path}/tidegate.db") == tmp_path / "tidegate.db"
+
+
+def test_what_stays_behind_is_named_with_counts() -> None:
+    found = {
+        "from": "tidegate.db", "to": "redis://host/0", "dry_run": False, "moved": 1_200, "known": 3,
+        "duplicates": 1, "paused": 2, "waiting": 4, "seconds": 1.5, "bots": [42], "bots_left": [43],
+        "why_left": "TIDEGATE_KEY is not set", "dead": 5, "parked": 1, "ended": 7, "dedup_keys": 6,
+        "closed_for": 300.0,
+    }  # fmt: skip
+
+    told = "\n".join(lines(found))
+
+    for part in ("1,200 messages", "3 messages were", "1 message was", "2 pauses", "4 messages still wait",
+                 "42:…", "43:…", "TIDEGATE_KEY is not set", "6 dead or parked", "7 messages that ended",
+                 "6 dedup keys", "5 min"):  # fmt: skip
+        assert part in told

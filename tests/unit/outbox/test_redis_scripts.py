@@ -1,0 +1,440 @@
+"""The scripts themselves: what they touch, how much one of them may do, and what they leave behind."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any, Final
+
+import pytest
+from blockbuster import BlockBuster
+from redis import Redis
+from redis.client import Monitor
+from redis.exceptions import OutOfMemoryError, ResponseError
+
+from contract.post import BOT, DELIVERED, OTHER_BOT, Post
+from contract.stores import redis_url
+from redis_hub import Hub, inline, processes
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.model import (
+    Dead,
+    Migrated,
+    NotSent,
+    Priority,
+    Rate,
+    Refused,
+    Retry,
+    Settlement,
+    TicketId,
+    Unknown,
+)
+from tidegate.outbox.redis.link import LONGEST_WAIT, SCHEMA, Argument, RedisLink
+from tidegate.outbox.redis.scripts import STEPS, load
+from tidegate.pacing.rules import Rules
+from tidegate.sim.virtual import VirtualClock
+
+FAST: Final = Rules(bot=Rate(1_000_000, 1), private=Rate(1_000, 1), group=Rate(1_000, 1))
+MOST: Final = 12_000  # commands that one step gives: about 50 ms of Redis
+LASTING: Final = {"meta", "counts", "pools", "bots"}  # few, whatever was sent
+
+
+def sources() -> dict[str, str]:
+    folders = [files("tidegate.outbox.redis") / "lua", files("tidegate.pacing.redis")]
+    found = {}
+    while folders:
+        for entry in folders.pop().iterdir():
+            if entry.is_dir():
+                folders.append(entry)
+            elif entry.name.endswith(".lua"):
+                found[entry.name.removesuffix(".lua")] = entry.read_text()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def redis_asks_for_its_own_version(no_blocking_calls: BlockBuster) -> None:
+    for call in no_blocking_calls.functions.values():
+        call.can_block_in("redis/utils.py", "get_lib_version")  # once for each connection
+
+
+@pytest.fixture
+def redis() -> Iterator[Redis]:
+    with Redis.from_url(redis_url()) as client:
+        yield client
+
+
+# --- what they are ---
+
+
+def test_every_step_compiles_and_is_known_by_the_hash_that_we_compute(redis: Redis) -> None:
+    assert {step: redis.script_load(script.source) for step, script in load().items()} == {
+        step: script.sha for step, script in load().items()
+    }
+
+
+@pytest.mark.parametrize("name", sorted(sources()))
+def test_every_file_begins_with_what_it_promises(name: str) -> None:
+    head = sources()[name].partition("\n\n")[0]
+
+    assert all(line.startswith("--") for line in head.splitlines())
+    assert len(head) > 60
+    if name in STEPS:
+        assert re.match(rf"-- {name.split('_', maxsplit=1)[0]}\b[^:]*: ", head, re.IGNORECASE)
+
+
+def test_no_file_names_a_key_by_itself() -> None:
+    named = {
+        name: re.findall(r"(?:call|call_many|later)\(\s*'[A-Z]+',\s*['\"][^)]*", text)
+        for name, text in sources().items()
+    }
+
+    assert {name: found for name, found in named.items() if found} == {}
+
+
+# --- what they touch ---
+
+
+async def do_everything(post: Post) -> None:
+    """Each step at least once, and each end of a message."""
+    outbox, now = post.outbox, post.clock.now()
+    await outbox.pause(BOT)
+    await outbox.pause(BOT, 9)
+    await post.put(9, dedup_key="d", dedup_for=60.0, coalesce_key="c")
+    await post.put(9, coalesce_key="c")
+    cancelled = await post.put(9, not_before=now + 50)
+    await post.put(9, expires_at=now + 0.5)
+    await outbox.cancel([cancelled])
+    await outbox.resume(BOT, 9)
+    await outbox.resume(BOT)
+    await post.put_many(3, -7)
+    for outcome in (
+        DELIVERED,
+        Retry(0.1, "502"),
+        Unknown("x", 0.1),
+        Refused(0.2),
+        Migrated(-107),
+        NotSent("x"),
+    ):
+        await post.put(-7)
+        claim = await post.one(within=5)
+        await outbox.extend([claim])
+        await outbox.cool([claim])
+        await post.settle(claim, outcome)
+    await post.put_many(2, 3)
+    await post.send(Dead("blocked", "gone", whole_chat=True), within=5)
+    held = await post.turn(5)
+    waiting = await post.begin(post.turn(5))
+    await post.clock.sleep(0.1)
+    await outbox.end_turn(held, DELIVERED)
+    await outbox.end_turn(await waiting, Refused(0.1))
+    await post.run(5)
+    letters = [record.message.id for record in await outbox.dead()]
+    await outbox.replay(letters[:1])
+    await outbox.drop(letters[1:])
+    await outbox.wait_for(BOT, 1, "send", 1)
+    await outbox.why(await post.put(1))
+    await outbox.records()
+    await outbox.find(letters[0])
+    await outbox.stats()
+    await outbox.learned()
+    await post.run(5)
+    await outbox.forget(9)
+    await outbox._live()  # type: ignore[attr-defined]  # noqa: SLF001  (its heart beats in real time only)
+
+
+async def test_every_command_of_every_step_goes_to_a_declared_key_of_one_slot(clock: VirtualClock) -> None:
+    async with processes(clock, 1) as (hub, [post]):
+        monitor: Monitor = hub.redis.monitor()  # type: ignore[no-untyped-call]
+        await inline(monitor.__enter__)
+        await do_everything(post)
+        used = await inline(commands_of_lua, hub, monitor)
+        await inline(monitor.__exit__, None, None, None)
+
+        assert set(hub.steps) == set(STEPS)
+        assert len(used) > 500
+        assert {command[1] for command in used if len(command) > 1} <= set(hub.keys.values())
+        assert {command[0] for command in used if len(command) == 1} <= {"TIME"}
+        assert {key.partition("{")[2].partition("}")[0] for key in hub.keys.values()} == {"0"}
+        kept = {key.decode() for key in await inline(hub.redis.keys, f"{hub.prefix}*")}
+        assert kept <= set(hub.keys.values())
+
+
+def commands_of_lua(hub: Hub, monitor: Monitor) -> list[list[str]]:
+    hub.redis.echo("that was all")
+    found: list[list[str]] = []
+    while True:
+        told: dict[str, str] = monitor.next_command()  # type: ignore[no-untyped-call]
+        if "that was all" in told["command"]:
+            return found
+        if told["client_type"] == "lua":
+            found.append(told["command"].split(" "))
+
+
+# --- who may open the store ---
+
+
+def opened(redis: Redis, prefix: str, schema: int | None) -> None:
+    """A process opens a store that was written by that version."""
+    link = RedisLink(redis_url(), Clock(), "me", prefix=prefix)
+    if schema is not None:
+        redis.hset(link.key("meta"), "schema", schema)
+
+    async def main() -> None:
+        try:
+            await link.open(b"\x81\xa2me\xa2me")
+        finally:
+            await link.close()
+
+    asyncio.run(main())
+
+
+def test_a_store_of_a_newer_version_is_refused_and_left_alone(redis: Redis) -> None:
+    with pytest.raises(StoreError, match=rf"newer Tidegate \(version {SCHEMA + 1} .*upgrade this process"):
+        opened(redis, "newer", SCHEMA + 1)
+
+    assert redis.hget("newer:{0}:meta", "schema") == str(SCHEMA + 1).encode()
+    assert redis.hget("newer:{0}:meta", "run_id") is None
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA - 1, SCHEMA])
+def test_a_new_store_or_an_older_one_is_accepted(redis: Redis, schema: int | None) -> None:
+    opened(redis, f"older{schema}", schema)
+
+    assert redis.hget(f"older{schema}:{{0}}:meta", "schema") == str(SCHEMA).encode()
+
+
+async def test_a_redis_that_forgets_the_scripts_changes_nothing(clock: VirtualClock) -> None:
+    async with processes(clock, 1) as (hub, [post]):
+        flush = hub.redis.script_flush
+        await post.put_many(3, 1)
+        await inline(flush)
+        claim = await post.one()
+        await inline(flush)
+        await post.settle(claim)
+        await inline(flush)
+
+        assert len(await post.order()) == 2
+
+
+# --- how much one of them does ---
+
+
+class Cost:
+    """Commands that each step gave."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.steps: list[tuple[int, str]] = []
+        self._run = hub.run
+        self._hub = hub
+        hub.run = self.run  # type: ignore[method-assign]
+
+    def run(self, step: str, terms: bytes, args: tuple[Argument, ...]) -> list[bytes]:
+        before = self._given()
+        reply = self._run(step, terms, args)
+        self.steps.append((self._given() - before, step))
+        return reply
+
+    def _given(self) -> int:
+        stats: dict[str, Any] = self._hub.redis.info("commandstats")
+        return sum(command["calls"] for command in stats.values())
+
+    @property
+    def largest(self) -> tuple[int, str]:
+        return max(self.steps)
+
+
+async def put_many(post: Post, count: int, chat: int | None = None, **fields: Any) -> list[TicketId]:  # noqa: ANN401
+    """To one chat, or to as many."""
+    fields = {"priority": Priority.HIGH} | fields  # others are spaced, in virtual time one for each claim
+    messages = [post.message(chat or number + 1, **fields) for number in range(count)]
+    for first in range(0, count, 1_000):
+        await post.outbox.put(messages[first : first + 1_000])
+    return [message.id for message in messages]
+
+
+async def test_ten_thousand_that_are_due_at_once_are_done_in_short_steps(clock: VirtualClock) -> None:
+    async with processes(clock, 1, FAST) as (hub, [post]):
+        await put_many(post, 10_000, not_before=clock.now() + 10)
+        cost = Cost(hub)
+        await clock.sleep(11)
+
+        went = await post.run(1, room=500)
+
+        assert len(went) == 10_000
+        assert cost.largest < (MOST, "")
+
+
+async def test_ten_thousand_that_expire_at_once_end_in_short_steps(clock: VirtualClock) -> None:
+    async with processes(clock, 1, FAST) as (hub, [post]):
+        await post.outbox.pause(BOT)
+        await put_many(post, 5_000, expires_at=clock.now() + 10)
+        await put_many(post, 5_000, 1, expires_at=clock.now() + 10)
+        cost = Cost(hub)
+        await clock.sleep(11)
+
+        assert (await post.outbox.stats()).expired == 10_000
+        assert cost.largest < (MOST, "")
+        assert set(not_woken(await sizes(hub))) <= {"messages", "ended", "bots", "lanes", "resting", "active"}
+
+
+async def test_a_chat_that_dies_with_ten_thousand_messages_is_buried_in_short_steps(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 1, FAST) as (hub, [post]):
+        await put_many(post, 10_000, 1)
+        await put_many(post, 5, 2)
+        cost = Cost(hub)
+        await post.send(Dead("blocked", "gone", whole_chat=True))
+        await post.run(2)
+
+        stats = await post.outbox.stats()
+        assert (stats.dead, stats.waiting) == (10_000, 0)
+        assert cost.largest < (MOST, "")
+
+
+async def test_a_chat_that_migrates_with_thousands_of_messages_moves_in_short_steps(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 1, FAST) as (hub, [post]):
+        tickets = await put_many(post, 4_000, -1)
+        cost = Cost(hub)
+        await post.send(Migrated(-2))
+
+        assert [(await post.send()).message.id for _ in range(20)] == tickets[:20]
+        assert (await post.outbox.stats()).waiting == 4_000 - 20
+        assert cost.largest < (MOST, "")
+
+
+async def test_a_claim_is_as_short_with_many_ready_lines_as_with_few(clock: VirtualClock) -> None:
+    async with processes(clock, 1, FAST) as (hub, [post]):
+        cost, short = Cost(hub), []
+        for count in (100, 10_000):
+            await put_many(post, count)
+            claims = await post.outbox.claim(100)
+            short.append(cost.steps[-1][0])
+            await post.outbox.settle([Settlement(claim, DELIVERED) for claim in claims])
+
+        assert short[1] <= 1.2 * short[0]
+        assert cost.largest < (MOST, "")
+
+
+# --- what they leave behind ---
+
+
+async def sizes(hub: Hub) -> dict[str, int]:
+    """How many things each key holds, but for what is always there."""
+    count = {"hash": "HLEN", "zset": "ZCARD", "list": "LLEN"}
+    found = {}
+    for name, key in hub.keys.items():
+        kind = (await inline(hub.ask, "TYPE", key)).decode()
+        if kind != "none" and name not in LASTING:
+            found[name] = await inline(hub.ask, count[kind], key)
+    return found
+
+
+async def idle(post: Post, seconds: float) -> None:
+    """A worker that waits, and nothing to do for it."""
+    waiting = asyncio.create_task(post.outbox.claim(1))
+    await post.clock.sleep(seconds)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await post.clock.sleep(0.1)
+    await post.outbox.stats()
+
+
+async def test_nothing_is_left_of_five_thousand_chats(clock: VirtualClock) -> None:
+    async with processes(clock, 1, FAST, keep=5, longest_wait=LONGEST_WAIT) as (hub, [post]):
+        await put_many(post, 5_000, dedup_key=None, coalesce_key="c")
+        assert len(await post.run(2, room=500)) == 5_000
+
+        await idle(post, 200)
+
+        assert not_woken(await sizes(hub)) == {}
+
+
+async def test_nothing_is_left_of_what_was_kept_for_its_dedup_lifetime(clock: VirtualClock) -> None:
+    async with processes(clock, 1, FAST, keep=5, longest_wait=LONGEST_WAIT) as (hub, [post]):
+        for chat in range(1, 201):
+            await post.put(chat, dedup_key=f"d{chat}", dedup_for=100)
+        await post.run(2)
+        await idle(post, 60)
+        assert not_woken(await sizes(hub)) == {"messages": 200, "dedup": 200, "ended": 200}
+
+        await idle(post, 60)
+
+        assert not_woken(await sizes(hub)) == {}
+
+
+async def test_nothing_is_left_of_anything_that_can_happen_to_a_message(clock: VirtualClock) -> None:
+    async with processes(clock, 1, keep=5, longest_wait=LONGEST_WAIT) as (hub, [post]):
+        for _ in range(2):
+            await do_everything(post)
+        await post.outbox.drop([record.message.id for record in await post.outbox.dead()])
+        assert (await post.outbox.stats()).waiting == 0
+
+        await idle(post, 5_000)  # what 429s taught is forgotten after an hour
+
+        assert set(not_woken(await sizes(hub))) <= {"aliases", "processes", "learned"}
+        assert set(await inline(hub.redis.hkeys, hub.keys["learned"])) <= {
+            str(BOT).encode()
+        }  # a chat's are gone
+
+
+async def test_turns_leave_nothing_behind(clock: VirtualClock) -> None:
+    async with processes(clock, 1) as (hub, [post]):
+        for chat in range(1, 101):
+            await post.outbox.end_turn(await post.turn(chat), DELIVERED)
+            await post.outbox.end_turn(await post.turn(chat, OTHER_BOT), NotSent("x"))
+        given_up = [await post.begin(post.turn(7)) for _ in range(20)]
+        await clock.sleep(0.1)
+        for task in given_up:
+            task.cancel()
+        await asyncio.wait(given_up)
+        for task in given_up:
+            if not task.cancelled():
+                await post.outbox.end_turn(task.result(), DELIVERED)
+
+        await idle(post, 60)
+
+        assert not_woken(await sizes(hub)) == {}
+        assert await inline(hub.ask, "HGET", hub.keys["meta"], "turns") == b"0"
+
+
+async def test_what_is_cancelled_long_before_it_is_due_leaves_no_timer(clock: VirtualClock) -> None:
+    async with processes(clock, 1, keep=5, longest_wait=LONGEST_WAIT) as (hub, [post]):
+        far = clock.now() + 1e7
+        await post.outbox.cancel([await post.put(chat, not_before=far) for chat in range(1, 101)])
+        for _ in range(100):
+            await post.put(1, not_before=far, coalesce_key="c")
+        await post.outbox.forget(1)
+
+        await idle(post, 60)
+
+        assert not_woken(await sizes(hub)) == {}
+
+
+def not_woken(found: dict[str, int]) -> dict[str, int]:
+    """A wake-up may be left for whoever comes next: one."""
+    assert found.pop("wake", 0) <= 2
+    return found
+
+
+# --- a Redis whose memory is full ---
+
+
+@pytest.mark.parametrize("due", [False, True])
+async def test_a_full_redis_takes_no_message_and_delivers_those_it_has(
+    clock: VirtualClock, *, due: bool
+) -> None:
+    async with processes(clock, 1) as (hub, [post]):
+        await post.put_many(3, 1)
+        if due:
+            await post.put(2, not_before=clock.now() + 1)
+        await clock.sleep(2)
+        await inline(hub.redis.config_set, "maxmemory", 1)
+        try:
+            with pytest.raises((OutOfMemoryError, ResponseError), match=r"OOM|maxmemory"):
+                await post.put(3)
+            assert len(await post.order()) == 3 + due
+        finally:
+            await inline(hub.redis.config_set, "maxmemory", 0)

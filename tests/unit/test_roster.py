@@ -1,0 +1,143 @@
+"""Which bots a gate can send for, while other processes register and remove them."""
+
+import logging
+
+import pytest
+
+from tidegate.delivery.sender import BotAccess
+from tidegate.errors import StoreAwayError, WrongKeyError
+from tidegate.model import BotId
+from tidegate.outbox.bots import StoredBot
+from tidegate.roster import LOOK_EVERY, TELEGRAM, Roster, Shelf
+from tidegate.sim.virtual import VirtualClock
+
+BOT, OTHER = BotId(42), BotId(43)
+
+
+class PlainShelf(Shelf):
+    """What all processes see. Its tokens are sealed by a word before them."""
+
+    def __init__(self) -> None:
+        self.kept: dict[BotId, StoredBot] = {}
+        self.opened: list[BotId] = []
+        self.trouble: Exception | None = None
+
+    async def all(self) -> list[StoredBot]:
+        if self.trouble is not None:
+            raise self.trouble
+        return list(self.kept.values())
+
+    async def open(self, bot: StoredBot) -> str:
+        self.opened.append(bot.id)
+        return bot.sealed.decode().removeprefix("sealed ")
+
+    async def put(self, bot: BotId, token: str, api_url: str) -> None:
+        self.kept[bot] = StoredBot(bot, f"sealed {token}".encode(), api_url)
+
+    async def remove(self, bot: BotId) -> bool:
+        return self.kept.pop(bot, None) is not None
+
+    async def rotate(self) -> int:
+        return len(self.kept)
+
+
+@pytest.fixture
+def shelf() -> PlainShelf:
+    return PlainShelf()
+
+
+@pytest.fixture
+def opened() -> dict[BotId, BotAccess]:
+    return {}
+
+
+@pytest.fixture
+async def roster(shelf: PlainShelf, opened: dict[BotId, BotAccess]) -> Roster:
+    """Of a process that sends."""
+    roster = Roster(opened, shelf, {})
+    await roster.load()
+    await roster.unseal()
+    return roster
+
+
+async def test_what_others_register_and_remove_is_known_within_seconds(
+    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess], clock: VirtualClock
+) -> None:
+    left = iter([True] * 4 + [False])
+    started = clock.monotonic()
+    await shelf.put(BOT, "42:one", TELEGRAM)
+
+    await roster.look()
+    assert opened[BOT].token == "42:one"
+    await shelf.remove(BOT)
+    await roster.follow(clock, lambda: next(left))
+
+    assert opened == {}
+    assert clock.monotonic() - started <= 2 * LOOK_EVERY
+
+
+async def test_a_token_is_opened_again_only_if_it_was_changed(
+    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess]
+) -> None:
+    await shelf.put(BOT, "42:one", TELEGRAM)
+    await shelf.put(OTHER, "43:one", TELEGRAM)
+    await roster.load()
+    await roster.load()
+    assert shelf.opened == [BOT, OTHER]
+
+    await shelf.put(OTHER, "43:two", TELEGRAM)
+    await roster.load()
+
+    assert shelf.opened == [BOT, OTHER, OTHER]
+    assert opened[OTHER].token == "43:two"
+
+
+async def test_a_bot_removed_and_registered_anew_is_opened_anew(
+    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess]
+) -> None:
+    await shelf.put(BOT, "42:one", TELEGRAM)
+    await roster.load()
+    await shelf.remove(BOT)
+    await roster.load()
+    await shelf.put(BOT, "42:one", TELEGRAM)
+    await roster.load()
+
+    assert opened[BOT].token == "42:one"
+
+
+async def test_a_bot_added_here_is_not_what_the_store_says(
+    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess]
+) -> None:
+    roster.add("42:mine", TELEGRAM)
+    await shelf.put(BOT, "42:theirs", TELEGRAM)
+    await roster.load()
+    await shelf.remove(BOT)
+    await roster.load()
+
+    assert opened[BOT].token == "42:mine"
+
+
+async def test_a_store_that_is_away_takes_no_bot_away(
+    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess], caplog: pytest.LogCaptureFixture
+) -> None:
+    await shelf.put(BOT, "42:one", TELEGRAM)
+    await roster.load()
+    shelf.trouble = StoreAwayError("away")
+
+    await roster.look()
+
+    assert BOT in opened
+    assert not caplog.records
+
+
+async def test_a_wrong_key_is_told_once(
+    roster: Roster, shelf: PlainShelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.trouble = WrongKeyError("no key fits")
+    with caplog.at_level(logging.WARNING):
+        await roster.look()
+        await roster.look()
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "what is registered cannot be read: no key fits"
+    ]

@@ -145,6 +145,7 @@ class Tidegate:
         link = self._link = RedisLink(url, self.clock, secrets.token_hex(6))
         spool = Spool(Path(self.settings.tidegate_spool), self.clock)
         outbox = RedisOutbox(link, self.clock, self._rules, on_end=self._hooks.note, spool=spool)
+        outbox.serves = lambda: list(self._sender.bots)  # other bots may be other processes' own
         return outbox, RedisBotShelf(link, Keys.of(self.settings.tidegate_key, None))
 
     async def __aenter__(self) -> Self:

@@ -498,7 +498,7 @@ async def test_a_token_is_not_in_what_rich_shows(gate: Tidegate) -> None:
 
 def test_an_unknown_store_is_refused_without_its_password() -> None:
     with pytest.raises(BadInputError, match="memory://") as caught:
-        Tidegate("redis://:hunter2@host/0")
+        Tidegate("mysql://:hunter2@host/0")
     assert "hunter2" not in str(caught.value)
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from contract.post import BOT, DELIVERED, OTHER_BOT, Post
 from contract.test_never_over_a_limit import CHATS, FarEnd, judge, rules, some_message
 from redis_hub import LATE, Hub, Watchman, processes
-from tidegate.model import BotId, Claim, Delivered, Message, Priority, Rate
+from tidegate.model import BotId, Claim, Delivered, Message, Priority, Rate, State
 from tidegate.outbox.redis.link import Argument
+from tidegate.outbox.redis.store import RedisOutbox
 from tidegate.pacing.rules import Rules
 from tidegate.sim import virtual
 from tidegate.sim.virtual import VirtualClock
@@ -147,3 +148,42 @@ async def test_a_worker_that_is_full_hands_its_watch_on(clock: VirtualClock) -> 
         async with clock.timeout(5):
             await late
         assert clock.monotonic() == pytest.approx(4, abs=LATE)
+
+
+async def test_a_worker_takes_the_messages_of_bots_that_it_knows_and_leaves_the_others(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 2) as (_, [one, other]):
+        serve_only(one, BOT)
+        serve_only(other, OTHER_BOT)
+        first, second = await one.begin(one.outbox.claim(10)), await other.begin(other.outbox.claim(10))
+        await one.put(1, bot=OTHER_BOT)
+        await clock.sleep(0.3)
+        assert not first.done()
+        assert [claim.message.bot for claim in await second] == [OTHER_BOT]
+
+        await one.put(1, bot=BOT)
+        async with clock.timeout(0.2):
+            [claim] = await first
+
+    assert claim.message.bot == BOT
+
+
+async def test_messages_of_a_bot_that_nobody_knows_keep_nobody_from_the_others(clock: VirtualClock) -> None:
+    async with processes(clock, 1) as (_, [post]):
+        serve_only(post, BOT)
+        stays = await post.put(1, bot=OTHER_BOT)
+        claiming = await post.begin(post.outbox.claim(10))
+        await clock.sleep(10)
+
+        await post.put(1)
+        async with clock.timeout(0.2):
+            [claim] = await claiming
+
+        assert claim.message.bot == BOT
+        assert await post.state(stays) == State.QUEUED
+
+
+def serve_only(post: Post, bot: BotId) -> None:
+    assert isinstance(post.outbox, RedisOutbox)
+    post.outbox.serves = lambda: [bot]

@@ -9,7 +9,6 @@ from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis import Redis

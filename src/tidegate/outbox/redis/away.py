@@ -17,7 +17,8 @@ from tidegate.pacing.rules import Family, Rules
 
 log = logging.getLogger("tidegate")
 
-PATIENCE: Final = 1.0  # seconds that it is away, before direct calls go on without it
+A_MOMENT: Final = 1.0  # seconds that it is away, before direct calls go on without it
+LATER: Final = 10.0  # seconds until a full one is tried again
 AGAIN: Final = 0.5  # seconds between two tries to reach it
 
 
@@ -64,7 +65,7 @@ class Away:
     @property
     def for_long(self) -> bool:
         """Not just a connection that broke, or this process that was frozen for a while."""
-        return self._since is not None and self._clock.monotonic() - self._since > PATIENCE
+        return self._since is not None and self._clock.monotonic() - self._since > A_MOMENT
 
     def health(self) -> Health:
         spooled = 0 if self.spool is None else len(self.spool)
@@ -101,12 +102,12 @@ class Away:
                 if self.spool is not None:
                     await self.spool.drain(self._put)
             except StoreAwayError:
-                pass
+                await self._clock.sleep(AGAIN)
             except StoreError as error:
                 log.warning("the spool cannot be drained now: %s", error)
+                await self._clock.sleep(LATER)
             else:
                 return
-            await self._clock.sleep(AGAIN)
 
     # --- messages ---
 

@@ -39,6 +39,8 @@ CONNECT: Final = 2.0
 HEARTBEAT: Final = 10.0  # seconds
 AGAIN: Final = 0.5  # seconds until a broken subscription is tried again
 
+SCRIPTS: Final = load()
+
 Argument = bytes | str | int | float
 
 
@@ -81,7 +83,7 @@ class RedisLink(Link):
         self.me = me
         self._prefix = prefix
         self._keys = [self.key(name) for name in KEYS]
-        self._scripts = load()
+        self._scripts = SCRIPTS
         self._terms = b""
         self._greeted = False  # this Redis, since it was last away
         self._run_id: str | None = None  # of the Redis that was last greeted
@@ -149,6 +151,8 @@ class RedisLink(Link):
 
     async def _greet(self) -> None:
         async with self._greeting:
+            # After it was away: each that lies here would fail by itself, and say once more that it is.
+            await self._redis.connection_pool.disconnect(inuse_connections=False)
             info = await self._redis.info("server")
             run_id, known = str(info["run_id"]), self._run_id is not None
             await self._evaluate("EVAL", self._scripts["open"].source, (run_id, SCHEMA, int(known)))

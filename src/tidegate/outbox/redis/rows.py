@@ -117,6 +117,7 @@ class Answer(msgspec.Struct):
     granted: dict[str, int] = {}  # turns of this process, and their tokens
     lost: list[str] = []
     delay: float | None = None
+    others: bool = False  # wait for a worker that knows their bot
     more: bool = False  # is due than one step may do
     ended: list[Told] = []
     found: list[Told] = []

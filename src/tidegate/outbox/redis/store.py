@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -31,11 +32,11 @@ from tidegate.outbox.memory import LETTERS, OPEN
 from tidegate.outbox.packing import encode
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.redis import rows
-from tidegate.outbox.redis.away import Away
+from tidegate.outbox.redis.away import A_MOMENT, Away
 from tidegate.outbox.redis.link import Argument, Link
 from tidegate.outbox.redis.rows import Reply, Told
 from tidegate.outbox.redis.spool import Spool
-from tidegate.outbox.redis.turns import Turns
+from tidegate.outbox.redis.turns import TurnLostError, Turns
 from tidegate.outbox.redis.watching import Watching
 from tidegate.pacing.rules import Family, Rules
 
@@ -47,6 +48,7 @@ AT_ONCE: Final = 250  # claimed or settled in one step: Redis is for others too
 IDS_AT_ONCE: Final = 200  # named in one step
 LETTERS_AT_ONCE: Final = 200
 PATIENCE: Final = 10.0  # seconds in which a settlement is told again, while Redis is away
+LET_OTHERS: Final = 0.1  # seconds: messages wait of bots that only other processes know
 AGAIN: Final = 0.2  # seconds until Redis is tried again, while it is away
 
 
@@ -69,6 +71,7 @@ class RedisOutbox(Outbox):
         self._rules = rules or Rules()
         self._terms = rows.terms(link.me, self._rules, lease=lease, keep=keep, longest_wait=link.longest_wait)
         self._on_end = on_end
+        self.serves: Callable[[], Iterable[BotId]] | None = None  # the bots that it can send for; None: all
         self._claiming = asyncio.Lock()
         self._turns = Turns(link, clock, self._rules, lease, self._run)
         self._watching = Watching(clock, self._look)
@@ -106,6 +109,9 @@ class RedisOutbox(Outbox):
             tasks.append(self._living)
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._away.close()
+        with suppress(StoreError):
+            if not self._away.is_away:
+                await self.link.command("ZREM", self.link.key("processes"), self.link.me)
         await self.link.close()
 
     async def _live_on(self, seconds: float) -> None:
@@ -169,12 +175,20 @@ class RedisOutbox(Outbox):
             while True:
                 asked_at = self._clock.monotonic()
                 try:
-                    reply = await self._not_in_vain(self._run("claim", min(room, AT_ONCE)), self._give_back)
+                    claimed = self._run("claim", min(room, AT_ONCE), self._served())
+                    reply = await self._not_in_vain(claimed, self._give_back)
                     if reply.answer.claims:
                         return reply.claims(asked_at)
-                    await self._sleep(reply.answer.delay)
+                    if reply.answer.others:  # who was woken instead of them lets them wake up
+                        await self._clock.sleep(LET_OTHERS)
+                    else:
+                        await self._sleep(reply.answer.delay)
                 except StoreAwayError:
                     await self._clock.sleep(AGAIN)
+
+    def _served(self) -> str:
+        """The bots whose messages this process takes; nothing if those of all."""
+        return "" if self.serves is None else " ".join(map(str, self.serves())) or "0"
 
     async def _sleep(self, delay: float | None) -> None:
         if delay is not None and delay <= 0:
@@ -238,7 +252,9 @@ class RedisOutbox(Outbox):
         return self._turns.pair(held) if isinstance(held, Turn) else (held.message.id, held.token)
 
     async def extend(self, claims: Iterable[Claim]) -> None:
-        await self._run("extend", encode([(claim.message.id, claim.token) for claim in claims]))
+        pairs = [(claim.message.id, claim.token) for claim in claims]
+        if pairs:
+            await self._run("extend", encode(pairs))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Record | None]:
         settling = asyncio.ensure_future(self._settle_all(list(settlements)))
@@ -291,14 +307,18 @@ class RedisOutbox(Outbox):
         max_wait: float | None = None,
     ) -> Turn:
         give_up = None if max_wait is None else self._clock.monotonic() + max_wait
-        left, ask = max_wait, self._turns.turn
-        while not self._away.for_long and (give_up is None or self._clock.monotonic() <= give_up):
-            if self._away.is_away:  # perhaps for a moment only
+        left, ask, failed_at = max_wait, self._turns.turn, math.inf
+        while not self._away.for_long and self._clock.monotonic() - failed_at < A_MOMENT:
+            try:
+                return await ask(bot, chat_id, family, cost, priority, paid=paid, max_wait=left)
+            except TurnLostError:
+                pass  # it asks anew
+            except StoreAwayError:
+                failed_at = min(failed_at, self._clock.monotonic())
                 await self._clock.sleep(AGAIN)
-            else:
-                with suppress(StoreAwayError):  # it asks anew, also if its turn was lost
-                    return await ask(bot, chat_id, family, cost, priority, paid=paid, max_wait=left)
             left = None if give_up is None else max(0.0, give_up - self._clock.monotonic())
+            if left == 0:
+                break
         return await self._away.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=left)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:

@@ -1,6 +1,7 @@
 -- Claim: up to ARGV[3] messages that may go now, each with its slots taken in every limit, and a lease whose token a
 -- settlement has to show. Every turn that may go is granted too. No limit is broken, no lane has two calls in flight;
--- the lines looked at are bounded. From ARGV[4] on: turns that the caller waits for.
+-- the lines looked at are bounded. ARGV[4]: the bots that the caller can send for (empty: all); from ARGV[5] on: turns
+-- that it waits for.
 -- Without anything to claim it says after how long the next call makes sense, and the caller keeps watch until then.
 
 local BACKUP = 0.05 -- seconds that others come after the one who keeps watch
@@ -8,10 +9,12 @@ local BACKUP = 0.05 -- seconds that others come after the one who keeps watch
 local ASLEEP = 1 -- seconds after which a worker that did not come back does not count as waiting
 
 local room = tonumber(ARGV[3])
+local serves = ARGV[4] ~= '' and {} or nil
+for bot in string.gmatch(ARGV[4], '%d+') do serves[bot] = true end
 Step.wake()
 
 local claims, turns_granted = {}, {}
-for _, entry in ipairs(Schedule.grant_round(room)) do
+for _, entry in ipairs(Schedule.grant_round(room, serves)) do
   if entry.level >= Level.TURN then
     turns_granted[#turns_granted + 1] = entry
   else
@@ -22,7 +25,7 @@ for _, entry in ipairs(Schedule.grant_round(room)) do
 end
 Step.tell_turns(turns_granted)
 
-for i = 4, #ARGV do
+for i = 5, #ARGV do
   local turn = Message.turn_at(ARGV[i])
   if turn == nil then
     Now.answer.lost = Now.answer.lost or {}
@@ -38,9 +41,13 @@ if left and (#claims > 0 or Now.answer.granted) then Step.rouse() end -- there i
 if left and room == 0 then Step.rouse_worker() end -- what was left to them
 if #claims > 0 then
   Now.answer.delay = nil -- it comes back as soon as it can
-elseif Now.more or (left and room > 0) then
+elseif Now.more or (left and room > 0 and (serves == nil or Now.looked >= Bound.LINES)) then
   Now.answer.delay = 0
 else
+  if left and room > 0 then -- of bots that the caller does not know: it was woken instead of somebody else
+    Now.answer.others = true
+    Step.rouse_worker()
+  end
   local at = Timers.next_at()
   local watched = Now.watch_by and Now.watch_by ~= '' and Now.watch_by ~= terms.me
   if watched and Now.watch_at > Now.time - BACKUP and Now.watch_at <= at then

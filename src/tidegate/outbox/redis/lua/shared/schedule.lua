@@ -318,13 +318,15 @@ function Schedule.take(pool, messages, room)
   return nil
 end
 
--- Grant what may go now: up to `room` messages, and every turn. Bots take turns.
-function Schedule.grant_round(room)
+-- Grant what may go now: up to `room` messages of the bots that the caller `serves` (nil: of all), and every turn. Bots
+-- take turns.
+function Schedule.grant_round(room, serves)
   local granted, tried = {}, 0
   local round = call('ZRANGE', KEY.active, 0, Bound.POOLS - 1)
-  while #round > 0 and Now.looked < Bound.LINES and (room > 0 or (Now.waiting_turns > 0 and tried < #round)) do
+  while tried < #round and Now.looked < Bound.LINES and (room > 0 or Now.waiting_turns > 0) do
     local pool = Lane.pool_at(round[1])
-    local entry = Schedule.take(pool, room > 0 or Now.claimers > Now.time, room > 0)
+    local fits = room > 0 and (serves == nil or serves[pool.bot] == true)
+    local entry = Schedule.take(pool, fits or Now.claimers > Now.time, fits)
     table.remove(round, 1)
     if pool.active then round[#round + 1] = pool.key end
     if entry then

@@ -36,7 +36,7 @@ from tidegate.sim.virtual import VirtualClock
 
 FAST: Final = Rules(bot=Rate(1_000_000, 1), private=Rate(1_000, 1), group=Rate(1_000, 1))
 MOST: Final = 12_000  # commands that one step gives: about 50 ms of Redis
-LASTING: Final = {"meta", "counts", "pools", "bots"}  # few, whatever was sent
+LASTING: Final = {"meta", "counts", "pools", "bots", "claimed"}  # few, whatever was sent
 
 
 def sources() -> dict[str, str]:

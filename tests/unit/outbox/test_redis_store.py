@@ -47,6 +47,42 @@ async def test_a_turn_whose_answer_was_lost_blocks_nobody(clock: VirtualClock) -
         await other.outbox.end_turn(turn, DELIVERED)
 
 
+async def test_what_was_claimed_by_a_call_whose_answer_was_lost_is_claimed_at_once_by_the_next(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 1) as (_, [post]):
+        ticket = await post.put(on_unknown="park")
+        link_of(post).deaf = {"claim"}
+        claiming = await post.begin(post.outbox.claim(1))
+        await clock.sleep(0.1)
+        assert await post.state(ticket) == State.SENDING
+        link_of(post).deaf = set()
+
+        async with clock.timeout(1):
+            [claim] = await claiming
+
+        record = await post.record(ticket)
+        assert (claim.message.id, claim.attempt, record.crashes) == (ticket, 1, 0)
+
+
+async def test_what_was_claimed_and_heard_is_not_taken_back_after_an_answer_was_lost(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 1) as (_, [post]):
+        held = await post.put(1)
+        await post.one()
+        link_of(post).deaf = {"claim"}
+        claiming = await post.begin(post.outbox.claim(1))
+        await clock.sleep(1)
+        link_of(post).deaf = set()
+        await post.put(2)
+
+        [claim] = await claiming
+
+        assert claim.message.chat_id == 2
+        assert await post.state(held) == State.SENDING
+
+
 async def test_the_end_of_a_message_is_told_though_the_answer_to_its_settlement_was_lost(
     clock: VirtualClock,
 ) -> None:

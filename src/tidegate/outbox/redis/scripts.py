@@ -63,6 +63,7 @@ KEYS: Final = (
     "wake",
     "channel",
     "processes",
+    "claimed",
 )
 
 

@@ -73,6 +73,7 @@ class RedisOutbox(Outbox):
         self._on_end = on_end
         self.serves: Callable[[], Iterable[BotId]] | None = None  # the bots that it can send for; None: all
         self._claiming = asyncio.Lock()
+        self._claims = self._heard = 0  # the number of the latest call, and of the latest that was answered
         self._turns = Turns(link, clock, self._rules, lease, self._run)
         self._watching = Watching(clock, self._look)
         self._away = Away(clock, self._rules, spool, try_again=self._live, put=self._put)
@@ -112,6 +113,7 @@ class RedisOutbox(Outbox):
         with suppress(StoreError):
             if not self._away.is_away:
                 await self.link.command("ZREM", self.link.key("processes"), self.link.me)
+                await self.link.command("HDEL", self.link.key("claimed"), self.link.me)
         await self.link.close()
 
     async def _live_on(self, seconds: float) -> None:
@@ -175,8 +177,7 @@ class RedisOutbox(Outbox):
             while True:
                 asked_at = self._clock.monotonic()
                 try:
-                    claimed = self._run("claim", min(room, AT_ONCE), self._served())
-                    reply = await self._not_in_vain(claimed, self._give_back)
+                    reply = await self._not_in_vain(self._claim(room), self._give_back)
                     if reply.answer.claims:
                         return reply.claims(asked_at)
                     if reply.answer.others:  # who was woken instead of them lets them wake up
@@ -185,6 +186,13 @@ class RedisOutbox(Outbox):
                         await self._sleep(reply.answer.delay)
                 except StoreAwayError:
                     await self._clock.sleep(AGAIN)
+
+    async def _claim(self, room: int) -> Reply:
+        self._claims += 1
+        number = self._claims
+        reply = await self._run("claim", min(room, AT_ONCE), self._served(), number, self._heard)
+        self._heard = number
+        return reply
 
     def _served(self) -> str:
         """The bots whose messages this process takes; nothing if those of all."""

@@ -204,7 +204,7 @@ class Turns:
         delay: float | None = None
         for first in range(0, len(names), ASKED_AT_ONCE):
             asked: list[Argument] = [*names[first : first + ASKED_AT_ONCE]]
-            reply = await self._run("claim", 0, "", *asked)
+            reply = await self._run("claim", 0, "", 0, 0, *asked)
             self.lost(reply.answer.lost, TurnLostError("this process did not say for too long that it lives"))
             delay = reply.answer.delay
         return delay

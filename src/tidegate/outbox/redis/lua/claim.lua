@@ -1,7 +1,7 @@
 -- Claim: up to ARGV[3] messages that may go now, each with its slots taken in every limit, and a lease whose token a
 -- settlement has to show. Every turn that may go is granted too. No limit is broken, no lane has two calls in flight;
--- the lines looked at are bounded. ARGV[4]: the bots that the caller can send for (empty: all); from ARGV[5] on: turns
--- that it waits for.
+-- the lines looked at are bounded. ARGV[4]: the bots that the caller can send for (empty: all); ARGV[5]: the number of
+-- this call, ARGV[6]: of the latest whose answer it heard; from ARGV[7] on: turns that it waits for.
 -- Without anything to claim it says after how long the next call makes sense, and the caller keeps watch until then.
 
 local BACKUP = 0.05 -- seconds that others come after the one who keeps watch
@@ -13,19 +13,40 @@ local serves = ARGV[4] ~= '' and {} or nil
 for bot in string.gmatch(ARGV[4], '%d+') do serves[bot] = true end
 Step.wake()
 
-local claims, turns_granted = {}, {}
+-- What it was given by a call whose answer it did not hear was not sent, and goes back.
+local function take_back(heard)
+  local stored = call('HGET', KEY.claimed, terms.me)
+  local before = stored and unpack_one(stored)
+  if not before or before[1] <= heard then return end
+  for i = 2, #before, 2 do
+    local message = Message.at(before[i])
+    if message and message.state == 'sending' and message.token == before[i + 1] then
+      local lane = Lane.at(message.lane)
+      Schedule.release(message, lane, Now.time, false, false)
+      call('ZREM', KEY.leases, message.id)
+      Message.change_state(message, 'queued')
+      Schedule.again(message, nil)
+      Schedule.settle_lane(lane)
+    end
+  end
+end
+if tonumber(ARGV[5]) > tonumber(ARGV[6]) + 1 then take_back(tonumber(ARGV[6])) end
+
+local claims, turns_granted, given = {}, {}, { tonumber(ARGV[5]) }
 for _, entry in ipairs(Schedule.grant_round(room, serves)) do
   if entry.level >= Level.TURN then
     turns_granted[#turns_granted + 1] = entry
   else
     Message.change_state(entry, 'sending')
     local attempt, chat = (entry.attempts or 0) + 1, string.match(entry.lane, '^[^/]+/[^/]+/(.+)$')
+    given[#given + 1], given[#given + 2] = entry.id, entry.token
     claims[#claims + 1] = { Store.blob(entry.body), entry.token, attempt, chat }
   end
 end
+if #claims > 0 then call('HSET', KEY.claimed, terms.me, pack(given)) end
 Step.tell_turns(turns_granted)
 
-for i = 5, #ARGV do
+for i = 7, #ARGV do
   local turn = Message.turn_at(ARGV[i])
   if turn == nil then
     Now.answer.lost = Now.answer.lost or {}

@@ -4,5 +4,8 @@
 local SILENT = 30 -- seconds after which a process counts as gone
 
 call('ZADD', KEY.processes, Now.time, terms.me)
-call('ZREMRANGEBYSCORE', KEY.processes, '-inf', Now.time - SILENT)
+for _, process in ipairs(call('ZRANGEBYSCORE', KEY.processes, '-inf', Now.time - SILENT)) do
+  call('ZREM', KEY.processes, process)
+  call('HDEL', KEY.claimed, process)
+end
 return Step.done({ count = call('ZCARD', KEY.processes) })

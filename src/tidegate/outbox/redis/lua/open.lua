@@ -1,7 +1,7 @@
 -- Open: the store is of a version that this process knows, and a restart of Redis is noted before anything is claimed.
 --
 -- A Redis that restarts may have forgotten the calls of its last seconds. So no limit is used for one of its windows
--- after that, and every lease runs anew. The other scripts are loaded only after this one has run: a Redis that knows
+-- after that, and leases stood still while it was away. The other scripts are loaded only after this one has run: a Redis that knows
 -- them is a Redis whose restart is noted. ARGV[3]: its run id; ARGV[4]: the version of the process; ARGV[5]: 1 if the
 -- process has used another run of it before, which may have kept nothing at all.
 
@@ -11,9 +11,8 @@ local before = call('HGET', KEY.meta, 'run_id')
 if before ~= ARGV[3] and (before or ARGV[5] == '1') then
   Now.restarted = Now.time
   Now.numbers = Now.numbers + 1e6 -- tokens that it gave out and forgot must not be given again
-  for _, id in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do
-    call('ZADD', KEY.leases, 'XX', Now.time + terms.lease, id)
-  end
+  local away = Now.time - Now.last
+  for _, id in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do call('ZINCRBY', KEY.leases, away, id) end
 end
 call('HSET', KEY.meta, 'schema', ARGV[4], 'run_id', ARGV[3], 'restarted', Now.restarted)
 return Step.done()

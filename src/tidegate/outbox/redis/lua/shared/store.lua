@@ -11,7 +11,7 @@ local KEY = {}
 for i, name in ipairs({
   'meta', 'counts', 'messages', 'turns', 'lanes', 'pools', 'bots', 'queue', 'ready', 'timers', 'leases', 'active',
   'resting', 'ended', 'letters', 'dedup', 'coalesce', 'aliases', 'learned', 'wake', 'channel',
-  'processes',
+  'processes', 'claimed',
 }) do
   KEY[name] = KEYS[i]
 end
@@ -63,7 +63,7 @@ do
     wall = tonumber(time[1]) + tonumber(time[2]) / 1e6
   end
   if wall + offset < last then offset = last - wall end
-  Now.time, Now.offset = wall + offset, offset
+  Now.time, Now.offset, Now.last = wall + offset, offset, last -- of the step before
 end
 
 function Store.next_number()

@@ -60,3 +60,4 @@ def redis_url() -> str:
 
 
 STORES: Final[dict[str, Store]] = {"memory": memory, "sqlite": sqlite, "redis": redis}
+SLOW: Final = {"redis": 4}  # each step is a round trip: a fourth of the examples

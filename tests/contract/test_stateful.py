@@ -5,9 +5,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from contract.machine import machine_for
-from contract.stores import STORES
-
-SLOW = {"redis": 4}  # each step is a round trip: a fourth of the examples
+from contract.stores import SLOW, STORES
 
 
 @pytest.mark.parametrize("store", STORES)

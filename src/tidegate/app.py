@@ -143,7 +143,7 @@ class Tidegate:
             from tidegate.outbox.redis.spool import Spool  # noqa: PLC0415
             from tidegate.outbox.redis.store import RedisOutbox  # noqa: PLC0415
         link = self._link = RedisLink(url, self.clock, secrets.token_hex(6))
-        spool = Spool(Path(self.settings.tidegate_spool), self.clock)
+        spool = Spool(Path(self.settings.tidegate_spool, link.name), self.clock)
         outbox = RedisOutbox(link, self.clock, self._rules, on_end=self._hooks.note, spool=spool)
         outbox.serves = lambda: list(self._sender.bots)  # other bots may be other processes' own
         return outbox, RedisBotShelf(link, Keys.of(self.settings.tidegate_key, None))

@@ -40,7 +40,7 @@ class Settings(BaseSettings):
     tidegate_bot_rate: Limit = Rules().bot
     tidegate_chat_rate: Limit = Rules().private
     tidegate_group_rate: Limit = Rules().group
-    tidegate_store: str = "tidegate.db"
+    tidegate_store: Annotated[str, Field(repr=False)] = "tidegate.db"  # an address may hold a password
     tidegate_spool: str = "tidegate-spool"  # a folder: what waits here while Redis cannot be reached
     tidegate_key: SecretStr | None = None  # opens the stored tokens; "new,old" while it is changed
     redis_url: SecretStr | None = None

@@ -11,9 +11,11 @@ from tidegate.cli.times import moment
 from tidegate.clock import Clock
 from tidegate.model import Record, State, TicketId, Why
 from tidegate.outbox.base import Outbox
+from tidegate.outbox.redis import looking
 
 LONG = 120.0  # seconds
 _IN_SECONDS = re.compile(r"\bin (\d+(?:\.\d+)?) s\b")
+NOBODY = "nobody sends: start a worker (tidegate worker)"
 WAITS = frozenset({State.QUEUED, State.RETRY})
 ENDS = {
     State.QUEUED: "it waits",
@@ -31,6 +33,9 @@ ENDS = {
 def show(store: str | None, ticket: str, *, as_json: bool) -> None:
     async def look(outbox: Outbox) -> tuple[Record, Why]:
         why = await outbox.why(TicketId(ticket))
+        link = getattr(outbox, "link", None)  # of a store in Redis, which does not know by itself who sends
+        if why and why.state in WAITS and link is not None and not (await looking.company(link)).delivers:
+            why = Why(why.state, (NOBODY, *why.waits_for), None)
         [record] = await find(outbox, [ticket])
         # It may have gone on since it was explained.
         return record, why if why and why.state == record.state else Why(record.state, (), None)

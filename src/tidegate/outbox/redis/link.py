@@ -1,10 +1,12 @@
 """One Redis, as the store sees it: scripts, a blocking pop, and whether it can be reached."""
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -89,6 +91,8 @@ class RedisLink(Link):
         self._run_id: str | None = None  # of the Redis that was last greeted
         self._greeting = asyncio.Lock()
         self._listening: asyncio.Task[None] | None = None
+        self._popping: asyncio.Task[None] | None = None  # the blocking pop, which outlives a wait
+        self._waits = False
         once = Retry(NoBackoff(), 0)  # whether to try again is for the store to say
         try:
             # No socket_timeout: with one, redis-py uses asyncio.wait_for, which in Python 3.11 may swallow
@@ -97,8 +101,20 @@ class RedisLink(Link):
                 Redis.from_url(url, socket_timeout=None, socket_connect_timeout=CONNECT, retry=once)
                 for _ in range(2)
             )
-        except ValueError as error:
+            pool: Any = self._redis.connection_pool
+            pool.make_connection()  # which takes the options of the address, or not
+        except (ValueError, TypeError) as error:
             raise BadInputError("the address of Redis cannot be used: write redis://host:6379/0") from error
+        path = urlsplit(url).path.strip("/")
+        if not url.startswith("unix:") and path and not path.isdigit():
+            raise BadInputError("the database of Redis is a number: write redis://host:6379/0")
+
+    @property
+    def name(self) -> str:
+        """Of the store, the same in every process that uses it, without its password."""
+        known = self._redis.connection_pool.connection_kwargs
+        place = [known.get(part, "") for part in ("host", "port", "path", "db")]
+        return hashlib.sha256(f"{place} {self._prefix}".encode()).hexdigest()[:12]
 
     def key(self, name: str) -> str:
         # The braces are a hash tag: all keys of a partition are in one slot of a cluster.
@@ -109,9 +125,10 @@ class RedisLink(Link):
         await self._told(self._greet())
 
     async def close(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
+        for task in (self._listening, self._popping):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         with suppress(RedisError, OSError):
             await self._redis.aclose()
             await self._patient.aclose()
@@ -125,8 +142,26 @@ class RedisLink(Link):
 
     async def wait(self, seconds: float | None) -> None:
         seconds = LONGEST_WAIT if seconds is None else min(max(seconds, 0.001), LONGEST_WAIT)
-        popped = _execute(self._patient, "BLPOP", self.key("wake"), f"{seconds:.6f}")
-        await self._told(popped, seconds + ANSWER)
+        if self._popping is None or self._popping.done():
+            self._popping = asyncio.create_task(self._pop(), name="tidegate: until woken")
+            self._popping.add_done_callback(_take_note)
+        popping, self._waits = self._popping, True
+        try:
+            # The end of a blocking pop is a tenth of a second late: it is left behind, for the next wait.
+            with suppress(TimeoutError):
+                async with self._clock.timeout(seconds):
+                    await asyncio.wait([popping])
+        finally:
+            self._waits = False
+        if popping.done() and not popping.cancelled():
+            self._popping = None
+            popping.result()
+
+    async def _pop(self) -> None:
+        popped = _execute(self._patient, "BLPOP", self.key("wake"), LONGEST_WAIT)
+        woken = await self._told(popped, LONGEST_WAIT + ANSWER)
+        if woken is not None and not self._waits:  # it is for somebody else
+            await self.command("LPUSH", self.key("wake"), 1)
 
     def listen(self, heard: Callable[[], None]) -> None:
         if self._listening is None:
@@ -195,6 +230,12 @@ class RedisLink(Link):
                     heard()
 
 
+def _take_note(task: asyncio.Task[None]) -> None:
+    """If nobody waits any more, what became of it is of no interest."""
+    if not task.cancelled():
+        task.exception()
+
+
 def _execute(redis: Redis, *parts: Argument) -> Awaitable[Any]:
     return cast("Awaitable[Any]", redis.execute_command(*parts))  # type: ignore[no-untyped-call]
 
@@ -206,6 +247,8 @@ def _translated(text: str) -> StoreError:
             f"this Redis was written by a newer Tidegate (version {version} of its layout, {SCHEMA} is known"
             " here): upgrade this process"
         )
+    if "READONLY" in text:
+        return StoreAwayError("this Redis is a replica that cannot be written: is its address right?")
     if text.startswith(("MOVED", "ASK")):
         return StoreError(
             "this Redis is a node of a cluster, and the store's keys are on another: give that one's address"

@@ -139,7 +139,7 @@ def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(0o700, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
     parent = os.open(folder.parent, os.O_RDONLY)
     try:
         os.fsync(parent)

@@ -230,7 +230,9 @@ def test_an_operator_looks_and_takes_hold(office: Office) -> None:
     first, second, later = office.send(chat), office.send(other), office.send(chat, "--in", "1h")
 
     assert office.told("queue", "pause", "--chat", str(chat))["paused"] == [{"bot": 42, "chat_id": chat}]
-    assert office.told("queue", "why", first)["waits_for"] == ["its chat is paused"]
+    why = office.told("queue", "why", first)
+    assert why["waits_for"] == ["nobody sends: start a worker (tidegate worker)", "its chat is paused"]
+    assert why["expected_in"] is None
     stats = office.told("queue", "stats")
     assert (stats["total_queued"], stats["sender"], stats["delivers"]) == (3, None, False)
     assert (stats["bots"], stats["paused"]) == ([42], [{"bot": 42, "chat_id": chat}])

@@ -3,20 +3,11 @@
 
 local function settle(turn, said)
   local lane = Lane.at(turn.lane)
-  local bot = Lane.bot_at(lane.bot)
-  if said.refused then
-    Flood.learn(lane, Lane.pool_for(lane, turn.paid), said.refused)
-  elseif said.away and Now.time + said.away > (bot.away or 0) then
-    bot.away, bot.obstacle = Now.time + said.away, said.reason
-  end
+  Flood.hear(lane, turn, said)
   Schedule.release(turn, lane, Now.time - said.age, said.sent, said.answered)
   Now.turns[turn.id] = false
   Store.later('ZREM', KEY.leases, turn.id)
-  if said.alias then
-    Schedule.alias(lane, said.alias)
-  elseif said.whole_chat then
-    Message.bury(lane, said.reason, said.description, Store.next_number())
-  end
+  Message.follow(lane, said)
   Schedule.settle_lane(lane)
 end
 

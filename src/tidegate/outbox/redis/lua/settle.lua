@@ -14,28 +14,14 @@ local function named(list)
   return said
 end
 
-local function hear(lane, message, said)
-  if not said.refused and not said.away then return end
-  local pool, bot = Lane.pool_for(lane, message.paid), Lane.bot_at(lane.bot)
-  if said.refused then
-    Flood.learn(lane, pool, said.refused)
-  elseif said.away and Now.time + said.away > (bot.away or 0) then
-    bot.away, bot.obstacle = Now.time + said.away, said.reason
-  end
-end
-
 local function settle(message, said)
   local lane = Lane.at(message.lane)
-  hear(lane, message, said)
+  Flood.hear(lane, message, said)
   Schedule.release(message, lane, Now.time - said.age, said.sent, said.answered)
   Store.later('ZREM', KEY.leases, message.id)
   if said.result then message.result = ARGV[3 + said.result] end
   Message.next_state(message, said, true)
-  if said.alias then
-    Schedule.alias(lane, said.alias)
-  elseif said.whole_chat then
-    Message.bury(lane, said.reason, said.description, Store.next_number())
-  end
+  Message.follow(lane, said)
   Schedule.settle_lane(lane)
   if message.lane ~= lane.key then Schedule.settle_lane(Lane.at(message.lane)) end
 end

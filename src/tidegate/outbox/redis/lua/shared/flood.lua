@@ -60,3 +60,15 @@ function Flood.learn(lane, pool, retry_after)
   end
   Store.count('refused', 1)
 end
+
+-- What an answer means for limits and closures. Comes before its call is released.
+function Flood.hear(lane, entry, said)
+  if said.refused then
+    Flood.learn(lane, Lane.pool_for(lane, entry.paid), said.refused)
+  elseif said.away then
+    local bot = Lane.bot_at(lane.bot)
+    if Now.time + said.away > (bot.away or 0) then
+      bot.away, bot.obstacle = Now.time + said.away, said.reason
+    end
+  end
+end

@@ -187,6 +187,15 @@ function Message.bury(lane, reason, description, before)
   if not Lane.has_lines(lane) then Lane.rest(lane) end
 end
 
+-- What an answer means for its chat: it goes by another id, or nothing for it can succeed.
+function Message.follow(lane, said)
+  if said.alias then
+    Schedule.alias(lane, said.alias)
+  elseif said.whole_chat then
+    Message.bury(lane, said.reason, said.description, Store.next_number())
+  end
+end
+
 -- The lease ran out: whoever held it died, and whether the call was made is unknown.
 function Message.after_crash(message)
   local lane = Lane.at(message.lane)

@@ -16,7 +16,9 @@ from tidegate.model import (
     Settlement,
     State,
 )
+from tidegate.outbox.base import Turn
 from tidegate.outbox.redis.store import RedisOutbox
+from tidegate.outbox.redis.turns import TurnLostError, Turns
 from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual import VirtualClock
 
@@ -426,3 +428,18 @@ async def test_processes_whose_rules_differ_give_back_no_more_than_they_took(clo
         for task in turns:
             task.cancel()
         await asyncio.wait(turns)
+
+
+async def test_a_turn_that_was_lost_is_not_made_up_for_by_best_effort_when_its_time_is_over(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with processes(clock, 1) as (_, [post]):
+
+        async def lose(*_: object, **__: object) -> Turn:
+            await clock.sleep(2)  # the process was frozen
+            raise TurnLostError("lost")
+
+        monkeypatch.setattr(Turns, "turn", lose)
+
+        with pytest.raises(TimeoutError):
+            await post.outbox.turn(BOT, 1, "send", 1, max_wait=1)

@@ -319,8 +319,11 @@ class RedisOutbox(Outbox):
         while not self._away.for_long and self._clock.monotonic() - failed_at < A_MOMENT:
             try:
                 return await ask(bot, chat_id, family, cost, priority, paid=paid, max_wait=left)
-            except TurnLostError:
-                pass  # it asks anew
+            except (
+                TurnLostError
+            ):  # it asks anew, if there is time: Redis is there, and nobody else may grant it
+                if give_up is not None and self._clock.monotonic() >= give_up:
+                    raise TimeoutError from None
             except StoreAwayError:
                 failed_at = min(failed_at, self._clock.monotonic())
                 await self._clock.sleep(AGAIN)

@@ -1,0 +1,215 @@
+"""The desk: claim, handle, settle. One chat in order, chats side by side, never more than so many at once."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, StoreError
+from tidegate.inbound.arrivals import Held, Source
+from tidegate.inbound.effects import effects_of
+from tidegate.inbound.inbox.base import Inbox
+from tidegate.inbound.reports import reason_of, where_it_hangs
+
+log = logging.getLogger("tidegate.inbound")
+
+AT_ONCE: Final = 256  # handlers
+DEADLINE: Final = 120.0  # seconds: a reply may have to wait a minute for its turn in a busy group
+CRASHES: Final = 5  # processes that may die over an arrival
+PAUSE: Final = 1.0  # seconds after a failure of the store
+STUBBORN: Final = 5.0  # seconds that a handler has to end when it was cancelled
+BATCH: Final = 25  # arrivals claimed in a step: what their handlers do first must not hold up the loop
+LONGEST_BACKOFF: Final = 300.0  # seconds
+
+Handler = Callable[[Held], Awaitable[None]]
+Verdict = Callable[[], Coroutine[Any, Any, None]]  # a step of the inbox
+
+
+class Service(msgspec.Struct, frozen=True):
+    """Who handles what a source sends. After `attempts` that failed, an arrival is parked."""
+
+    handle: Handler
+    attempts: int = 1
+
+
+class Desk:
+    """Runs between `start` and `stop`. `services` may grow meanwhile; call `look_again` then."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        clock: Clock,
+        services: dict[Source, Service],
+        *,
+        at_once: int = AT_ONCE,
+        deadline: float = DEADLINE,
+    ) -> None:
+        if at_once < 1 or deadline <= 0:
+            raise BadInputError("a desk handles at least one update at a time, in more than 0 seconds")
+        self._inbox = inbox
+        self._clock = clock
+        self._services = services
+        self._at_once = at_once
+        self._deadline = deadline
+        self._handling: dict[asyncio.Task[None], Held] = {}
+        self._left: set[asyncio.Task[None]] = set()  # handlers that do not end, though cancelled
+        self._done: list[Held] = []
+        self._verdicts: list[Verdict] = []
+        self._news = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    @property
+    def handling(self) -> int:
+        return len(self._handling)
+
+    def start(self) -> None:
+        self._running = asyncio.create_task(self._run(), name="tidegate: desk")
+        self._running.add_done_callback(_tell_failure)
+
+    async def stop(self, grace: float) -> None:
+        """Claim no more; what is not handled after `grace` seconds is cancelled and goes back."""
+        await _end(self._running)
+        with suppress(TimeoutError):
+            async with self._clock.timeout(grace):
+                while self._handling:
+                    await asyncio.wait(self._handling)
+        for task in list(self._handling):
+            await _end(task)
+        await _end(self._listening)
+        self._listening = None
+        with suppress(StoreError):  # what could not be said is handled again
+            await self._settle()
+
+    def look_again(self) -> None:
+        self._news.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._news.clear()
+            try:
+                await self._settle()
+                claimed = await self._claim()
+            except StoreError as error:
+                log.warning("updates wait: %s", error)
+                await self._clock.sleep(PAUSE)
+                continue
+            for held in claimed:
+                self._begin(held)
+            await (self._clock.sleep(0) if claimed else self._until_something_happens())
+
+    async def _claim(self) -> list[Held]:
+        room = min(self._room(), BATCH)
+        if not room:
+            return []
+        suspects = any(held.is_suspect for held in self._handling.values())
+        return await self._inbox.claim(list(self._services), room, suspects=0 if suspects else 1)
+
+    def _room(self) -> int:
+        return max(0, self._at_once - len(self._handling)) if self._services else 0
+
+    def _begin(self, held: Held) -> None:
+        task = asyncio.create_task(self._handle(held), name=f"tidegate: {held.arrival.source}")
+        self._handling[task] = held
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        held = self._handling.pop(task)
+        if task.cancelled():  # the desk closes
+            self._verdicts.append(lambda: self._inbox.release(held))
+        self._news.set()
+
+    async def _handle(self, held: Held) -> None:
+        if held.crashes >= CRASHES:
+            self._park(held, f"killed the process that handled it {held.crashes} times")
+            return
+        service = self._services[held.arrival.source]
+        working = asyncio.create_task(_call(service.handle, held))
+        try:
+            await asyncio.wait([working], timeout=self._deadline)
+            if working.done():
+                self._judge(held, service, working)
+            else:
+                await self._overran(held, working)
+        except asyncio.CancelledError:
+            await _end(working)
+            raise
+
+    def _judge(self, held: Held, service: Service, working: asyncio.Task[None]) -> None:
+        error = None if working.cancelled() else working.exception()
+        if error is None:
+            self._done.append(held)
+            return
+        reason, attempts = reason_of(error), held.attempts + 1
+        if attempts >= service.attempts:
+            self._park(held, reason)
+            return
+        after = min(2.0**attempts, LONGEST_BACKOFF)
+        log.warning("%s failed, again in %.0f s: %s", _name(held), after, reason)
+        self._verdicts.append(lambda: self._inbox.release(held, after=after, failed=True))
+
+    async def _overran(self, held: Held, working: asyncio.Task[None]) -> None:
+        place = where_it_hangs(working)
+        working.cancel()
+        await asyncio.wait([working], timeout=STUBBORN)
+        self._park(held, f"took longer than {self._deadline:g} s and was cancelled {place}")
+        if not working.done():
+            log.error("%s does not end, though it was cancelled %s: it goes on alone", _name(held), place)
+            self._left.add(working)
+            working.add_done_callback(self._left.discard)
+        elif not working.cancelled():
+            working.exception()  # taken note of: the deadline is what is told
+
+    def _park(self, held: Held, reason: str) -> None:
+        log.error("%s is parked: %s", _name(held), reason)
+        self._verdicts.append(lambda: self._inbox.park(held, reason))
+
+    async def _settle(self) -> None:
+        """Tell the inbox what has ended. What it did not take is told again."""
+        done = self._done[:]
+        if done:
+            await self._inbox.done(done)
+            del self._done[: len(done)]
+        while self._verdicts:
+            await self._verdicts[0]()
+            del self._verdicts[0]
+
+    async def _until_something_happens(self) -> None:
+        """Something new to claim, if there is room for it; or a handler that has ended."""
+        if self._room() and (self._listening is None or self._listening.done()):
+            self._listening = asyncio.create_task(self._listen(), name="tidegate: inbox")
+        await self._news.wait()
+
+    async def _listen(self) -> None:
+        try:
+            await self._inbox.wait()
+        except StoreError as error:
+            log.warning("updates wait: %s", error)
+            await self._clock.sleep(PAUSE)
+        self._news.set()
+
+
+async def _call(handle: Handler, held: Held) -> None:
+    with effects_of(held.arrival):
+        await handle(held)
+
+
+def _name(held: Held) -> str:
+    kind, _, name = held.arrival.source.partition(":")
+    what = "update" if kind == "bot" else "event"
+    return f"{what} {held.arrival.key} of {kind} {name}"
+
+
+async def _end(task: asyncio.Task[None] | None) -> None:
+    if task is not None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("the desk has failed: no update is handled any more", exc_info=task.exception())

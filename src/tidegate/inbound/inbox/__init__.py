@@ -1,0 +1,1 @@
+"""Where arrivals are held: memory, SQLite, Redis."""

@@ -1,0 +1,71 @@
+"""The reception: who handles what arrives, and the desk that hands it to them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError
+from tidegate.inbound.arrivals import Arrival, Source
+from tidegate.inbound.desk import AT_ONCE, DEADLINE, Desk, Handler, Service
+from tidegate.inbound.inbox.base import Inbox, InboxStats
+
+ROOM: Final = 10_000  # arrivals that wait; then polling pauses, so that Telegram keeps the rest
+
+
+class Reception:
+    """One for each gate that is open. Accepts at any time; hands out between `start` and `stop`."""
+
+    def __init__(
+        self, inbox: Inbox, clock: Clock, *, at_once: int = AT_ONCE, deadline: float = DEADLINE
+    ) -> None:
+        self.inbox = inbox
+        self._services: dict[Source, Service] = {}
+        self._desk = Desk(inbox, clock, self._services, at_once=at_once, deadline=deadline)
+        self._starts = 0
+        self._starting = asyncio.Lock()
+
+    def serve(self, source: Source, handler: Handler, *, attempts: int = 1) -> None:
+        """From now on `handler` gets what this source sends, in this process."""
+        if source in self._services:
+            raise BadInputError(f"{source} has a handler already: one is enough")
+        self._services[source] = Service(handler, attempts)
+        self._desk.look_again()
+
+    def leave(self, source: Source) -> None:
+        """Take back `serve`: what arrives waits."""
+        self._services.pop(source, None)
+
+    def serves(self, source: Source) -> bool:
+        return source in self._services
+
+    @property
+    def handling(self) -> int:
+        return self._desk.handling
+
+    async def accept(self, arrivals: Sequence[Arrival]) -> list[bool]:
+        """As the inbox does."""
+        return await self.inbox.accept(arrivals)
+
+    async def has_room(self) -> bool:
+        """Whether it is time to fetch more."""
+        return (await self.stats()).waiting < ROOM
+
+    async def stats(self) -> InboxStats:
+        return await self.inbox.stats()
+
+    async def start(self) -> None:
+        """Hand out what arrives. Each start needs its `stop`."""
+        async with self._starting:
+            if self._starts == 0:
+                await self.inbox.open()
+                self._desk.start()
+            self._starts += 1
+
+    async def stop(self, grace: float = 5.0) -> None:
+        """The last one waits for handlers, `grace` seconds at most; what they did not end goes back."""
+        async with self._starting:
+            self._starts = max(0, self._starts - 1)
+            if self._starts == 0:
+                await self._desk.stop(grace)
+                await self.inbox.close()

@@ -10,6 +10,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
 
+import msgspec
+
 from tidegate.adapters.catching import queue_call
 from tidegate.broadcast.campaign import Campaign
 from tidegate.broadcast.campaigns import Campaigns, limit_for
@@ -35,6 +37,10 @@ from tidegate.errors import (
 )
 from tidegate.extras import extra
 from tidegate.hooks import Hooks, OnDead, OnDelivered
+from tidegate.inbound.effects import key_for
+from tidegate.inbound.inbox.base import Inbox
+from tidegate.inbound.inbox.memory import MemoryInbox
+from tidegate.inbound.reception import Reception
 from tidegate.keys import Keys
 from tidegate.model import (
     BotId,
@@ -119,6 +125,12 @@ class Tidegate:
         self._sender = Sender(wire, self.clock, policy=policy)
         self._roster = Roster(self._sender.bots, shelf, bots)
         self._sender.look_for_bots = self._roster.look
+        self.reception = Reception(
+            self._choose_inbox(),
+            self.clock,
+            at_once=self.settings.tidegate_handlers,
+            deadline=self.settings.tidegate_handler_deadline,
+        )
         self.direct = DirectCalls(self._outbox, self._sender, self.clock, self.settings.telegram_max_retries)
         self._campaigns = Campaigns()
 
@@ -135,6 +147,18 @@ class Tidegate:
         path = Path(store.removeprefix("sqlite:///"))
         outbox = SqliteOutbox(path, self.clock, rules, on_end=self._hooks.note, on_bots=self._load_bots_soon)
         return outbox, BotShelf(outbox.file, Keys.of(self.settings.tidegate_key, path))
+
+    def _choose_inbox(self) -> Inbox:
+        """Where messages wait to go out, updates wait to be handled."""
+        if self._link is not None:
+            from tidegate.inbound.inbox.redis import RedisInbox  # noqa: PLC0415
+
+            return RedisInbox(self._link, self.clock)
+        if isinstance(self._outbox, SqliteOutbox):
+            from tidegate.inbound.inbox.sqlite import SqliteInbox  # noqa: PLC0415
+
+            return SqliteInbox(self._outbox.file, self.clock)
+        return MemoryInbox(self.clock)
 
     def _redis_store(self, url: str) -> tuple[Outbox, Shelf]:
         with extra("redis", "redis"):
@@ -281,12 +305,17 @@ class Tidegate:
         max_wait: float | None = None,
         grace: float = 5.0,
         fsm: bool = True,
+        inbox: bool = True,
     ) -> None:
         """Pace every call of aiogram's bots; open the gate and deliver while the dispatcher runs.
 
         Calls wait their turn, `max_wait` or TELEGRAM_RATE_LIMIT_WAIT seconds at most, high inside a handler
         of that chat, normal elsewhere. Types and exceptions stay aiogram's. When the dispatcher stops,
         handlers have `grace` seconds to end. Without a dispatcher (None), open the gate yourself.
+
+        Updates that the dispatcher polls for are held in the store before Telegram is told that they came;
+        one chat's are handled in order, others beside it; what a dead process left is handled again.
+        `inbox=False` leaves them to aiogram.
 
         With a store in Redis, conversations in aiogram's MemoryStorage move there, and updates of one are
         handled one at a time in all processes; `fsm=False` leaves both alone.
@@ -298,7 +327,8 @@ class Tidegate:
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             self._attachment = Attachment(self)
         in_redis = self._store.startswith(tuple(f"{scheme}://" for scheme in REDIS_SCHEMES))
-        self._attachment.add(dispatcher, bots, max_wait, grace, self._store if fsm and in_redis else None)
+        redis = self._store if fsm and in_redis else None
+        self._attachment.add(dispatcher, bots, max_wait, grace, redis, inbox=inbox)
 
     @overload
     async def queue(
@@ -379,9 +409,7 @@ class Tidegate:
                 raise BadInputError(
                     f"each message is a mapping of fields, such as {{'chat_id': 1}}: got {kind}"
                 )
-            chunk.append(
-                compose(next(self._ids), bot_id, {**self._defaults(), **shared, **fields}, self.clock.now())
-            )
+            chunk.append(self._compose(bot_id, {**shared, **fields}))
             if len(chunk) == CHUNK:
                 tickets += await self._put(chunk)
                 chunk = []
@@ -392,8 +420,14 @@ class Tidegate:
         placed = await self._outbox.put(messages)
         return [LiveTicket(ticket.id, self._outbox, self.clock, fresh=ticket.fresh) for ticket in placed]
 
-    def _defaults(self) -> Fields:
-        return {"max_attempts": self.settings.telegram_max_retries}
+    def _compose(self, bot: BotId, fields: Fields) -> Message:
+        defaults = {"max_attempts": self.settings.telegram_max_retries}
+        message = compose(next(self._ids), bot, {**defaults, **fields}, self.clock.now())
+        if message.dedup_key is not None or message.coalesce_key is not None:
+            return message
+        # Put while an update is handled: if that is handled again, this is not put again.
+        key = key_for((message.method, message.chat_id, message.params, message.not_before))
+        return message if key is None else msgspec.structs.replace(message, dedup_key=key)
 
     async def call(
         self,
@@ -470,7 +504,7 @@ class Tidegate:
         """Send at once if the limits allow, queue if they do not. A receipt, or a ticket."""
         self._check_open()
         bot_id = self._roster.id_of(bot)
-        message = compose(next(self._ids), bot_id, {**self._defaults(), **fields}, self.clock.now())
+        message = self._compose(bot_id, fields)
         due = message.not_before is None or message.not_before <= self.clock.now()
         remembered = message.dedup_key is not None or message.coalesce_key is not None  # by the store alone
         if due and not remembered and await self._has_room(message):

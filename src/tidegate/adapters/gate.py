@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from tidegate.clock import Clock
 from tidegate.delivery.botapi import Lend
 from tidegate.delivery.direct import DirectCalls
+from tidegate.inbound.reception import Reception
 from tidegate.roster import TELEGRAM, AnyBot, Bot
 from tidegate.settings import Settings
 from tidegate.tickets import LiveTicket
@@ -16,6 +17,7 @@ class Gate(Protocol):
     settings: Settings
     clock: Clock
     direct: DirectCalls
+    reception: Reception  # another one each time that the gate is opened
 
     async def start(self) -> None:
         """Open it, if nobody did, and deliver in this process. Each start needs its `stop`."""

@@ -127,7 +127,10 @@ class Desk:
         if held.crashes >= CRASHES:
             self._park(held, f"killed the process that handled it {held.crashes} times")
             return
-        service = self._services[held.arrival.source]
+        service = self._services.get(held.arrival.source)
+        if service is None:  # it has left meanwhile
+            self._verdicts.append(lambda: self._inbox.release(held))
+            return
         working = asyncio.create_task(_call(service.handle, held))
         try:
             await asyncio.wait([working], timeout=self._deadline)
@@ -146,7 +149,7 @@ class Desk:
             return
         reason, attempts = reason_of(error), held.attempts + 1
         if attempts >= service.attempts:
-            self._park(held, reason)
+            self._park(held, reason, error)
             return
         after = min(2.0**attempts, LONGEST_BACKOFF)
         log.warning("%s failed, again in %.0f s: %s", _name(held), after, reason)
@@ -164,8 +167,8 @@ class Desk:
         elif not working.cancelled():
             working.exception()  # taken note of: the deadline is what is told
 
-    def _park(self, held: Held, reason: str) -> None:
-        log.error("%s is parked: %s", _name(held), reason)
+    def _park(self, held: Held, reason: str, error: BaseException | None = None) -> None:
+        log.error("%s is parked: %s", _name(held), reason, exc_info=error)
         self._verdicts.append(lambda: self._inbox.park(held, reason))
 
     async def _settle(self) -> None:

@@ -1,6 +1,7 @@
 """Ties a gate to a dispatcher and its bots: it runs while they run."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -8,19 +9,40 @@ from typing import Any, Final
 from aiogram import Bot, Dispatcher, Router
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.session.base import BaseSession
+from aiogram.client.session.middlewares.base import NextRequestMiddlewareType
 from aiogram.dispatcher.middlewares.user_context import EVENT_CONTEXT_KEY, EventContext
 from aiogram.fsm.storage.base import BaseStorage
-from aiogram.methods import TelegramMethod
+from aiogram.methods import GetUpdates, TelegramMethod
 from aiogram.types import TelegramObject
 
 from tidegate.adapters.aiogram.fields import fields_of
 from tidegate.adapters.aiogram.pacing import Pacing
+from tidegate.adapters.aiogram.updates import Updates
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import handled, handling
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
 from tidegate.model import BotId
 
+log = logging.getLogger("tidegate")
+
+ASK: Final = 1.0  # seconds between two tries to take over from another process
 _USUAL: Final = "/bot{token}/{method}"
+
+
+class Followed:
+    """A dispatcher and its bots; `updates` while it runs, if they go through the inbox."""
+
+    def __init__(self, dispatcher: Dispatcher, *, inbox: bool) -> None:
+        self.dispatcher = dispatcher
+        self.bots: list[Bot] = []
+        self.inbox = inbox
+        self.updates: Updates | None = None
+
+    @property
+    def is_stopping(self) -> bool:
+        """Somebody pressed Ctrl-C: aiogram notices only after it has started."""
+        signal: asyncio.Event | None = getattr(self.dispatcher, "_stop_signal", None)
+        return signal is not None and signal.is_set()
 
 
 class Attachment:
@@ -29,7 +51,7 @@ class Attachment:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._bots: list[Bot] = []
-        self._dispatchers: list[Dispatcher] = []
+        self._followed: list[Followed] = []
         self._storages: list[BaseStorage] = []  # those that we gave to dispatchers
         self._running = 0  # dispatchers
         self._started = self._stopped = False
@@ -47,6 +69,8 @@ class Attachment:
         max_wait: float | None,
         grace: float,
         redis: str | None,
+        *,
+        inbox: bool,
     ) -> None:
         """`redis`: the address at which conversations are to be kept; None: where they are."""
         self._grace = grace
@@ -54,7 +78,8 @@ class Attachment:
             raise BadInputError("attach takes the dispatcher and its bots: gate.attach(dp, bot)")
         if dispatcher is not None and not isinstance(dispatcher, Dispatcher):
             raise BadInputError("the first thing to attach to is aiogram's Dispatcher, or None without one")
-        new = None if any(known is dispatcher for known in self._dispatchers) else dispatcher
+        known = next((one for one in self._followed if one.dispatcher is dispatcher), None)
+        new = dispatcher if known is None else None
         keep = None if new is None or redis is None else self._choose_storage(new, redis)
         self._bots += bots
         for bot in bots:
@@ -63,7 +88,10 @@ class Attachment:
         if keep is not None:
             self._storages.append(keep())
         if new is not None:
-            self._follow(new)
+            known = Followed(new, inbox=inbox)
+            self._follow(known)
+        if known is not None:
+            known.bots += bots
 
     def _choose_storage(self, dispatcher: Dispatcher, redis: str) -> Callable[[], BaseStorage] | None:
         """What moves the dispatcher's conversations there, unless somebody chose another place for them."""
@@ -87,7 +115,7 @@ class Attachment:
         found = next((known for known in session.middleware if isinstance(known, Pacing)), None)
         if found is None:
             # The innermost: what other middlewares do is done once, however often we try.
-            session.middleware.register(Pacing(self._gate, self.ready, max_wait))
+            session.middleware.register(Pacing(self._gate, self.ready, self._poll, max_wait))
         elif found.gate is not self._gate:
             raise BadInputError("this bot is attached to another gate: two share no limits, so use one")
 
@@ -119,28 +147,74 @@ class Attachment:
                 raise
             self._elsewhere = True
 
-    def _follow(self, dispatcher: Dispatcher) -> None:
-        self._dispatchers.append(dispatcher)
+    async def _poll(
+        self, make_request: NextRequestMiddlewareType[Any], bot: Bot, method: TelegramMethod[Any]
+    ) -> Any:  # noqa: ANN401  (updates)
+        """Into the inbox, if the dispatcher of this bot runs; else it is somebody's own call."""
+        running = (one.updates for one in self._followed if one.updates is not None)
+        updates = next((found for found in running if found.has(bot)), None)
+        if updates is None or not isinstance(method, GetUpdates):
+            return await make_request(bot, method)
+        return await updates.fetch(make_request, bot, method)
+
+    def _follow(self, followed: Followed) -> None:
+        self._followed.append(followed)
+        dispatcher = followed.dispatcher
         dispatcher.update.outer_middleware(self._handle)
         dispatcher.workflow_data.setdefault("gate", self._gate)  # a handler may ask for `gate`
         last = Router(name="tidegate")
-        last.shutdown.register(self._stop)
 
-        async def start() -> None:
+        async def stop() -> None:
+            await self._stop(followed)
+
+        async def start(**data: Any) -> None:  # noqa: ANN401  (what handlers may ask for)
             # At the end, so that whatever else says goodbye can still send.
             if last.parent_router is None:
                 dispatcher.include_router(last)
             self._running += 1
             try:
-                await self.ready()
+                await self._take_over(followed)
+                if followed.inbox:
+                    await self._open_inbox(followed, data)
             except BaseException:
                 self._running -= 1
                 raise
 
+        last.shutdown.register(stop)
         dispatcher.startup.register(start)
 
-    async def _stop(self) -> None:
+    async def _take_over(self, followed: Followed) -> None:
+        """Where the store has one sender, and it is another process, wait for the end of that."""
+        said = False
+        while True:
+            try:
+                await self.ready()
+            except NotTheSenderError as error:
+                if not said:
+                    log.warning("%s. This one waits to take over", error)
+                said = True
+            else:
+                return
+            if followed.is_stopping:
+                raise ClosedError("stopped while it waited to take over from another process")
+            await self._gate.clock.sleep(ASK)
+
+    async def _open_inbox(self, followed: Followed, data: dict[str, Any]) -> None:
+        reception = self._gate.reception
+        followed.updates = Updates(followed.dispatcher, followed.bots, reception, self._gate.clock, data)
+        try:
+            await reception.start()
+        except BaseException:
+            await followed.updates.stop()
+            followed.updates = None
+            raise
+
+    async def _stop(self, followed: Followed) -> None:
         self._running -= 1
+        updates, followed.updates = followed.updates, None
+        if updates is not None:
+            await updates.stop()
+            await self._gate.reception.stop(self._grace)
         if self._running:
             return
         try:

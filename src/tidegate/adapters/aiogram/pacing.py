@@ -28,16 +28,22 @@ from tidegate.pacing.rules import family_of
 
 log = logging.getLogger("tidegate")
 
-# aiogram polls with a patience and a backoff of its own.
-_UNTOUCHED: Final = frozenset(("getUpdates", "logOut", "close"))
+_UNTOUCHED: Final = frozenset(("logOut", "close"))
+
+Polling = Callable[
+    [NextRequestMiddlewareType[Any], Bot, TelegramMethod[Any]], Awaitable[Any]
+]  # what becomes of getUpdates
 
 
 class Pacing(BaseRequestMiddleware):
     """`ready` is awaited before the first turn: it opens the gate where nobody did."""
 
-    def __init__(self, gate: Gate, ready: Callable[[], Awaitable[None]], max_wait: float | None) -> None:
+    def __init__(
+        self, gate: Gate, ready: Callable[[], Awaitable[None]], polling: Polling, max_wait: float | None
+    ) -> None:
         self.gate = gate
         self._ready = ready
+        self._polling = polling
         self._max_wait = max_wait
         settings = gate.settings
         self._policy = RetryPolicy(settings.telegram_base_delay, settings.telegram_max_delay)
@@ -51,6 +57,9 @@ class Pacing(BaseRequestMiddleware):
     ) -> Response[TelegramType]:
         name = method.__api_method__
         catch(lambda options: queue(self.gate, method, bot, options))
+        if name == "getUpdates":
+            fetched: Response[TelegramType] = await self._polling(make_request, bot, method)
+            return fetched
         if name in _UNTOUCHED:
             return await make_request(bot, method)
         if family_of(name) != "free":

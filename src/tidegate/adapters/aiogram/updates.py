@@ -1,0 +1,76 @@
+"""Updates of aiogram's bots through the inbox: fetched into it, handed from it to the dispatcher."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from aiogram import Bot, Dispatcher
+from aiogram.client.session.middlewares.base import NextRequestMiddlewareType
+from aiogram.methods import GetUpdates
+from aiogram.types import Update
+
+from tidegate.clock import Clock
+from tidegate.inbound.arrivals import Held, bot_source
+from tidegate.inbound.polling import Poller
+from tidegate.inbound.reception import Reception
+from tidegate.inbound.updates import Json
+
+log = logging.getLogger("tidegate.inbound")
+
+
+class GetRawUpdates(GetUpdates):
+    """As it came: what is only held need not be understood, and what is not known yet is kept."""
+
+    __returning__ = list[Json]
+    __api_method__ = "getUpdates"
+
+
+class Updates:
+    """Of one dispatcher and its bots, while it runs. `data` is what its handlers may ask for."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        bots: list[Bot],
+        reception: Reception,
+        clock: Clock,
+        data: Mapping[str, Any],
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._reception = reception
+        self._data = {name: value for name, value in data.items() if name not in {"bot", "router"}}
+        # A bot of two dispatchers belongs to the first that runs.
+        ours = [
+            bot for bot in {bot.id: bot for bot in bots}.values() if not reception.serves(bot_source(bot.id))
+        ]
+        self._pollers = {bot.id: Poller(bot.id, reception, clock) for bot in ours}
+        for bot in ours:
+            reception.serve(bot_source(bot.id), self._handler_for(bot))
+
+    def has(self, bot: Bot) -> bool:
+        return bot.id in self._pollers
+
+    async def fetch(
+        self, make_request: NextRequestMiddlewareType[Any], bot: Bot, method: GetUpdates
+    ) -> list[Update]:
+        """What getUpdates does for whoever polls: nothing is left for them, it is in the inbox."""
+        async def from_offset(offset: int | None) -> list[Json]:
+            asked = GetRawUpdates(**{**method.model_dump(exclude_unset=True), "offset": offset})
+            fetched: list[Json] = await make_request(bot, asked)  # type: ignore[assignment]
+            return fetched
+
+        await self._pollers[bot.id].poll(from_offset)
+        return []
+
+    async def stop(self) -> None:
+        for bot, poller in self._pollers.items():
+            self._reception.leave(bot_source(bot))
+            await poller.stop()
+
+    def _handler_for(self, bot: Bot) -> Any:  # noqa: ANN401
+        async def handle(held: Held) -> None:
+            update = Update.model_validate(msgspec.json.decode(held.arrival.body), context={"bot": bot})
+            await self._dispatcher.feed_update(bot, update, **self._data)
+
+        return handle

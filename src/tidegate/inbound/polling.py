@@ -1,0 +1,63 @@
+"""Long polling: what was fetched is held before Telegram is told that it was."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.inbound.arrivals import bot_source
+from tidegate.inbound.lease import Leadership
+from tidegate.inbound.reception import Reception
+from tidegate.inbound.updates import Json, arrival_from
+
+log = logging.getLogger("tidegate.inbound")
+
+PAUSE: Final = 1.0  # seconds until a store that takes nothing is tried again
+
+# getUpdates from an offset on. Raises whatever the bot's library does.
+Fetch = Callable[[int | None], Awaitable[list[Json]]]
+
+
+class Poller:
+    """Of one bot, in one process. Of several processes only the one that leads fetches."""
+
+    def __init__(self, bot: int, reception: Reception, clock: Clock) -> None:
+        self._bot = bot
+        self._reception = reception
+        self._clock = clock
+        self._leadership = Leadership(reception.inbox, clock, bot_source(bot))
+        self._offset: int | None = None  # None: whatever Telegram has not been told of; known ones are known
+
+    async def poll(self, fetch: Fetch) -> int:
+        """Once: lead, have room, fetch, hold; returns how many were new. The next poll confirms them."""
+        await self._room()
+        await self._leadership.hold()
+        updates = await fetch(self._offset)
+        if not updates:
+            return 0
+        fresh = await self._accept(updates)
+        self._offset = updates[-1]["update_id"] + 1
+        return fresh
+
+    async def stop(self) -> None:
+        await self._leadership.give_up()
+
+    async def _accept(self, updates: list[Json]) -> int:
+        """As long as it takes: nothing more is fetched meanwhile, and Telegram keeps the rest."""
+        arrivals = [arrival_from(self._bot, update) for update in updates]
+        while True:
+            try:
+                return sum(await self._reception.accept(arrivals))
+            except StoreError as error:
+                log.warning("updates of bot %s cannot be held, trying again: %s", self._bot, error)
+                await self._clock.sleep(PAUSE)
+
+    async def _room(self) -> None:
+        while True:
+            try:
+                if await self._reception.has_room():
+                    return
+            except StoreError:
+                return  # it is told when something is to be held
+            await self._clock.sleep(PAUSE)

@@ -1,0 +1,119 @@
+"""Updates of an attached dispatcher go through the inbox; nothing changes for its handlers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiogram import Bot
+from aiogram.filters import Command
+from aiogram.types import Message
+
+from tidegate.sim.telegram.people import Person
+from tidegate.sim.virtual import VirtualClock
+from unit.adapters.aiogram.stage import TOKEN, Stage
+
+ALICE, BOB = 1001, 1002
+
+
+@asynccontextmanager
+async def polling(stage: Stage, **data: Any) -> AsyncIterator[None]:  # noqa: ANN401
+    running = asyncio.create_task(
+        stage.dispatcher.start_polling(stage.bot, handle_signals=False, close_bot_session=False, **data)
+    )
+    yield
+    await stage.clock.sleep(0.1)
+    await stage.dispatcher.stop_polling()
+    await running
+
+
+def person(stage: Stage, user: int) -> Person:
+    bot = stage.telegram.world.bot(TOKEN)
+    assert bot is not None
+    return Person(stage.telegram, bot, user)
+
+
+@pytest.fixture
+def attached(stage: Stage) -> Stage:
+    stage.gate.attach(stage.dispatcher, stage.bot)
+    return stage
+
+
+async def test_what_people_write_is_answered(attached: Stage) -> None:
+    @attached.dispatcher.message(Command("start"))
+    async def greet(message: Message, shop: str) -> None:
+        await message.answer(f"Welcome to {shop}")
+
+    alice = person(attached, ALICE)
+    async with polling(attached, shop="the shop"):
+        alice.says("/start")
+        heard = await alice.hears()
+
+    assert heard["text"] == "Welcome to the shop"
+    assert (await attached.gate.reception.stats()).waiting == 0
+
+
+async def test_a_slow_chat_holds_up_nobody_but_itself(attached: Stage) -> None:
+    order: list[str] = []
+
+    @attached.dispatcher.message()
+    async def slow(message: Message) -> None:
+        if message.chat.id == ALICE:
+            await attached.clock.sleep(5)
+        order.append(f"{message.chat.id} {message.text}")
+
+    alice, bob = person(attached, ALICE), person(attached, BOB)
+    async with polling(attached):
+        for text in ("1", "2"):
+            alice.says(text)
+            bob.says(text)
+        await attached.clock.sleep(20)
+
+    assert order == [f"{BOB} 1", f"{BOB} 2", f"{ALICE} 1", f"{ALICE} 2"]
+
+
+async def test_without_the_inbox_aiogram_gets_its_updates_itself(stage: Stage) -> None:
+    stage.gate.attach(stage.dispatcher, stage.bot, inbox=False)
+
+    @stage.dispatcher.message()
+    async def answer(message: Message) -> None:
+        await message.answer("hi")
+
+    alice = person(stage, ALICE)
+    async with polling(stage):
+        alice.says("hello")
+        assert (await alice.hears())["text"] == "hi"
+        assert not stage.gate.reception.serves(f"bot:{stage.bot.id}")  # type: ignore[arg-type]
+
+
+async def test_a_call_of_ones_own_to_get_updates_is_left_alone(attached: Stage) -> None:
+    person(attached, ALICE).says("hello")
+
+    [update] = await attached.bot.get_updates()
+
+    assert update.message is not None
+
+
+async def test_each_bot_of_a_dispatcher_gets_its_own(clock: VirtualClock, stage: Stage) -> None:
+    other = Bot("43:token", session=stage.session)
+    stage.tokens.add("43:token")
+    stage.gate.attach(stage.dispatcher, stage.bot, other)
+    got: list[tuple[int, str | None]] = []
+
+    @stage.dispatcher.message()
+    async def note(message: Message, bot: Bot) -> None:
+        got.append((bot.id, message.text))
+
+    second = stage.telegram.world.bot("43:token")
+    assert second is not None
+    running = asyncio.create_task(
+        stage.dispatcher.start_polling(stage.bot, other, handle_signals=False, close_bot_session=False)
+    )
+    person(stage, ALICE).says("one")
+    Person(stage.telegram, second, ALICE).says("two")
+    await clock.sleep(2)
+    await stage.dispatcher.stop_polling()
+    await running
+
+    assert sorted(got) == [(42, "one"), (43, "two")]

@@ -1,0 +1,52 @@
+"""What a handler puts is put once, however often its update is handled."""
+
+import asyncio
+
+from tidegate.inbound.arrivals import Arrival, bot_source
+from tidegate.inbound.effects import effects_of, key_for
+
+ONE = Arrival(bot_source(42), "7", "1", b"{}")
+OTHER = Arrival(bot_source(42), "8", "1", b"{}")
+
+
+def keys(arrival: Arrival, *contents: object) -> list[str | None]:
+    with effects_of(arrival):
+        return [key_for(content) for content in contents]
+
+
+def test_the_same_update_gives_the_same_keys() -> None:
+    assert keys(ONE, "a", "b") == keys(ONE, "a", "b")
+
+
+def test_whatever_differs_has_a_key_of_its_own() -> None:
+    found = [*keys(ONE, "a", "a", "b"), *keys(OTHER, "a")]
+
+    assert len(set(found)) == 4
+
+
+def test_another_order_or_another_path_through_the_handler_changes_no_key() -> None:
+    assert set(keys(ONE, "b", "a")) == set(keys(ONE, "a", "b"))
+    assert keys(ONE, "new", "a")[1] == keys(ONE, "a")[0]
+
+
+def test_outside_of_a_handler_there_is_no_key() -> None:
+    keys(ONE, "a")
+
+    assert key_for("a") is None
+
+
+async def test_a_task_that_outlives_its_handler_has_no_part_in_it() -> None:
+    go_on = asyncio.Event()
+
+    async def later() -> str | None:
+        await go_on.wait()
+        return key_for("a")
+
+    with effects_of(ONE):
+        inside = asyncio.create_task(asyncio.sleep(0, key_for("a")))  # noqa: TID251  (yields once)
+        outliving = asyncio.create_task(later())
+        await inside
+    go_on.set()
+
+    assert inside.result() is not None
+    assert await outliving is None

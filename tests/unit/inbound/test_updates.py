@@ -1,0 +1,95 @@
+"""Whose an update is: what decides about its place in line."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.errors import BadInputError
+from tidegate.inbound.updates import About, about_update, arrival_of
+
+USER = {"id": 5, "is_bot": False, "first_name": "A"}
+PRIVATE = {"id": 5, "type": "private"}
+GROUP = {"id": -100, "type": "supergroup"}
+WRITTEN = {"chat": PRIVATE, "from": USER}
+IN_GROUP = {"chat": GROUP, "from": USER}
+REACTION = {"chat": GROUP, "user": USER}
+
+
+@pytest.mark.parametrize(
+    ("update", "about"),
+    [
+        ({"message": {"chat": PRIVATE, "from": USER, "text": "hi"}}, About("message", 5, 5, is_private=True)),
+        (
+            {"message": {**WRITTEN, "text": "/go"}},
+            About("command", 5, 5, is_private=True),
+        ),
+        ({"message": {"chat": GROUP, "from": USER}}, About("message", 5, -100, is_private=False)),
+        (
+            {"edited_message": {"chat": GROUP, "from": USER}},
+            About("edited_message", 5, -100, is_private=False),
+        ),
+        ({"channel_post": {"chat": GROUP}}, About("channel_post", None, -100, is_private=False)),
+        (
+            {"callback_query": {"id": "1", "from": USER, "message": {"chat": GROUP}}},
+            About("callback_query", 5, -100, is_private=False),
+        ),
+        ({"inline_query": {"id": "1", "from": USER}}, About("inline_query", 5, None, is_private=False)),
+        ({"pre_checkout_query": {"id": "1", "from": USER}}, About("payment", 5, None, is_private=False)),
+        (
+            {"message": {"chat": PRIVATE, "from": USER, "successful_payment": {}}},
+            About("payment", 5, 5, is_private=True),
+        ),
+        (
+            {"message_reaction": REACTION},
+            About("message_reaction", 5, -100, is_private=False),
+        ),
+        ({"poll": {"id": "1"}}, About("poll", None, None, is_private=False)),
+        ({"something_new": 1}, About("unknown", None, None, is_private=False)),
+    ],
+)
+def test_what_an_update_is_about(update: dict[str, object], about: About) -> None:
+    assert about_update({"update_id": 1, **update}) == about
+
+
+def test_updates_of_a_chat_share_a_lane_and_those_of_nobody_have_their_own() -> None:
+    def lane(update: dict[str, object]) -> str:
+        return arrival_of(42, msgspec.json.encode(update)).lane
+
+    message = lane({"update_id": 1, "message": {"chat": GROUP, "from": USER}})
+    click = lane({"update_id": 2, "callback_query": {"from": USER, "message": {"chat": GROUP}}})
+    query = lane({"update_id": 3, "inline_query": {"from": USER}})
+    polls = {lane({"update_id": number, "poll": {"id": "1"}}) for number in (4, 5)}
+
+    assert message == click == "-100"
+    assert query == "5"
+    assert len(polls) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"{}", b'{"update_id": "1"}', b'{"update_id": true}', b'{"update_id": -1}', b"\xff"],
+)
+def test_what_is_no_update_is_told(body: bytes) -> None:
+    with pytest.raises(BadInputError):
+        arrival_of(42, body)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["chat", "from", "message", "id", "text", "type"]), inner, max_size=4
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["message", "callback_query", "poll", "new"]), JSON, max_size=2))
+def test_whatever_telegram_adds_is_held(update: dict[str, object]) -> None:
+    arrival = arrival_of(42, msgspec.json.encode({"update_id": 9, **update}))
+
+    assert arrival.key == "9"
+    assert isinstance(arrival.lane, str)

@@ -5,7 +5,16 @@ import inspect
 import itertools
 import logging
 import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
@@ -38,9 +47,18 @@ from tidegate.errors import (
 from tidegate.extras import extra
 from tidegate.hooks import Hooks, OnDead, OnDelivered
 from tidegate.inbound.effects import key_for
+from tidegate.inbound.http.front import Front
+from tidegate.inbound.http.hook import Hook
 from tidegate.inbound.inbox.base import Inbox
 from tidegate.inbound.inbox.memory import MemoryInbox
 from tidegate.inbound.reception import Reception
+from tidegate.inbound.serving import OnReady, serve
+from tidegate.inbound.signed import WINDOW, Scheme
+from tidegate.inbound.throttle.base import Buckets
+from tidegate.inbound.throttle.memory import MemoryBuckets
+from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.inbound.throttle.throttle import Throttle
+from tidegate.incoming import Companion, Incoming, OnEvent, OnUpdate
 from tidegate.keys import Keys
 from tidegate.model import (
     BotId,
@@ -78,6 +96,7 @@ if TYPE_CHECKING:  # each is there only if it is used
 log = logging.getLogger("tidegate")
 
 CHUNK: Final = 250  # messages put in one step
+TELL: Final = 60.0  # seconds in which it is of use to hear that one has to wait
 LOOK: Final = 2.0  # seconds in which a Redis has to say how it keeps what it holds
 
 Fields = Mapping[str, Any]
@@ -108,6 +127,7 @@ class Tidegate:
         self._wire = wire
         self._hooks = Hooks(self.clock)
         self._ids = _ids()
+        self._incoming = Incoming(self)
         self._attachment: Attachment | None = None
         self._loading: asyncio.Task[None] | None = None  # held until it is done, or the gate closes
         self._link: Link | None = None  # to Redis, if that is the store
@@ -306,6 +326,7 @@ class Tidegate:
         grace: float = 5.0,
         fsm: bool = True,
         inbox: bool = True,
+        throttle: ThrottleRules | bool = True,
     ) -> None:
         """Pace every call of aiogram's bots; open the gate and deliver while the dispatcher runs.
 
@@ -315,7 +336,8 @@ class Tidegate:
 
         Updates that the dispatcher polls for are held in the store before Telegram is told that they came;
         one chat's are handled in order, others beside it; what a dead process left is handled again.
-        `inbox=False` leaves them to aiogram.
+        `inbox=False` leaves them to aiogram. Who writes too much is held off, with one friendly answer
+        (`throttle`: rules of your own, or False).
 
         With a store in Redis, conversations in aiogram's MemoryStorage move there, and updates of one are
         handled one at a time in all processes; `fsm=False` leaves both alone.
@@ -328,7 +350,8 @@ class Tidegate:
             self._attachment = Attachment(self)
         in_redis = self._store.startswith(tuple(f"{scheme}://" for scheme in REDIS_SCHEMES))
         redis = self._store if fsm and in_redis else None
-        self._attachment.add(dispatcher, bots, max_wait, grace, redis, inbox=inbox)
+        rules = self.throttle_rules() if throttle is True else throttle or None
+        self._attachment.add(dispatcher, bots, max_wait, grace, redis, inbox=inbox, throttle=rules)
 
     @overload
     async def queue(
@@ -374,6 +397,95 @@ class Tidegate:
         with extra("ptb", "telegram", "python-telegram-bot"):
             from tidegate.adapters.ptb.limiter import TidegateLimiter  # noqa: PLC0415
         return TidegateLimiter(self, max_wait=max_wait)
+
+    # --- what comes in ---
+
+    def on_update(self, handler: OnUpdate) -> OnUpdate:
+        """`async def handler(bot, update)` handles updates that come to a webhook, for who uses no library.
+
+        One chat's come in order, others beside it; each at least once. What it puts into the outbox is put
+        once.
+        """
+        self._incoming.handle_updates(handler)
+        return handler
+
+    def hook(
+        self,
+        name: str,
+        secret: str | Sequence[str],
+        *,
+        scheme: Scheme = "standard",
+        window: float = WINDOW,
+        attempts: int = 5,
+    ) -> Callable[[OnEvent], OnEvent]:
+        """`@gate.hook("payments", secret)` above `async def handler(event)`: for `POST /hooks/payments`.
+
+        An event is answered as soon as it is held, handled once, and tried again `attempts` times if that
+        fails. Several secrets: any is right. `scheme`: "standard" (Standard Webhooks), "stripe", "github",
+        or a `Plain` of `tidegate.inbound.signed`; `window`: seconds that its timestamp may be off.
+        """
+        secrets_ = (secret,) if isinstance(secret, str) else tuple(secret)
+        hook = Hook(name, secrets_, scheme, window, attempts=attempts)
+
+        def handle(handler: OnEvent) -> OnEvent:
+            self._incoming.handle_events(hook, handler)
+            return handler
+
+        return handle
+
+    def asgi(self, *, webhook: bool = True) -> Front:
+        """An ASGI application: Telegram's webhooks, `/hooks/…`, `/healthz`, `/readyz`.
+
+        It opens the gate, and starts the dispatchers that are attached; with `webhook=False` it leaves them
+        alone: they poll. With a store in Redis, several processes may serve it (uvicorn --workers 3).
+        """
+        self._incoming.runs_companion = webhook
+        return Front(self._incoming, self.clock)
+
+    async def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        webhook: bool = True,
+        reuse_port: bool = False,
+        on_ready: OnReady | None = None,
+    ) -> None:
+        """Serve `asgi()` until SIGTERM or Ctrl-C. With `reuse_port`, several processes share the port."""
+        app = self.asgi(webhook=webhook)
+        await serve(app, host=host, port=port, reuse_port=reuse_port, on_ready=on_ready)
+
+    @property
+    def companion(self) -> Companion | None:
+        """The dispatchers that are attached."""
+        return self._attachment
+
+    def token_of(self, bot: int) -> str | None:
+        """Of a bot that this process sends for. It belongs in no text and no log."""
+        access = self._sender.bots.get(BotId(bot))
+        return None if access is None else access.token
+
+    def throttle_rules(self) -> ThrottleRules:
+        """The usual ones, with what the environment says (TIDEGATE_USER_RATE, TIDEGATE_BUSY_TEXT)."""
+        usual, said = ThrottleRules(), self.settings
+        return ThrottleRules(
+            user=said.tidegate_user_rate or usual.user, text=said.tidegate_busy_text or usual.text
+        )
+
+    def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
+        """Counts in Redis, if that is the store, for all processes; else in this one."""
+        rules = rules or self.throttle_rules()
+        if self._link is None:
+            buckets: Buckets = MemoryBuckets(rules, self.clock)
+        else:
+            from tidegate.inbound.throttle.redis import RedisBuckets  # noqa: PLC0415
+
+            buckets = RedisBuckets(rules, self._link, self.clock)
+        return Throttle(rules, buckets)
+
+    async def tell(self, bot: int, chat_id: int, text: str) -> None:
+        """What has no value later, such as that somebody has to wait."""
+        await self.send(bot=BotId(bot), chat_id=chat_id, text=text, expires_at=self.clock.now() + TELL)
 
     # --- sending ---
 

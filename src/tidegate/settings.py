@@ -42,8 +42,8 @@ class Settings(BaseSettings):
     tidegate_group_rate: Limit = Rules().group
     tidegate_handlers: Annotated[int, Field(ge=1, le=100_000)] = 256  # updates that are handled at once
     tidegate_handler_deadline: Seconds = 120.0  # then a handler is cancelled, and its update parked
-    tidegate_user_rate: Limit = Rate(30, 60)  # updates of one user; what is more is not handled
-    tidegate_busy_text: str = "That was a lot at once. Please write again in {seconds} seconds."
+    tidegate_user_rate: Limit | None = None  # updates of one user that are handled; None: as usual, 30/60
+    tidegate_busy_text: str | None = None  # what who wrote too much is told; None: the usual text
     tidegate_store: Annotated[str, Field(repr=False)] = "tidegate.db"  # an address may hold a password
     tidegate_spool: str = "tidegate-spool"  # a folder: what waits here while Redis cannot be reached
     tidegate_key: SecretStr | None = None  # opens the stored tokens; "new,old" while it is changed

@@ -6,6 +6,8 @@ from tidegate.clock import Clock
 from tidegate.delivery.botapi import Lend
 from tidegate.delivery.direct import DirectCalls
 from tidegate.inbound.reception import Reception
+from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.inbound.throttle.throttle import Throttle
 from tidegate.roster import TELEGRAM, AnyBot, Bot
 from tidegate.settings import Settings
 from tidegate.tickets import LiveTicket
@@ -27,6 +29,13 @@ class Gate(Protocol):
 
     @property
     def is_open(self) -> bool: ...
+
+    def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
+        """With the usual rules, if none are given. While the gate is open."""
+        ...
+
+    async def tell(self, bot: int, chat_id: int, text: str) -> None:
+        """Put a text into the outbox that has no value later."""
 
     async def end_broadcasts(self) -> None:
         """Feed no more: the gate closes soon."""

@@ -17,10 +17,12 @@ from aiogram.types import TelegramObject
 
 from tidegate.adapters.aiogram.fields import fields_of
 from tidegate.adapters.aiogram.pacing import Pacing
+from tidegate.adapters.aiogram.throttling import ThrottleMiddleware
 from tidegate.adapters.aiogram.updates import Updates
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import handled, handling
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
+from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.model import BotId
 
 log = logging.getLogger("tidegate")
@@ -32,11 +34,13 @@ _USUAL: Final = "/bot{token}/{method}"
 class Followed:
     """A dispatcher and its bots; `updates` while it runs, if they go through the inbox."""
 
-    def __init__(self, dispatcher: Dispatcher, *, inbox: bool) -> None:
+    def __init__(self, dispatcher: Dispatcher, *, inbox: bool, throttle: ThrottleRules | None) -> None:
         self.dispatcher = dispatcher
         self.bots: list[Bot] = []
         self.inbox = inbox
         self.updates: Updates | None = None
+        self.throttle = throttle
+        self.throttling: ThrottleMiddleware | None = None
 
     @property
     def is_stopping(self) -> bool:
@@ -71,6 +75,7 @@ class Attachment:
         redis: str | None,
         *,
         inbox: bool,
+        throttle: ThrottleRules | None,
     ) -> None:
         """`redis`: the address at which conversations are to be kept; None: where they are."""
         self._grace = grace
@@ -88,7 +93,7 @@ class Attachment:
         if keep is not None:
             self._storages.append(keep())
         if new is not None:
-            known = Followed(new, inbox=inbox)
+            known = Followed(new, inbox=inbox, throttle=throttle)
             self._follow(known)
         if known is not None:
             known.bots += bots
@@ -132,6 +137,29 @@ class Attachment:
                 await self._gate.start()
                 self._started = True
 
+    async def start(self) -> None:
+        """Start the dispatchers: updates come to a webhook."""
+        started = 0
+        try:
+            for followed in self._followed:
+                await followed.dispatcher.emit_startup(**_workflow(followed))
+                started += 1
+        except BaseException:
+            await self._shut_down(self._followed[:started])
+            raise
+
+    async def stop(self) -> None:
+        await self._shut_down(self._followed)
+
+    @staticmethod
+    async def _shut_down(dispatchers: list[Followed]) -> None:
+        for followed in dispatchers:
+            try:
+                await followed.dispatcher.emit_shutdown(**_workflow(followed))
+            finally:
+                for bot in followed.bots:
+                    await bot.session.close()
+
     def closed(self) -> None:
         """The gate is; whoever opens it again may start again."""
         self._started, self._stopped, self._elsewhere = False, True, False
@@ -174,6 +202,7 @@ class Attachment:
             self._running += 1
             try:
                 await self._take_over(followed)
+                self._begin_throttling(followed)
                 if followed.inbox:
                     await self._open_inbox(followed, data)
             except BaseException:
@@ -199,6 +228,19 @@ class Attachment:
                 raise ClosedError("stopped while it waited to take over from another process")
             await self._gate.clock.sleep(ASK)
 
+    def _begin_throttling(self, followed: Followed) -> None:
+        if followed.throttle is None:
+            return
+        followed.throttling = ThrottleMiddleware(self._gate.throttle(followed.throttle), self._gate.tell)
+        # First of all: what the others do, such as look up a conversation, is not done for a flood.
+        middlewares = followed.dispatcher.update.outer_middleware
+        others = list(middlewares)
+        for other in others:
+            middlewares.unregister(other)
+        middlewares.register(followed.throttling)
+        for other in others:
+            middlewares.register(other)
+
     async def _open_inbox(self, followed: Followed, data: dict[str, Any]) -> None:
         reception = self._gate.reception
         followed.updates = Updates(followed.dispatcher, followed.bots, reception, self._gate.clock, data)
@@ -211,6 +253,9 @@ class Attachment:
 
     async def _stop(self, followed: Followed) -> None:
         self._running -= 1
+        throttling, followed.throttling = followed.throttling, None
+        if throttling is not None:
+            followed.dispatcher.update.outer_middleware.unregister(throttling)
         updates, followed.updates = followed.updates, None
         if updates is not None:
             await updates.stop()
@@ -263,6 +308,12 @@ class Attachment:
                 result = None
             handled(before)  # not after an error: who says sorry is still answering
             return result
+
+
+def _workflow(followed: Followed) -> dict[str, Any]:
+    """What aiogram gives to those who are told that it starts or stops."""
+    dispatcher, bots = followed.dispatcher, tuple(followed.bots)
+    return {"dispatcher": dispatcher, **dispatcher.workflow_data, "bots": bots, "bot": bots[-1]}
 
 
 def _api_url(bot: Bot) -> str:

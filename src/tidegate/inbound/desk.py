@@ -62,18 +62,23 @@ class Desk:
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._over = False
 
     @property
     def handling(self) -> int:
         return len(self._handling)
 
     def start(self) -> None:
+        self._over = False
         self._running = asyncio.create_task(self._run(), name="tidegate: desk")
         self._running.add_done_callback(_tell_failure)
 
     async def stop(self, grace: float) -> None:
         """Claim no more; what is not handled after `grace` seconds is cancelled and goes back."""
-        await _end(self._running)
+        self._over = True
+        self._news.set()
+        if self._running is not None:
+            await asyncio.wait([self._running])  # not cancelled: what a claim gave would be nobody's
         with suppress(TimeoutError):
             async with self._clock.timeout(grace):
                 while self._handling:
@@ -89,7 +94,7 @@ class Desk:
         self._news.set()
 
     async def _run(self) -> None:
-        while True:
+        while not self._over:
             self._news.clear()
             try:
                 await self._settle()
@@ -185,7 +190,8 @@ class Desk:
         """Something new to claim, if there is room for it; or a handler that has ended."""
         if self._room() and (self._listening is None or self._listening.done()):
             self._listening = asyncio.create_task(self._listen(), name="tidegate: inbox")
-        await self._news.wait()
+        if not self._over:
+            await self._news.wait()
 
     async def _listen(self) -> None:
         try:

@@ -81,13 +81,21 @@ async def _upload(key: str, file: Any, bot: Bot) -> Upload:  # noqa: ANN401  (ai
 
 
 class Stage:
-    """One bot behind a gate in memory, before a Telegram that counts."""
+    """One bot behind a gate, in memory if not told otherwise, before a Telegram that counts."""
 
-    def __init__(self, clock: VirtualClock, rules: Rules | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        rules: Rules | None = None,
+        limits: Limits | None = None,
+        *,
+        store: str = "memory://",
+        telegram: Telegram | None = None,
+    ) -> None:
         self.clock = clock
         self.tokens = {TOKEN}
-        self.telegram = Telegram(clock, limits=limits, world=World(tokens=self.tokens))
-        self.gate = Tidegate("memory://", clock=clock, rules=rules, wire=SimWire(self.telegram, clock))
+        self.telegram = telegram or Telegram(clock, limits=limits, world=World(tokens=self.tokens))
+        self.gate = Tidegate(store, clock=clock, rules=rules, wire=SimWire(self.telegram, clock))
         self.session = SimSession(self.telegram)
         self.bot = Bot(TOKEN, session=self.session)
         self.dispatcher = Dispatcher()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from aiogram import Bot
 from aiogram.filters import Command
 from aiogram.types import Message
 
+from tidegate import Tidegate
 from tidegate.sim.telegram.people import Person
 from tidegate.sim.virtual import VirtualClock
 from unit.adapters.aiogram.stage import TOKEN, Stage
@@ -71,6 +73,87 @@ async def test_a_slow_chat_holds_up_nobody_but_itself(attached: Stage) -> None:
         await attached.clock.sleep(20)
 
     assert order == [f"{BOB} 1", f"{BOB} 2", f"{ALICE} 1", f"{ALICE} 2"]
+
+
+async def test_an_update_that_was_cut_short_is_handled_again_by_the_next_and_answered_once(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    runs = 0
+
+    async def run(stage: Stage, seconds: float) -> None:
+        @stage.dispatcher.message()
+        async def answer(message: Message, gate: Tidegate) -> None:
+            nonlocal runs
+            runs += 1
+            await gate.queue(message.answer("one"))
+            await clock.sleep(1000 if runs == 1 else 1)
+            await gate.queue(message.answer("two"))
+
+        async with polling(stage):
+            await clock.sleep(seconds)
+
+    first = Stage(clock, store=str(tmp_path / "tidegate.db"))
+    second = Stage(clock, store=str(tmp_path / "tidegate.db"), telegram=first.telegram)
+    for stage in (first, second):
+        stage.gate.attach(stage.dispatcher, stage.bot)
+    person(first, ALICE).says("hello")
+    await run(first, 5)
+    await run(second, 5)
+
+    said = [entry.text for entry in first.telegram.ledger.log if entry.method == "sendMessage"]
+    assert runs == 2
+    assert said == ["one", "two"]
+
+
+async def test_a_second_process_waits_and_takes_over(clock: VirtualClock, tmp_path: Path) -> None:
+    first = Stage(clock, store=str(tmp_path / "tidegate.db"))
+    second = Stage(clock, store=str(tmp_path / "tidegate.db"), telegram=first.telegram)
+    answered: list[str] = []
+
+    def serve(stage: Stage, name: str) -> None:
+        stage.gate.attach(stage.dispatcher, stage.bot)
+
+        @stage.dispatcher.message()
+        async def note(_: Message) -> None:
+            answered.append(name)
+
+    serve(first, "first")
+    serve(second, "second")
+    async with polling(first):
+        await clock.sleep(1)
+        waiting = asyncio.create_task(
+            second.dispatcher.start_polling(second.bot, handle_signals=False, close_bot_session=False)
+        )
+        person(first, ALICE).says("hello")
+        await clock.sleep(30)
+    person(first, ALICE).says("hello again")
+    await clock.sleep(10)
+    await second.dispatcher.stop_polling()
+    await waiting
+
+    assert answered == ["first", "second"]
+    conflicts = [entry for entry in first.telegram.ledger.log if entry.status == 409]
+    assert conflicts == []
+
+
+async def test_who_floods_is_told_once_and_holds_up_nobody(attached: Stage) -> None:
+    handled: list[int] = []
+
+    @attached.dispatcher.message()
+    async def note(message: Message) -> None:
+        handled.append(message.chat.id)
+
+    alice, bob = person(attached, ALICE), person(attached, BOB)
+    async with polling(attached):
+        for _ in range(100):
+            alice.says("buy")
+        bob.says("hello")
+        await attached.clock.sleep(5)
+
+    told = [entry for entry in attached.telegram.ledger.log if entry.method == "sendMessage"]
+    assert handled.count(ALICE) == 30
+    assert handled.count(BOB) == 1
+    assert [entry.chat_id for entry in told] == [ALICE]
 
 
 async def test_without_the_inbox_aiogram_gets_its_updates_itself(stage: Stage) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
@@ -16,8 +16,8 @@ from contract.stores import redis_url
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.model import Record
-from tidegate.outbox.redis.link import SCHEMA, Argument, Link
-from tidegate.outbox.redis.scripts import KEYS, load
+from tidegate.outbox.redis.link import SCHEMA, Argument, Heard, Link
+from tidegate.outbox.redis.scripts import KEYS, Script, load
 from tidegate.outbox.redis.store import RedisOutbox
 from tidegate.pacing.rules import Rules
 from tidegate.sim import virtual
@@ -36,48 +36,64 @@ class Hub:
         self.clock = clock
         self.redis: Redis = Redis.from_url(redis_url())
         self.prefix = f"t{os.getpid()}-{secrets.token_hex(4)}"
-        self.keys = {name: f"{self.prefix}:{{0}}:{name}" for name in KEYS}
+        self.keys = {name: self.key(name) for name in KEYS}
         self.links: list[SharedLink] = []
         self.run_id = "first"
         self.steps: list[str] = []
         self.sleepers: list[asyncio.Future[None]] = []
         self._channel: PubSub = self.redis.pubsub()  # type: ignore[no-untyped-call]
-        self._channel.subscribe(self.keys["channel"])
+        self._channel.psubscribe(f"{self.prefix}:*")
+        self.followed: dict[bytes, list[Heard]] = {}  # by channel
 
     def close(self) -> None:
         self._channel.close()
-        self.redis.delete(*self.keys.values())
+        self.redis.delete(*self.keys.values(), *self.redis.keys(f"{self.prefix}:*"))
         self.redis.close()
+
+    def key(self, name: str) -> str:
+        return f"{self.prefix}:{{0}}:{name}"
 
     def ask(self, *parts: Argument) -> Any:  # noqa: ANN401  (Redis's)
         return self.redis.execute_command(*parts)  # type: ignore[no-untyped-call]
 
     def run(self, step: str, terms: bytes, args: tuple[Argument, ...]) -> list[bytes]:
-        asked = (len(KEYS), *self.keys.values(), f"{self.clock.now():.17g}", terms, *args)
         self.steps.append(step)
+        reply: list[bytes] = self.evaluate(SCRIPTS[step], list(self.keys.values()), terms, *args)
+        return reply
+
+    def evaluate(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        asked = (len(keys), *keys, f"{self.clock.now():.17g}", *args)
         try:
-            reply: list[bytes] = self.ask("EVALSHA", SCRIPTS[step].sha, *asked)
+            reply = self.ask("EVALSHA", script.sha, *asked)
         except NoScriptError:
-            reply = self.ask("EVAL", SCRIPTS[step].source, *asked)
+            reply = self.ask("EVAL", script.source, *asked)
         self.deliver()
         return reply
+
+    def follow(self, channel: str, heard: Heard) -> Callable[[], object]:
+        followers = self.followed.setdefault(channel.encode(), [])
+        followers.append(heard)
+        return lambda: followers.remove(heard)
 
     def deliver(self) -> None:
         """What was pushed goes to who waits longest, what was published to all who listen."""
         self.sleepers = [sleeper for sleeper in self.sleepers if not sleeper.done()]
         while self.sleepers and self.ask("LPOP", self.keys["wake"]) is not None:
             self.sleepers.pop(0).set_result(None)
-        for said in self._published():
-            for link in self.links:
+        for channel, said in self._published():
+            for heard in self.followed.get(channel, []):
+                heard(said)
+            for link in self.links if channel == self.keys["channel"].encode() else []:
                 if link.heard is not None and said in {b"*", link.me.encode()}:
                     link.heard()
 
-    def _published(self) -> list[bytes]:
+    def _published(self) -> list[tuple[bytes, bytes]]:
+        """Channels, and what was said on them."""
         self._channel.ping()
         said = []
         while (message := self._channel.get_message(timeout=1)) is None or message["type"] != "pong":
-            if message is not None and message["type"] == "message":
-                said.append(message["data"])
+            if message is not None and message["type"] == "pmessage":
+                said.append((message["channel"], message["data"]))
         return said
 
 
@@ -99,7 +115,7 @@ class SharedLink(Link):
         hub.links.append(self)
 
     def key(self, name: str) -> str:
-        return self.hub.keys[name]
+        return self.hub.key(name)
 
     async def open(self, terms: bytes) -> None:
         self.terms = terms
@@ -115,6 +131,14 @@ class SharedLink(Link):
         if step in self.deaf:
             raise StoreAwayError("the answer is lost")
         await self._travel(step, args)
+        return reply
+
+    async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401
+        await self._travel(script.sha, args)
+        reply = await inline(self.hub.evaluate, script, keys, *args)
+        if script.sha in self.deaf:
+            raise StoreAwayError("the answer is lost")
+        await self._travel(script.sha, args)
         return reply
 
     async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
@@ -134,6 +158,9 @@ class SharedLink(Link):
 
     def listen(self, heard: Callable[[], None]) -> None:
         self.heard = heard
+
+    def follow(self, topic: str, heard: Heard) -> Callable[[], object]:
+        return self.hub.follow(self.key(topic), heard)
 
     async def _travel(self, step: str, args: tuple[Argument, ...]) -> None:
         if self.away:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,8 +11,8 @@ from redis import Redis
 from redis.exceptions import NoScriptError
 
 from tidegate.clock import Clock
-from tidegate.outbox.redis.link import Argument, Link
-from tidegate.outbox.redis.scripts import KEYS, load
+from tidegate.outbox.redis.link import Argument, Heard, Link
+from tidegate.outbox.redis.scripts import KEYS, Script, load
 
 QUIET = frozenset({"claim", "look", "letters", "scan", "stats", "wait_for", "why", "extend"})
 SCRIPTS = load()
@@ -34,6 +34,7 @@ class InlineLink(Link):
         self._sleepers: list[asyncio.Future[None]] = []
         self._heard: Callable[[], None] | None = None
         self._keys = [self.key(name) for name in KEYS]
+        self._others: set[str] = set()  # keys that are not the outbox's
 
     def key(self, name: str) -> str:
         return f"{self._prefix}:{{0}}:{name}"
@@ -43,20 +44,25 @@ class InlineLink(Link):
         await self.run("open", "run", 1, 0)
 
     async def close(self) -> None:
-        await self._inline(self._redis.delete, *self._keys)
+        await self._inline(self._redis.delete, *self._keys, *self._others)
         await self._inline(self._redis.close)
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
-        script, now = SCRIPTS[step], f"{self._clock.now():.17g}"
-        asked = (len(self._keys), *self._keys, now, self._terms, *args)
-        reply: list[bytes]
-        try:
-            reply = await self._inline(self._redis.execute_command, "EVALSHA", script.sha, *asked)
-        except NoScriptError:
-            reply = await self._inline(self._redis.execute_command, "EVAL", script.source, *asked)
+        reply: list[bytes] = await self._evaluate(SCRIPTS[step], self._keys, self._terms, *args)
         if step not in QUIET:
             self._stir()
         return reply
+
+    async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401
+        self._others.update(keys)
+        return await self._evaluate(script, keys, *args)
+
+    async def _evaluate(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401
+        asked = (len(keys), *keys, f"{self._clock.now():.17g}", *args)
+        try:
+            return await self._inline(self._redis.execute_command, "EVALSHA", script.sha, *asked)
+        except NoScriptError:
+            return await self._inline(self._redis.execute_command, "EVAL", script.source, *asked)
 
     async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
         reply = await self._inline(self._redis.execute_command, *parts)
@@ -74,6 +80,9 @@ class InlineLink(Link):
 
     def listen(self, heard: Callable[[], None]) -> None:
         self._heard = heard
+
+    def follow(self, topic: str, heard: Heard) -> Callable[[], object]:  # noqa: ARG002  (it is alone)
+        return lambda: None
 
     @staticmethod
     async def _inline(function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError, StoreError
+from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.inbound.arrivals import Held, Source
 from tidegate.inbound.effects import effects_of
 from tidegate.inbound.inbox.base import Inbox
@@ -62,14 +62,18 @@ class Desk:
         self._news = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._over = False
+        self._is_open = self._over = False
 
     @property
     def handling(self) -> int:
         return len(self._handling)
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """A store that is away for the moment is opened as soon as it is back."""
         self._over = False
+        self._is_open = False
+        with suppress(StoreAwayError):
+            await self._open()
         self._running = asyncio.create_task(self._run(), name="tidegate: desk")
         self._running.add_done_callback(_tell_failure)
 
@@ -89,6 +93,7 @@ class Desk:
         self._listening = None
         with suppress(StoreError):  # what could not be said is handled again
             await self._settle()
+        await self._inbox.close()
 
     def look_again(self) -> None:
         self._news.set()
@@ -97,6 +102,7 @@ class Desk:
         while not self._over:
             self._news.clear()
             try:
+                await self._open()
                 await self._settle()
                 claimed = await self._claim()
             except StoreError as error:
@@ -106,6 +112,11 @@ class Desk:
             for held in claimed:
                 self._begin(held)
             await (self._clock.sleep(0) if claimed else self._until_something_happens())
+
+    async def _open(self) -> None:
+        if not self._is_open:
+            await self._inbox.open()
+            self._is_open = True
 
     async def _claim(self) -> list[Held]:
         room = min(self._room(), BATCH)

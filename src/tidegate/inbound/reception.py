@@ -58,8 +58,7 @@ class Reception:
         """Hand out what arrives. Each start needs its `stop`."""
         async with self._starting:
             if self._starts == 0:
-                await self.inbox.open()
-                self._desk.start()
+                await self._desk.start()
             self._starts += 1
 
     async def stop(self, grace: float = 5.0) -> None:
@@ -68,4 +67,3 @@ class Reception:
             self._starts = max(0, self._starts - 1)
             if self._starts == 0:
                 await self._desk.stop(grace)
-                await self.inbox.close()

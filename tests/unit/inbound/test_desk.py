@@ -238,6 +238,9 @@ class Shaky(MemoryInbox):
 
     failures = 2
 
+    async def open(self) -> None:
+        self._maybe_fail()
+
     async def claim(self, sources: Collection[Source], limit: int, *, suspects: int) -> list[Held]:
         self._maybe_fail()
         return await super().claim(sources, limit, suspects=suspects)
@@ -274,7 +277,7 @@ async def test_nothing_is_lost_when_a_handler_leaves_before_its_turn(clock: Virt
     inbox = MemoryInbox(clock)
     await inbox.accept([update(1)])
     desk = Desk(inbox, clock, services := {BOT: Service(_nothing)})
-    desk.start()
+    await desk.start()
     await clock.sleep(0)
     services.clear()
     await clock.sleep(1)

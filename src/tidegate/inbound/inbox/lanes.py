@@ -56,11 +56,15 @@ class Lanes:
             taken.append((found, waiting))
         return taken
 
-    def free(self, lane: Lane, back: Waiting | None = None) -> Waiting | None:
-        """What was held of a lane is over, or goes `back` to its head; returns what was held."""
-        was = self._held.pop(lane, None)
-        if was is None:
-            return None
+    def holds(self, lane: Lane, number: int) -> bool:
+        held = self._held.get(lane)
+        return held is not None and held.number == number
+
+    def free(self, lane: Lane, number: int, back: Waiting | None = None) -> bool:
+        """What was held of a lane is over, or goes `back` to its head. False if it is not held."""
+        if not self.holds(lane, number):
+            return False
+        del self._held[lane]
         line = self._lanes.setdefault(lane, deque())
         if back is not None:
             self.waiting += 1
@@ -69,7 +73,7 @@ class Lanes:
             self._offer(lane, line[0])
         else:
             del self._lanes[lane]
-        return was
+        return True
 
     def next_at(self) -> float | None:
         """When the next one that waits for its next try may be claimed."""

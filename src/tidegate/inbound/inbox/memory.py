@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Collection, Sequence
 
+import msgspec
+
 from tidegate.clock import Clock
 from tidegate.errors import StoreFullError
 from tidegate.inbound.arrivals import Arrival, Held, Parked, Source
@@ -66,13 +68,12 @@ class MemoryInbox(Inbox):
             self._end(one)
 
     async def release(self, held: Held, *, after: float = 0.0, failed: bool = False) -> None:
-        if int(held.id) not in self._arrivals:
-            return
-        again = Held(held.id, held.arrival, held.arrived_at, held.attempts + failed, held.crashes)
-        self._arrivals[int(held.id)] = again
+        number = int(held.id)
         not_before = self._clock.monotonic() + after if after else 0.0
-        self._lanes.free(_lane(held.arrival), Waiting(int(held.id), held.crashes, not_before))
-        self._news.set()
+        if self._lanes.free(_lane(held.arrival), number, Waiting(number, held.crashes, not_before)):
+            attempts = held.attempts + failed
+            self._arrivals[number] = msgspec.structs.replace(held, attempts=attempts)
+            self._news.set()
 
     async def park(self, held: Held, reason: str) -> None:
         if not self._end(held):
@@ -106,9 +107,9 @@ class MemoryInbox(Inbox):
         """Nobody else wants it."""
 
     def _end(self, held: Held) -> bool:
-        if self._arrivals.pop(int(held.id), None) is None:
+        if not self._lanes.free(_lane(held.arrival), int(held.id)):
             return False
-        self._lanes.free(_lane(held.arrival))
+        del self._arrivals[int(held.id)]
         self._news.set()
         return True
 

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlsplit
@@ -30,7 +30,7 @@ from redis.exceptions import (
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
-from tidegate.outbox.redis.scripts import KEYS, load
+from tidegate.outbox.redis.scripts import KEYS, Script, load
 
 log = logging.getLogger("tidegate")
 
@@ -44,6 +44,9 @@ AGAIN: Final = 0.5  # seconds until a broken subscription is tried again
 SCRIPTS: Final = load()
 
 Argument = bytes | str | int | float
+Heard = Callable[[bytes], None]
+
+MISSED: Final = b""  # heard when something may have been said that did not arrive
 
 
 class Link(Protocol):
@@ -62,6 +65,12 @@ class Link(Protocol):
         """One script, as one atomic step."""
         ...
 
+    async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        """One script of whoever shares this Redis with the outbox, as one atomic step.
+
+        Its ARGV[1] is the time in seconds, empty for Redis's own; what is given follows.
+        """
+
     async def command(self, *parts: Argument) -> Any:  # noqa: ANN401  (Redis's)
         """One plain command."""
 
@@ -70,6 +79,10 @@ class Link(Protocol):
 
     def listen(self, heard: Callable[[], None]) -> None:
         """From now on, call back when a turn may have been granted to this process."""
+
+    def follow(self, topic: str, heard: Heard) -> Callable[[], object]:
+        """Call back with what is said on the channel of this key, until the function returned is called."""
+        ...
 
     def key(self, name: str) -> str: ...
 
@@ -90,7 +103,8 @@ class RedisLink(Link):
         self._greeted = False  # this Redis, since it was last away
         self._run_id: str | None = None  # of the Redis that was last greeted
         self._greeting = asyncio.Lock()
-        self._listening: asyncio.Task[None] | None = None
+        self._listens = False
+        self._following: set[asyncio.Task[None]] = set()
         self._popping: asyncio.Task[None] | None = None  # the blocking pop, which outlives a wait
         self._waits = False
         once = Retry(NoBackoff(), 0)  # whether to try again is for the store to say
@@ -125,17 +139,21 @@ class RedisLink(Link):
         await self._told(self._greet())
 
     async def close(self) -> None:
-        for task in (self._listening, self._popping):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        tasks = [*self._following, *([] if self._popping is None else [self._popping])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         with suppress(RedisError, OSError):
             await self._redis.aclose()
             await self._patient.aclose()
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
-        reply: list[bytes] = await self._told(self._run(step, args))
+        asked = self._evaluate(self._scripts[step], self._keys, ("", self._terms, *args))
+        reply: list[bytes] = await self._told(asked)
         return reply
+
+    async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401
+        return await self._told(self._evaluate(script, keys, ("", *args)))
 
     async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
         return await self._told(_execute(self._redis, *parts))
@@ -164,33 +182,39 @@ class RedisLink(Link):
             await self.command("LPUSH", self.key("wake"), 1)
 
     def listen(self, heard: Callable[[], None]) -> None:
-        if self._listening is None:
-            self._listening = asyncio.create_task(self._listen(heard), name="tidegate: turns")
+        for_us = {self.me.encode(), b"*", MISSED}
+        if not self._listens:
+            self._listens = True
+            self.follow("channel", lambda said: heard() if said in for_us else None)
 
-    async def _run(self, step: str, args: tuple[Argument, ...]) -> list[bytes]:
+    def follow(self, topic: str, heard: Heard) -> Callable[[], object]:
+        task = asyncio.create_task(self._follow(self.key(topic), heard), name=f"tidegate: {topic}")
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+        return task.cancel
+
+    async def _evaluate(self, script: Script, keys: Sequence[str], args: tuple[Argument, ...]) -> Any:  # noqa: ANN401
         if not self._greeted:
             await self._greet()
+        asked = (len(keys), *keys, *args)
         try:
-            return await self._evaluate("EVALSHA", self._scripts[step].sha, args)
+            return await _execute(self._redis, "EVALSHA", script.sha, *asked)
         except NoScriptError:
             # A Redis that restarted, or that never ran this step: greeted first, so that a restart is noted.
             await self._greet()
-            return await self._evaluate("EVAL", self._scripts[step].source, args)
-
-    async def _evaluate(self, how: str, script: str, args: tuple[Argument, ...]) -> list[bytes]:
-        keys = self._keys
-        reply: list[bytes] = await _execute(
-            self._redis, how, script, len(keys), *keys, "", self._terms, *args
-        )
-        return reply
+            return await _execute(self._redis, "EVAL", script.source, *asked)
 
     async def _greet(self) -> None:
         async with self._greeting:
-            # After it was away: each that lies here would fail by itself, and say once more that it is.
-            await self._redis.connection_pool.disconnect(inuse_connections=False)
+            if not self._greeted:
+                # It was away: each that lies here would fail by itself, and say once more that it is. Not
+                # otherwise: somebody may be about to use one.
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
             info = await self._redis.info("server")
             run_id, known = str(info["run_id"]), self._run_id is not None
-            await self._evaluate("EVAL", self._scripts["open"].source, (run_id, SCHEMA, int(known)))
+            keys, said = self._keys, (run_id, SCHEMA, int(known))
+            greeting = self._scripts["open"].source
+            await _execute(self._redis, "EVAL", greeting, len(keys), *keys, "", self._terms, *said)
             self._greeted, self._run_id = True, run_id
 
     async def _told(self, asked: Any, seconds: float = ANSWER) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
@@ -212,22 +236,21 @@ class RedisLink(Link):
         except ResponseError as error:
             raise _translated(str(error)) from error
 
-    async def _listen(self, heard: Callable[[], None]) -> None:
+    async def _follow(self, channel: str, heard: Heard) -> None:
         while True:
             try:
-                await self._subscribe(heard)
+                await self._subscribe(channel, heard)
             except (RedisError, OSError):
-                heard()  # whatever was said meanwhile
+                heard(MISSED)
                 await self._clock.sleep(AGAIN)
 
-    async def _subscribe(self, heard: Callable[[], None]) -> None:
+    async def _subscribe(self, name: str, heard: Heard) -> None:
         async with self._patient.pubsub() as channel:
-            await channel.subscribe(self.key("channel"))
-            for_us = {self.me.encode(), b"*"}
+            await channel.subscribe(name)
             while True:
                 said = await channel.get_message(timeout=LONGEST_WAIT)
-                if said is not None and (said["type"] == "subscribe" or said["data"] in for_us):
-                    heard()
+                if said is not None:
+                    heard(MISSED if said["type"] == "subscribe" else said["data"])
 
 
 def _take_note(task: asyncio.Task[None]) -> None:

@@ -1,0 +1,74 @@
+"""The front: an ASGI application, to be served alone or mounted into another."""
+
+from tidegate.clock import Clock
+from tidegate.inbound.http.answers import NOT_FOUND, Answer
+from tidegate.inbound.http.door import Door
+from tidegate.inbound.http.health import tell_health, tell_readiness
+from tidegate.inbound.http.hooks import take_event
+from tidegate.inbound.http.refusals import Refusals
+from tidegate.inbound.http.request import Bodies, Receive, Request, Scope, Send
+from tidegate.inbound.http.webhook import take_update
+from tidegate.inbound.reports import discreet
+
+_WEBHOOK = "/webhook/telegram/"
+_HOOK = "/hooks/"
+
+
+class Front:
+    """Answers 200 for what is held durably, and for nothing else. Everything that it keeps is bounded.
+
+    Served alone, it opens and closes the gate with the server; mounted, it works while the gate is open.
+    """
+
+    def __init__(self, door: Door, clock: Clock | None = None) -> None:
+        self._door = door
+        self._clock = clock or Clock()
+        self._bodies = Bodies(self._clock)
+        self._refusals = Refusals(self._clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._serve(Request(scope, receive), send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def _serve(self, request: Request, send: Send) -> None:
+        answer = await self._answer(request)
+        if answer is None:
+            return
+        if answer.error and not answer.problems:
+            self._refusals.tell(request, answer)
+        # A body that nobody read must not be read to its end for the sake of the next request.
+        closes = bool(answer.error) and not request.is_read and request.method == "POST" and request.can_close
+        body = answer.body()
+        headers = answer.headers(len(body), closes=closes)
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else body})
+
+    async def _answer(self, request: Request) -> Answer | None:
+        path = request.path
+        if path.startswith(_WEBHOOK):
+            return await take_update(self._door, self._bodies, request, path.removeprefix(_WEBHOOK))
+        if path.startswith(_HOOK):
+            name = path.removeprefix(_HOOK)
+            return await take_event(self._door, self._bodies, self._clock, request, name)
+        if path == "/healthz":
+            return tell_health(request)
+        if path == "/readyz":
+            return await tell_readiness(self._door, self._clock, request)
+        return NOT_FOUND
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            step = (await receive())["type"]
+            act = self._door.start if step == "lifespan.startup" else self._door.stop
+            try:
+                await act()
+            except Exception as error:  # noqa: BLE001  (whatever it is, the server has to hear of it)
+                await send({"type": f"{step}.failed", "message": discreet(str(error) or repr(error))})
+                return
+            await send({"type": f"{step}.complete"})
+            if step == "lifespan.shutdown":
+                return

@@ -1,0 +1,83 @@
+-- Claim: up to ARGV[3] arrivals of these sources (from ARGV[6] on), the first of each free lane, the earliest first, are
+-- this process's alone, under the token ARGV[5], until their leases run out. ARGV[4] of them at most are suspects. What
+-- waited for its next try, and what a process that died has held, is offered first, so much in a call.
+-- Replies how many seconds from now there is more to offer (empty: nothing is known), then number, attempts, crashes and
+-- body of each.
+
+local BOUND = 200 -- offered in a call, of each kind
+
+local room, suspects, token = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+
+local function due(key)
+  local places = call('ZRANGEBYSCORE', key, '-inf', Step.seconds(Step.time), 'LIMIT', 0, BOUND)
+  if #places > 0 then Step.call_many('ZREM', key, places) end
+  return places
+end
+
+-- A Redis that was away comes back with leases that nobody could renew: whoever lives gets the time to do so.
+local function just_restarted()
+  local meta = call('HMGET', KEY.outbox, 'restarted', 'offset')
+  local ago = meta[1] and Step.wall - (tonumber(meta[1]) - tonumber(meta[2] or 0)) or math.huge
+  return ago >= 0 and ago < Lane.LEASE
+end
+
+local function offer_what_is_due()
+  for _, place in ipairs(due(KEY.later)) do
+    local _, crashes = Lane.tries(Lane.number(place))
+    Lane.offer(place, crashes)
+  end
+  if call('ZCOUNT', KEY.leases, '-inf', Step.seconds(Step.time)) == 0 or just_restarted() then return end
+  for _, place in ipairs(due(KEY.leases)) do
+    local attempts, crashes = Lane.tries(Lane.number(place))
+    Lane.back(place, attempts, crashes + 1, 0)
+  end
+end
+
+local function offered(key, limit, found)
+  for i = 6, limit > 0 and #ARGV or 0 do
+    local from = ARGV[i] .. '\0'
+    for _, offer in ipairs(call('ZRANGEBYLEX', key, '[' .. from, '(' .. ARGV[i] .. '\1', 'LIMIT', 0, limit)) do
+      found[#found + 1] = { key, offer, string.sub(offer, #from + 1, #from + DIGITS) }
+    end
+  end
+end
+
+local function earliest()
+  local found = {}
+  offered(KEY.ready, room, found)
+  offered(KEY.suspects, math.min(suspects, room), found)
+  table.sort(found, function(one, other) return one[3] < other[3] end)
+  return found
+end
+
+local function take(key, offer, number)
+  local place = Lane.place_of(offer)
+  call('ZREM', key, offer)
+  call('ZADD', KEY.leases, Step.seconds(Step.time + Lane.LEASE), place)
+  call('HSET', KEY.held, number, token)
+  local body, attempts, crashes = call('HGET', KEY.bodies, number), Lane.tries(number)
+  if body then return { number, attempts, crashes, body } end
+  Lane.leave(place) -- a Redis that throws things away when its memory is full has done so
+  return nil
+end
+
+local function next_due()
+  local soonest = math.huge
+  for _, key in ipairs({ KEY.later, KEY.leases }) do
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
+    if first[2] then soonest = math.min(soonest, tonumber(first[2])) end
+  end
+  return soonest < math.huge and Step.seconds(math.max(0, soonest - Step.time)) or ''
+end
+
+offer_what_is_due()
+local claimed = {}
+for _, one in ipairs(earliest()) do
+  local is_suspect = one[1] == KEY.suspects
+  if #claimed < room and not (is_suspect and suspects == 0) then
+    if is_suspect then suspects = suspects - 1 end
+    claimed[#claimed + 1] = take(unpack(one))
+  end
+end
+Step.tell()
+return { next_due(), claimed }

@@ -1,0 +1,17 @@
+-- Parked: up to ARGV[4] of those that were given up, the newest first, of one source (ARGV[3]) or of all (empty).
+-- Replies body, and when and why, of each.
+
+local names
+if ARGV[3] == '' then
+  names = call('ZREVRANGE', KEY.letters, 0, tonumber(ARGV[4]) - 1)
+else
+  local from, to = '[' .. ARGV[3] .. '\0', '(' .. ARGV[3] .. '\1'
+  names = call('ZREVRANGEBYLEX', KEY.letters_of, to, from, 'LIMIT', 0, ARGV[4])
+end
+local found = {}
+for _, name in ipairs(names) do
+  local number = Letter.number(name)
+  local body, reason = call('HGET', KEY.bodies, number), call('HGET', KEY.reasons, number)
+  if body and reason then found[#found + 1] = { body, reason } end
+end
+return found

@@ -1,0 +1,131 @@
+"""Buckets in memory, for one process."""
+
+from typing import Final
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.inbound.throttle.base import PASS, Buckets, Charge, Held, Verdict
+from tidegate.inbound.throttle.fading import Fading
+from tidegate.inbound.throttle.rules import ALBUM, ThrottleRules
+from tidegate.model import Rate
+from tidegate.pacing.bucket import Bucket
+
+NOWHERE: Final = Rate(1, 1)  # where chats have no limit, none is charged
+
+_Key = tuple[int, int] | None  # bot and user, bot and chat; None: nobody is charged
+
+
+class Levels:
+    """How full the bucket of each key is; forgotten once it is full again."""
+
+    def __init__(self, rate: Rate) -> None:
+        self._bucket = Bucket(rate.count, rate.count / rate.seconds)
+        self._full_at: Fading[float] = Fading(self._bucket.depth)
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def look(self, key: _Key, now: float, cost: float) -> tuple[float, float]:
+        """What would be kept after the cost is taken, and the seconds to wait until it can be."""
+        if key is None:
+            return 0.0, 0.0
+        return self._bucket.take(self._full_at.get(key, now) or 0.0, now, cost)
+
+    def keep(self, key: _Key, now: float, full_at: float) -> None:
+        if key is not None:
+            self._full_at.set(key, full_at, now)
+
+
+class Strikes(msgspec.Struct):
+    """Of a user who was held. A window begins with the first update that is held outside of one."""
+
+    window_ends: float = 0.0
+    held: int = 0
+    answered: bool = False
+    paused_until: float = 0.0
+
+
+class Album(msgspec.Struct, frozen=True):
+    """The last one of a user."""
+
+    name: str
+    known_until: float
+    free_at: float | None  # if its first part was held
+
+
+class MemoryBuckets(Buckets):
+    """Remembers a user as long as that makes a difference, and not twice as long."""
+
+    def __init__(self, rules: ThrottleRules, clock: Clock) -> None:
+        self._rules = rules
+        self._clock = clock
+        self._users = Levels(rules.user)
+        self._chats = Levels(rules.chat or NOWHERE)
+        self._strikes: Fading[Strikes] = Fading(max(rules.user.seconds, rules.pause))
+        self._albums: Fading[Album] = Fading(ALBUM)
+
+    def __len__(self) -> int:
+        """Of all that is remembered."""
+        return len(self._users) + len(self._chats) + len(self._strikes) + len(self._albums)
+
+    async def charge(self, charge: Charge) -> Verdict:
+        now = self._clock.monotonic()
+        user = None if charge.user is None else (charge.bot, charge.user)
+        chat = None if charge.chat is None else (charge.bot, charge.chat)
+        if charge.never_held:
+            self._count(self._users, user, charge.cost, now)
+            self._count(self._chats, chat, charge.cost, now)
+            return PASS
+        verdict = self._decided(user, charge.album, now)
+        if verdict is None:
+            verdict = self._take(user, chat, charge, now)
+            self._note_album(user, charge.album, verdict, now)
+        return verdict
+
+    @staticmethod
+    def _count(levels: Levels, key: _Key, cost: float, now: float) -> None:
+        """As far as there is something left: what passes anyway makes no debts."""
+        full_at, wait = levels.look(key, now, cost)
+        if not wait:
+            levels.keep(key, now, full_at)
+
+    def _decided(self, user: _Key, album: str | None, now: float) -> Verdict | None:
+        """By a pause, or by the part of an album that came before."""
+        strikes = self._strikes.get(user, now)
+        if strikes is not None and strikes.paused_until > now:
+            return Held(answer=False, wait=strikes.paused_until - now)
+        known = None if album is None else self._albums.get(user, now)
+        if known is None or known.name != album or known.known_until <= now:
+            return None
+        return PASS if known.free_at is None else Held(answer=False, wait=max(0.0, known.free_at - now))
+
+    def _take(self, user: _Key, chat: _Key, charge: Charge, now: float) -> Verdict:
+        user_full_at, wait = self._users.look(user, now, charge.cost)
+        if wait:
+            return self._strike(user, wait, now, may_answer=charge.may_answer)
+        chat_full_at, wait = self._chats.look(chat, now, charge.cost)
+        if wait:
+            return Held(answer=False, wait=wait)
+        self._users.keep(user, now, user_full_at)
+        self._chats.keep(chat, now, chat_full_at)
+        return PASS
+
+    def _strike(self, user: _Key, wait: float, now: float, *, may_answer: bool) -> Held:
+        rules, strikes = self._rules, self._strikes.get(user, now) or Strikes()
+        if strikes.window_ends <= now:
+            strikes = Strikes(now + rules.user.seconds)
+        strikes.held += 1
+        if strikes.held >= rules.stubborn and rules.pause:
+            # The window goes on: a short pause must not bring a second answer.
+            wait = max(wait, rules.pause)
+            strikes.held, strikes.paused_until = 0, now + wait
+        answer = may_answer and not strikes.answered
+        strikes.answered = strikes.answered or answer
+        self._strikes.set(user, strikes, now)
+        return Held(answer=answer, wait=wait)
+
+    def _note_album(self, user: _Key, album: str | None, verdict: Verdict, now: float) -> None:
+        if album is not None and user is not None:
+            free_at = now + verdict.wait if isinstance(verdict, Held) else None
+            self._albums.set(user, Album(album, now + ALBUM, free_at), now)

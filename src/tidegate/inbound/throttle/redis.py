@@ -1,0 +1,94 @@
+"""Buckets in Redis, for all processes that share it."""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.inbound.inbox.redis.gathering import Gathering
+from tidegate.inbound.throttle.base import PASS, Buckets, Charge, Held, Verdict
+from tidegate.inbound.throttle.memory import NOWHERE, MemoryBuckets
+from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.outbox.redis.link import Argument, Link
+from tidegate.outbox.redis.scripts import Script
+
+log = logging.getLogger("tidegate.inbound")
+
+PATIENCE: Final = 1.0  # seconds that Redis has: an update must not wait for its count
+AGAIN: Final = 1.0  # seconds until Redis is asked again after it did not answer
+
+
+def _load() -> Script:
+    source = (files("tidegate.inbound.throttle") / "throttle.lua").read_text()
+    return Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
+
+
+SCRIPT: Final = _load()
+
+
+class RedisBuckets(Buckets):
+    """While Redis cannot be asked, this process counts alone: more may pass, and no update waits for it.
+
+    What comes while Redis is asked goes together in the next step, in its order.
+    The link is opened and closed by whoever gave it.
+    """
+
+    def __init__(self, rules: ThrottleRules, link: Link, clock: Clock) -> None:
+        user, chat = rules.user, rules.chat or NOWHERE
+        self._limits = (user.count, user.seconds, chat.count, chat.seconds, rules.stubborn, rules.pause)
+        self._link = link
+        self._clock = clock
+        self._together: Gathering[Charge, Verdict] = Gathering(self._ask)
+        self._alone = MemoryBuckets(rules, clock)
+        self._away_until: float | None = None
+
+    async def charge(self, charge: Charge) -> Verdict:
+        if not self._is_away():
+            try:
+                return await self._together.ask([charge])
+            except (StoreError, TimeoutError) as error:
+                self._failed(error)
+        return await self._alone.charge(charge)
+
+    async def _ask(self, asked: list[Sequence[Charge]]) -> list[Verdict]:
+        keys: list[str] = []
+        updates: list[Argument] = []
+        for charge in (charge for one in asked for charge in one):
+            user = charge.user is not None and self._key(charge.bot, "user", charge.user)
+            chat = charge.chat is not None and self._key(charge.bot, "chat", charge.chat)
+            keys += [key for key in (user or chat, chat or user) if key]
+            who = ("u" if user else "") + ("c" if chat else "")
+            allowed = (int(charge.never_held), int(charge.may_answer))
+            updates += [who, charge.cost, *allowed, charge.album or ""]
+        async with self._clock.timeout(PATIENCE):
+            reply = await self._link.script(SCRIPT, keys, *self._limits, *updates)
+        self._answered()
+        return [
+            PASS if passes else Held(answer=bool(answer), wait=float(wait)) for passes, answer, wait in reply
+        ]
+
+    def _key(self, bot: int, what: str, number: int) -> str:
+        return self._link.key(f"throttle:{bot}:{what}:{number}")
+
+    def _is_away(self) -> bool:
+        now = self._clock.monotonic()
+        if self._away_until is None:
+            return False
+        if now < self._away_until:
+            return True
+        self._away_until = now + PATIENCE  # one asks whether it is back; the others do not wait for that
+        return False
+
+    def _failed(self, error: Exception) -> None:
+        if self._away_until is None:
+            reason = str(error) or f"no answer within {PATIENCE:g} s"
+            log.warning("the throttle counts in this process alone until Redis answers: %s", reason)
+        self._away_until = self._clock.monotonic() + AGAIN
+
+    def _answered(self) -> None:
+        if self._away_until is not None:
+            self._away_until = None
+            log.warning("the throttle counts in Redis again")

@@ -1,0 +1,193 @@
+"""Signatures of events: signed here by hand, as each sender documents it."""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tidegate.inbound.signed import Event, Plain, Refusal, Scheme, check
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # the one of the examples of Standard Webhooks
+NOW = 1_614_265_330.0
+TIMED = Plain(signature="X-Sign", timestamp="X-Time", id_header="X-Id")
+UNTIMED = Plain(id_field="event")
+SCHEMES: tuple[Scheme, ...] = ("standard", "stripe", "github", TIMED, UNTIMED)
+
+Headers = dict[bytes, bytes]
+Sign = Callable[..., Headers]
+
+
+def digest(key: bytes, content: bytes) -> bytes:
+    return hmac.new(key, content, hashlib.sha256).digest()
+
+
+def standard(secret: str, event: bytes, time: bytes, body: bytes) -> Headers:
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signature = b"v1," + base64.b64encode(digest(key, event + b"." + time + b"." + body))
+    return {b"webhook-id": event, b"webhook-timestamp": time, b"webhook-signature": signature}
+
+
+def stripe(secret: str, _: bytes, time: bytes, body: bytes) -> Headers:
+    signature = digest(secret.encode(), time + b"." + body).hex().encode()
+    return {b"stripe-signature": b"t=" + time + b",v1=" + signature + b",v0=abcdef"}
+
+
+def github(secret: str, event: bytes, _: bytes, body: bytes) -> Headers:
+    signature = b"sha256=" + digest(secret.encode(), body).hex().encode()
+    return {b"x-hub-signature-256": signature, b"x-github-delivery": event}
+
+
+def timed(secret: str, event: bytes, time: bytes, body: bytes) -> Headers:
+    signature = digest(secret.encode(), time + b"." + body).hex().encode()
+    return {b"x-sign": signature, b"x-time": time, b"x-id": event}
+
+
+def untimed(secret: str, _: bytes, __: bytes, body: bytes) -> Headers:
+    return {b"x-signature": digest(secret.encode(), body).hex().encode()}
+
+
+SIGNS: dict[Scheme, Sign] = {
+    "standard": standard,
+    "stripe": stripe,
+    "github": github,
+    TIMED: timed,
+    UNTIMED: untimed,
+}
+HAS_TIME: tuple[Scheme, ...] = ("standard", "stripe", TIMED)
+schemes = pytest.mark.parametrize("scheme", SCHEMES, ids=["standard", "stripe", "github", "timed", "untimed"])
+any_scheme, with_time = st.sampled_from(SCHEMES), st.sampled_from(HAS_TIME)
+names = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=40)
+contents = st.dictionaries(st.text(max_size=5), st.integers() | st.text(max_size=20), max_size=5)
+
+
+def body_of(event: str, content: object = None) -> bytes:
+    return msgspec.json.encode({"id": event, "event": event, "content": content})
+
+
+def signed(scheme: Scheme, event: str, body: bytes, time: float = NOW, secret: str = SECRET) -> Headers:
+    return SIGNS[scheme](secret, event.encode(), b"%d" % time, body)
+
+
+def test_the_example_of_standard_webhooks_is_right() -> None:
+    headers = {
+        b"webhook-id": b"msg_p5jXN8AQM9LWM0D4loKWxJek",
+        b"webhook-timestamp": b"1614265330",
+        b"webhook-signature": b"v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+    }
+    found = check("standard", [SECRET], headers, b'{"test": 2432232314}', NOW)
+    assert found == Event("msg_p5jXN8AQM9LWM0D4loKWxJek", NOW)
+
+
+@given(scheme=any_scheme, event=names, content=contents, drift=st.integers(-300, 300))
+def test_what_was_signed_lately_passes(scheme: Scheme, event: str, content: object, drift: int) -> None:
+    body = body_of(event, content)
+    found = check(scheme, [SECRET], signed(scheme, event, body, NOW + drift), body, NOW)
+    assert found == Event(event, NOW + drift if scheme in HAS_TIME else None)
+
+
+@given(scheme=any_scheme, event=names, content=contents, at=st.integers(0), flip=st.integers(1, 255))
+def test_a_byte_of_the_body_that_was_changed_is_found(
+    scheme: Scheme, event: str, content: object, at: int, flip: int
+) -> None:
+    body = bytearray(body_of(event, content))
+    headers = signed(scheme, event, bytes(body))
+    body[at % len(body)] ^= flip
+    assert check(scheme, [SECRET], headers, bytes(body), NOW) == Refusal(401, "the signature is wrong")
+
+
+@given(event=names, at=st.integers(0), flip=st.integers(1, 255), name=st.sampled_from(["id", "timestamp"]))
+def test_a_byte_of_id_or_time_that_was_changed_is_found(event: str, at: int, flip: int, name: str) -> None:
+    body = body_of(event)
+    headers = signed("standard", event, body)
+    changed = bytearray(headers[b"webhook-" + name.encode()])
+    changed[at % len(changed)] ^= flip
+    headers[b"webhook-" + name.encode()] = bytes(changed)
+    found = check("standard", [SECRET], headers, body, NOW)
+    assert isinstance(found, Refusal)
+    assert found.status == 401
+
+
+@given(scheme=with_time, event=names, digit=st.sampled_from(b"0123456789"), at=st.integers(0, 9))
+def test_a_time_that_was_changed_is_found(scheme: Scheme, event: str, digit: int, at: int) -> None:
+    body = body_of(event)
+    time = bytearray(b"%d" % NOW)
+    assume(time[at] != digit)
+    time[at] = digit
+    was, now = b"%d" % NOW, bytes(time)
+    headers = {name: value.replace(was, now) for name, value in signed(scheme, event, body).items()}
+    assert check(scheme, [SECRET], headers, body, NOW, window=1e12) == Refusal(401, "the signature is wrong")
+
+
+@given(scheme=with_time, drift=st.integers(301, 10**9), sign=st.sampled_from([1, -1]))
+def test_what_was_signed_long_ago_or_is_ahead_of_time_is_refused(
+    scheme: Scheme, drift: int, sign: int
+) -> None:
+    time = max(NOW + sign * drift, 0)
+    body = body_of("1")
+    found = check(scheme, [SECRET], signed(scheme, "1", body, time), body, NOW)
+    assert found == Refusal(401, "the timestamp is too old, or ahead of time")
+
+
+@schemes
+def test_any_of_several_secrets_is_right_and_no_other(scheme: Scheme) -> None:
+    old, other = "whsec_" + "b2xk" * 8, "whsec_" + "b3Ro" * 8
+    body = body_of("1")
+    headers = signed(scheme, "1", body, secret=old)
+    assert isinstance(check(scheme, [SECRET, old], headers, body, NOW), Event)
+    assert check(scheme, [SECRET, other], headers, body, NOW) == Refusal(401, "the signature is wrong")
+    assert check(scheme, [], headers, body, NOW) == Refusal(401, "the signature is wrong")
+
+
+def test_a_sender_may_sign_with_an_old_and_a_new_secret() -> None:
+    body = body_of("1")
+    headers = signed("standard", "1", body)
+    headers[b"webhook-signature"] = b"v1a,xx v1,bm9uZQ== v1,*** " + headers[b"webhook-signature"]
+    assert check("standard", [SECRET], headers, body, NOW) == Event("1", NOW)
+
+
+@schemes
+def test_without_a_signature_nothing_passes(scheme: Scheme) -> None:
+    body = body_of("1")
+    assert check(scheme, [SECRET], {}, body, NOW) == Refusal(401, "the signature is missing")
+    for name in signed(scheme, "1", body):
+        headers = signed(scheme, "1", body) | {name: b""}
+        assert isinstance(check(scheme, [SECRET], headers, body, NOW), Refusal)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{", b'{"id": null}', b'{"id": ""}', b'{"id": true}', b'{"id": 1.5}', b'{"id": "\\n"}'],
+)
+def test_an_event_without_an_id_is_a_bad_request(body: bytes) -> None:
+    found = check("stripe", [SECRET], signed("stripe", "", body), body, NOW)
+    assert found == Refusal(400, "the event has no id")
+
+
+def test_an_id_may_be_a_number_and_not_too_long() -> None:
+    for body, expected in (
+        (b'{"id": 17}', Event("17", NOW)),
+        (body_of("x" * 256), Refusal(400, "the event has no id")),
+    ):
+        assert check("stripe", [SECRET], signed("stripe", "", body), body, NOW) == expected
+
+
+def test_a_delivery_without_an_id_is_a_bad_request() -> None:
+    headers = signed("github", "1", b"{}")
+    del headers[b"x-github-delivery"]
+    assert check("github", [SECRET], headers, b"{}", NOW) == Refusal(400, "the event has no id")
+
+
+@given(scheme=any_scheme, data=st.data(), body=st.binary(max_size=200))
+def test_nothing_that_arrives_makes_it_raise(scheme: Scheme, data: st.DataObject, body: bytes) -> None:
+    """Headers that are known, with anything in them; the signature is right now and then."""
+    known = list(signed(scheme, "1", body))
+    headers = data.draw(
+        st.dictionaries(st.sampled_from(known) | st.binary(max_size=9), st.binary(max_size=99))
+    )
+    for given_headers in (headers, signed(scheme, "1", body) | headers):
+        assert isinstance(check(scheme, [SECRET], given_headers, body, NOW), Event | Refusal)

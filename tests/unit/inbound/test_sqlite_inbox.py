@@ -1,0 +1,369 @@
+"""The inbox in a file: what a crash leaves, what a full disk does, and what other processes do to it."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from contract.inbox.porch import BOT, Porch, arrival, keys, set_bound
+from restarts import in_thread
+from tidegate.clock import Clock
+from tidegate.errors import ClosedError, StoreError, StoreFullError
+from tidegate.inbound.arrivals import SUSPECT, Arrival
+from tidegate.inbound.inbox.base import REMEMBER
+from tidegate.inbound.inbox.sqlite import SqliteInbox, settling
+from tidegate.outbox.sqlite.file import StoreFile
+from tidegate.sim.virtual import VirtualClock
+
+
+class Disk:
+    """One store file, and the processes that have it open."""
+
+    def __init__(self, path: Path, clock: VirtualClock) -> None:
+        self.path = path
+        self.clock = clock
+        self.files: list[StoreFile] = []
+
+    async def process(self, *, hands_out: bool = True, clock: Clock | None = None) -> Porch:
+        file = StoreFile(self.path)
+        await file.open()
+        self.files.append(file)
+        inbox = SqliteInbox(file, clock or self.clock)
+        if hands_out:
+            await inbox.open()
+        return Porch(inbox, self.clock)
+
+    async def kill(self) -> None:
+        """As kill -9 of the last process: what is not on disk by now is gone."""
+        file = self.files.pop()
+        connection, file._connection = file._connection, None  # noqa: SLF001  (nothing ends politely here)
+        assert connection is not None
+        await in_thread(connection.close)
+
+    async def restart(self) -> Porch:
+        await self.kill()
+        return await self.process()
+
+    async def rows(self, query: str) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = await self.files[-1].read(lambda tx: tx.execute(query).fetchall())
+        return found
+
+    def fill(self) -> "Full":
+        """The disk of the last process is full until this is emptied."""
+        file = self.files[-1]
+        full = Full(cast("sqlite3.Connection", file._connection))  # noqa: SLF001  (it cannot be filled politely)
+        file._connection = cast("sqlite3.Connection", full)  # noqa: SLF001
+        return full
+
+
+class Full:
+    """A connection whose commits fail while `full` is set."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.executemany = connection.executemany
+        self.close = connection.close
+        self.full = True
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
+        if self.full and sql == "COMMIT":
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+        return self._connection.execute(sql, tuple(values))
+
+
+@pytest.fixture
+async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
+    disk = Disk(tmp_path / "store.db", clock)
+    yield disk
+    for file in disk.files:
+        await file.close()
+
+
+# --- crashes ---
+
+
+async def test_a_crash_loses_nothing_that_was_accepted_and_keeps_the_order(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1", "2", lane="a")
+    await porch.accept("3", lane="b")
+
+    porch = await disk.restart()
+
+    assert await porch.counts() == (3, 0, 0)
+    assert await porch.handle_all() == ["1", "3", "2"]
+
+
+async def test_what_was_held_in_a_crash_is_the_head_of_its_lane_with_one_crash_more(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1", "2")
+    await porch.inbox.release(await porch.claim_one(), failed=True)
+    for crashes in range(3):
+        held = await porch.claim_one()
+        assert (held.arrival, held.attempts, held.crashes) == (arrival("1"), 1, crashes)
+        porch = await disk.restart()
+
+    await porch.inbox.done(await porch.claim())
+
+    held = await porch.claim_one()
+    assert (held.arrival.key, held.crashes) == ("2", 0)
+
+
+async def test_after_crashes_one_suspect_is_given_at_a_time(disk: Disk) -> None:
+    porch = await disk.process()
+    for key in "abc":
+        await porch.accept(key, lane=key)
+    for _ in range(SUSPECT):
+        await porch.claim(suspects=3)
+        porch = await disk.restart()
+    await porch.accept("new", lane="new")
+
+    first = await porch.claim()
+
+    assert keys(first) == ["a", "new"]
+    assert await porch.claim(suspects=0) == []
+    await porch.inbox.done(first)
+    assert keys(await porch.claim()) == ["b"]
+
+
+async def test_what_was_handled_or_parked_before_a_crash_is_known_after_it(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1", "2")
+    await porch.inbox.done([await porch.claim_one()])
+    await porch.inbox.park(await porch.claim_one(), "no")
+
+    porch = await disk.restart()
+
+    assert await porch.accept("1", "2", "3") == [False, False, True]
+    assert await porch.parked() == ["2"]
+    assert await porch.handle_all() == ["3"]
+
+
+async def test_what_waits_for_its_next_try_still_does_after_a_crash(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1", "2")
+    await porch.inbox.release(await porch.claim_one(), after=30, failed=True)
+    await disk.clock.sleep(10)
+
+    porch = await disk.restart()
+
+    assert await porch.claim() == []
+    await disk.clock.sleep(19.9)
+    assert await porch.claim() == []
+    await disk.clock.sleep(0.2)
+    assert await porch.handle_all() == ["1", "2"]
+
+
+async def test_a_number_is_never_given_twice(disk: Disk) -> None:
+    """Else what was said of one could be taken for another."""
+    porch = await disk.process()
+    await porch.accept("1")
+    [old] = await porch.claim()
+    await porch.inbox.done([old])
+    porch = await disk.restart()
+    await porch.accept("2")
+    [new] = await porch.claim()
+
+    await porch.inbox.done([old])
+
+    assert new.id != old.id
+    assert await porch.counts() == (0, 1, 0)
+
+
+async def test_one_that_ends_well_is_opened_again_without_a_crash(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1", "2")
+    claiming = asyncio.create_task(porch.claim())
+    await disk.clock.sleep(0)
+    claiming.cancel()  # a desk that stops
+    with suppress(asyncio.CancelledError):
+        await claiming
+
+    await porch.inbox.close()
+    await porch.inbox.open()
+
+    held = await porch.claim_one()
+    assert (held.arrival.key, held.crashes) == ("1", 0)
+
+
+async def test_many_are_loaded_a_part_at_a_time(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "LOADED_AT_ONCE", 3)
+    porch = await disk.process(hands_out=False)
+    await porch.inbox.accept([arrival(str(number), str(number)) for number in range(10)])
+
+    porch = await disk.restart()
+
+    assert await porch.handle_all() == [str(number) for number in range(10)]
+
+
+# --- a full disk ---
+
+
+async def test_a_full_disk_changes_nothing(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1", "2")
+    await porch.accept("3", lane="b")
+    held = await porch.claim_one()
+    full = disk.fill()
+
+    with pytest.raises(StoreError, match="full: free some space"):
+        await porch.accept("4")
+    with pytest.raises(StoreError, match="full"):
+        await porch.claim()
+    with pytest.raises(StoreError, match="full"):
+        await porch.inbox.done([held])
+    with pytest.raises(StoreError, match="full"):
+        await porch.inbox.release(held)
+    with pytest.raises(StoreError, match="full"):
+        await porch.inbox.park(held, "no")
+    assert await porch.counts() == (2, 1, 0)
+
+    full.full = False
+    assert keys(await porch.claim()) == ["3"]
+    await porch.inbox.done([held])
+    assert await porch.accept("1", "4") == [False, True]
+    assert keys(await porch.claim()) == ["2"]
+    assert await porch.counts() == (1, 2, 0)
+
+
+async def test_a_strange_key_does_not_spoil_what_comes_in_the_same_instant(disk: Disk) -> None:
+    porch = await disk.process()
+    strange = Arrival(BOT, "\ud800", "a", b"")
+
+    answers = await asyncio.gather(
+        porch.accept("1"), porch.inbox.accept([strange]), porch.accept("2"), return_exceptions=True
+    )
+
+    assert [answers[0], type(answers[1]), answers[2]] == [[True], UnicodeEncodeError, [True]]
+    assert await porch.handle_all() == ["1", "2"]
+
+
+async def test_a_closed_file_says_so(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1")
+    await disk.files.pop().close()
+
+    with pytest.raises(ClosedError):
+        await porch.accept("2")
+    with pytest.raises(ClosedError):
+        await porch.claim()
+    await porch.inbox.close()
+
+
+# --- other processes ---
+
+
+async def test_what_another_process_accepts_is_handed_out_within_a_second(disk: Disk) -> None:
+    porch = await disk.process()
+    other = await disk.process(hands_out=False)
+    waiting = asyncio.create_task(porch.next())
+    await disk.clock.sleep(5)
+
+    assert await other.accept("1") == [True]
+
+    await disk.clock.sleep(1)
+    assert keys(waiting.result()) == ["1"]
+    assert await other.accept("1") == [False]
+    assert await other.counts() == (0, 1, 0)
+
+
+async def test_what_another_process_replays_is_handed_out_within_a_second(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1")
+    await porch.inbox.park(await porch.claim_one(), "no")
+    other = await disk.process(hands_out=False)
+    waiting = asyncio.create_task(porch.next())
+
+    assert await other.inbox.replay(BOT, "1")
+
+    await disk.clock.sleep(1)
+    assert keys(waiting.result()) == ["1"]
+
+
+async def test_arrivals_of_two_processes_are_one_order(disk: Disk) -> None:
+    porch = await disk.process()
+    other = await disk.process(hands_out=False)
+
+    for number in range(0, 10, 2):
+        await other.accept(str(number))
+        await porch.accept(str(number + 1))
+
+    assert await porch.handle_all() == [str(number) for number in range(10)]
+
+
+async def test_one_that_only_looks_disturbs_nobody(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1", "2")
+    held = await porch.claim_one()
+    other = await disk.process(hands_out=False)
+
+    assert await other.counts() == (1, 1, 0)
+    assert await other.parked() == []
+    assert not await other.inbox.drop(BOT, "1")
+    await other.inbox.close()
+
+    await porch.inbox.done([held])
+    assert (await porch.claim_one()).crashes == 0
+
+
+async def test_one_that_was_closed_gives_nothing_out(disk: Disk) -> None:
+    porch = await disk.process()
+    other = await disk.process(hands_out=False)
+    await porch.accept("1")
+
+    await porch.inbox.close()
+    await porch.accept("2")
+    await other.accept("3")
+    await disk.clock.sleep(1)
+
+    assert await porch.claim() == []
+    await porch.inbox.open()
+    assert await porch.handle_all() == ["1", "2", "3"]
+
+
+async def test_one_that_only_accepts_knows_when_the_inbox_is_full(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bound(monkeypatch, "MOST", 2)
+    porch = await disk.process()
+    other = await disk.process(hands_out=False)
+    await porch.accept("1")
+    await other.accept("2")
+
+    with pytest.raises(StoreFullError):
+        await other.accept("3")
+
+
+async def test_what_somebody_removed_from_the_file_is_passed_over(disk: Disk) -> None:
+    porch = await disk.process()
+    await porch.accept("1", "2")
+    await disk.files[-1].write(lambda tx: tx.execute("DELETE FROM arrivals WHERE key = '1'").rowcount)
+
+    assert keys(await porch.next()) == ["2"]
+
+
+# --- what is kept ---
+
+
+async def test_what_was_seen_is_forgotten_as_fast_as_new_ones_come(disk: Disk) -> None:
+    porch = await disk.process()
+    sizes = []
+    for day in range(4):
+        for start in range(0, 100, 20):
+            numbers = range(1_000 * day + start, 1_000 * day + start + 20)
+            await porch.inbox.accept([arrival(str(number), str(number % 7)) for number in numbers])
+        await porch.handle_all()
+        await disk.clock.sleep(REMEMBER + 1)
+        sizes.append((await disk.rows("SELECT count(*) FROM seen"))[0][0])
+
+    assert max(sizes) <= 200
+    assert dict(await disk.rows("SELECT name, value FROM facts")) == {"last_arrival": 400, "arrivals": 0}

@@ -12,6 +12,7 @@ from tidegate.cli.bots.commands import app as bots
 from tidegate.cli.broadcast.commands import app as broadcast
 from tidegate.cli.copies.commands import app as copies
 from tidegate.cli.errors import UNREAD, check_arguments, complain, wants_traceback
+from tidegate.cli.inbox.commands import app as inbox
 from tidegate.cli.keys.commands import app as keys
 from tidegate.cli.letters.commands import app as dlq
 from tidegate.cli.move.commands import app as moving
@@ -20,6 +21,7 @@ from tidegate.cli.paragraphs import unwrap
 from tidegate.cli.queue.commands import app as queue
 from tidegate.cli.sending.commands import app as sending
 from tidegate.cli.sim.commands import app as sim
+from tidegate.cli.webhook.commands import app as webhook
 
 Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stops by itself after so long.")]
 People = Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Who the broadcast goes to.")]
@@ -36,6 +38,8 @@ app.add_typer(bots, name="bot")
 app.add_typer(keys, name="key")
 app.add_typer(sending)
 app.add_typer(broadcast)
+app.add_typer(webhook, name="webhook")
+app.add_typer(inbox, name="inbox")
 app.add_typer(queue, name="queue")
 app.add_typer(dlq, name="dlq")
 app.add_typer(copies)

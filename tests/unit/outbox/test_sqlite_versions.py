@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from contract.post import BOT
-from restarts import Disk, in_thread
+from restarts import Disk, in_thread, store
 from tidegate.errors import BadInputError, StoreError, TidegateError
+from tidegate.inbound.arrivals import Arrival, bot_source
+from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.model import File
 from tidegate.outbox.sqlite.schema import MIGRATIONS, prepare
 from tidegate.sim.virtual import VirtualClock
@@ -149,7 +151,7 @@ async def test_an_older_file_is_brought_up_to_date_step_by_step(disk: Disk) -> N
     await in_thread(migrate, disk.path, second, third)
 
     assert await disk.rows("SELECT colour FROM messages") == [("blue",)] * 3
-    assert await in_thread(version_of, disk.path) == 3
+    assert await in_thread(version_of, disk.path) == len(MIGRATIONS) + 2
     await in_thread(migrate, disk.path, second, third)  # and stays as it is
 
 
@@ -161,14 +163,14 @@ async def test_a_migration_that_fails_changes_nothing(disk: Disk) -> None:
     with pytest.raises(RuntimeError, match="a migration that fails"):
         await in_thread(migrate, disk.path, second, broken)
 
-    assert await in_thread(version_of, disk.path) == 1
+    assert await in_thread(version_of, disk.path) == len(MIGRATIONS)
     post = await disk.sender()
     assert len(await post.order()) == 3
 
 
 def migrate(path: Path, *more: Callable[[sqlite3.Connection], None]) -> None:
     with closing(connect(path)) as connection:
-        prepare(connection, path, (*MIGRATIONS[:1], *more))
+        prepare(connection, path, (*MIGRATIONS, *more))
 
 
 async def test_two_that_make_the_same_new_file_do_not_disturb_each_other(disk: Disk) -> None:
@@ -247,6 +249,21 @@ async def test_a_file_of_version_1_goes_on_where_it_stopped(disk: Disk) -> None:
     assert [message.chat_id for _, message in await post.run(1)] == [-1006]
     await post.outbox.resume(BOT, 10)
     assert await post.order() == ["paused", "with a file"]
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
+async def test_a_file_of_each_version_has_an_inbox(disk: Disk, version: int) -> None:
+    await in_thread(shutil.copy, SAMPLES / f"store-v{version}.db", disk.path)
+    inbox = SqliteInbox(store(await disk.sender()).file, disk.clock)
+    await inbox.open()
+
+    held = await inbox.claim([bot_source(42)], 100, suspects=1)
+
+    expected = [] if version == 1 else [("held", 1), ("waiting", 0)]  # its handler has died
+    assert [(one.arrival.key, one.crashes) for one in held] == expected
+    assert [one.reason for one in await inbox.parked()] == ([] if version == 1 else ["ValueError: no"])
+    again = [Arrival(bot_source(42), key, "9", b"{}") for key in ("handled", "parked", "new")]
+    assert await inbox.accept(again) == [version == 1, version == 1, True]
 
 
 # --- damage ---

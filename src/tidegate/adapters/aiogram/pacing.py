@@ -56,6 +56,7 @@ class Pacing(BaseRequestMiddleware):
         method: TelegramMethod[TelegramType],
     ) -> Response[TelegramType]:
         name = method.__api_method__
+        _keep(method.__returning__)
         catch(lambda options: queue(self.gate, method, bot, options))
         if name == "getUpdates":
             fetched: Response[TelegramType] = await self._polling(make_request, bot, method)
@@ -109,6 +110,12 @@ class Pacing(BaseRequestMiddleware):
                 return held.outcome, response
         except LimitedError as error:
             raise TurnTooLateError(method, error.retry_after) from None
+
+
+@functools.cache
+def _keep(returned: Any) -> object:  # noqa: ANN401  (a type, of whichever kind)
+    """aiogram makes this type for every answer, and pydantic forgets it as soon as nobody holds it."""
+    return Response[returned]
 
 
 @functools.cache

@@ -55,6 +55,7 @@ class Updates:
         self, make_request: NextRequestMiddlewareType[Any], bot: Bot, method: GetUpdates
     ) -> list[Update]:
         """What getUpdates does for whoever polls: nothing is left for them, it is in the inbox."""
+
         async def from_offset(offset: int | None) -> list[Json]:
             asked = GetRawUpdates(**{**method.model_dump(exclude_unset=True), "offset": offset})
             fetched: list[Json] = await make_request(bot, asked)  # type: ignore[assignment]

@@ -80,16 +80,55 @@ CREATE TABLE answers (n INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
 CREATE TABLE facts (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 """
 
+# What arrived and is not handled yet; `number` rises in the order of arrival and is never given twice (the
+# fact `last_arrival`). `not_before` is set while one waits for its next try.
+# Those that are being handled are listed apart, since to write a number is cheaper than an arrival again.
+_VERSION_2 = """
+CREATE TABLE arrivals (
+    number INTEGER PRIMARY KEY,
+    source TEXT NOT NULL,
+    key TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    arrived_at REAL NOT NULL,
+    attempts INTEGER NOT NULL,
+    crashes INTEGER NOT NULL,
+    not_before REAL,
+    body BLOB NOT NULL
+) STRICT;
+CREATE TABLE held (number INTEGER PRIMARY KEY) STRICT;
+
+-- What arrived lately, whatever became of it.
+CREATE TABLE seen (
+    source TEXT, key TEXT, at REAL NOT NULL, PRIMARY KEY (source, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE parked (
+    n INTEGER PRIMARY KEY,
+    source TEXT NOT NULL,
+    key TEXT NOT NULL,
+    lane TEXT NOT NULL,
+    arrived_at REAL NOT NULL,
+    parked_at REAL NOT NULL,
+    reason TEXT NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (source, key)
+) STRICT;
+CREATE INDEX parked_of_source ON parked (source, n);
+"""
+
 Migration = Callable[[sqlite3.Connection], None]
 
 
-def _first(connection: sqlite3.Connection) -> None:
-    for statement in _VERSION_1.split(";"):
-        connection.execute(statement)
+def _making(tables: str) -> Migration:
+    def migrate(connection: sqlite3.Connection) -> None:
+        for statement in tables.split(";"):
+            connection.execute(statement)
+
+    return migrate
 
 
 # The n-th makes version n out of version n-1. Never change one that was released: add another.
-MIGRATIONS: Final[Sequence[Migration]] = (_first,)
+MIGRATIONS: Final[Sequence[Migration]] = (_making(_VERSION_1), _making(_VERSION_2))
 
 
 def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -1,5 +1,6 @@
 """The updates that wait for a bot: numbered, in order, kept until confirmed."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,6 +23,7 @@ class UpdateQueue:
         self._allowed: frozenset[str] = frozenset()
         self.dropped = 0  # lost because nobody fetched them
         self.on_put: Callable[[], None] | None = None
+        self.on_drop: Callable[[Update], None] | None = None
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -40,8 +42,7 @@ class UpdateQueue:
         self._pending[self._next_id] = {"update_id": self._next_id, kind: content}
         self._next_id += 1
         if len(self._pending) > UPDATES_KEPT:
-            self.confirm(self._skip_gone())
-            self.dropped += 1
+            self._drop_oldest()
         if self.on_put:
             self.on_put()
 
@@ -61,6 +62,9 @@ class UpdateQueue:
             update = self.after(update["update_id"])
         return found
 
+    def get(self, update_id: int) -> Update | None:
+        return self._pending.get(update_id)
+
     def after(self, update_id: int) -> Update | None:
         """The next waiting update with a higher id."""
         for candidate in range(max(self._skip_gone(), update_id + 1), self._next_id):
@@ -75,8 +79,64 @@ class UpdateQueue:
         self._pending.clear()
         self._first_id = self._next_id
 
+    def _drop_oldest(self) -> None:
+        oldest = self._pending.pop(self._skip_gone())
+        self.dropped += 1
+        if self.on_drop:
+            self.on_drop(oldest)
+
     def _skip_gone(self) -> int:
         """The lowest id that waits; the next one to be given if none does."""
         while self._first_id < self._next_id and self._first_id not in self._pending:
             self._first_id += 1
         return self._first_id
+
+
+class ChatOrder:
+    """Which update of a queue goes out next: those of a chat one after another, chats side by side.
+
+    Looks at each update once, in the order in which they came. Holds ids only, and only of chats that have
+    one under way: what has to wait for that.
+    """
+
+    def __init__(self, updates: UpdateQueue) -> None:
+        self._updates = updates
+        self._seen = 0  # everything up to this id is under way, waits behind its chat, or is gone
+        self._behind: dict[int | str, deque[int]] = {}
+        updates.on_drop = self._forget
+
+    def next(self) -> Update | None:
+        """The first of a chat that has nothing under way. It is, from now on, until `taken`."""
+        while (update := self._updates.after(self._seen)) is not None:
+            self._seen = update["update_id"]
+            chat = chat_of(update)
+            if chat not in self._behind:
+                self._behind[chat] = deque()
+                return update
+            self._behind[chat].append(self._seen)
+        return None
+
+    def taken(self, update: Update) -> Update | None:
+        """Confirm it; gives what waited behind it in its chat, which is then under way."""
+        self._updates.confirm(update["update_id"])
+        chat = chat_of(update)
+        behind = self._behind[chat]
+        if behind:
+            return self._updates.get(behind.popleft())
+        del self._behind[chat]
+        return None
+
+    def _forget(self, dropped: Update) -> None:
+        """The oldest of all is the first of its chat."""
+        behind = self._behind.get(chat_of(dropped))
+        if behind and behind[0] == dropped["update_id"]:
+            behind.popleft()
+
+
+def chat_of(update: Update) -> int | str:
+    """Whom an update waits for: its chat, else who sent it. One that is of nobody waits for none."""
+    content = next(value for name, value in update.items() if name != "update_id")
+    places = (content, content.get("message", {}))
+    chat = next((place["chat"] for place in places if "chat" in place), None)
+    who = chat or content.get("from") or content.get("user")
+    return int(who["id"]) if who else f"update {update['update_id']}"

@@ -1,4 +1,7 @@
-"""Webhooks: each update is posted to the bot until it answers 2xx, several at a time."""
+"""Webhooks: each update is posted to the bot until it answers 2xx.
+
+Those of a chat are posted in order, each once the one before it was taken; chats are posted side by side.
+"""
 
 import asyncio
 import ipaddress
@@ -13,6 +16,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.sim.telegram.call import Call, Upload, bad_request
 from tidegate.sim.telegram.polling import Polling
+from tidegate.sim.telegram.updates import ChatOrder, Update
 from tidegate.sim.telegram.world import Bot, Json, Webhook
 
 
@@ -118,24 +122,30 @@ class Webhooks:
         if pump is not None:
             pump.cancel()
             await asyncio.gather(pump, return_exceptions=True)
+            bot.updates.on_put = bot.updates.on_drop = None
 
     async def _pump(self, bot: Bot, webhook: Webhook) -> None:
-        """Start a delivery for each update in order; what is not delivered when this ends stays queued."""
-        arrived = asyncio.Event()
+        """As many chats at once as the bot allows; what is not delivered when this ends stays queued."""
+        arrived, order = asyncio.Event(), ChatOrder(bot.updates)
         bot.updates.on_put = arrived.set
         free = asyncio.Semaphore(webhook.max_connections)
-        last = 0
-        async with asyncio.TaskGroup() as deliveries:
+        async with asyncio.TaskGroup() as chats:
             while True:
                 await free.acquire()
-                while (update := bot.updates.after(last)) is None:
+                while (update := order.next()) is None:
                     arrived.clear()
                     await arrived.wait()
-                last = update["update_id"]
-                delivery = deliveries.create_task(self._deliver(bot, webhook, update))
-                delivery.add_done_callback(lambda _: free.release())
+                chat = chats.create_task(self._deliver_chat(bot, webhook, order, update))
+                chat.add_done_callback(lambda _: free.release())
 
-    async def _deliver(self, bot: Bot, webhook: Webhook, update: Json) -> None:
+    async def _deliver_chat(self, bot: Bot, webhook: Webhook, order: ChatOrder, update: Update) -> None:
+        """Until nothing waits behind it: whatever does came before all that the pump has not seen yet."""
+        following: Update | None = update
+        while following is not None:
+            await self._deliver(bot, webhook, following)
+            following = order.taken(following)
+
+    async def _deliver(self, bot: Bot, webhook: Webhook, update: Update) -> None:
         headers = {"Content-Type": "application/json"}
         if webhook.secret is not None:
             headers["X-Telegram-Bot-Api-Secret-Token"] = webhook.secret
@@ -144,9 +154,8 @@ class Webhooks:
             webhook.last_error = (int(self._clock.now()), error)
             await self._clock.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
-        bot.updates.confirm(update["update_id"])
 
-    async def _try(self, bot: Bot, url: str, headers: dict[str, str], update: Json) -> str | None:
+    async def _try(self, bot: Bot, url: str, headers: dict[str, str], update: Update) -> str | None:
         """Post once; returns what went wrong. The answer may hold a call, which gets no answer itself."""
         assert self._post is not None  # noqa: S101  (checked when the webhook was set)
         try:

@@ -9,7 +9,7 @@ import pytest
 
 from simulated import Call
 from tidegate.sim.telegram import Person, Telegram
-from tidegate.sim.telegram.updates import UPDATES_KEPT, UpdateQueue
+from tidegate.sim.telegram.updates import UPDATES_KEPT, ChatOrder, UpdateQueue
 from tidegate.sim.telegram.webhooks import WebhookAnswer
 from tidegate.sim.telegram.world import Bot
 from tidegate.sim.virtual import VirtualClock
@@ -210,12 +210,120 @@ async def test_max_connections_bounds_the_deliveries_at_once(
 ) -> None:
     receiver.seconds = 1
     await ok("setWebhook", url=HOOK, max_connections=3)
-    person = Person(telegram, bot, 7)
     for i in range(9):
-        person.says(str(i))
+        Person(telegram, bot, 7 + i).says(str(i))
     await clock.sleep(5)
     assert receiver.most_in_flight == 3
     assert [at for at, _ in receiver.heard] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+async def test_a_chat_gets_its_updates_one_after_another_and_others_beside_it(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    receiver.seconds = 1
+    ann, bob = Person(telegram, bot, 7), Person(telegram, bot, 8)
+    await ok("setWebhook", url=HOOK)
+    for text in ("ann 1", "ann 2", "ann 3"):
+        ann.says(text)
+    bob.says("bob 1")
+    await clock.sleep(5)
+    heard = [(at, update["message"]["text"]) for at, update in receiver.heard]
+    assert heard == [(1, "ann 1"), (1, "bob 1"), (2, "ann 2"), (3, "ann 3")]
+
+
+async def test_what_fails_holds_its_chat_and_nobody_else(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    receiver.answers = [WebhookAnswer(500), WebhookAnswer(200), WebhookAnswer(500)]
+    ann, bob = Person(telegram, bot, 7), Person(telegram, bot, 8)
+    await ok("setWebhook", url=HOOK)
+    ann.says("ann 1")
+    bob.says("bob 1")
+    ann.says("ann 2")
+    await clock.sleep(10)
+    heard = [(at, update["message"]["text"]) for at, update in receiver.heard]
+    assert heard == [(0, "ann 1"), (0, "bob 1"), (1, "ann 1"), (3, "ann 1"), (3, "ann 2")]
+    assert (await ok("getWebhookInfo"))["pending_update_count"] == 0
+
+
+async def test_who_has_much_waiting_takes_one_connection(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    receiver.seconds = 1
+    ann = Person(telegram, bot, 7)
+    for i in range(100):
+        ann.says(str(i))
+    for i in range(4):
+        Person(telegram, bot, 100 + i).says(f"other {i}")
+    await ok("setWebhook", url=HOOK, max_connections=2)
+    await clock.sleep(5.5)
+    others = [at for at, update in receiver.heard if update["message"]["chat"]["id"] != 7]
+    assert others == [1, 2, 3, 4]
+
+
+async def test_a_webhook_that_is_set_again_goes_on_in_order(
+    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+) -> None:
+    receiver.seconds = 1
+    ann = Person(telegram, bot, 7)
+    await ok("setWebhook", url=HOOK)
+    for text in "abcd":
+        ann.says(text)
+    await clock.sleep(1.5)
+    await ok("setWebhook", url=HOOK)
+    await clock.sleep(10)
+    assert texts([update for _, update in receiver.heard]) == list("abcd")
+
+
+def test_a_button_pressed_in_a_chat_waits_for_what_was_written_there() -> None:
+    queue = UpdateQueue()
+    chat = {"id": 7, "type": "private"}
+    queue.put("message", {"chat": chat, "from": {"id": 7}})
+    queue.put("callback_query", {"message": {"chat": chat}, "from": {"id": 7}})
+    queue.put("inline_query", {"from": {"id": 8}})
+    queue.put("poll", {"id": "1"})
+    queue.put("poll", {"id": "1"})
+    order = ChatOrder(queue)
+    first = order.next()
+    assert first is not None
+    others = [update["update_id"] for update in iter(order.next, None)]
+    assert (others, len(queue)) == ([3, 4, 5], 5)
+    behind = order.taken(first)
+    assert behind is not None
+    assert "callback_query" in behind
+    assert order.taken(behind) is None
+
+
+def test_a_full_backlog_behind_one_chat_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, pending = UpdateQueue(), Counted()
+    monkeypatch.setattr(queue, "_pending", pending)
+    for number in range(UPDATES_KEPT):
+        queue.put("message", {"chat": {"id": 7 if number < UPDATES_KEPT - 100 else number}})
+    order = ChatOrder(queue)
+    under_way = list(iter(order.next, None))
+    assert len(under_way) == 101
+    for update in under_way:
+        following: dict[str, Any] | None = update
+        while following is not None:
+            following = order.taken(following)
+    assert len(queue) == 0
+    assert pending.steps <= 4 * UPDATES_KEPT
+
+
+def test_what_is_dropped_is_not_waited_for_and_fills_no_memory() -> None:
+    queue = UpdateQueue()
+    order = ChatOrder(queue)
+    queue.put("message", {"chat": {"id": 7}})
+    stuck = order.next()
+    assert stuck is not None
+    for _ in range(5):
+        queue.put("message", {"chat": {"id": 7}})
+    for _ in range(UPDATES_KEPT + 50):
+        queue.put("message", {"chat": {"id": 8}})
+        order.next()
+    held = sum(map(len, order._behind.values()))  # noqa: SLF001  (what must not grow)
+    assert held <= len(queue) == UPDATES_KEPT
+    assert order.taken(stuck) is None
 
 
 async def test_a_webhook_may_answer_with_a_call(

@@ -1,0 +1,50 @@
+"""aiogram's updates before the throttle: those that are held reach no handler."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiogram import BaseMiddleware, Bot
+from aiogram.methods import AnswerCallbackQuery
+from aiogram.types import CallbackQuery, TelegramObject, Update
+from aiogram.types.update import UpdateTypeLookupError
+
+from tidegate.inbound.throttle.answers import Answer, Buttons, tell
+from tidegate.inbound.throttle.base import Held
+from tidegate.inbound.throttle.events import about_event, album_of
+from tidegate.inbound.throttle.throttle import Throttle
+from tidegate.inbound.updates import About
+
+Handle = Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]]
+
+
+class ThrottleMiddleware(BaseMiddleware):
+    """For `dp.update.outer_middleware`, before the others: what they do is not done for a flood."""
+
+    def __init__(self, throttle: Throttle, answer: Answer) -> None:
+        self._throttle = throttle
+        self._answer = answer
+        self._buttons = Buttons(throttle)
+
+    async def __call__(self, handler: Handle, event: TelegramObject, data: dict[str, Any]) -> Any:  # noqa: ANN401  (the handler's)
+        try:
+            kind = event.event_type if isinstance(event, Update) else None
+        except UpdateTypeLookupError:  # newer than this aiogram
+            kind = None
+        if kind is None:
+            return await handler(event, data)
+        content, bot = getattr(event, kind), data["bot"]
+        about = about_event(kind, content)
+        verdict = await self._throttle.check(about, bot.id, album_of(content))
+        if isinstance(verdict, Held):
+            await self._tell(verdict, about, content, bot)
+            return None
+        return await handler(event, data)
+
+    async def _tell(self, held: Held, about: About, content: object, bot: Bot) -> None:
+        if isinstance(content, CallbackQuery):
+            query = content.id
+            self._buttons.release(
+                held, lambda text: bot(AnswerCallbackQuery(callback_query_id=query, text=text))
+            )
+        else:
+            await tell(self._answer, self._throttle, held, about, bot.id)

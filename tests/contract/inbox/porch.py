@@ -1,0 +1,66 @@
+"""How the suite speaks to an inbox: by keys, with a bot and a lane where none is said."""
+
+import sys
+from collections.abc import Collection
+
+import pytest
+
+from tidegate.inbound.arrivals import Arrival, Held, Source, bot_source
+from tidegate.inbound.inbox.base import Inbox
+from tidegate.sim.virtual import VirtualClock
+
+BOT, OTHER_BOT = bot_source(42), bot_source(43)
+
+
+def arrival(key: str, lane: str = "a", source: Source = BOT) -> Arrival:
+    return Arrival(source, key, lane, f"body of {key}".encode())
+
+
+class Porch:
+    def __init__(self, inbox: Inbox, clock: VirtualClock) -> None:
+        self.inbox = inbox
+        self.clock = clock
+
+    async def accept(self, *keys: str, lane: str = "a", source: Source = BOT) -> list[bool]:
+        return await self.inbox.accept([arrival(key, lane, source) for key in keys])
+
+    async def claim(
+        self, limit: int = 100, *, sources: Collection[Source] = (BOT,), suspects: int = 1
+    ) -> list[Held]:
+        return await self.inbox.claim(sources, limit, suspects=suspects)
+
+    async def claim_one(self) -> Held:
+        [held] = await self.claim(1)
+        return held
+
+    async def next(self, sources: Collection[Source] = (BOT,)) -> list[Held]:
+        """What can be claimed as soon as something can, by whoever waits as it should."""
+        while not (found := await self.claim(sources=sources)):
+            await self.inbox.wait()
+        return found
+
+    async def handle_all(self, sources: Collection[Source] = (BOT,)) -> list[str]:
+        """The keys in the order in which they were given out."""
+        order = []
+        while found := await self.claim(sources=sources):
+            order += keys(found)
+            await self.inbox.done(found)
+        return order
+
+    async def parked(self, source: Source | None = None, *, limit: int = 100) -> list[str]:
+        return [one.arrival.key for one in await self.inbox.parked(source, limit=limit)]
+
+    async def counts(self) -> tuple[int, int, int]:
+        stats = await self.inbox.stats()
+        return stats.waiting, stats.handling, stats.parked
+
+
+def keys(found: list[Held]) -> list[str]:
+    return [held.arrival.key for held in found]
+
+
+def set_bound(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    """A smaller bound, wherever an inbox has it from."""
+    for module in [one for one in sys.modules if one.startswith("tidegate.inbound.inbox")]:
+        if hasattr(sys.modules[module], name):
+            monkeypatch.setattr(sys.modules[module], name, value)

@@ -15,7 +15,6 @@ from shop.texts import read_texts
 from shop_ptb.checkout import Checkout
 from shop_ptb.owner import Owner
 from shop_ptb.shopping import Shopping
-from shop_ptb.side_by_side import SideBySide
 from tidegate import Tidegate
 from tidegate.errors import TidegateError
 
@@ -26,20 +25,18 @@ def build(config: Config) -> App:
     texts, products = read_texts(config.texts)
     pages, book = Pages(texts, products), Book(config.database)
 
-    # This is Tidegate, with its import. Every call waits its turn; what is queued survives a restart.
     gate = Tidegate()
-    limiter = gate.ptb()
-    builder = Application.builder().token(config.token).rate_limiter(limiter)
-
     news = News(gate, book, texts, config.owner)
-    application: App = (
-        builder.base_url(f"{config.api_url}/bot")
+    builder = (
+        Application.builder()
+        .token(config.token)
+        .base_url(f"{config.api_url}/bot")
         .base_file_url(f"{config.api_url}/file/bot")
-        .concurrent_updates(SideBySide())
         .post_init(lambda _: news.resume())
-        .build()
     )
-    limiter.follow(application)  # replies go before everything else
+    # This is Tidegate, with its import and the gate. Every call waits its turn, and what is queued survives a
+    # restart; so does what customers write. They are served side by side, each in order.
+    application: App = gate.ptb().equip(builder).build()
     application.add_handlers(Owner(pages, book, news, gate, config.owner).handlers())
     application.add_handler(Checkout(pages, book).handler())
     application.add_handlers(Shopping(pages, book).handlers())

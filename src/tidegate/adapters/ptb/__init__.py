@@ -1,6 +1,8 @@
-"""python-telegram-bot 22: a rate limiter for its applications.
+"""python-telegram-bot 22: a rate limiter for its applications, and an inbox for their updates.
 
-Application.builder().token(TOKEN).rate_limiter(Tidegate("tidegate.db").ptb()).build()
+Tidegate("tidegate.db").ptb().equip(Application.builder().token(TOKEN)).build()
+
+Application.builder().token(TOKEN).rate_limiter(Tidegate("tidegate.db").ptb()).build()  # calls alone
 """
 
 from tidegate.adapters.ptb.limiter import RateLimitArgs, TidegateLimiter

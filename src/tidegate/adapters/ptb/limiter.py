@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from telegram import Bot
 from telegram.ext import Application, BaseRateLimiter
@@ -13,12 +13,21 @@ from tidegate.adapters.gate import Gate
 from tidegate.adapters.ptb.bots import KnownBots, bot_behind
 from tidegate.adapters.ptb.call import Call, Callback, Result
 from tidegate.adapters.ptb.direct import Directly
+from tidegate.adapters.ptb.equipping import App, Builder, equip
 from tidegate.adapters.ptb.following import GROUP, Follower
+from tidegate.adapters.ptb.guard import Guard
+from tidegate.adapters.ptb.handover import Handover
+from tidegate.adapters.ptb.intake import Intake
 from tidegate.adapters.ptb.pace import Pace
 from tidegate.adapters.ptb.queueing import Queueing
+from tidegate.errors import BadInputError, NotTheSenderError
+from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.model import Priority
 
 log = logging.getLogger("tidegate")
+
+ASK: Final = 1.0  # seconds between two tries to take over from another process
+GRACE: Final = 5.0  # seconds that handlers have to end when the application stops
 
 RateLimitArgs = Pace | Mapping[str, Any] | str
 
@@ -36,6 +45,9 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
         self._bots = KnownBots(gate)
         self._directly = Directly(gate, self._bots, max_wait=max_wait)
         self._queueing = Queueing(gate, self._bots)
+        self._equipped = False
+        self._intake: Intake | None = None  # of the application that is equipped
+        self._guard: Guard | None = None
         self._wanted = self._started = False
         self._starting = asyncio.Lock()
 
@@ -54,22 +66,73 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
         """Calls that wait for their turn end with ClosedError; queued ones stay in the store."""
         async with self._starting:
             self._wanted = False
+            if self._intake is not None:
+                await self._intake.close()  # its handlers may still say something
             self._directly.close()
             if self._started:
                 self._started = False
+                if self._guard is not None:
+                    self._guard.end()
                 await self._gate.stop()
 
     async def _open(self, bot: Bot) -> None:
-        if not self._is_due():
-            return
+        """An application with an inbox waits where another process has the store; others are refused."""
+        said = False
+        while self._is_due():
+            try:
+                await self._start(bot)
+            except NotTheSenderError as error:
+                if not self._equipped:
+                    raise
+                if not said:
+                    log.warning("%s. This one waits to take over", error)
+                said = True
+                await self._gate.clock.sleep(ASK)
+
+    async def _start(self, bot: Bot) -> None:
         async with self._starting:
             if self._is_due():
                 self._bots.id_of(bot)  # known before anything is sent: messages may wait in the store
                 await self._gate.start()
                 self._started = True
+                if self._guard is not None:
+                    self._guard.begin()
 
     def _is_due(self) -> bool:
         return self._wanted and not self._started
+
+    def equip(
+        self, builder: Builder, *, grace: float = GRACE, throttle: ThrottleRules | bool = True
+    ) -> Builder:
+        """Let the application that is built lose no update. The last thing to do before `build()`.
+
+        An update is held in the gate's store before Telegram is told that it came; those of one chat are
+        handled in order, others beside it, 256 at once (TIDEGATE_HANDLERS), each for 120 s at most
+        (TIDEGATE_HANDLER_DEADLINE); what a dead process left is handled again. Replies go first, as with
+        `follow`. When the application stops, handlers have `grace` seconds to end; then their updates wait
+        for the next start. Of several processes one handles, the next takes over.
+
+        Who writes too much is held (TIDEGATE_USER_RATE, 30 a minute) and told so once; `throttle` gives other
+        rules, or False.
+        """
+        if self._equipped:
+            raise BadInputError("this limiter has an application: each wants its own, as gate.ptb() gives")
+        rules = throttle if isinstance(throttle, ThrottleRules) else None
+
+        def tie(application: App, handover: Handover) -> Intake:
+            self._guard = Guard(application, self._gate, rules) if throttle else None
+            handover.bot = self._bots.id_of(application.bot)
+            self._intake = Intake(self._gate, application.bot, handover.bot, handover, grace)
+            return self._intake
+
+        try:
+            builder.rate_limiter(self)
+            equip(builder, tie)
+        except RuntimeError as error:
+            raise BadInputError(f"equip takes a builder with a token, not with a bot: {error}") from None
+        self._equipped = True
+        self._directly.otherwise = Priority.NORMAL
+        return builder
 
     def follow(self, application: Application[Any, Any, Any, Any, Any, Any]) -> None:
         """Let replies go first: a call to the chat whose update is being handled is high, others are normal.

@@ -1,0 +1,156 @@
+"""Updates of one application through the inbox: held there first, handed from there to its handlers."""
+
+import asyncio
+import logging
+from typing import Final
+
+import msgspec
+from telegram import Bot, Update
+from telegram.ext import ExtBot
+
+from tidegate.adapters.gate import Gate
+from tidegate.adapters.ptb.handover import Handover
+from tidegate.errors import ClosedError, StoreError
+from tidegate.inbound.arrivals import Held, bot_source
+from tidegate.inbound.lease import Leadership
+from tidegate.inbound.polling import Fetch, Poller
+from tidegate.inbound.reception import Reception
+from tidegate.inbound.updates import Json, arrival_of
+from tidegate.model import BotId
+
+log = logging.getLogger("tidegate.inbound")
+
+PAUSE: Final = 1.0  # seconds until a store that takes nothing is tried again
+LOOK: Final = 1.0  # seconds between two looks at whether this process still leads
+ATTEMPTS: Final = 2  # one may come while the application stops: it goes back
+
+
+class Intake:
+    """Holds updates while the gate is open; hands them out between `serve` and `close`.
+
+    Of several processes one hands out, the one that leads: what an application remembers of a conversation is
+    in its own memory. The others hold what comes to them, and wait to take over.
+    """
+
+    def __init__(self, gate: Gate, bot: Bot, number: BotId, handover: Handover, grace: float) -> None:
+        self._gate = gate
+        self._bot = bot
+        self._number = number
+        self._handover = handover
+        self._grace = grace
+        self._post: _Post | None = None  # while it is open
+        self._opening = asyncio.Lock()
+        self._serving: asyncio.Task[None] | None = None
+        self.has_polled = False
+        self.fetched = -1  # the last update that came by polling
+
+    def serve(self) -> None:
+        """The application takes updates from now on."""
+        if self._serving is None:
+            self._serving = asyncio.create_task(self._lead(), name="tidegate: leads an application")
+            self._serving.add_done_callback(_tell_failure)
+
+    async def hold(self, update: Update) -> None:
+        """Durable when this returns, however long that takes."""
+        arrival = arrival_of(self._number, update.to_json().encode())
+        said = False
+        while True:
+            post = await self._open()
+            try:
+                await post.reception.accept([arrival])
+            except StoreError as error:
+                if not said:
+                    log.warning("an update of bot %s cannot be held, trying again: %s", self._number, error)
+                said = True
+                await self._gate.clock.sleep(PAUSE)
+            else:
+                return
+
+    def can_hold(self) -> bool:
+        """Whether its updates can be written down: buttons may stand for objects in memory."""
+        return not (isinstance(self._bot, ExtBot) and self._bot.callback_data_cache is not None)
+
+    async def poll(self, fetch: Fetch) -> None:
+        """Once: lead, have room, fetch, hold."""
+        self.has_polled = True
+        post = await self._open()
+        await post.leadership.hold()
+        await post.poller.poll(fetch)
+
+    async def close(self) -> None:
+        """Hand out no more. Handlers have their grace; what they did not end goes back."""
+        async with self._opening:
+            await self._end_serving()
+            if self._post is not None:
+                await self._post.poller.stop()
+                await self._post.leadership.give_up()
+                await self._leave(self._post.reception)
+                self._post = None
+
+    async def _leave(self, reception: Reception) -> None:
+        try:
+            await reception.stop(self._grace)
+        except StoreError as error:  # what it holds is handled again, as after a crash
+            log.warning("updates of bot %s could not be put back: %s", self._number, error)
+
+    async def _end_serving(self) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.gather(self._serving, return_exceptions=True)
+            self._serving = None
+
+    async def _open(self) -> "_Post":
+        """As long as it takes: nothing is fetched or answered meanwhile, and Telegram keeps it."""
+        said = False
+        while True:
+            try:
+                return await self._opened()
+            except StoreError as error:
+                if not said:
+                    log.warning("updates of bot %s wait at Telegram: %s", self._number, error)
+                said = True
+                await self._gate.clock.sleep(PAUSE)
+
+    async def _opened(self) -> "_Post":
+        async with self._opening:
+            if self._post is None:
+                if not self._gate.is_open:
+                    raise ClosedError("the application is shut down: no more updates are taken")
+                post = _Post(self._gate, self._number)
+                await post.reception.start()
+                self._post = post
+            return self._post
+
+    async def _lead(self) -> None:
+        post = await self._open()
+        while True:
+            await post.leadership.hold()
+            post.reception.serve(bot_source(self._number), self._handle, attempts=ATTEMPTS)
+            try:
+                while post.leadership.is_ours:
+                    await self._gate.clock.sleep(LOOK)
+            finally:
+                post.reception.leave(bot_source(self._number))
+
+    async def _handle(self, held: Held) -> None:
+        if self._post is None:
+            raise ClosedError("it came while the application stopped")
+        raw = msgspec.json.decode(held.arrival.body, type=Json)
+        update = Update.de_json(raw, self._bot)
+        if isinstance(self._bot, ExtBot):
+            self._bot.insert_callback_data(update)
+        await self._handover.handle(update)
+
+
+class _Post:
+    """What an intake has of a gate that is open."""
+
+    def __init__(self, gate: Gate, bot: BotId) -> None:
+        self.reception: Reception = gate.reception
+        self.poller = Poller(bot, self.reception, gate.clock)
+        self.leadership = Leadership(self.reception.inbox, gate.clock, bot_source(bot))
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("updates are held, but not handled", exc_info=task.exception())

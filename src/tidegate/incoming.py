@@ -86,7 +86,7 @@ class Incoming(Door):
 
     def secret_of(self, bot_id: int) -> str | None:
         """Of a bot whose updates are handled here: what nobody handles must not be taken."""
-        known = self._gate.is_open and self._gate.reception.serves(bot_source(bot_id))
+        known = self._gate.is_open and self._gate.reception.knows(bot_source(bot_id))
         token = self._gate.token_of(bot_id) if known else None
         return None if token is None else webhook_secret(token)
 

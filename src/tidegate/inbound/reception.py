@@ -1,7 +1,8 @@
 """The reception: who handles what arrives, and the desk that hands it to them."""
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from tidegate.clock import Clock
@@ -9,6 +10,9 @@ from tidegate.errors import BadInputError
 from tidegate.inbound.arrivals import Arrival, Source
 from tidegate.inbound.desk import AT_ONCE, DEADLINE, Desk, Handler, Service
 from tidegate.inbound.inbox.base import Inbox, InboxStats
+
+# Whether an arrival is let pass. Asked again about the same one, it says the same.
+Guard = Callable[[Arrival], Awaitable[bool]]
 
 ROOM: Final = 10_000  # arrivals that wait; then polling pauses, so that Telegram keeps the rest
 
@@ -21,6 +25,7 @@ class Reception:
     ) -> None:
         self.inbox = inbox
         self._services: dict[Source, Service] = {}
+        self._guards: dict[Source, Guard | None] = {}
         self._desk = Desk(inbox, clock, self._services, at_once=at_once, deadline=deadline)
         self._starts = 0
         self._starting = asyncio.Lock()
@@ -30,11 +35,23 @@ class Reception:
         if source in self._services:
             raise BadInputError(f"{source} has a handler already: one is enough")
         self._services[source] = Service(handler, attempts)
+        self._guards.setdefault(source, None)
         self._desk.look_again()
+
+    def know(self, source: Source, guard: Guard | None = None) -> None:
+        """What this source sends is taken here, whoever handles it, as far as its guard lets it pass."""
+        self._guards[source] = guard
 
     def leave(self, source: Source) -> None:
         """Take back `serve`: what arrives waits."""
         self._services.pop(source, None)
+
+    def forget(self, source: Source) -> None:
+        """Take back `know`."""
+        self._guards.pop(source, None)
+
+    def knows(self, source: Source) -> bool:
+        return source in self._guards
 
     def serves(self, source: Source) -> bool:
         return source in self._services
@@ -44,8 +61,15 @@ class Reception:
         return self._desk.handling
 
     async def accept(self, arrivals: Sequence[Arrival]) -> list[bool]:
-        """As the inbox does."""
-        return await self.inbox.accept(arrivals)
+        """As the inbox does. False also for what is not let pass: a flood costs neither disk nor order."""
+        passes = [await self._passes(arrival) for arrival in arrivals]
+        let_in = list(itertools.compress(arrivals, passes))
+        fresh = iter(await self.inbox.accept(let_in) if let_in else [])
+        return [passed and next(fresh) for passed in passes]
+
+    async def _passes(self, arrival: Arrival) -> bool:
+        guard = self._guards.get(arrival.source)
+        return guard is None or await guard(arrival)
 
     async def has_room(self) -> bool:
         """Whether it is time to fetch more."""

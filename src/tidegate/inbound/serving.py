@@ -19,6 +19,7 @@ CONNECTIONS: Final = 2_000  # at once; more are answered with 503. Telegram open
 KEEP_ALIVE: Final = 60  # seconds that a connection may be idle between two requests
 GRACE: Final = 15  # seconds that requests have to end when the server stops
 BACKLOG: Final = 1_024
+LAST_PORT: Final = 65_535
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OnReady = Callable[[int], object]
@@ -55,11 +56,13 @@ async def serve(
 def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     """Raises BadInputError if it cannot be listened there."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if not 0 <= port <= LAST_PORT:
+        raise BadInputError(f"cannot listen at {host} port {port}: ports go up to {LAST_PORT}")
     if reuse_port and not hasattr(socket, "SO_REUSEPORT"):
         raise BadInputError("this system cannot share a port between processes: give each its own")
     try:
         return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
-    except (OSError, OverflowError) as error:
+    except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise BadInputError(f"cannot listen at {host} port {port}: {reason}") from None
 

@@ -24,7 +24,7 @@ from tidegate.inbound.inbox.redis.scripts import KEYS, STEPS, load
 from tidegate.outbox.redis.link import Argument, RedisLink
 from tidegate.sim.virtual import VirtualClock
 
-LEASE = 10.0
+LEASE = 8.0
 SCRIPTS = load()
 
 

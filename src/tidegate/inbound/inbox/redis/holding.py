@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from tidegate.clock import Clock
@@ -12,7 +13,7 @@ from tidegate.inbound.inbox.redis.rows import place_of
 
 log = logging.getLogger("tidegate.inbound")
 
-EVERY: Final = 3.0  # seconds; a lease lasts 10
+EVERY: Final = 2.5  # seconds; a lease lasts 8
 AGAIN: Final = 0.5  # seconds after a try that failed
 AT_ONCE: Final = 500
 
@@ -27,6 +28,7 @@ class Holding:
         self._clock = clock
         self._renew = renew
         self._held: dict[str, Held] = {}
+        self._ending: set[str] = set()  # Redis may know that they have ended, and we not yet
         self._renewing: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -41,6 +43,16 @@ class Holding:
 
     def add(self, held: Iterable[Held]) -> None:
         self._held.update((one.id, one) for one in held)
+
+    @contextmanager
+    def ending(self, held: Iterable[Held]) -> Iterator[None]:
+        """While Redis is told that these have ended. If it was not, they are held as before."""
+        ids = {one.id for one in held}
+        self._ending |= ids
+        try:
+            yield
+        finally:
+            self._ending -= ids
 
     def forget(self, held: Iterable[Held]) -> None:
         for one in held:
@@ -60,7 +72,7 @@ class Holding:
         for first in range(0, len(held), AT_ONCE):
             some = held[first : first + AT_ONCE]
             lost = [some[place] for place in await self._renew([place_of(one) for one in some])]
-            self._lose([one for one in lost if one.id in self._held])
+            self._lose([one for one in lost if one.id in self._held and one.id not in self._ending])
 
     def _lose(self, lost: list[Held]) -> None:
         self.forget(lost)

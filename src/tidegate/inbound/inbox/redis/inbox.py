@@ -154,17 +154,20 @@ class RedisInbox(Inbox):
 
     async def _end(self, groups: list[Sequence[Held]]) -> list[None]:
         held = [one for group in groups for one in group]
-        await self._run("done", *(part for one in held for part in rows.place_of(one)))
+        with self._holding.ending(held):
+            await self._run("done", *(part for one in held for part in rows.place_of(one)))
         self._settled(held)
         return [None] * len(groups)
 
     async def release(self, held: Held, *, after: float = 0.0, failed: bool = False) -> None:
-        await self._run("release", *rows.place_of(held), after, int(failed))
+        with self._holding.ending([held]):
+            await self._run("release", *rows.place_of(held), after, int(failed))
         self._settled([held])
 
     async def park(self, held: Held, reason: str) -> None:
         said = rows.reason_of(self._clock.now(), reason)
-        await self._run("park", *rows.place_of(held), held.arrival.key, said, PARKED_AT_MOST)
+        with self._holding.ending([held]):
+            await self._run("park", *rows.place_of(held), held.arrival.key, said, PARKED_AT_MOST)
         self._settled([held])
 
     def _settled(self, held: Sequence[Held]) -> None:

@@ -4,7 +4,7 @@
 -- A place in the queue is a text: source, lane and number, parted by zero bytes. So those of a lane stand together, in
 -- order, in one key for all lanes; and in `ready`, with the number before the lane, those of a source.
 
-local Lane = { SUSPECT = 2, LEASE = 10 } -- crashes; seconds
+local Lane = { SUSPECT = 2, LEASE = 8 } -- crashes; seconds
 
 function Lane.number(place)
   return string.sub(place, -DIGITS)

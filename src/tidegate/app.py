@@ -55,6 +55,7 @@ from tidegate.inbound.reception import Reception
 from tidegate.inbound.serving import OnReady, serve
 from tidegate.inbound.signed import WINDOW, Scheme
 from tidegate.inbound.throttle.base import Buckets
+from tidegate.inbound.throttle.guard import Guard
 from tidegate.inbound.throttle.memory import MemoryBuckets
 from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.inbound.throttle.throttle import Throttle
@@ -482,6 +483,16 @@ class Tidegate:
 
             buckets = RedisBuckets(rules, self._link, self.clock)
         return Throttle(rules, buckets)
+
+    def guard(self, throttle: Throttle) -> Guard:
+        """Puts a throttle before the inbox."""
+        return Guard(throttle, self.tell, self._answer_query)
+
+    async def _answer_query(self, bot: int, query: str, text: str | None) -> None:
+        said = {"callback_query_id": query, "text": text}
+        await self.call(
+            "answerCallbackQuery", {key: value for key, value in said.items() if value}, bot=BotId(bot)
+        )
 
     async def tell(self, bot: int, chat_id: int, text: str) -> None:
         """What has no value later, such as that somebody has to wait."""

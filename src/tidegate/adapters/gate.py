@@ -6,6 +6,7 @@ from tidegate.clock import Clock
 from tidegate.delivery.botapi import Lend
 from tidegate.delivery.direct import DirectCalls
 from tidegate.inbound.reception import Reception
+from tidegate.inbound.throttle.guard import Guard
 from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.inbound.throttle.throttle import Throttle
 from tidegate.roster import TELEGRAM, AnyBot, Bot
@@ -32,6 +33,10 @@ class Gate(Protocol):
 
     def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
         """With the usual rules, if none are given. While the gate is open."""
+        ...
+
+    def guard(self, throttle: Throttle) -> Guard:
+        """Puts a throttle before the inbox."""
         ...
 
     async def tell(self, bot: int, chat_id: int, text: str) -> None:

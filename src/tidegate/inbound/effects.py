@@ -46,6 +46,11 @@ def effects_of(arrival: Arrival) -> Iterator[None]:
         _handling.reset(before)
 
 
+def is_in_hand() -> bool:
+    """Whether this runs in a handler of what came through the inbox."""
+    return _handling.get() is not None
+
+
 def key_for(content: Any) -> str | None:  # noqa: ANN401  (whatever a message is made of)
     """The dedup key of something that is put now: None outside of a handler."""
     effects = _handling.get()

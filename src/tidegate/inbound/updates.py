@@ -11,16 +11,29 @@ from tidegate.inbound.arrivals import Arrival, bot_source
 Json = dict[str, Any]
 
 PAYMENTS: Final = frozenset({"pre_checkout_query", "shipping_query", "purchased_paid_media"})
-_PAID: Final = ("successful_payment", "refunded_payment")  # a message that tells of one
+PAID: Final = ("successful_payment", "refunded_payment")  # a message that tells of one
+# In a message that nobody wrote.
+SERVICE: Final = (
+    "new_chat_members",
+    "left_chat_member",
+    "migrate_to_chat_id",
+    "migrate_from_chat_id",
+    "group_chat_created",
+    "supergroup_chat_created",
+    "channel_chat_created",
+)
 
 
 class About(NamedTuple):
-    """`kind`: as Telegram names it, `command` for a message that is one, `payment` for all about money."""
+    """`kind`: as Telegram names it, `command` for a message that is one, `payment` for all about money,
+    `service` for a message that nobody wrote. `sent_at`: when it was written, where it says so.
+    """
 
     kind: str
     user: int | None
     chat: int | None
     is_private: bool
+    sent_at: int | None = None
 
 
 def arrival_of(bot: int, body: bytes) -> Arrival:
@@ -44,7 +57,7 @@ def arrival_from(bot: int, update: Json, body: bytes | None = None) -> Arrival:
 
 def about_update(update: Json) -> About:
     """Never raises, whatever Telegram adds: what is not known has no chat."""
-    kind, content = _content(update)
+    kind, content = _kind_of(update), content_of(update)
     user, chat = content.get("from") or content.get("user"), _chat(content)
     number = chat.get("id") if isinstance(chat, dict) else None
     return About(
@@ -52,14 +65,22 @@ def about_update(update: Json) -> About:
         user=user.get("id") if isinstance(user, dict) else None,
         chat=number,
         is_private=isinstance(chat, dict) and chat.get("type") == "private",
+        sent_at=_sent_at(content),
     )
 
 
-def _content(update: Json) -> tuple[str, Json]:
-    for kind, content in update.items():
-        if isinstance(content, dict):
-            return kind, content
-    return "unknown", {}
+def content_of(update: Json) -> Json:
+    """What it tells of, such as a message or a query."""
+    return next((content for content in update.values() if isinstance(content, dict)), {})
+
+
+def _kind_of(update: Json) -> str:
+    return next((kind for kind, content in update.items() if isinstance(content, dict)), "unknown")
+
+
+def _sent_at(content: Json) -> int | None:
+    date = content.get("edit_date") or content.get("date")
+    return date if type(date) is int else None
 
 
 def _chat(content: Json) -> object:
@@ -75,7 +96,11 @@ def _places(content: Json) -> Iterator[Json]:
 
 
 def _precise(kind: str, content: Json) -> str:
-    if kind in PAYMENTS or any(name in content for name in _PAID):
+    if kind in PAYMENTS or any(name in content for name in PAID):
         return "payment"
+    if kind != "message":
+        return kind
     text = content.get("text")
-    return "command" if kind == "message" and isinstance(text, str) and text.startswith("/") else kind
+    if isinstance(text, str):
+        return "command" if text.startswith("/") else kind
+    return "service" if any(name in content for name in SERVICE) else kind

@@ -22,7 +22,9 @@ from tidegate.adapters.aiogram.updates import Updates
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import handled, handling
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
+from tidegate.inbound.effects import is_in_hand
 from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.inbound.throttle.throttle import Throttle
 from tidegate.model import BotId
 
 log = logging.getLogger("tidegate")
@@ -202,9 +204,11 @@ class Attachment:
             self._running += 1
             try:
                 await self._take_over(followed)
-                self._begin_throttling(followed)
+                throttle = None if followed.throttle is None else self._gate.throttle(followed.throttle)
+                if throttle is not None:
+                    self._begin_throttling(followed, throttle)
                 if followed.inbox:
-                    await self._open_inbox(followed, data)
+                    await self._open_inbox(followed, data, throttle)
             except BaseException:
                 self._running -= 1
                 raise
@@ -228,10 +232,9 @@ class Attachment:
                 raise ClosedError("stopped while it waited to take over from another process")
             await self._gate.clock.sleep(ASK)
 
-    def _begin_throttling(self, followed: Followed) -> None:
-        if followed.throttle is None:
-            return
-        followed.throttling = ThrottleMiddleware(self._gate.throttle(followed.throttle), self._gate.tell)
+    def _begin_throttling(self, followed: Followed, throttle: Throttle) -> None:
+        """For what does not come through the inbox, as from a webhook server of aiogram's."""
+        followed.throttling = ThrottleMiddleware(throttle, self._gate.tell, is_charged=is_in_hand)
         # First of all: what the others do, such as look up a conversation, is not done for a flood.
         middlewares = followed.dispatcher.update.outer_middleware
         others = list(middlewares)
@@ -241,9 +244,12 @@ class Attachment:
         for other in others:
             middlewares.register(other)
 
-    async def _open_inbox(self, followed: Followed, data: dict[str, Any]) -> None:
+    async def _open_inbox(self, followed: Followed, data: dict[str, Any], throttle: Throttle | None) -> None:
         reception = self._gate.reception
-        followed.updates = Updates(followed.dispatcher, followed.bots, reception, self._gate.clock, data)
+        guard = None if throttle is None else self._gate.guard(throttle)
+        followed.updates = Updates(
+            followed.dispatcher, followed.bots, reception, self._gate.clock, data, guard
+        )
         try:
             await reception.start()
         except BaseException:

@@ -114,7 +114,7 @@ class Pacing(BaseRequestMiddleware):
 
 @functools.cache
 def _keep(returned: Any) -> object:  # noqa: ANN401  (a type, of whichever kind)
-    """aiogram makes this type for every answer, and pydantic forgets it as soon as nobody holds it."""
+    """Aiogram makes this type for every answer, and pydantic forgets it as soon as nobody holds it."""
     return Response[returned]
 
 

@@ -20,8 +20,11 @@ Handle = Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]]
 class ThrottleMiddleware(BaseMiddleware):
     """For `dp.update.outer_middleware`, before the others: what they do is not done for a flood."""
 
-    def __init__(self, throttle: Throttle, answer: Answer) -> None:
+    def __init__(
+        self, throttle: Throttle, answer: Answer, *, is_charged: Callable[[], bool] = lambda: False
+    ) -> None:
         self._throttle = throttle
+        self._is_charged = is_charged  # whether the update that is handled now was charged before
         self._answer = answer
         self._buttons = Buttons(throttle)
 
@@ -30,7 +33,7 @@ class ThrottleMiddleware(BaseMiddleware):
             kind = event.event_type if isinstance(event, Update) else None
         except UpdateTypeLookupError:  # newer than this aiogram
             kind = None
-        if kind is None:
+        if kind is None or self._is_charged():
             return await handler(event, data)
         content, bot = getattr(event, kind), data["bot"]
         about = about_event(kind, content)

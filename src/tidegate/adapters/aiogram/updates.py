@@ -13,7 +13,7 @@ from aiogram.types import Update
 from tidegate.clock import Clock
 from tidegate.inbound.arrivals import Held, bot_source
 from tidegate.inbound.polling import Poller
-from tidegate.inbound.reception import Reception
+from tidegate.inbound.reception import Guard, Reception
 from tidegate.inbound.updates import Json
 
 log = logging.getLogger("tidegate.inbound")
@@ -36,6 +36,7 @@ class Updates:
         reception: Reception,
         clock: Clock,
         data: Mapping[str, Any],
+        guard: Guard | None,
     ) -> None:
         self._dispatcher = dispatcher
         self._reception = reception
@@ -46,6 +47,7 @@ class Updates:
         ]
         self._pollers = {bot.id: Poller(bot.id, reception, clock) for bot in ours}
         for bot in ours:
+            reception.know(bot_source(bot.id), guard)
             reception.serve(bot_source(bot.id), self._handler_for(bot))
 
     def has(self, bot: Bot) -> bool:
@@ -67,6 +69,7 @@ class Updates:
     async def stop(self) -> None:
         for bot, poller in self._pollers.items():
             self._reception.leave(bot_source(bot))
+            self._reception.forget(bot_source(bot))
             await poller.stop()
 
     def _handler_for(self, bot: Bot) -> Any:  # noqa: ANN401

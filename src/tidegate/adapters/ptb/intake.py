@@ -14,7 +14,8 @@ from tidegate.errors import ClosedError, StoreError
 from tidegate.inbound.arrivals import Held, bot_source
 from tidegate.inbound.lease import Leadership
 from tidegate.inbound.polling import Fetch, Poller
-from tidegate.inbound.reception import Reception
+from tidegate.inbound.reception import Guard, Reception
+from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.inbound.updates import Json, arrival_of
 from tidegate.model import BotId
 
@@ -32,12 +33,22 @@ class Intake:
     in its own memory. The others hold what comes to them, and wait to take over.
     """
 
-    def __init__(self, gate: Gate, bot: Bot, number: BotId, handover: Handover, grace: float) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        bot: Bot,
+        number: BotId,
+        handover: Handover,
+        *,
+        grace: float,
+        throttle: ThrottleRules | bool,
+    ) -> None:
         self._gate = gate
         self._bot = bot
         self._number = number
         self._handover = handover
         self._grace = grace
+        self._throttle = throttle
         self._post: _Post | None = None  # while it is open
         self._opening = asyncio.Lock()
         self._serving: asyncio.Task[None] | None = None
@@ -84,8 +95,15 @@ class Intake:
             if self._post is not None:
                 await self._post.poller.stop()
                 await self._post.leadership.give_up()
+                self._post.reception.forget(bot_source(self._number))
                 await self._leave(self._post.reception)
                 self._post = None
+
+    def _guard(self) -> Guard | None:
+        if self._throttle is False:
+            return None
+        rules = self._throttle if isinstance(self._throttle, ThrottleRules) else None
+        return self._gate.guard(self._gate.throttle(rules))
 
     async def _leave(self, reception: Reception) -> None:
         try:
@@ -118,6 +136,7 @@ class Intake:
                     raise ClosedError("the application is shut down: no more updates are taken")
                 post = _Post(self._gate, self._number)
                 await post.reception.start()
+                post.reception.know(bot_source(self._number), self._guard())
                 self._post = post
             return self._post
 

@@ -15,7 +15,6 @@ from tidegate.adapters.ptb.call import Call, Callback, Result
 from tidegate.adapters.ptb.direct import Directly
 from tidegate.adapters.ptb.equipping import App, Builder, equip
 from tidegate.adapters.ptb.following import GROUP, Follower
-from tidegate.adapters.ptb.guard import Guard
 from tidegate.adapters.ptb.handover import Handover
 from tidegate.adapters.ptb.intake import Intake
 from tidegate.adapters.ptb.pace import Pace
@@ -47,7 +46,6 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
         self._queueing = Queueing(gate, self._bots)
         self._equipped = False
         self._intake: Intake | None = None  # of the application that is equipped
-        self._guard: Guard | None = None
         self._wanted = self._started = False
         self._starting = asyncio.Lock()
 
@@ -71,8 +69,6 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
             self._directly.close()
             if self._started:
                 self._started = False
-                if self._guard is not None:
-                    self._guard.end()
                 await self._gate.stop()
 
     async def _open(self, bot: Bot) -> None:
@@ -95,8 +91,6 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
                 self._bots.id_of(bot)  # known before anything is sent: messages may wait in the store
                 await self._gate.start()
                 self._started = True
-                if self._guard is not None:
-                    self._guard.begin()
 
     def _is_due(self) -> bool:
         return self._wanted and not self._started
@@ -117,12 +111,12 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
         """
         if self._equipped:
             raise BadInputError("this limiter has an application: each wants its own, as gate.ptb() gives")
-        rules = throttle if isinstance(throttle, ThrottleRules) else None
 
         def tie(application: App, handover: Handover) -> Intake:
-            self._guard = Guard(application, self._gate, rules) if throttle else None
             handover.bot = self._bots.id_of(application.bot)
-            self._intake = Intake(self._gate, application.bot, handover.bot, handover, grace)
+            self._intake = Intake(
+                self._gate, application.bot, handover.bot, handover, grace=grace, throttle=throttle
+            )
             return self._intake
 
         try:

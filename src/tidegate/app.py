@@ -489,10 +489,8 @@ class Tidegate:
         return Guard(throttle, self.tell, self._answer_query)
 
     async def _answer_query(self, bot: int, query: str, text: str | None) -> None:
-        said = {"callback_query_id": query, "text": text}
-        await self.call(
-            "answerCallbackQuery", {key: value for key, value in said.items() if value}, bot=BotId(bot)
-        )
+        params = {"callback_query_id": query, **({"text": text} if text else {})}
+        await self.call("answerCallbackQuery", params, bot=BotId(bot))
 
     async def tell(self, bot: int, chat_id: int, text: str) -> None:
         """What has no value later, such as that somebody has to wait."""

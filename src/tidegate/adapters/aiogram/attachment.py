@@ -247,9 +247,8 @@ class Attachment:
     async def _open_inbox(self, followed: Followed, data: dict[str, Any], throttle: Throttle | None) -> None:
         reception = self._gate.reception
         guard = None if throttle is None else self._gate.guard(throttle)
-        followed.updates = Updates(
-            followed.dispatcher, followed.bots, reception, self._gate.clock, data, guard
-        )
+        clock, bots = self._gate.clock, followed.bots
+        followed.updates = Updates(followed.dispatcher, bots, reception, clock, data=data, guard=guard)
         try:
             await reception.start()
         except BaseException:

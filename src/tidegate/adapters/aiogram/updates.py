@@ -35,6 +35,7 @@ class Updates:
         bots: list[Bot],
         reception: Reception,
         clock: Clock,
+        *,
         data: Mapping[str, Any],
         guard: Guard | None,
     ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.extras import extra
+from tidegate.inbound.http.joined import JoinedTransport
 from tidegate.inbound.http.request import Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
 def _server(app: App, on_ready: OnReady | None) -> "Server":
     with extra("service", "uvicorn"):
         import uvicorn  # noqa: PLC0415  (an extra)
+        from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415
 
     failure = _Failure(app)
 
@@ -89,8 +91,13 @@ def _server(app: App, on_ready: OnReady | None) -> "Server":
             if on_ready is not None and sockets:
                 on_ready(sockets[0].getsockname()[1])
 
+    class Joining(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, as installed
+        def connection_made(self, transport: Any) -> None:  # noqa: ANN401  (as uvicorn has it)
+            super().connection_made(JoinedTransport(transport))
+
     config = uvicorn.Config(
         failure,
+        http=Joining,
         interface="asgi3",
         lifespan="on",
         ws="none",

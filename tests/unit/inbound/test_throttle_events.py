@@ -95,7 +95,8 @@ def test_libraries_and_json_agree(parse: Any, kind: str, content: Json) -> None:
 )
 def test_a_message_that_nobody_wrote_is_a_service(parse: Any, fields: Json) -> None:  # noqa: ANN401
     update = {"update_id": 5, "message": message(GROUP, **fields)}
-    assert about_event(*parse(update)) == About("service", 1001, -100, is_private=False)
+    about = About("service", 1001, -100, is_private=False, sent_at=1_767_603_600)
+    assert about_event(*parse(update)) == about_update(update) == about
 
 
 def test_an_album_is_known_by_its_parts(parse: Any) -> None:  # noqa: ANN401

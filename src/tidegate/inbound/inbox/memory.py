@@ -32,7 +32,7 @@ class MemoryInbox(Inbox):
 
     async def accept(self, arrivals: Sequence[Arrival]) -> list[bool]:
         self._forget()
-        fresh = {(one.source, one.key) for one in arrivals} - self._seen.keys()
+        fresh = {name for one in arrivals if (name := (one.source, one.key)) not in self._seen}
         if self._lanes.waiting + len(fresh) > MOST:
             raise StoreFullError(f"{MOST} updates wait to be handled: handle them faster, or drop them")
         return [self._take_in(arrival) for arrival in arrivals]

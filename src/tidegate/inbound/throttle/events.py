@@ -3,21 +3,10 @@
 The libraries name the fields as Telegram does, except `from`, which is `from_user` in all of them.
 """
 
-from typing import Any, Final
+from datetime import datetime
+from typing import Any
 
-from tidegate.inbound.updates import PAYMENTS, About
-
-_PAID: Final = ("successful_payment", "refunded_payment")
-# In a message that nobody wrote.
-_SERVICE: Final = (
-    "new_chat_members",
-    "left_chat_member",
-    "migrate_to_chat_id",
-    "migrate_from_chat_id",
-    "group_chat_created",
-    "supergroup_chat_created",
-    "channel_chat_created",
-)
+from tidegate.inbound.updates import PAID, PAYMENTS, SERVICE, About
 
 
 def about_event(kind: str, event: object) -> About:
@@ -29,6 +18,7 @@ def about_event(kind: str, event: object) -> About:
         user=_field(user, "id"),
         chat=_field(chat, "id"),
         is_private=_field(chat, "type") == "private",
+        sent_at=_sent_at(event),
     )
 
 
@@ -37,15 +27,20 @@ def album_of(event: object) -> str | None:
     return album
 
 
+def _sent_at(event: object) -> int | None:
+    date = _field(event, "edit_date") or _field(event, "date")  # a number in one library, a time in another
+    return int(date.timestamp()) if isinstance(date, datetime) else date
+
+
 def _precise(kind: str, event: object) -> str:
-    if kind in PAYMENTS or any(_field(event, name) for name in _PAID):
+    if kind in PAYMENTS or any(_field(event, name) for name in PAID):
         return "payment"
     if kind != "message":
         return kind
     text = _field(event, "text")
     if text:
         return "command" if text.startswith("/") else kind
-    return "service" if any(_field(event, name) for name in _SERVICE) else kind
+    return "service" if any(_field(event, name) for name in SERVICE) else kind
 
 
 def _field(thing: object, name: str) -> Any:  # noqa: ANN401  (the library's)

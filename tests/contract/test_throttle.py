@@ -1,0 +1,292 @@
+"""The throttle on every kind of buckets: who passes, who is held, who is told."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract.inline_redis import InlineLink
+from contract.stores import redis_url
+from tidegate.inbound.throttle.base import PASS, Buckets, Charge, Held, Verdict
+from tidegate.inbound.throttle.memory import MemoryBuckets
+from tidegate.inbound.throttle.redis import RedisBuckets
+from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.inbound.throttle.throttle import Throttle
+from tidegate.inbound.updates import About
+from tidegate.model import Rate
+from tidegate.sim import virtual
+from tidegate.sim.virtual import VirtualClock
+
+BOT, GROUP = 42, -100
+RULES: Final = ThrottleRules(user=Rate(3, 30), chat=Rate(5, 30), stubborn=4, pause=100)
+
+
+@asynccontextmanager
+async def buckets(kind: str, rules: ThrottleRules, clock: VirtualClock) -> AsyncIterator[Buckets]:
+    if kind == "memory":
+        yield MemoryBuckets(rules, clock)
+        return
+    link = InlineLink(redis_url(), clock)
+    yield RedisBuckets(rules, link, clock)
+    await link.close()
+
+
+KINDS: Final = ("memory", "redis")
+
+
+@pytest.fixture(params=KINDS)
+async def throttle(request: pytest.FixtureRequest, clock: VirtualClock) -> AsyncIterator[Throttle]:
+    async with buckets(request.param, RULES, clock) as opened:
+        yield Throttle(RULES, opened)
+
+
+def private(user: int, kind: str = "message") -> About:
+    return About(kind, user, user, is_private=True)
+
+
+def in_group(user: int | None, kind: str = "message", chat: int = GROUP) -> About:
+    return About(kind, user, chat, is_private=False)
+
+
+async def flood(throttle: Throttle, about: About, count: int) -> list[Verdict]:
+    return [await throttle.check(about, BOT) for _ in range(count)]
+
+
+def held(wait: float, *, answer: bool = False) -> Verdict:
+    about: Any = pytest.approx(wait)
+    return Held(answer=answer, wait=about)
+
+
+def passed(verdicts: list[Verdict]) -> int:
+    return verdicts.count(PASS)
+
+
+def answers(verdicts: list[Verdict]) -> list[bool]:
+    return [isinstance(verdict, Held) and verdict.answer for verdict in verdicts]
+
+
+async def test_who_writes_too_much_is_held_told_once_and_may_come_again(
+    throttle: Throttle, clock: VirtualClock
+) -> None:
+    verdicts = await flood(throttle, private(1), 5)
+    assert passed(verdicts[:3]) == 3
+    assert verdicts[3] == held(10, answer=True)
+    assert verdicts[4] == held(10)
+    assert throttle.held == 2
+
+    await clock.sleep(10)
+    assert await flood(throttle, private(1), 2) == [PASS, held(10)]
+
+
+async def test_in_the_next_window_he_is_told_again(throttle: Throttle, clock: VirtualClock) -> None:
+    assert answers(await flood(throttle, private(1), 4)) == [False, False, False, True]
+    await clock.sleep(31)
+    assert answers(await flood(throttle, private(1), 5)) == [False, False, False, True, False]
+
+
+async def test_nobody_else_is_held_and_each_bot_counts_for_itself(throttle: Throttle) -> None:
+    await flood(throttle, private(1), 10)
+    assert passed(await flood(throttle, private(2), 3)) == 3
+    assert await throttle.check(private(1), 43) == PASS
+
+
+async def test_the_stubborn_pauses_and_is_free_after_it(throttle: Throttle, clock: VirtualClock) -> None:
+    verdicts = await flood(throttle, private(1), 7)
+    assert verdicts[-1] == held(100)
+
+    for left in (75, 50, 25):  # the bucket is full again, and he goes on
+        await clock.sleep(25)
+        assert await throttle.check(private(1), BOT) == held(left)
+
+    await clock.sleep(25)
+    assert answers(await flood(throttle, private(1), 4)) == [False, False, False, True]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_after_a_short_pause_the_strikes_begin_anew_and_he_is_not_told_again(
+    kind: str, clock: VirtualClock
+) -> None:
+    rules = ThrottleRules(user=Rate(3, 30), stubborn=4, pause=15)
+    async with buckets(kind, rules, clock) as opened:
+        throttle = Throttle(rules, opened)
+        assert (await flood(throttle, private(1), 7))[-1] == held(15)
+        await clock.sleep(15)
+        assert await flood(throttle, private(1), 5) == [PASS, held(5), held(5), held(5), held(15)]
+
+
+async def test_a_group_at_its_limit_is_held_in_silence(throttle: Throttle, clock: VirtualClock) -> None:
+    verdicts = [await throttle.check(in_group(user), BOT) for user in range(1, 8)]
+    assert verdicts == [*[PASS] * 5, held(6), held(6)]
+
+    assert await throttle.check(in_group(8, chat=-200), BOT) == PASS
+    await clock.sleep(6)
+    assert await throttle.check(in_group(7), BOT) == PASS
+
+
+async def test_what_a_group_holds_is_not_taken_from_its_users(throttle: Throttle) -> None:
+    for user in range(1, 6):
+        await throttle.check(in_group(user), BOT)
+    await flood(throttle, in_group(9), 20)
+    assert isinstance(await throttle.check(in_group(9), BOT, album="a"), Held)
+    assert passed(await flood(throttle, private(9), 4)) == 3
+
+
+async def test_what_a_user_is_held_for_is_not_taken_from_the_group(throttle: Throttle) -> None:
+    assert passed(await flood(throttle, in_group(1), 10)) == 3
+    assert passed(await flood(throttle, in_group(2), 3)) == 2
+
+
+async def test_a_flooder_in_a_group_is_told_when_he_writes_in_private(throttle: Throttle) -> None:
+    assert not any(answers(await flood(throttle, in_group(1), 5)))
+    assert answers(await flood(throttle, private(1), 2)) == [True, False]
+
+
+async def test_a_button_passes_and_counts(throttle: Throttle) -> None:
+    assert passed(await flood(throttle, private(1, "callback_query"), 20)) == 20
+    assert passed(await flood(throttle, private(1), 1)) == 0
+
+
+async def test_money_passes_in_a_pause_too(throttle: Throttle) -> None:
+    await flood(throttle, private(1), 10)
+    assert passed(await flood(throttle, private(1, "payment"), 3)) == 3
+
+
+async def test_what_becomes_of_a_chat_passes_and_does_not_count(throttle: Throttle) -> None:
+    assert passed(await flood(throttle, in_group(1, "chat_member"), 20)) == 20
+    assert passed(await flood(throttle, in_group(1), 3)) == 3
+
+
+async def test_those_of_nobody_pass(throttle: Throttle) -> None:
+    assert passed(await flood(throttle, About("poll", None, None, is_private=False), 20)) == 20
+    assert passed(await flood(throttle, About("new_kind", None, None, is_private=False), 20)) == 20
+
+
+async def test_a_channel_counts_without_a_user(throttle: Throttle) -> None:
+    assert passed(await flood(throttle, in_group(None, "channel_post"), 7)) == 5
+
+
+async def test_anonymous_admins_of_all_groups_are_not_one_user(throttle: Throttle) -> None:
+    for chat in range(-210, -200):
+        assert await throttle.check(in_group(1087968824, chat=chat), BOT) == PASS
+
+
+async def test_an_album_counts_once(throttle: Throttle) -> None:
+    album = [await throttle.check(private(1), BOT, album="a") for _ in range(10)]
+    assert passed(album) == 10
+    assert passed(await flood(throttle, private(1), 3)) == 2
+
+
+async def test_an_album_is_held_as_a_whole_and_is_one_strike(throttle: Throttle, clock: VirtualClock) -> None:
+    await flood(throttle, private(1), 3)
+    parts = [await throttle.check(private(1), BOT, album="a") for _ in range(10)]
+    assert answers(parts) == [True] + [False] * 9
+    await clock.sleep(11)  # it would pass now, half of it
+    assert isinstance(await throttle.check(private(1), BOT, album="a"), Held)
+    assert await throttle.check(private(1), BOT) == PASS
+
+
+# --- any sequence ---
+
+Step = tuple[int, Charge]  # 1024ths of a second since the one before
+
+charges = st.builds(
+    Charge,
+    bot=st.just(BOT),
+    user=st.sampled_from([1, 2]),
+    chat=st.none() | st.just(GROUP),
+    cost=st.sampled_from([0.5, 1.0, 2.0]),
+    never_held=st.sampled_from([False, False, False, True]),
+    may_answer=st.booleans(),
+    album=st.none() | st.sampled_from("ab"),
+) | st.builds(Charge, bot=st.just(BOT), user=st.none(), chat=st.just(GROUP), cost=st.just(1.0))
+gaps = st.integers(0, 2_048) | st.integers(0, 200_000)
+steps = st.lists(st.tuples(gaps, charges), max_size=60)
+rules = st.builds(
+    ThrottleRules,
+    user=st.builds(Rate, st.integers(2, 5), st.sampled_from([3.0, 10.0, 60.0])),
+    chat=st.builds(Rate, st.integers(2, 5), st.sampled_from([3.0, 60.0])),
+    stubborn=st.integers(1, 5),
+    pause=st.sampled_from([0.0, 1.0, 20.0, 300.0]),
+)
+
+
+def play(kind: str, rules: ThrottleRules, script: list[Step]) -> list[tuple[float, Charge, Verdict]]:
+    async def main(clock: VirtualClock) -> list[tuple[float, Charge, Verdict]]:
+        told = []
+        async with buckets(kind, rules, clock) as opened:
+            for gap, charge in script:
+                await clock.sleep(gap / 1024)
+                told.append((clock.monotonic(), charge, await opened.charge(charge)))
+        return told
+
+    return virtual.run(main)
+
+
+@settings(max_examples=settings().max_examples // 2)
+@given(rules, steps)
+def test_redis_and_memory_say_the_same(rules: ThrottleRules, script: list[Step]) -> None:
+    for (_, charge, here), (_, _, there) in zip(
+        play("memory", rules, script), play("redis", rules, script), strict=True
+    ):
+        assert type(here) is type(there), charge
+        if isinstance(here, Held) and isinstance(there, Held):
+            assert here.answer == there.answer
+            assert here.wait == pytest.approx(there.wait, abs=1e-5)
+
+
+@settings(max_examples=settings().max_examples // 4)
+@given(rules, steps)
+def test_the_same_updates_have_the_same_verdicts(rules: ThrottleRules, script: list[Step]) -> None:
+    assert play("memory", rules, script) == play("memory", rules, script)
+
+
+@given(rules, steps)
+def test_no_stretch_of_time_lets_more_pass_than_the_rate_and_what_had_gathered(
+    rules: ThrottleRules, script: list[Step]
+) -> None:
+    counted = [(gap, charge) for gap, charge in script if charge.album is None and not charge.never_held]
+    played = play("memory", rules, counted)
+    for name, rate in (("user", rules.user), ("chat", rules.chat)):
+        assert rate is not None
+        for who in {getattr(charge, name) for _, charge in counted} - {None}:
+            taken = [
+                (at, charge.cost)
+                for at, charge, told in played
+                if told == PASS and getattr(charge, name) == who
+            ]
+            for first, (start, _) in enumerate(taken):
+                total = 0.0
+                for at, cost in taken[first:]:
+                    total += cost
+                    assert total <= rate.count + (at - start) * rate.count / rate.seconds + 1e-6
+
+
+@given(rules, steps)
+def test_answers_to_one_user_are_a_window_apart(rules: ThrottleRules, script: list[Step]) -> None:
+    played = play("memory", rules, script)
+    for user in (1, 2):
+        told = [
+            at
+            for at, charge, verdict in played
+            if charge.user == user and isinstance(verdict, Held) and verdict.answer
+        ]
+        assert all(later - sooner >= rules.user.seconds for sooner, later in pairwise(told))
+
+
+@given(rules, steps)
+def test_who_waits_as_long_as_he_is_told_passes(rules: ThrottleRules, script: list[Step]) -> None:
+    async def main(clock: VirtualClock) -> None:
+        opened = MemoryBuckets(rules, clock)
+        for gap, charge in script:
+            await clock.sleep(gap / 1024)
+            alike = Charge(BOT, charge.user or 3, None, 1.0)
+            verdict = await opened.charge(alike)
+            if isinstance(verdict, Held):
+                await clock.sleep(verdict.wait + 1e-6)
+                assert await opened.charge(alike) == PASS
+
+    virtual.run(main)

@@ -1,0 +1,151 @@
+"""The front behind a real server, on real connections."""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn.lifespan.on
+import uvicorn.protocols.http.auto  # noqa: F401  (an import reads files, which a loop may not)
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, ClosedError, StoreAwayError
+from tidegate.inbound.arrivals import Arrival
+from tidegate.inbound.serving import listen, serve
+from unit.inbound.http_caller import PATH, SECRET, House, update
+
+clock = Clock()
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def start(house: House) -> tuple["asyncio.Task[None]", int]:
+    """The server, and its port."""
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve(house.front, port=0, on_ready=ready.set_result))
+    both: list[asyncio.Future[Any]] = [ready, serving]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        serving.result()  # raises what was in its way
+    return serving, await ready
+
+
+@asynccontextmanager
+async def served(house: House) -> AsyncIterator[int]:
+    """Its port."""
+    serving, port = await start(house)
+    try:
+        yield port
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+
+@asynccontextmanager
+async def connected(port: int) -> AsyncIterator[Stream]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+def post(body: bytes, *, secret: str = SECRET, length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    head = f"POST {PATH}?q=1 HTTP/1.1\r\nHost: x\r\nX-Telegram-Bot-Api-Secret-Token: {secret}\r\n"
+    return f"{head}Content-Length: {size}\r\n\r\n".encode() + body
+
+
+async def answer(stream: Stream, request: bytes = b"") -> tuple[int, object]:
+    reader, writer = stream
+    writer.write(request)
+    async with clock.timeout(10):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        size = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+        body = await reader.readexactly(size)
+    assert "server:" not in head
+    return int(head.split()[1]), json.loads(body)
+
+
+async def test_updates_come_in_over_one_connection_and_strangers_do_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    house = House(clock)
+    async with served(house) as port, connected(port) as telegram, connected(port) as stranger:
+        for number in (1, 2, 2):
+            assert await answer(telegram, post(update(number))) == (200, {"ok": True})
+        assert await house.waiting() == 2
+        assert (await answer(telegram, post(b"{")))[0] == 400
+        chunked = post(b"", length=0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+        body = update(3)
+        parts = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (body[:9], body[9:]))
+        assert (await answer(telegram, chunked + parts + b"0\r\n\r\n"))[0] == 200
+        assert (await answer(telegram, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))[0] == 200
+
+        assert (await answer(stranger, post(update(4), secret="wrong")))[0] == 401
+        assert await stranger[0].read() == b""  # closed
+        assert await house.waiting() == 3
+    assert house.steps == ["start", "stop"]
+    assert "q=1" not in caplog.text
+    assert [record.levelname for record in caplog.records if "tidegate" in record.name] == ["WARNING"] * 2
+
+
+async def test_a_body_of_20_mb_is_refused_at_its_first_byte() -> None:
+    house = House(clock)
+    async with served(house) as port, connected(port) as stream:
+        assert (await answer(stream, post(b"{", length=20_000_000)))[0] == 413
+        assert await stream[0].read() == b""
+        async with connected(port) as other:
+            assert (await answer(other, post(update())))[0] == 200
+
+
+async def test_a_signal_ends_it_when_everything_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(clock)
+    arrived, go_on, accept = asyncio.Event(), asyncio.Event(), house.inbox.accept
+
+    async def slowly(arrivals: list[Arrival]) -> list[bool]:
+        arrived.set()
+        await go_on.wait()
+        return await accept(arrivals)
+
+    monkeypatch.setattr(house.inbox, "accept", slowly)
+    serving, port = await start(house)
+    async with connected(port) as stream:
+        asking = asyncio.create_task(answer(stream, post(update())))
+        await arrived.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await clock.sleep(0.2)
+        assert not serving.done()
+        go_on.set()
+        assert (await asking)[0] == 200
+    async with clock.timeout(5):
+        await serving
+    assert house.steps == ["start", "stop"]
+    assert await house.waiting() == 1
+
+
+async def test_a_gate_that_does_not_open_is_told_and_not_served() -> None:
+    house = House(clock)
+    house.failure = StoreAwayError("no Redis at 192.0.2.1")
+    with pytest.raises(ClosedError, match=r"nothing is served: no Redis at 192\.0\.2\.1"):
+        await serve(house.front, port=0)
+
+
+async def test_a_port_in_use_is_named_unless_it_is_shared() -> None:
+    with listen("127.0.0.1", 0, reuse_port=True) as first:
+        port = first.getsockname()[1]
+        with listen("127.0.0.1", port, reuse_port=True) as second:
+            assert second.getsockname() == first.getsockname()
+        with pytest.raises(BadInputError, match=rf"cannot listen at 127\.0\.0\.1 port {port}: .*in use"):
+            await serve(House(clock).front, port=port)
+    for host, number in (("192.0.2.1", 0), ("no such host.invalid", 0), ("127.0.0.1", 70_000)):
+        with pytest.raises(BadInputError, match="cannot listen at"):
+            listen(host, number)
+    with listen("127.0.0.1", 0) as free:
+        assert free.family == socket.AF_INET

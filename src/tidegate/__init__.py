@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidegate.app import Tidegate
     from tidegate.audience.sql import sql
+    from tidegate.inbound.throttle.rules import ThrottleRules
     from tidegate.model import File, Priority
     from tidegate.roster import Bot
     from tidegate.tickets import LiveTicket, Receipt
 
-__all__ = ["Bot", "File", "LiveTicket", "Priority", "Receipt", "Tidegate", "sql"]
+__all__ = ["Bot", "File", "LiveTicket", "Priority", "Receipt", "ThrottleRules", "Tidegate", "sql"]
 
 _PLACES = {
     "Bot": "roster",
@@ -18,6 +19,7 @@ _PLACES = {
     "LiveTicket": "tickets",
     "Priority": "model",
     "Receipt": "tickets",
+    "ThrottleRules": "inbound.throttle.rules",
     "Tidegate": "app",
     "sql": "audience.sql",
 }

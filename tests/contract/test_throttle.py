@@ -290,3 +290,21 @@ def test_who_waits_as_long_as_he_is_told_passes(rules: ThrottleRules, script: li
                 assert await opened.charge(alike) == PASS
 
     virtual.run(main)
+
+
+async def test_what_was_written_during_a_downtime_is_charged_as_of_then(
+    throttle: Throttle, clock: VirtualClock
+) -> None:
+    """One message in ten minutes, all of them delivered at once; and one who flooded meanwhile."""
+    began = int(clock.now()) - 3600
+    slow = [private(1)._replace(sent_at=began + 600 * number) for number in range(6)]
+    flood_ = [private(2)._replace(sent_at=began) for _ in range(6)]
+
+    patient = [await throttle.check(about, BOT) for about in slow]
+    impatient = [await throttle.check(about, BOT) for about in flood_]
+    fresh = await flood(throttle, private(1), 3)
+
+    assert passed(patient) == 6
+    assert passed(impatient) == 3
+    assert not any(answers(impatient))  # it is too late to tell
+    assert passed(fresh) == 3

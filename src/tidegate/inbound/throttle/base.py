@@ -21,6 +21,8 @@ class Held(msgspec.Struct, frozen=True):
 
 Verdict = Pass | Held
 
+LATE: Final = 60.0  # seconds
+
 PASS: Final = Pass()
 
 
@@ -34,6 +36,14 @@ class Charge(msgspec.Struct, frozen=True):
     never_held: bool = False
     may_answer: bool = False  # he alone would see it
     album: str | None = None  # the parts of one share a verdict, and are charged once
+    sent_at: float | None = None  # seconds since the epoch, where it says so
+
+    def age(self, now: float) -> float:
+        """Seconds by which it is late. After a downtime all that was written meanwhile comes at once: each is
+        charged as of when it was written. Below a minute it is now: clocks differ.
+        """
+        age = 0.0 if self.sent_at is None else now - self.sent_at
+        return age if age >= LATE else 0.0
 
 
 class Buckets(Protocol):

@@ -1,5 +1,6 @@
 """Buckets in memory, for one process."""
 
+import math
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ from tidegate.inbound.throttle.rules import ALBUM, ThrottleRules
 from tidegate.model import Rate
 from tidegate.pacing.bucket import Bucket
 
+LONG_AGO: Final = -math.inf
 NOWHERE: Final = Rate(1, 1)  # where chats have no limit, none is charged
 
 _Key = tuple[int, int] | None  # bot and user, bot and chat; None: nobody is charged
@@ -30,7 +32,8 @@ class Levels:
         """What would be kept after the cost is taken, and the seconds to wait until it can be."""
         if key is None:
             return 0.0, 0.0
-        return self._bucket.take(self._full_at.get(key, now) or 0.0, now, cost)
+        known = self._full_at.get(key, now)
+        return self._bucket.take(LONG_AGO if known is None else known, now, cost)
 
     def keep(self, key: _Key, now: float, full_at: float) -> None:
         if key is not None:
@@ -40,10 +43,10 @@ class Levels:
 class Strikes(msgspec.Struct):
     """Of a user who was held. A window begins with the first update that is held outside of one."""
 
-    window_ends: float = 0.0
+    window_ends: float = LONG_AGO
     held: int = 0
     answered: bool = False
-    paused_until: float = 0.0
+    paused_until: float = LONG_AGO
 
 
 class Album(msgspec.Struct, frozen=True):
@@ -70,7 +73,8 @@ class MemoryBuckets(Buckets):
         return len(self._users) + len(self._chats) + len(self._strikes) + len(self._albums)
 
     async def charge(self, charge: Charge) -> Verdict:
-        now = self._clock.monotonic()
+        age = charge.age(self._clock.now())
+        now = self._clock.monotonic() - age
         user = None if charge.user is None else (charge.bot, charge.user)
         chat = None if charge.chat is None else (charge.bot, charge.chat)
         if charge.never_held:
@@ -79,7 +83,7 @@ class MemoryBuckets(Buckets):
             return PASS
         verdict = self._decided(user, charge.album, now)
         if verdict is None:
-            verdict = self._take(user, chat, charge, now)
+            verdict = self._take(user, chat, charge, now, may_answer=charge.may_answer and not age)
             self._note_album(user, charge.album, verdict, now)
         return verdict
 
@@ -100,10 +104,10 @@ class MemoryBuckets(Buckets):
             return None
         return PASS if known.free_at is None else Held(answer=False, wait=max(0.0, known.free_at - now))
 
-    def _take(self, user: _Key, chat: _Key, charge: Charge, now: float) -> Verdict:
+    def _take(self, user: _Key, chat: _Key, charge: Charge, now: float, *, may_answer: bool) -> Verdict:
         user_full_at, wait = self._users.look(user, now, charge.cost)
         if wait:
-            return self._strike(user, wait, now, may_answer=charge.may_answer)
+            return self._strike(user, wait, now, may_answer=may_answer)
         chat_full_at, wait = self._chats.look(chat, now, charge.cost)
         if wait:
             return Held(answer=False, wait=wait)

@@ -61,8 +61,9 @@ class RedisBuckets(Buckets):
             chat = charge.chat is not None and self._key(charge.bot, "chat", charge.chat)
             keys += [key for key in (user or chat, chat or user) if key]
             who = ("u" if user else "") + ("c" if chat else "")
-            allowed = (int(charge.never_held), int(charge.may_answer))
-            updates += [who, charge.cost, *allowed, charge.album or ""]
+            age = charge.age(self._clock.now())
+            allowed = (int(charge.never_held), int(charge.may_answer and not age))
+            updates += [who, charge.cost, *allowed, charge.album or "", age]
         async with self._clock.timeout(PATIENCE):
             reply = await self._link.script(SCRIPT, keys, *self._limits, *updates)
         self._answered()

@@ -2,20 +2,22 @@
 -- Returns for each whether it passes, whether to answer, and the seconds to wait. The same arithmetic as memory.py.
 --
 -- KEYS: for each update that of its user and that of its chat (where there is none: the other one, left alone).
--- ARGV: the time, the limits, and for each update whom it is charged to ("u", "c", "uc"), its cost and what may be done.
+-- ARGV: the time, the limits, and for each update whom it is charged to ("u", "c", "uc"), its cost, what may be done,
+-- its album, and the seconds by which it is late.
 -- A key lives as long as it makes a difference: until the bucket is full, the window and the pause are over.
 
 local ALBUM = 60
 local ROUNDING = 1e-6 -- seconds: what a time since the epoch, a double, may be off by
-local FIELDS = 5 -- of an update, in ARGV
+local FIELDS = 6 -- of an update, in ARGV
 
 local function number(text) return tonumber(text) or 0 end
 
-local now = tonumber(ARGV[1])
-if not now then
+local today = tonumber(ARGV[1])
+if not today then
   local time = redis.call('TIME')
-  now = tonumber(time[1]) + tonumber(time[2]) / 1000000
+  today = tonumber(time[1]) + tonumber(time[2]) / 1000000
 end
+local now = today -- for the update that is charged
 local user_rate = { count = number(ARGV[2]), seconds = number(ARGV[3]) }
 local chat_rate = { count = number(ARGV[4]), seconds = number(ARGV[5]) }
 local stubborn, pause = number(ARGV[6]), number(ARGV[7])
@@ -123,6 +125,7 @@ local verdicts = {}
 for i = 1, #KEYS / 2 do
   local at = FIRST + (i - 1) * FIELDS
   local who = ARGV[at]
+  now = today - number(ARGV[at + 5])
   verdicts[i] = charge(
     who ~= 'c' and KEYS[2 * i - 1], who ~= 'u' and KEYS[2 * i],
     number(ARGV[at + 1]), ARGV[at + 2] == '1', ARGV[at + 3] == '1', ARGV[at + 4]

@@ -31,6 +31,7 @@ class Throttle:
             never_held=about.kind in self.rules.never,
             may_answer=_may_answer(about),
             album=album,
+            sent_at=about.sent_at,
         )
         verdict = await self._buckets.charge(charge)
         self.held += isinstance(verdict, Held)

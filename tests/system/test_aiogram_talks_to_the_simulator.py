@@ -195,13 +195,14 @@ async def test_deliveries_in_flight_never_exceed_max_connections(bot: Bot, visit
 
     async with listening(dispatching(wait_inside), bot) as url:
         await bot.set_webhook(url, secret_token=SECRET, max_connections=2)
-        for _ in range(6):
-            visit.customer.says("hello")
+        people = [Visit(visit.telegram).customer for _ in range(6)]  # one chat has one in flight at most
+        for person in people:
+            person.says("hello")
         await full.wait()
         info = await bot.get_webhook_info()  # a third delivery would be here by now
         opened.set()
-        for _ in range(6):
-            await visit.customer.hears()
+        for person in people:
+            await person.hears()
 
     assert info.pending_update_count == 6
     assert most == 2

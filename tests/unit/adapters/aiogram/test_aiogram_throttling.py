@@ -59,7 +59,14 @@ class Scene:
 
     async def write(self, text: str, chat: dict[str, Any] = HOME, **fields: object) -> None:
         await self.feed(
-            message={"message_id": 1, "date": 1, "chat": chat, "from": ANN, "text": text, **fields}
+            message={
+                "message_id": 1,
+                "date": int(self.clock.now()),
+                "chat": chat,
+                "from": ANN,
+                "text": text,
+                **fields,
+            }
         )
 
     async def press(self, data: str) -> None:

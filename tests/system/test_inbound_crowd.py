@@ -76,3 +76,13 @@ async def test_everybody_is_answered_in_order_over_http(tmp_path: Path) -> None:
     flaws = ("lost", "out_of_order", "doubled", "refused", "waiting")
     assert [found[flaw] for flaw in flaws] == [0] * len(flaws)
     assert found["answered"] > 30
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("users", [500, 2_000])
+def test_ten_virtual_minutes_of_a_crowd(users: int) -> None:
+    found = run_virtually(Scene(users=users, seconds=600, every=30 if users == 500 else 60))
+    print(found)  # noqa: T201  (the figures of a proof)
+    assert (found["lost"], found["out_of_order"], found["doubled"], found["refused"]) == (0, 0, 0, 0)
+    assert found["passed"]

@@ -8,7 +8,10 @@ from typing import TypeVar
 
 import pytest
 
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
+from tidegate.inbound.arrivals import Arrival, bot_source
+from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.model import BotId, Dead, Message, Outcome, Record, Retry, Settlement, State, TicketId
 from tidegate.outbox.base import Stats
 from tidegate.outbox.sqlite.copies import RESTORED, back_up, park_all, ready_copy, take_place
@@ -263,3 +266,24 @@ def test_a_backup_of_a_newer_version_is_refused(backup: Path, store: Path) -> No
 def test_a_folder_that_is_not_there_is_named(store: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"cannot write .*nowhere/backup\.db: no such file"):
         back_up(store, tmp_path / "nowhere" / "backup.db")
+
+
+def test_updates_that_waited_are_parked_too(tmp_path: Path) -> None:
+    store, backup = tmp_path / "with-updates.db", tmp_path / "backup-of-updates.db"
+
+    async def receive(outbox: SqliteOutbox) -> None:
+        inbox = SqliteInbox(outbox.file, Clock())
+        await inbox.open()
+        await inbox.accept([Arrival(bot_source(42), str(number), "1001", b"{}") for number in range(3)])
+        await inbox.claim([bot_source(42)], 1, suspects=1)
+
+    async def look(outbox: SqliteOutbox) -> tuple[list[str], int]:
+        inbox = SqliteInbox(outbox.file, Clock())
+        parked = [one.arrival.key for one in await inbox.parked()]
+        return parked, (await inbox.stats()).waiting
+
+    using(store, receive)
+    back_up(store, backup)
+    park_all(backup, 0)
+
+    assert using(backup, look) == (["2", "1", "0"], 0)

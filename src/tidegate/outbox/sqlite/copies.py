@@ -25,6 +25,7 @@ _COUNT: Final = (
     " ON CONFLICT (bot, name) DO UPDATE SET count = count + excluded.count"
 )
 _DESCRIPTION: Final = "it waited when the backup was made, and may have been delivered since"
+_ARRIVED: Final = "it waited when the backup was made, and may have been handled since"
 
 
 def back_up(store: Path, target: Path) -> None:
@@ -76,8 +77,23 @@ def park_all(draft: Path, now: float) -> int:
         for bot, state, priority, count in moved:
             name = PRIORITIES[priority] if state == State.QUEUED else state
             copy.executemany(_COUNT, [(bot, name, -count), (bot, State.PARKED, count)])
+        _park_arrivals(copy, now)
         copy.execute("COMMIT")
     return sum(count for *_, count in moved)
+
+
+def _park_arrivals(copy: sqlite3.Connection, now: float) -> None:
+    """Updates too: they may have been handled since. A copy of an older version has none."""
+    if copy.execute("SELECT 1 FROM sqlite_schema WHERE name = 'arrivals'").fetchone() is None:
+        return
+    copy.execute(
+        "INSERT OR REPLACE INTO parked (source, key, lane, arrived_at, parked_at, reason, body)"
+        " SELECT source, key, lane, arrived_at, ?, ?, body FROM arrivals ORDER BY number",
+        (now, _ARRIVED),
+    )
+    copy.execute("DELETE FROM arrivals")
+    copy.execute("DELETE FROM held")
+    copy.execute("DELETE FROM facts WHERE name = 'arrivals'")  # how many there are
 
 
 def take_place(draft: Path, store: Path) -> Path | None:

@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contract.inline_redis import InlineLink
+from contract.stores import redis_url
 from tidegate.cli.move.carrying import Carried, Carrier
 from tidegate.cli.move.report import lines
 from tidegate.cli.move.run import file_named
 from tidegate.cli.move.source import alone, opened, settle_crashes
 from tidegate.cli.move.target import remember_calls
+from tidegate.cli.move.updates import carry_updates
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
+from tidegate.inbound.arrivals import Arrival, bot_source
+from tidegate.inbound.inbox.redis import RedisInbox
+from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.model import (
     BotId,
     Delivered,
@@ -324,6 +330,7 @@ def test_what_stays_behind_is_named_with_counts() -> None:
         "duplicates": 1, "paused": 2, "waiting": 4, "seconds": 1.5, "bots": [42], "bots_left": [43],
         "why_left": "TIDEGATE_KEY is not set", "dead": 5, "parked": 1, "ended": 7, "dedup_keys": 6,
         "closed_for": 300.0,
+        "updates": 0,
     }  # fmt: skip
 
     told = "\n".join(lines(found))
@@ -332,3 +339,25 @@ def test_what_stays_behind_is_named_with_counts() -> None:
                  "42:…", "43:…", "TIDEGATE_KEY is not set", "6 dead or parked", "7 messages that ended",
                  "6 dedup keys", "5 min"):  # fmt: skip
         assert part in told
+
+
+async def test_updates_that_wait_move_in_the_order_of_chats(tmp_path: Path, clock: VirtualClock) -> None:
+    bot, link = bot_source(42), InlineLink(redis_url(), clock)
+    outbox = SqliteOutbox(tmp_path / "tidegate.db", clock)
+    await outbox.open()
+    await link.open(b"")
+    here, there = SqliteInbox(outbox.file, clock), RedisInbox(link, clock)
+    await here.accept([Arrival(bot, str(number), str(number % 2), b"{}") for number in range(6)])
+
+    moved = await carry_updates(outbox.file, link, clock)
+    order = []
+    while held := await there.claim([bot], 10, suspects=1):
+        order += [one.arrival.key for one in held]
+        await there.done(held)
+    again = await here.accept([Arrival(bot, "1", "1", b"{}")])
+    await outbox.close()
+    await there.close()
+    await link.close()
+
+    assert (moved, order) == (6, ["0", "1", "2", "3", "4", "5"])
+    assert again == [False]

@@ -21,6 +21,8 @@ def _gone(found: dict[str, Any]) -> list[str]:
     if found["duplicates"]:
         which = amount(found["duplicates"], "message was", "messages were")
         told.append(f"{which} dropped: others with the same dedup key are there.")
+    if found["updates"]:
+        told.append(f"{amount(found['updates'], 'update')} that waited to be handled moved too.")
     if found["paused"]:
         told.append(f"{amount(found['paused'], 'pause')} kept.")
     if found["waiting"]:

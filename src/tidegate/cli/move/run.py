@@ -14,6 +14,7 @@ from tidegate.cli.move.bots import register
 from tidegate.cli.move.carrying import Carrier
 from tidegate.cli.move.report import lines
 from tidegate.cli.move.target import Target
+from tidegate.cli.move.updates import carry_updates
 from tidegate.cli.places import is_redis, shown
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreFullError
@@ -98,14 +99,15 @@ async def _carry(
             show(done, f"{done:,} of {total:,}, {pace.words(total)}")
 
         await carrier.carry(stop, tell)
-    told = msgspec.structs.asdict(carrier.carried)
+    updates = 0 if stop.is_set() else await carry_updates(file, there.link, clock)
+    told = msgspec.structs.asdict(carrier.carried) | {"updates": updates}
     return {**told, **bots, "paused": len(pauses), "stopped": stop.is_set()}
 
 
 async def _would_move(file: StoreFile, there: Target, path: Path, settings: Settings) -> dict[str, Any]:
     bots = await register(file, there.shelf, path, settings, really=False)
     pauses = await file.read(looking.pauses)
-    return {"moved": 0, "known": 0, "duplicates": 0, **bots, "paused": len(pauses)}
+    return {"moved": 0, "known": 0, "duplicates": 0, "updates": 0, **bots, "paused": len(pauses)}
 
 
 async def _left(file: StoreFile, clock: Clock) -> dict[str, Any]:

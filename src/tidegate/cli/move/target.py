@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.clock import Clock
 from tidegate.extras import extra
@@ -16,9 +16,13 @@ from tidegate.pacing.rules import Family, Rules
 from tidegate.roster import Shelf
 from tidegate.settings import Settings
 
+if TYPE_CHECKING:
+    from tidegate.outbox.redis.link import Link
+
 
 class Target(NamedTuple):
     outbox: Outbox
+    link: "Link"
     shelf: Shelf
     risks: list[str]  # what could be lost there, in words
 
@@ -37,7 +41,7 @@ async def opened(url: str, settings: Settings, clock: Clock, *, touch: bool = Tr
         risks = await look(link)
         if touch:
             await outbox.open()
-        yield Target(outbox, RedisBotShelf(link, Keys.of(settings.tidegate_key, None)), risks)
+        yield Target(outbox, link, RedisBotShelf(link, Keys.of(settings.tidegate_key, None)), risks)
     finally:
         await outbox.close()
 

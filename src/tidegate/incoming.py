@@ -58,8 +58,12 @@ class Incoming(Door):
 
     def __init__(self, gate: Host) -> None:
         self._gate = gate
-        self._hooks: dict[str, tuple[Hook, OnEvent]] = {}
+        self._hooks: dict[str, Hook] = {}
+        self._on_event: dict[str, OnEvent] = {}
         self._on_update: OnUpdate | None = None
+        self._secrets: dict[
+            int, tuple[str, str]
+        ] = {}  # of bots of this gate: the token, and what is made of it
         self.runs_companion = True
         self._running = AsyncExitStack()
 
@@ -71,13 +75,14 @@ class Incoming(Door):
     def handle_events(self, hook: Hook, handler: OnEvent) -> None:
         if hook.name in self._hooks:
             raise BadInputError(f"hook {hook.name} has a handler already: one is enough")
-        self._hooks[hook.name] = (hook, _checked(handler))
+        self._on_event[hook.name] = _checked(handler)
+        self._hooks[hook.name] = hook
 
     # --- what the front asks ---
 
     @property
     def hooks(self) -> Mapping[str, Hook]:
-        return {name: hook for name, (hook, _) in self._hooks.items()}
+        return self._hooks
 
     def reception(self) -> Reception:
         if not self._gate.is_open:
@@ -88,7 +93,14 @@ class Incoming(Door):
         """Of a bot whose updates are handled here: what nobody handles must not be taken."""
         known = self._gate.is_open and self._gate.reception.knows(bot_source(bot_id))
         token = self._gate.token_of(bot_id) if known else None
-        return None if token is None else webhook_secret(token)
+        if token is None:
+            self._secrets.pop(bot_id, None)
+            return None
+        made_of, secret = self._secrets.get(bot_id, ("", ""))
+        if made_of != token:
+            secret = webhook_secret(token)
+            self._secrets[bot_id] = (token, secret)
+        return secret
 
     async def readiness(self) -> dict[str, str]:
         stats = await self.reception().stats()
@@ -114,13 +126,15 @@ class Incoming(Door):
             self._running = stack.pop_all()
 
     async def stop(self) -> None:
+        self._secrets.clear()
         await self._running.aclose()
 
     def _serve(self) -> None:
         reception = self._gate.reception
-        for name, (hook, handler) in self._hooks.items():
+        for name, hook in self._hooks.items():
             if not reception.serves(hook_source(name)):
-                reception.serve(hook_source(name), _of_events(handler), attempts=hook.attempts)
+                handler = _of_events(self._on_event[name])
+                reception.serve(hook_source(name), handler, attempts=hook.attempts)
         for bot in self._gate.bots():
             if self._on_update is not None and not reception.serves(bot_source(bot.id)):
                 reception.serve(bot_source(bot.id), _of_updates(bot.id, self._on_update))

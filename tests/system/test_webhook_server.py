@@ -1,6 +1,7 @@
 """The front behind a real server, on real connections."""
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -24,10 +25,12 @@ clock = Clock()
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def start(house: House) -> tuple["asyncio.Task[None]", int]:
+async def start(house: House, port: int = 0, *, reuse_port: bool = False) -> tuple["asyncio.Task[None]", int]:
     """The server, and its port."""
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve(house.front, port=0, on_ready=ready.set_result))
+    serving = asyncio.create_task(
+        serve(house.front, port=port, reuse_port=reuse_port, on_ready=ready.set_result)
+    )
     both: list[asyncio.Future[Any]] = [ready, serving]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
@@ -36,9 +39,9 @@ async def start(house: House) -> tuple["asyncio.Task[None]", int]:
 
 
 @asynccontextmanager
-async def served(house: House) -> AsyncIterator[int]:
+async def served(house: House, port: int = 0, *, reuse_port: bool = False) -> AsyncIterator[int]:
     """Its port."""
-    serving, port = await start(house)
+    serving, port = await start(house, port, reuse_port=reuse_port)
     try:
         yield port
     finally:
@@ -96,6 +99,12 @@ async def test_updates_come_in_over_one_connection_and_strangers_do_not(
     assert [record.levelname for record in caplog.records if "tidegate" in record.name] == ["WARNING"] * 2
 
 
+async def test_the_collector_of_garbage_leaves_alone_what_is_there_while_it_serves() -> None:
+    async with served(House(clock)):
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+
+
 async def test_a_body_of_20_mb_is_refused_at_its_first_byte() -> None:
     house = House(clock)
     async with served(house) as port, connected(port) as stream:
@@ -149,3 +158,38 @@ async def test_a_port_in_use_is_named_unless_it_is_shared() -> None:
             listen(host, number)
     with listen("127.0.0.1", 0) as free:
         assert free.family == socket.AF_INET
+
+
+class SlowHouse(House):
+    """Starts when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__(clock)
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def start(self) -> None:
+        self.begun.set()
+        await self.go_on.wait()
+        await super().start()
+
+
+async def test_a_process_that_still_starts_gets_no_connection_of_a_shared_port() -> None:
+    ready, slow = House(clock), SlowHouse()
+    async with served(ready, reuse_port=True) as port:
+        starting = asyncio.create_task(start(slow, port, reuse_port=True))
+        await slow.begun.wait()
+        for number in range(1, 21):  # the system would share them out by chance
+            async with connected(port) as stream:
+                assert (await answer(stream, post(update(number))))[0] == 200
+        assert await ready.waiting() == 20
+
+        slow.go_on.set()
+        second, its_port = await starting
+        assert its_port == port
+        for number in range(21, 121):
+            async with connected(port) as stream:
+                assert (await answer(stream, post(update(number))))[0] == 200
+        assert await ready.waiting() + await slow.waiting() == 120
+        assert await slow.waiting() > 0
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)

@@ -1,6 +1,7 @@
 """Serves an ASGI application with uvicorn, in the loop that runs."""
 
 import asyncio
+import gc
 import signal
 import socket
 import threading
@@ -51,21 +52,42 @@ async def serve(
             await asyncio.gather(serving, return_exceptions=True)
             raise
     finally:
+        gc.unfreeze()
         listening.close()
 
 
 def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Raises BadInputError if it cannot be listened there."""
+    """Raises BadInputError if it cannot be listened there.
+
+    A port that is shared is only taken: uvicorn listens when the application has started. The system would
+    give connections to this process before, which another one could answer at once.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if not 0 <= port <= LAST_PORT:
         raise BadInputError(f"cannot listen at {host} port {port}: ports go up to {LAST_PORT}")
     if reuse_port and not hasattr(socket, "SO_REUSEPORT"):
         raise BadInputError("this system cannot share a port between processes: give each its own")
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=reuse_port)
+        if reuse_port:
+            return _share(host, port, family)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise BadInputError(f"cannot listen at {host} port {port}: {reason}") from None
+
+
+def _share(host: str, port: int, family: socket.AddressFamily) -> socket.socket:
+    shared = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            shared.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        # No SO_REUSEADDR: with it, one that does not share could take the port before this one listens.
+        shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        shared.bind((host, port))
+    except BaseException:
+        shared.close()
+        raise
+    return shared
 
 
 def _server(app: App, on_ready: OnReady | None) -> "Server":
@@ -88,6 +110,8 @@ def _server(app: App, on_ready: OnReady | None) -> "Server":
                 await super().startup(sockets)
             except SystemExit:
                 raise ClosedError(f"nothing is served: {failure.reason}") from None
+            # What is there now stays: it need not be looked through for garbage again and again.
+            gc.freeze()
             if on_ready is not None and sockets:
                 on_ready(sockets[0].getsockname()[1])
 
@@ -105,6 +129,7 @@ def _server(app: App, on_ready: OnReady | None) -> "Server":
         log_level="error",  # a stranger can cause any number of warnings
         access_log=False,  # the address of a hook may hold a secret
         server_header=False,
+        proxy_headers=False,  # whose address it is matters only for what is refused: looked up then
         limit_concurrency=CONNECTIONS,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE,

@@ -1,6 +1,5 @@
 """Telegram's updates: whose they are, and what kind."""
 
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -49,21 +48,25 @@ def arrival_from(bot: int, update: Json, body: bytes | None = None) -> Arrival:
     update_id = update.get("update_id")
     if type(update_id) is not int or not 0 <= update_id < 2**53:
         raise BadInputError("an update has an update_id, a number: this one has none")
-    about = about_update(update)
+    return Arrival(bot_source(bot), str(update_id), _lane(update), body or msgspec.json.encode(update))
+
+
+def _lane(update: Json) -> str:
+    content = content_of(update)
+    chat = _id(_chat(content))
+    owner = _id(_user(content)) if chat is None else chat
     # Those of nobody have nothing to wait for.
-    lane = next((str(one) for one in (about.chat, about.user) if one is not None), f"update {update_id}")
-    return Arrival(bot_source(bot), str(update_id), lane, body or msgspec.json.encode(update))
+    return f"update {update['update_id']}" if owner is None else str(owner)
 
 
 def about_update(update: Json) -> About:
     """Never raises, whatever Telegram adds: what is not known has no chat."""
     kind, content = _kind_of(update), content_of(update)
-    user, chat = content.get("from") or content.get("user"), _chat(content)
-    number = chat.get("id") if isinstance(chat, dict) else None
+    chat = _chat(content)
     return About(
         kind=_precise(kind, content),
-        user=user.get("id") if isinstance(user, dict) else None,
-        chat=number,
+        user=_id(_user(content)),
+        chat=_id(chat),
         is_private=isinstance(chat, dict) and chat.get("type") == "private",
         sent_at=_sent_at(content),
     )
@@ -71,7 +74,10 @@ def about_update(update: Json) -> About:
 
 def content_of(update: Json) -> Json:
     """What it tells of, such as a message or a query."""
-    return next((content for content in update.values() if isinstance(content, dict)), {})
+    for content in update.values():  # no generator: it would cost more than the search
+        if isinstance(content, dict):
+            return content
+    return {}
 
 
 def _kind_of(update: Json) -> str:
@@ -84,15 +90,19 @@ def _sent_at(content: Json) -> int | None:
 
 
 def _chat(content: Json) -> object:
-    return next((place["chat"] for place in _places(content) if "chat" in place), None)
-
-
-def _places(content: Json) -> Iterator[Json]:
-    """Where a chat may stand: in the thing itself, or in the message that it is about."""
-    yield content
+    """It may stand in the thing itself, or in the message that it is about."""
+    if "chat" in content:
+        return content["chat"]
     message = content.get("message")
-    if isinstance(message, dict):
-        yield message
+    return message.get("chat") if isinstance(message, dict) else None
+
+
+def _user(content: Json) -> object:
+    return content.get("from") or content.get("user")
+
+
+def _id(one: object) -> Any:  # noqa: ANN401  (a number, unless Telegram says otherwise)
+    return one.get("id") if isinstance(one, dict) else None
 
 
 def _precise(kind: str, content: Json) -> str:

@@ -162,3 +162,20 @@ async def test_a_path_cannot_forge_a_line_of_the_log(house: House, caplog: pytes
     (record,) = caplog.records
     assert record.message.isprintable()
     assert len(record.message) < 200
+
+
+@pytest.mark.parametrize(
+    ("peer", "said", "told"),
+    [
+        ("127.0.0.1", "198.51.100.1, 203.0.113.9", "203.0.113.9"),  # the proxy adds whom it sees at the end
+        ("127.0.0.1", "", "127.0.0.1"),
+        ("192.0.2.7", "203.0.113.9", "192.0.2.7"),
+        ("::1", "x" * 300, "x" * 100),
+    ],
+)
+async def test_a_proxy_on_this_machine_says_for_whom_it_asks(
+    house: House, caplog: pytest.LogCaptureFixture, peer: str, said: str, told: str
+) -> None:
+    headers = {"X-Forwarded-For": said} if said else {}
+    await call(house.front, "/nothing", b"", headers, client=(peer, 5))
+    assert f" from {told}: 404" in caplog.text

@@ -37,7 +37,7 @@ class Refusals:
         self._clock.call_later(QUIET, partial(self._sum_up, kind))
         what = f"{_clean(request.method)} {_clean(request.path)}"
         why = discreet(answer.detail or answer.error)
-        log.warning("%s from %s: %d, %s", what, request.client, answer.status, why)
+        log.warning("%s from %s: %d, %s", what, _clean(request.client), answer.status, why)
 
     def _sum_up(self, kind: Kind) -> None:
         more, (status, reason, path) = self._lately.pop(kind), kind

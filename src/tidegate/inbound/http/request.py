@@ -9,6 +9,7 @@ from tidegate.inbound.http.answers import Answer
 BODY_LIMIT: Final = 1_000_000  # bytes
 BODY_TIME: Final = 10.0  # seconds that a body may take to arrive
 _DIGITS: Final = 18  # of a length: more are too many, whatever they are
+_THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1"})
 AT_ONCE: Final = 64_000_000  # bytes of bodies that are on their way, of all requests
 
 Scope = MutableMapping[str, Any]
@@ -31,8 +32,12 @@ class Request:
 
     @property
     def client(self) -> str:
+        """For people to read. A proxy on this machine says for whom it asks; nobody else is believed."""
         address = self._scope.get("client")
-        return str(address[0]) if address else "an unknown address"
+        if not address:
+            return "an unknown address"
+        asked_for = self.headers.get(b"x-forwarded-for", b"") if address[0] in _THIS_MACHINE else b""
+        return asked_for.decode("latin-1").rpartition(",")[2].strip() or str(address[0])
 
     @property
     def can_close(self) -> bool:

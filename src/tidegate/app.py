@@ -541,14 +541,10 @@ class Tidegate:
         placed = await self._outbox.put(messages)
         return [LiveTicket(ticket.id, self._outbox, self.clock, fresh=ticket.fresh) for ticket in placed]
 
-    def _compose(self, bot: BotId, fields: Fields) -> Message:
+    def _compose(self, bot: BotId, fields: Fields, *, keyed: bool = True) -> Message:
         defaults = {"max_attempts": self.settings.telegram_max_retries}
         message = compose(next(self._ids), bot, {**defaults, **fields}, self.clock.now())
-        if message.dedup_key is not None or message.coalesce_key is not None:
-            return message
-        # Put while an update is handled: if that is handled again, this is not put again.
-        key = key_for((message.method, message.chat_id, message.params, message.not_before))
-        return message if key is None else msgspec.structs.replace(message, dedup_key=key)
+        return _keyed(message) if keyed else message
 
     async def call(
         self,
@@ -625,7 +621,7 @@ class Tidegate:
         """Send at once if the limits allow, queue if they do not. A receipt, or a ticket."""
         self._check_open()
         bot_id = self._roster.id_of(bot)
-        message = self._compose(bot_id, fields)
+        message = self._compose(bot_id, fields, keyed=False)
         due = message.not_before is None or message.not_before <= self.clock.now()
         remembered = message.dedup_key is not None or message.coalesce_key is not None  # by the store alone
         if due and not remembered and await self._has_room(message):
@@ -635,7 +631,7 @@ class Tidegate:
             parks = isinstance(outcome, Unknown) and message.on_unknown == "park"
             if isinstance(outcome, Dead) or parks:
                 raise error_for(outcome, message.method, message.chat_id)
-        return (await self._put([message]))[0]
+        return (await self._put([_keyed(message)]))[0]
 
     async def _has_room(self, message: Message) -> bool:
         """A guess, that spares a turn in vain. A store that cannot say it now may still take the message."""
@@ -726,6 +722,14 @@ class Tidegate:
                 "the gate is not open: use it inside `async with gate:`, or while the bot runs that it is"
                 " attached to"
             )
+
+
+def _keyed(message: Message) -> Message:
+    """Put while an update is handled: if that is handled again, this is not put again."""
+    if message.dedup_key is not None or message.coalesce_key is not None:
+        return message
+    key = key_for((message.method, message.chat_id, message.params))
+    return message if key is None else msgspec.structs.replace(message, dedup_key=key)
 
 
 def _ids() -> Iterator[TicketId]:

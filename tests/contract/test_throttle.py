@@ -308,3 +308,16 @@ async def test_what_was_written_during_a_downtime_is_charged_as_of_then(
     assert passed(impatient) == 3
     assert not any(answers(impatient))  # it is too late to tell
     assert passed(fresh) == 3
+
+
+async def test_what_is_late_passes_also_after_a_button_that_was_pressed_now(
+    throttle: Throttle, clock: VirtualClock
+) -> None:
+    now = int(clock.now())
+    late = [in_group(1)._replace(sent_at=now - age) for age in (600, 500, 120)]
+
+    verdicts = [await throttle.check(late[0], BOT), await throttle.check(in_group(1, "callback_query"), BOT)]
+    verdicts += [await throttle.check(about, BOT) for about in late[1:]]
+    others = [await throttle.check(in_group(2)._replace(sent_at=now - 300), BOT) for _ in range(1)]
+
+    assert passed(verdicts + others) == 5

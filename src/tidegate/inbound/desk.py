@@ -13,7 +13,7 @@ from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.inbound.arrivals import Held, Source
 from tidegate.inbound.effects import effects_of
 from tidegate.inbound.inbox.base import Inbox
-from tidegate.inbound.reports import reason_of, where_it_hangs
+from tidegate.inbound.reports import reason_of, told, where_it_hangs
 
 log = logging.getLogger("tidegate.inbound")
 
@@ -63,6 +63,7 @@ class Desk:
         self._running: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._is_open = self._over = False
+        self._trouble: str | None = None
 
     @property
     def handling(self) -> int:
@@ -83,17 +84,26 @@ class Desk:
         self._news.set()
         if self._running is not None:
             await asyncio.wait([self._running])  # not cancelled: what a claim gave would be nobody's
-        with suppress(TimeoutError):
-            async with self._clock.timeout(grace):
-                while self._handling:
-                    await asyncio.wait(self._handling)
-        for task in list(self._handling):
-            await _end(task)
+        await self._end_handling(lambda _: True, grace)
         await _end(self._listening)
         self._listening = None
         with suppress(StoreError):  # what could not be said is handled again
             await self._settle()
         await self._inbox.close()
+
+    async def end(self, source: Source, grace: float) -> None:
+        """Likewise, for what this source sends: nobody serves it any more."""
+        await self._end_handling(lambda held: held.arrival.source == source, grace)
+
+    async def _end_handling(self, concerns: Callable[[Held], bool], grace: float) -> None:
+        tasks = [task for task, held in self._handling.items() if concerns(held)]
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=grace)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)  # not for long: who does not end is left alone
 
     def look_again(self) -> None:
         self._news.set()
@@ -106,12 +116,19 @@ class Desk:
                 await self._settle()
                 claimed = await self._claim()
             except StoreError as error:
-                log.warning("updates wait: %s", error)
+                self._say(str(error))
                 await self._clock.sleep(PAUSE)
                 continue
+            self._say(None)
             for held in claimed:
                 self._begin(held)
             await (self._clock.sleep(0) if claimed else self._until_something_happens())
+
+    def _say(self, trouble: str | None) -> None:
+        """Once, until it is another or over."""
+        if trouble is not None and trouble != self._trouble:
+            log.warning("updates wait: %s", trouble)
+        self._trouble = trouble
 
     async def _open(self) -> None:
         if not self._is_open:
@@ -135,8 +152,10 @@ class Desk:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         held = self._handling.pop(task)
-        if task.cancelled():  # the desk closes
-            self._verdicts.append(lambda: self._inbox.release(held))
+        if task.cancelled():  # the desk closes. Counted: one may be what closes it, again and again
+            self._verdicts.append(lambda: self._inbox.release(held, failed=True))
+        elif (error := task.exception()) is not None:  # of ours: its chat must not wait for ever
+            self._park(held, reason_of(error), error)
         self._news.set()
 
     async def _handle(self, held: Held) -> None:
@@ -147,6 +166,9 @@ class Desk:
         if service is None:  # it has left meanwhile
             self._verdicts.append(lambda: self._inbox.release(held))
             return
+        if held.attempts >= max(service.attempts, CRASHES):
+            self._park(held, f"was not done when its process ended, {held.attempts} times")
+            return
         working = asyncio.create_task(_call(service.handle, held))
         try:
             await asyncio.wait([working], timeout=self._deadline)
@@ -154,12 +176,19 @@ class Desk:
                 self._judge(held, service, working)
             else:
                 await self._overran(held, working)
-        except asyncio.CancelledError:
-            await _end(working)
+        except asyncio.CancelledError:  # the desk closes
+            working.cancel()
+            await asyncio.wait([working], timeout=STUBBORN)
+            if not working.done():
+                self._leave_alone(held, working)
+            elif not working.cancelled():  # it has come to an end of its own, sys.exit() too
+                self._judge(held, service, working)
+                return
             raise
 
     def _judge(self, held: Held, service: Service, working: asyncio.Task[None]) -> None:
-        error = None if working.cancelled() else working.exception()
+        cut = asyncio.CancelledError("what it waited for was cancelled")
+        error = cut if working.cancelled() else working.exception()
         if error is None:
             self._done.append(held)
             return
@@ -177,14 +206,18 @@ class Desk:
         await asyncio.wait([working], timeout=STUBBORN)
         self._park(held, f"took longer than {self._deadline:g} s and was cancelled {place}")
         if not working.done():
-            log.error("%s does not end, though it was cancelled %s: it goes on alone", _name(held), place)
-            self._left.add(working)
-            working.add_done_callback(self._left.discard)
+            self._leave_alone(held, working)
         elif not working.cancelled():
             working.exception()  # taken note of: the deadline is what is told
 
+    def _leave_alone(self, held: Held, working: asyncio.Task[None]) -> None:
+        place = where_it_hangs(working)
+        log.error("%s does not end, though it was cancelled %s: it goes on alone", _name(held), place)
+        self._left.add(working)
+        working.add_done_callback(self._left.discard)
+
     def _park(self, held: Held, reason: str, error: BaseException | None = None) -> None:
-        log.error("%s is parked: %s", _name(held), reason, exc_info=error)
+        log.error("%s is parked: %s%s", _name(held), reason, "" if error is None else f"\n{told(error)}")
         self._verdicts.append(lambda: self._inbox.park(held, reason))
 
     async def _settle(self) -> None:
@@ -194,7 +227,12 @@ class Desk:
             await self._inbox.done(done)
             del self._done[: len(done)]
         while self._verdicts:
-            await self._verdicts[0]()
+            try:
+                await self._verdicts[0]()
+            except StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001  (the others must be told all the same)
+                log.error("what became of an update cannot be written down:\n%s", told(error))  # noqa: TRY400
             del self._verdicts[0]
 
     async def _until_something_happens(self) -> None:
@@ -207,8 +245,7 @@ class Desk:
     async def _listen(self) -> None:
         try:
             await self._inbox.wait()
-        except StoreError as error:
-            log.warning("updates wait: %s", error)
+        except StoreError:  # told by who claims
             await self._clock.sleep(PAUSE)
         self._news.set()
 
@@ -231,5 +268,5 @@ async def _end(task: asyncio.Task[None] | None) -> None:
 
 
 def _tell_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.critical("the desk has failed: no update is handled any more", exc_info=task.exception())
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("the desk has failed: no update is handled any more\n%s", told(error))

@@ -54,10 +54,14 @@ class Poller:
                 await self._clock.sleep(PAUSE)
 
     async def _room(self) -> None:
+        said = False
         while True:
             try:
                 if await self._reception.has_room():
                     return
             except StoreError:
                 return  # it is told when something is to be held
+            if not said:
+                log.warning("too many updates wait to be handled: bot %s fetches no more for now", self._bot)
+            said = True
             await self._clock.sleep(PAUSE)

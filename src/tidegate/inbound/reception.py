@@ -46,6 +46,10 @@ class Reception:
         """Take back `serve`: what arrives waits."""
         self._services.pop(source, None)
 
+    async def end(self, source: Source, grace: float) -> None:
+        """After `leave`: handlers of this source have `grace` seconds; what they did not end goes back."""
+        await self._desk.end(source, grace)
+
     def forget(self, source: Source) -> None:
         """Take back `know`."""
         self._guards.pop(source, None)

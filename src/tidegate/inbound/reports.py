@@ -14,8 +14,13 @@ def reason_of(error: BaseException) -> str:
     """Its kind, its text and the innermost place in a file that is not a library's."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if _is_own(frame.filename)] or list(frames)
-    text = discreet(f"{type(error).__name__}: {error}")
+    text = discreet(f"{type(error).__name__}: {_text_of(error)}")
     return f"{text} ({_short(ours[-1].filename)}:{ours[-1].lineno})" if ours else text
+
+
+def told(error: BaseException) -> str:
+    """Where it came from, for whoever mends it. The address of a call may hold a token; this does not."""
+    return _TOKEN.sub(r"\1:…", "".join(traceback.format_exception(error)).rstrip())
 
 
 def where_it_hangs(task: asyncio.Task[Any]) -> str:
@@ -32,7 +37,15 @@ def where_it_hangs(task: asyncio.Task[Any]) -> str:
 
 def discreet(text: str) -> str:
     """One line of bounded length, and no token in it."""
-    return _TOKEN.sub(r"\1:…", " ".join(text.split()))[:_LONGEST]
+    plain = text.encode(errors="backslashreplace").decode()  # no store takes half a character
+    return _TOKEN.sub(r"\1:…", " ".join(plain.split()))[:_LONGEST]
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  (whatever its author did)
+        return "its text cannot be had"
 
 
 def _frame(waiting: object) -> Any:  # noqa: ANN401  (a frame, of whichever kind)

@@ -21,7 +21,7 @@ from tidegate.cli.move.source import alone, opened, settle_crashes
 from tidegate.cli.move.target import remember_calls
 from tidegate.cli.move.updates import carry_updates
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
-from tidegate.inbound.arrivals import Arrival, bot_source
+from tidegate.inbound.arrivals import Arrival, bot_source, hook_source
 from tidegate.inbound.inbox.redis import RedisInbox
 from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.model import (
@@ -342,22 +342,31 @@ def test_what_stays_behind_is_named_with_counts() -> None:
 
 
 async def test_updates_that_wait_move_in_the_order_of_chats(tmp_path: Path, clock: VirtualClock) -> None:
-    bot, link = bot_source(42), InlineLink(redis_url(), clock)
+    bot, hook, link = bot_source(42), hook_source("paid"), InlineLink(redis_url(), clock)
     outbox = SqliteOutbox(tmp_path / "tidegate.db", clock)
     await outbox.open()
     await link.open(b"")
     here, there = SqliteInbox(outbox.file, clock), RedisInbox(link, clock)
+    await here.open()
+    handled = [Arrival(bot, "70000", "1", b"{}"), Arrival(hook, "evt", "evt", b"{}")]
+    await here.accept(handled)
+    await here.done(await here.claim([bot, hook], 10, suspects=1))
     await here.accept([Arrival(bot, str(number), str(number % 2), b"{}") for number in range(6)])
+    [first, _] = await here.claim([bot], 10, suspects=1)
+    await here.release(first, after=3600, failed=True)  # it waits for its next try
+    await here.close()
 
     moved = await carry_updates(outbox.file, link, clock)
+    known = await there.accept([*handled, Arrival(bot, "5", "1", b"{}"), Arrival(bot, "6", "1", b"{}")])
     order = []
-    while held := await there.claim([bot], 10, suspects=1):
+    while held := await there.claim([bot, hook], 10, suspects=1):
         order += [one.arrival.key for one in held]
         await there.done(held)
-    again = await here.accept([Arrival(bot, "1", "1", b"{}")])
+    left = await here.stats()
     await outbox.close()
     await there.close()
     await link.close()
 
-    assert (moved, order) == (6, ["0", "1", "2", "3", "4", "5"])
-    assert again == [False]
+    assert (moved, order) == (6, ["0", "1", "2", "3", "4", "5", "6"])
+    assert known == [False, False, False, True]
+    assert (left.waiting, left.handling) == (0, 0)

@@ -96,7 +96,8 @@ async def test_a_handler_that_raises_is_told_of_once_and_its_chat_goes_on(
     assert parked.arrival.key == "1"
     assert parked.reason.startswith("ValueError: bot 12345:… is sad (inbound/test_desk.py:")
     [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert record.getMessage() == f"update 1 of bot 42 is parked: {parked.reason}"
+    assert record.getMessage().splitlines()[0] == f"update 1 of bot 42 is parked: {parked.reason}"
+    assert "AAHdqTcv" not in caplog.text  # in the traceback that follows
 
 
 async def test_one_that_never_returns_is_cancelled_and_named_and_its_chat_goes_on(
@@ -297,3 +298,94 @@ async def test_numbers_that_make_no_sense_are_refused(clock: VirtualClock) -> No
         Desk(MemoryInbox(clock), clock, {}, at_once=0)
     with pytest.raises(BadInputError):
         Desk(MemoryInbox(clock), clock, {}, deadline=0)
+
+
+class OddError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+HALF = ValueError("half a character: \udcff")
+
+
+@pytest.mark.parametrize("error", [OddError(), HALF, asyncio.CancelledError()])
+async def test_whatever_is_raised_the_chat_goes_on(
+    clock: VirtualClock, open_reception: Open, error: BaseException
+) -> None:
+    handled: list[str] = []
+
+    async def handle(held: Held) -> None:
+        if held.arrival.key == "1":
+            raise error
+        handled.append(held.arrival.key)
+
+    reception = await open_reception(handle)
+    await reception.accept([update(1), update(2)])
+    await clock.sleep(1)
+
+    [parked] = await reception.inbox.parked()
+    assert (handled, parked.arrival.key) == (["2"], "1")
+    parked.reason.encode()
+
+
+async def test_a_handler_that_does_not_end_does_not_keep_the_desk_from_ending(clock: VirtualClock) -> None:
+    over = asyncio.Event()
+
+    async def handle(_: Held) -> None:
+        while not over.is_set():
+            try:
+                await over.wait()
+            except asyncio.CancelledError:
+                continue
+
+    reception = Reception(MemoryInbox(clock), clock)
+    reception.serve(BOT, handle)
+    await reception.start()
+    await reception.accept([update(number, str(number)) for number in range(3)])
+    await clock.sleep(1)
+    begun = clock.monotonic()
+    await reception.stop(grace=1)
+
+    assert clock.monotonic() - begun < 10
+    assert (await reception.stats()).waiting == 3
+    over.set()
+
+
+async def test_an_update_that_ends_its_process_each_time_is_parked_in_the_end(clock: VirtualClock) -> None:
+    inbox, runs = MemoryInbox(clock), 0
+    await inbox.accept([update(1)])
+    while (await inbox.stats()).waiting:
+        reception = Reception(inbox, clock)
+
+        async def stop_the_bot(_: Held) -> None:
+            nonlocal runs
+            runs += 1
+            await clock.sleep(3600)  # it waits for the end, which waits for it
+
+        reception.serve(BOT, stop_the_bot)
+        await reception.start()
+        await clock.sleep(1)
+        await reception.stop(grace=1)
+
+    [parked] = await inbox.parked()
+    assert runs == 5
+    assert parked.reason == "was not done when its process ended, 5 times"
+
+
+async def test_what_one_source_sends_can_be_ended_alone(clock: VirtualClock) -> None:
+    other = bot_source(43)
+    reception = Reception(MemoryInbox(clock), clock)
+
+    async def slow(_: Held) -> None:
+        await clock.sleep(100)
+
+    for source in (BOT, other):
+        reception.serve(source, slow)
+    await reception.start()
+    await reception.accept([update(1), Arrival(other, "1", "1", b"{}")])
+    await clock.sleep(1)
+    reception.leave(BOT)
+    await reception.end(BOT, grace=1)
+
+    assert reception.handling == 1
+    await reception.stop(0)

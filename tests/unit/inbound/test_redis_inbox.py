@@ -35,6 +35,12 @@ class Process(Porch):
         super().__init__(RedisInbox(link, clock), clock)
         self.link = link
 
+    async def live_on(self, seconds: float) -> None:
+        """It asks every second, as whoever waits does."""
+        for _ in range(int(seconds)):
+            await self.clock.sleep(1)
+            await self.inbox.stats()
+
     async def begin_waiting(self) -> asyncio.Task[list[Held]]:
         waiting = asyncio.create_task(self.next())
         await self.clock.sleep(0.01)
@@ -164,7 +170,7 @@ async def test_what_killed_two_processes_is_given_only_to_who_takes_suspects(clo
         for victim in (one, other):
             await victim.next()
             victim.link.away = True
-            await clock.sleep(LEASE + 1)
+            await third.live_on(LEASE + 1)
 
         assert await third.claim(suspects=0) == []
         [held] = await third.claim(suspects=1)
@@ -178,7 +184,7 @@ async def test_a_frozen_process_that_comes_back_settles_in_vain(clock: VirtualCl
         await one.accept("1", "2")
         [frozen] = await one.claim()
         one.link.away = True
-        await clock.sleep(LEASE + 1)
+        await other.live_on(LEASE + 1)
         [held] = await other.claim()
         one.link.away = False
 
@@ -237,7 +243,7 @@ async def test_a_dead_process_is_noticed_though_the_clock_of_redis_was_set_back(
         clock.epoch -= 3600
         await other.claim()
 
-        await clock.sleep(LEASE + 1)
+        await other.live_on(LEASE + 1)
 
         assert keys(await other.claim()) == ["1"]
 
@@ -521,7 +527,7 @@ async def do_everything(one: Process, other: Process) -> None:
     await one.claim()
     await one.clock.sleep(4)  # it renews
     one.link.away = True
-    await one.clock.sleep(LEASE + 1)
+    await other.live_on(LEASE + 1)
     await other.handle_all([BOT, OTHER_BOT])
     one.link.away = False
     await one.inbox.lease("name", 6)
@@ -598,3 +604,34 @@ async def seconds_until_woken(one: RedisInbox, other: RedisInbox, key: str) -> f
         await other.wait()
     await other.done(held)
     return took
+
+
+async def test_after_a_time_in_which_redis_could_not_be_reached_nobody_is_taken_for_dead(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 2) as (_, [one, other]):
+        await one.accept("1")
+        [held] = await one.claim()
+        one.link.away = other.link.away = True
+        await clock.sleep(5 * LEASE)
+        one.link.away = other.link.away = False
+
+        assert await other.claim() == []
+        await clock.sleep(1)
+        await one.inbox.done([held])
+
+        assert await one.counts() == (0, 0, 0)
+
+
+async def test_who_was_held_up_does_not_take_its_own_for_a_dead_ones(clock: VirtualClock) -> None:
+    async with processes(clock, 2) as (_, [one, other]):
+        await one.accept("1")
+        [held] = await one.claim()
+        one.link.away = True
+        await other.live_on(LEASE - 1)
+        one.link.away = False
+        clock.epoch += 2  # its lease is over, and nobody has asked since
+
+        assert await one.claim() == []
+        await one.inbox.done([held])
+        assert await one.counts() == (0, 0, 0)

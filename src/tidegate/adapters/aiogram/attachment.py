@@ -41,6 +41,7 @@ class Followed:
         self.bots: list[Bot] = []
         self.inbox = inbox
         self.updates: Updates | None = None
+        self.is_running = False
         self.throttle = throttle
         self.throttling: ThrottleMiddleware | None = None
 
@@ -49,6 +50,12 @@ class Followed:
         """Somebody pressed Ctrl-C: aiogram notices only after it has started."""
         signal: asyncio.Event | None = getattr(self.dispatcher, "_stop_signal", None)
         return signal is not None and signal.is_set()
+
+    def say_stopped(self) -> None:
+        """Aiogram does not, if it has not started: whoever asked it to stop would wait for ever."""
+        signal: asyncio.Event | None = getattr(self.dispatcher, "_stopped_signal", None)
+        if signal is not None:
+            signal.set()
 
 
 class Attachment:
@@ -130,11 +137,11 @@ class Attachment:
         """Open the gate, if nobody did. Raises ClosedError once its dispatchers have stopped."""
         if self._started:
             return
-        if self._stopped and not self._running and not self._gate.is_open:
-            raise ClosedError(
-                "the gate was closed, as its dispatcher was: this call came too late and is not made"
-            )
         async with self._starting:
+            if self._stopped and not self._running and not self._gate.is_open:
+                raise ClosedError(
+                    "the gate was closed, as its dispatcher was: this call came too late and is not made"
+                )
             if not self._started:
                 await self._gate.start()
                 self._started = True
@@ -193,6 +200,7 @@ class Attachment:
         dispatcher.update.outer_middleware(self._handle)
         dispatcher.workflow_data.setdefault("gate", self._gate)  # a handler may ask for `gate`
         last = Router(name="tidegate")
+        opening: dict[str, Any] = {}
 
         async def stop() -> None:
             await self._stop(followed)
@@ -201,20 +209,35 @@ class Attachment:
             # At the end, so that whatever else says goodbye can still send.
             if last.parent_router is None:
                 dispatcher.include_router(last)
+            if followed.is_running:  # a start that failed after ours: aiogram told nobody of its end
+                await self._end_handling(followed)
+                await self._stop(followed)
             self._running += 1
+            followed.is_running = True
             try:
                 await self._take_over(followed)
                 throttle = None if followed.throttle is None else self._gate.throttle(followed.throttle)
                 if throttle is not None:
                     self._begin_throttling(followed, throttle)
-                if followed.inbox:
-                    await self._open_inbox(followed, data, throttle)
+                opening.update(data=data, throttle=throttle)
             except BaseException:
                 self._running -= 1
+                followed.is_running = False
                 raise
 
+        async def hand_out() -> None:
+            if followed.inbox:  # after whatever else gets ready: handlers need it
+                await self._open_inbox(followed, **opening)
+
+        async def end_handling() -> None:
+            await self._end_handling(followed)
+
+        last.startup.register(hand_out)
         last.shutdown.register(stop)
         dispatcher.startup.register(start)
+        dispatcher.shutdown.register(end_handling)
+        # Before whatever else is shut down: handlers need it.
+        dispatcher.shutdown.handlers.insert(0, dispatcher.shutdown.handlers.pop())
 
     async def _take_over(self, followed: Followed) -> None:
         """Where the store has one sender, and it is another process, wait for the end of that."""
@@ -229,6 +252,7 @@ class Attachment:
             else:
                 return
             if followed.is_stopping:
+                followed.say_stopped()
                 raise ClosedError("stopped while it waited to take over from another process")
             await self._gate.clock.sleep(ASK)
 
@@ -256,15 +280,18 @@ class Attachment:
             followed.updates = None
             raise
 
-    async def _stop(self, followed: Followed) -> None:
-        self._running -= 1
-        throttling, followed.throttling = followed.throttling, None
-        if throttling is not None:
-            followed.dispatcher.update.outer_middleware.unregister(throttling)
+    async def _end_handling(self, followed: Followed) -> None:
         updates, followed.updates = followed.updates, None
         if updates is not None:
             await updates.stop()
             await self._gate.reception.stop(self._grace)
+
+    async def _stop(self, followed: Followed) -> None:
+        self._running -= 1
+        followed.is_running = False
+        throttling, followed.throttling = followed.throttling, None
+        if throttling is not None:
+            followed.dispatcher.update.outer_middleware.unregister(throttling)
         if self._running:
             return
         try:
@@ -280,7 +307,11 @@ class Attachment:
         with suppress(TimeoutError):
             async with self._gate.clock.timeout(self._grace):
                 await self._idle.wait()
-        await self._gate.stop()
+        async with self._starting:  # whoever starts meanwhile opens it anew
+            if self._running:
+                return
+            self._started, self._stopped = False, True
+            await self._gate.stop()
 
     @contextmanager
     def _busy(self) -> Iterator[None]:

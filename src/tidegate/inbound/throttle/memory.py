@@ -23,7 +23,7 @@ class Levels:
 
     def __init__(self, rate: Rate) -> None:
         self._bucket = Bucket(rate.count, rate.count / rate.seconds)
-        self._full_at: Fading[float] = Fading(self._bucket.depth)
+        self._full_at: Fading[tuple[float, float]] = Fading(self._bucket.depth)  # and as of when
 
     def __len__(self) -> int:
         return len(self._full_at)
@@ -32,12 +32,15 @@ class Levels:
         """What would be kept after the cost is taken, and the seconds to wait until it can be."""
         if key is None:
             return 0.0, 0.0
-        known = self._full_at.get(key, now)
-        return self._bucket.take(LONG_AGO if known is None else known, now, cost)
+        full_at, at = self._full_at.get(key, now) or (LONG_AGO, LONG_AGO)
+        return self._bucket.take(
+            full_at, max(now, at), cost
+        )  # time does not go back: what is late may be mixed
 
     def keep(self, key: _Key, now: float, full_at: float) -> None:
         if key is not None:
-            self._full_at.set(key, full_at, now)
+            _, at = self._full_at.get(key, now) or (LONG_AGO, LONG_AGO)
+            self._full_at.set(key, (full_at, max(now, at)), now)
 
 
 class Strikes(msgspec.Struct):

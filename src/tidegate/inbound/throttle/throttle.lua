@@ -30,9 +30,11 @@ local function passes() return { 1, 0, '0' } end
 local function held(answer, wait) return { 0, answer and 1 or 0, text(wait) } end
 
 -- The instant at which a bucket is full again (GCRA), and the seconds to wait if there is too little in it.
-local function look(rate, full_at, cost)
-  local after = math.max(full_at, now) + cost * rate.seconds / rate.count
-  local wait = after - rate.seconds - now
+-- `at`: as of when it is known. Time does not go back: what is late may be mixed with what is not.
+local function look(rate, full_at, at, cost)
+  local time = math.max(now, at)
+  local after = math.max(full_at, time) + cost * rate.seconds / rate.count
+  local wait = after - rate.seconds - time
   if wait <= ROUNDING then return after, 0 end
   return full_at, wait
 end
@@ -42,14 +44,16 @@ local function keep_until(key, instant)
 end
 
 local function read_person(key)
-  local known = redis.call('HMGET', key, 'full_at', 'window', 'held', 'answered', 'pause', 'album', 'album_until', 'album_free')
+  local known = redis.call('HMGET', key, 'full_at', 'window', 'held', 'answered', 'pause', 'album', 'album_until', 'album_free', 'at')
   return {
     full_at = number(known[1]), window = number(known[2]), held = number(known[3]), answered = number(known[4]),
     pause = number(known[5]), album = known[6] or '', album_until = number(known[7]), album_free = number(known[8]),
+    at = number(known[9]),
   }
 end
 
 local function keep_person(key, person)
+  person.at = math.max(person.at, now)
   local fields = {}
   for name, value in pairs(person) do
     if value ~= 0 and value ~= '' then
@@ -62,8 +66,13 @@ local function keep_person(key, person)
   keep_until(key, math.max(person.full_at, person.window, person.pause, person.album_until))
 end
 
-local function keep_chat(key, full_at)
-  redis.call('SET', key, text(full_at))
+local function read_chat(key)
+  local full_at, at = string.match(redis.call('GET', key) or '', '^(%S+) (%S+)$')
+  return number(full_at), number(at)
+end
+
+local function keep_chat(key, full_at, at)
+  redis.call('SET', key, text(full_at) .. ' ' .. text(math.max(at, now)))
   keep_until(key, full_at)
 end
 
@@ -92,16 +101,19 @@ end
 
 local function charge(user, chat, cost, never_held, may_answer, album)
   local person = user and read_person(user)
-  local user_after, user_wait, chat_after, chat_wait = 0, 0, 0, 0
-  if user then user_after, user_wait = look(user_rate, person.full_at, cost) end
-  if chat then chat_after, chat_wait = look(chat_rate, number(redis.call('GET', chat)), cost) end
+  local user_after, user_wait, chat_after, chat_wait, chat_full_at, chat_at = 0, 0, 0, 0, 0, 0
+  if user then user_after, user_wait = look(user_rate, person.full_at, person.at, cost) end
+  if chat then
+    chat_full_at, chat_at = read_chat(chat)
+    chat_after, chat_wait = look(chat_rate, chat_full_at, chat_at, cost)
+  end
   if never_held then
     -- Counted as far as there is something left: what passes anyway makes no debts.
     if user and user_wait == 0 then
       person.full_at = user_after
       keep_person(user, person)
     end
-    if chat and chat_wait == 0 then keep_chat(chat, chat_after) end
+    if chat and chat_wait == 0 then keep_chat(chat, chat_after, chat_at) end
     return passes()
   end
 
@@ -112,7 +124,7 @@ local function charge(user, chat, cost, never_held, may_answer, album)
     answer, wait = strike(person, user_wait, may_answer)
   elseif chat_wait == 0 then
     if user then person.full_at = user_after end
-    if chat then keep_chat(chat, chat_after) end
+    if chat then keep_chat(chat, chat_after, chat_at) end
   end
   if user and album ~= '' then
     person.album, person.album_until, person.album_free = album, now + ALBUM, wait > 0 and now + wait or 0

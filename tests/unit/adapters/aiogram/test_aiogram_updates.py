@@ -12,6 +12,7 @@ from aiogram.filters import Command
 from aiogram.types import Message
 
 from tidegate import Tidegate
+from tidegate.errors import ClosedError
 from tidegate.sim.telegram.people import Person
 from tidegate.sim.virtual import VirtualClock
 from unit.adapters.aiogram.stage import TOKEN, Stage
@@ -200,3 +201,88 @@ async def test_each_bot_of_a_dispatcher_gets_its_own(clock: VirtualClock, stage:
     await running
 
     assert sorted(got) == [(42, "one"), (43, "two")]
+
+
+async def test_updates_that_wait_are_handled_between_the_hooks_of_start_and_stop(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    log: list[str] = []
+
+    def serve(stage: Stage) -> None:
+        stage.gate.attach(stage.dispatcher, stage.bot)
+
+        @stage.dispatcher.startup()
+        async def connect() -> None:
+            await clock.sleep(1)
+            log.append("connected")
+
+        @stage.dispatcher.shutdown()
+        async def disconnect() -> None:
+            log.append("disconnected")
+
+        @stage.dispatcher.message()
+        async def note(message: Message) -> None:
+            await clock.sleep(1)
+            log.append(str(message.text))
+
+    first = Stage(clock, store=str(tmp_path / "tidegate.db"))
+    second = Stage(clock, store=str(tmp_path / "tidegate.db"), telegram=first.telegram)
+    serve(first)
+    serve(second)
+    async with polling(first):
+        await clock.sleep(2)
+        for number in range(20):
+            person(first, ALICE).says(str(number))
+        await clock.sleep(3.5)
+    before = log[:]
+    async with polling(second):
+        await clock.sleep(25)
+
+    assert before[0] == "connected"
+    assert before[-1] == "disconnected"
+    assert log[len(before)] == "connected"
+    assert [text for text in log if text.isdigit()] == [str(number) for number in range(20)]
+    assert (await second.gate.reception.inbox.parked() if second.gate.is_open else []) == []
+
+
+async def test_a_start_that_failed_leaves_nothing_behind(stage: Stage) -> None:
+    stage.gate.attach(stage.dispatcher, stage.bot)
+    failures = 2
+
+    @stage.dispatcher.startup()
+    async def connect() -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise ConnectionError("not yet")
+
+    @stage.dispatcher.message()
+    async def answer(message: Message) -> None:
+        await message.answer("hi")
+
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            await stage.dispatcher.start_polling(stage.bot, handle_signals=False, close_bot_session=False)
+    alice = person(stage, ALICE)
+    async with polling(stage):
+        alice.says("hello")
+        assert (await alice.hears())["text"] == "hi"
+
+    assert not stage.gate.is_open
+
+
+async def test_a_process_that_waits_to_take_over_can_be_stopped(clock: VirtualClock, tmp_path: Path) -> None:
+    first = Stage(clock, store=str(tmp_path / "tidegate.db"))
+    second = Stage(clock, store=str(tmp_path / "tidegate.db"), telegram=first.telegram)
+    for stage in (first, second):
+        stage.gate.attach(stage.dispatcher, stage.bot)
+    async with polling(first):
+        await clock.sleep(1)
+        waiting = asyncio.create_task(
+            second.dispatcher.start_polling(second.bot, handle_signals=False, close_bot_session=False)
+        )
+        await clock.sleep(5)
+        async with clock.timeout(10):
+            await second.dispatcher.stop_polling()
+        with pytest.raises(ClosedError, match="stopped while it waited"):
+            await waiting

@@ -30,6 +30,7 @@ class Holding:
         self._held: dict[str, Held] = {}
         self._ending: set[str] = set()  # Redis may know that they have ended, and we not yet
         self._renewing: asyncio.Task[None] | None = None
+        self._said_at = 0.0  # monotonic
 
     def start(self) -> None:
         self._renewing = asyncio.create_task(self._live(), name="tidegate: inbox, leases")
@@ -67,12 +68,18 @@ class Holding:
             else:
                 await self._clock.sleep(EVERY)
 
+    async def catch_up(self) -> None:
+        """Before a claim: who was held up longer than a lease must not take its own for a dead one's."""
+        if self._held and self._clock.monotonic() - self._said_at > 2 * EVERY:
+            await self._say_so()
+
     async def _say_so(self) -> None:
-        held = list(self._held.values())
+        held, now = list(self._held.values()), self._clock.monotonic()
         for first in range(0, len(held), AT_ONCE):
             some = held[first : first + AT_ONCE]
             lost = [some[place] for place in await self._renew([place_of(one) for one in some])]
             self._lose([one for one in lost if one.id in self._held and one.id not in self._ending])
+        self._said_at = now
 
     def _lose(self, lost: list[Held]) -> None:
         self.forget(lost)

@@ -99,6 +99,7 @@ class RedisInbox(Inbox):
     async def _claim(self, token: str, sources: Collection[Source], limit: int, suspects: int) -> list[Held]:
         async with self._claiming:
             await self._take_back()
+            await self._holding.catch_up()
             self._news.clear()
             self._sources = {rows.clean(source) for source in sources}
             self._unheard.add(token)

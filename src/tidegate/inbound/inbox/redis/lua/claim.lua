@@ -14,11 +14,13 @@ local function due(key)
   return places
 end
 
--- A Redis that was away comes back with leases that nobody could renew: whoever lives gets the time to do so.
-local function just_restarted()
+-- A Redis that was away, or could not be reached, comes back with leases that nobody could renew: whoever lives gets the
+-- time to do so.
+local function just_back()
   local meta = call('HMGET', KEY.outbox, 'restarted', 'offset')
   local ago = meta[1] and Step.wall - (tonumber(meta[1]) - tonumber(meta[2] or 0)) or math.huge
-  return ago >= 0 and ago < Lane.LEASE
+  local woke = tonumber(call('HGET', KEY.meta, 'woke') or 0)
+  return (ago >= 0 and ago < Lane.LEASE) or Step.time - woke < Lane.LEASE / 2
 end
 
 local function offer_what_is_due()
@@ -26,7 +28,7 @@ local function offer_what_is_due()
     local _, crashes = Lane.tries(Lane.number(place))
     Lane.offer(place, crashes)
   end
-  if call('ZCOUNT', KEY.leases, '-inf', Step.seconds(Step.time)) == 0 or just_restarted() then return end
+  if call('ZCOUNT', KEY.leases, '-inf', Step.seconds(Step.time)) == 0 or just_back() then return end
   for _, place in ipairs(due(KEY.leases)) do
     local attempts, crashes = Lane.tries(Lane.number(place))
     Lane.back(place, attempts, crashes + 1, 0)

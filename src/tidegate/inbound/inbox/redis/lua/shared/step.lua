@@ -32,6 +32,8 @@ do
   end
   if wall + offset < last then offset = last - wall end
   Step.wall, Step.time = wall, wall + offset
+  -- Whoever runs asks every second: after a silence it was Redis that could not be reached, and nobody could renew.
+  if last > 0 and Step.time - last > 4 then call('HSET', KEY.meta, 'woke', Step.seconds(Step.time)) end
   call('HSET', KEY.meta, 'last', Step.seconds(Step.time), 'offset', Step.seconds(offset))
 end
 

@@ -54,6 +54,7 @@ from tidegate.inbound.inbox.memory import MemoryInbox
 from tidegate.inbound.reception import Reception
 from tidegate.inbound.serving import OnReady, serve
 from tidegate.inbound.signed import WINDOW, Scheme
+from tidegate.inbound.stalls import StallWatch
 from tidegate.inbound.throttle.base import Buckets
 from tidegate.inbound.throttle.guard import Guard
 from tidegate.inbound.throttle.memory import MemoryBuckets
@@ -98,6 +99,7 @@ log = logging.getLogger("tidegate")
 
 CHUNK: Final = 250  # messages put in one step
 TELL: Final = 60.0  # seconds in which it is of use to hear that one has to wait
+PORTS: Final = 65_536
 LOOK: Final = 2.0  # seconds in which a Redis has to say how it keeps what it holds
 
 Fields = Mapping[str, Any]
@@ -151,6 +153,7 @@ class Tidegate:
             self.clock,
             at_once=self.settings.tidegate_handlers,
             deadline=self.settings.tidegate_handler_deadline,
+            stalls=StallWatch(self.clock) if type(self.clock) is Clock else None,  # not in virtual time
         )
         self.direct = DirectCalls(self._outbox, self._sender, self.clock, self.settings.telegram_max_retries)
         self._campaigns = Campaigns()
@@ -343,6 +346,7 @@ class Tidegate:
         With a store in Redis, conversations in aiogram's MemoryStorage move there, and updates of one are
         handled one at a time in all processes; `fsm=False` leaves both alone.
         """
+        _check_terms(max_wait, grace, throttle)
         if max_wait is None:
             max_wait = self.settings.telegram_rate_limit_wait
         if self._attachment is None:
@@ -425,8 +429,7 @@ class Tidegate:
         fails. Several secrets: any is right. `scheme`: "standard" (Standard Webhooks), "stripe", "github",
         or a `Plain` of `tidegate.inbound.signed`; `window`: seconds that its timestamp may be off.
         """
-        secrets_ = (secret,) if isinstance(secret, str) else tuple(secret)
-        hook = Hook(name, secrets_, scheme, window, attempts=attempts)
+        hook = Hook(name, _secrets(name, secret), scheme, window, attempts=attempts)
 
         def handle(handler: OnEvent) -> OnEvent:
             self._incoming.handle_events(hook, handler)
@@ -453,8 +456,15 @@ class Tidegate:
         on_ready: OnReady | None = None,
     ) -> None:
         """Serve `asgi()` until SIGTERM or Ctrl-C. With `reuse_port`, several processes share the port."""
+        _check_port(port)
         app = self.asgi(webhook=webhook)
-        await serve(app, host=host, port=port, reuse_port=reuse_port, on_ready=on_ready)
+
+        def ready(port: int) -> None:
+            log.info("webhooks, hooks and health are served at http://%s:%s", host, port)
+            if on_ready is not None:
+                on_ready(port)
+
+        await serve(app, host=host, port=port, reuse_port=reuse_port, on_ready=ready)
 
     @property
     def companion(self) -> Companion | None:
@@ -722,6 +732,32 @@ class Tidegate:
                 "the gate is not open: use it inside `async with gate:`, or while the bot runs that it is"
                 " attached to"
             )
+
+
+def _secrets(hook: str, given: object) -> tuple[str, ...]:
+    found = (given,) if isinstance(given, str) else given
+    if not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
+        raise BadInputError(
+            f"hook {hook} needs a secret, a text, or several: without one, nobody may come in"
+        )
+    return tuple(found)
+
+
+def _check_port(port: object) -> None:
+    if not isinstance(port, int) or not 0 <= port < PORTS:
+        raise BadInputError(f"a port is a number from 0 (any that is free) to {PORTS - 1}, not {port!r}")
+
+
+def _check_terms(max_wait: object, grace: object, throttle: object) -> None:
+    """What would fail much later."""
+    for name, value in (("max_wait", max_wait), ("grace", grace)):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and value >= 0) and not (name == "max_wait" and value is None):  # type: ignore[operator]
+            raise BadInputError(f"{name} is a number of seconds, not {value!r}")
+    if not isinstance(throttle, bool | ThrottleRules):
+        raise BadInputError(
+            "throttle is True, False or ThrottleRules(user=Rate(30, 60), …), not " + type(throttle).__name__
+        )
 
 
 def _keyed(message: Message) -> Message:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiogram import Bot
 from rich.pretty import pretty_repr
 
 from simulated import TOKEN
@@ -561,3 +562,24 @@ async def test_a_worker_that_may_not_wait_hands_back_what_left_as_unknown(
 async def test_a_worker_needs_room(gate: Tidegate) -> None:
     with pytest.raises(BadInputError, match="at least 1"):
         gate.worker(concurrency=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"throttle": "30/60"}, "throttle is True, False or ThrottleRules"),
+        ({"max_wait": "5"}, "max_wait is a number of seconds"),
+        ({"grace": -1}, "grace is a number of seconds"),
+    ],
+)
+async def test_terms_that_would_fail_later_are_refused_at_once(wrong: dict[str, Any], told: str) -> None:
+    with pytest.raises(BadInputError, match=told):
+        Tidegate("memory://").attach(None, Bot("42:token"), **wrong)
+
+
+async def test_a_hook_or_a_port_that_cannot_be_used_is_refused_at_once() -> None:
+    gate: Any = Tidegate("memory://")
+    with pytest.raises(BadInputError, match="needs a secret"):
+        gate.hook("payments", None)
+    with pytest.raises(BadInputError, match="a port is a number"):
+        await gate.serve(port="8080")

@@ -10,6 +10,7 @@ from tidegate.errors import BadInputError
 from tidegate.inbound.arrivals import Arrival, Source
 from tidegate.inbound.desk import AT_ONCE, DEADLINE, Desk, Handler, Service
 from tidegate.inbound.inbox.base import Inbox, InboxStats
+from tidegate.inbound.stalls import StallWatch
 
 # Whether an arrival is let pass. Asked again about the same one, it says the same.
 Guard = Callable[[Arrival], Awaitable[bool]]
@@ -21,12 +22,19 @@ class Reception:
     """One for each gate that is open. Accepts at any time; hands out between `start` and `stop`."""
 
     def __init__(
-        self, inbox: Inbox, clock: Clock, *, at_once: int = AT_ONCE, deadline: float = DEADLINE
+        self,
+        inbox: Inbox,
+        clock: Clock,
+        *,
+        at_once: int = AT_ONCE,
+        deadline: float = DEADLINE,
+        stalls: StallWatch | None = None,
     ) -> None:
         self.inbox = inbox
         self._services: dict[Source, Service] = {}
         self._guards: dict[Source, Guard | None] = {}
         self._desk = Desk(inbox, clock, self._services, at_once=at_once, deadline=deadline)
+        self._stalls = stalls
         self._starts = 0
         self._starting = asyncio.Lock()
 
@@ -89,6 +97,8 @@ class Reception:
         async with self._starting:
             if self._starts == 0:
                 await self._desk.start()
+                if self._stalls is not None:
+                    self._stalls.start()
             self._starts += 1
 
     async def stop(self, grace: float = 5.0) -> None:
@@ -96,4 +106,6 @@ class Reception:
         async with self._starting:
             self._starts = max(0, self._starts - 1)
             if self._starts == 0:
+                if self._stalls is not None:
+                    self._stalls.stop()
                 await self._desk.stop(grace)

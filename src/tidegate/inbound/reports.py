@@ -2,11 +2,14 @@
 
 import asyncio
 import re
+import sysconfig
 import traceback
-from types import CodeType
+from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any, Final
 
 _TOKEN: Final = re.compile(r"(\d{1,15}):[\w-]{20,}")
+_LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]), "<frozen")
 _LONGEST: Final = 300  # characters
 
 
@@ -20,7 +23,11 @@ def reason_of(error: BaseException) -> str:
 
 def told(error: BaseException) -> str:
     """Where it came from, for whoever mends it. The address of a call may hold a token; this does not."""
-    return _TOKEN.sub(r"\1:…", "".join(traceback.format_exception(error)).rstrip())
+    place = error.__traceback__
+    while place is not None and not _is_own(place.tb_frame.f_code.co_filename):
+        place = place.tb_next  # the way there leads through a library's middlewares: it is always the same
+    lines = traceback.format_exception(type(error), error, place or error.__traceback__)
+    return _TOKEN.sub(r"\1:…", "".join(lines).rstrip())
 
 
 def where_it_hangs(task: asyncio.Task[Any]) -> str:
@@ -33,6 +40,15 @@ def where_it_hangs(task: asyncio.Task[Any]) -> str:
             found = f"in {code.co_name} ({_short(code.co_filename)}:{frame.f_lineno})"
         waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
     return found
+
+
+def where_it_runs(frame: FrameType | None) -> str:
+    """The innermost place of a running thread in a file that is not a library's."""
+    while frame is not None and not _is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return "at a place that is not known"
+    return f"in {frame.f_code.co_name} ({_short(frame.f_code.co_filename)}:{frame.f_lineno})"
 
 
 def discreet(text: str) -> str:
@@ -53,7 +69,7 @@ def _frame(waiting: object) -> Any:  # noqa: ANN401  (a frame, of whichever kind
 
 
 def _is_own(path: str) -> bool:
-    return not any(part in path for part in ("site-packages", "/asyncio/", "/tidegate/"))
+    return "site-packages" not in path and not path.startswith(_LIBRARIES)
 
 
 def _short(path: str) -> str:

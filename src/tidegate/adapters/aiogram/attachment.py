@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 from aiogram import Bot, Dispatcher, Router
@@ -36,13 +37,15 @@ _USUAL: Final = "/bot{token}/{method}"
 class Followed:
     """A dispatcher and its bots; `updates` while it runs, if they go through the inbox."""
 
-    def __init__(self, dispatcher: Dispatcher, *, inbox: bool, throttle: ThrottleRules | None) -> None:
+    def __init__(self, dispatcher: Dispatcher, *, inbox: bool, rules: ThrottleRules | None) -> None:
         self.dispatcher = dispatcher
         self.bots: list[Bot] = []
         self.inbox = inbox
         self.updates: Updates | None = None
         self.is_running = False
-        self.throttle = throttle
+        self.data: dict[str, Any] = {}  # what its handlers may ask for
+        self.rules = rules
+        self.throttle: Throttle | None = None
         self.throttling: ThrottleMiddleware | None = None
 
     @property
@@ -50,12 +53,6 @@ class Followed:
         """Somebody pressed Ctrl-C: aiogram notices only after it has started."""
         signal: asyncio.Event | None = getattr(self.dispatcher, "_stop_signal", None)
         return signal is not None and signal.is_set()
-
-    def say_stopped(self) -> None:
-        """Aiogram does not, if it has not started: whoever asked it to stop would wait for ever."""
-        signal: asyncio.Event | None = getattr(self.dispatcher, "_stopped_signal", None)
-        if signal is not None:
-            signal.set()
 
 
 class Attachment:
@@ -102,7 +99,7 @@ class Attachment:
         if keep is not None:
             self._storages.append(keep())
         if new is not None:
-            known = Followed(new, inbox=inbox, throttle=throttle)
+            known = Followed(new, inbox=inbox, rules=throttle)
             self._follow(known)
         if known is not None:
             known.bots += bots
@@ -200,47 +197,45 @@ class Attachment:
         dispatcher.update.outer_middleware(self._handle)
         dispatcher.workflow_data.setdefault("gate", self._gate)  # a handler may ask for `gate`
         last = Router(name="tidegate")
-        opening: dict[str, Any] = {}
-
-        async def stop() -> None:
-            await self._stop(followed)
 
         async def start(**data: Any) -> None:  # noqa: ANN401  (what handlers may ask for)
             # At the end, so that whatever else says goodbye can still send.
             if last.parent_router is None:
                 dispatcher.include_router(last)
-            if followed.is_running:  # a start that failed after ours: aiogram told nobody of its end
-                await self._end_handling(followed)
-                await self._stop(followed)
-            self._running += 1
-            followed.is_running = True
-            try:
-                await self._take_over(followed)
-                throttle = None if followed.throttle is None else self._gate.throttle(followed.throttle)
-                if throttle is not None:
-                    self._begin_throttling(followed, throttle)
-                opening.update(data=data, throttle=throttle)
-            except BaseException:
-                self._running -= 1
-                followed.is_running = False
-                raise
+            await self._start(followed, data)
 
-        async def hand_out() -> None:
-            if followed.inbox:  # after whatever else gets ready: handlers need it
-                await self._open_inbox(followed, **opening)
-
-        async def end_handling() -> None:
-            await self._end_handling(followed)
-
-        last.startup.register(hand_out)
-        last.shutdown.register(stop)
         dispatcher.startup.register(start)
-        dispatcher.shutdown.register(end_handling)
+        last.startup.register(partial(self._hand_out, followed))
+        dispatcher.shutdown.register(partial(self._end_handling, followed))
         # Before whatever else is shut down: handlers need it.
         dispatcher.shutdown.handlers.insert(0, dispatcher.shutdown.handlers.pop())
+        last.shutdown.register(partial(self._stop, followed))
 
-    async def _take_over(self, followed: Followed) -> None:
-        """Where the store has one sender, and it is another process, wait for the end of that."""
+    async def _start(self, followed: Followed, data: dict[str, Any]) -> None:
+        if followed.is_running:  # a start that failed after ours: aiogram told nobody of its end
+            await self._end_handling(followed)
+            await self._stop(followed)
+        self._running += 1  # a gate that waits to be opened is not closed for good
+        try:
+            followed.is_running = await self._take_over(followed)
+            if followed.is_running and followed.rules is not None:
+                followed.throttle = self._gate.throttle(followed.rules)
+                self._begin_throttling(followed, followed.throttle)
+        finally:
+            if not followed.is_running:
+                self._running -= 1
+        followed.data = data
+
+    async def _hand_out(self, followed: Followed) -> None:
+        """After whatever else gets ready: handlers need it."""
+        if followed.inbox and followed.is_running:
+            await self._open_inbox(followed)
+
+    async def _take_over(self, followed: Followed) -> bool:
+        """Where the store has one sender, and it is another process, wait for the end of that.
+
+        False if this one is to end first: aiogram sees that as soon as it has started.
+        """
         said = False
         while True:
             try:
@@ -250,10 +245,11 @@ class Attachment:
                     log.warning("%s. This one waits to take over", error)
                 said = True
             else:
-                return
+                if said:
+                    log.warning("this process has taken over")
+                return True
             if followed.is_stopping:
-                followed.say_stopped()
-                raise ClosedError("stopped while it waited to take over from another process")
+                return False
             await self._gate.clock.sleep(ASK)
 
     def _begin_throttling(self, followed: Followed, throttle: Throttle) -> None:
@@ -268,9 +264,9 @@ class Attachment:
         for other in others:
             middlewares.register(other)
 
-    async def _open_inbox(self, followed: Followed, data: dict[str, Any], throttle: Throttle | None) -> None:
-        reception = self._gate.reception
-        guard = None if throttle is None else self._gate.guard(throttle)
+    async def _open_inbox(self, followed: Followed) -> None:
+        reception, data = self._gate.reception, followed.data
+        guard = None if followed.throttle is None else self._gate.guard(followed.throttle)
         clock, bots = self._gate.clock, followed.bots
         followed.updates = Updates(followed.dispatcher, bots, reception, clock, data=data, guard=guard)
         try:
@@ -287,6 +283,8 @@ class Attachment:
             await self._gate.reception.stop(self._grace)
 
     async def _stop(self, followed: Followed) -> None:
+        if not followed.is_running:  # it never took over
+            return
         self._running -= 1
         followed.is_running = False
         throttling, followed.throttling = followed.throttling, None

@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.inbound.effects import is_in_hand
 from tidegate.outbox.redis.link import ANSWER, CONNECT
 
 log = logging.getLogger("tidegate")
@@ -74,6 +75,7 @@ def keep_in_redis(dispatcher: Dispatcher, url: str, clock: Clock, busy: Busy) ->
 class OneAtATime(RedisEventIsolation):
     """Updates of one conversation are handled one at a time, in all processes; those of one process in order.
 
+    For those that come past the inbox, as from a webhook server of aiogram's.
     aiogram's own gives a conversation free after a minute, and fails a handler that took longer; replies
     that wait their turn do. This one holds it as long as the handler runs. `busy` is entered before it waits.
     """
@@ -86,6 +88,9 @@ class OneAtATime(RedisEventIsolation):
 
     @asynccontextmanager
     async def lock(self, key: StorageKey) -> AsyncGenerator[None, None]:
+        if is_in_hand():  # through the inbox: no other update of its chat is handled meanwhile, anywhere
+            yield
+            return
         name = self.key_builder.build(key, "lock")
         line = self.lines.setdefault(name, asyncio.Lock())
         with self._busy():

@@ -1,5 +1,6 @@
 """Before the inbox: an update that is held is not written down, and no other waits for it."""
 
+import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -11,6 +12,8 @@ from tidegate.inbound.throttle.answers import Answer, Buttons, tell
 from tidegate.inbound.throttle.base import Held
 from tidegate.inbound.throttle.throttle import Throttle
 from tidegate.inbound.updates import Json, about_update, content_of
+
+log = logging.getLogger("tidegate.inbound")
 
 REMEMBERED: Final = 10_000  # verdicts: an update that comes again, as the store was away, is charged once
 
@@ -46,6 +49,8 @@ class Guard:
         verdict = await self._throttle.check(about, bot, content.get("media_group_id"))
         if not isinstance(verdict, Held):
             return True
+        if verdict.answer:  # once in a window
+            log.info("user %s of bot %s writes too much: held for %.0f s", about.user, bot, verdict.wait)
         if about.kind == "callback_query":
             self._buttons.release(verdict, lambda text: self._answer_query(bot, str(content.get("id")), text))
         else:

@@ -66,7 +66,8 @@ async def poll(terms: Terms) -> None:
 
     @dispatcher.startup()
     async def ready() -> None:
-        _say("ready")
+        link: Any = getattr(gate.outbox, "link", None)
+        _say(link.me)
 
     await dispatcher.start_polling(bot, polling_timeout=2)
 

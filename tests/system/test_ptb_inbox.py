@@ -145,7 +145,7 @@ async def scene(kind: str, folder: Path) -> AsyncIterator[Scene]:
         yield Scene(server, store, folder)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("redis", marks=pytest.mark.proof)])
 async def test_a_second_process_takes_over_from_one_that_is_killed(kind: str, tmp_path: Path) -> None:
     async with scene(kind, tmp_path) as stage, stage.process() as one, stage.process() as other:
         stage.talk()

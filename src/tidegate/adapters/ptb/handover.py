@@ -36,17 +36,27 @@ class Handover(BaseUpdateProcessor):
     async def shutdown(self) -> None:
         self._parcels.clear()  # nobody fetches them any more
 
-    async def handle(self, update: Update) -> None:
-        """Have the application handle an update, here and now."""
+    async def handle(self, update: Update) -> bool:
+        """Have the application handle an update, here and now. False if it was turned away."""
         parcel = _Parcel(update)
         self._parcels[id(update)] = parcel
         self._offer(update)
         try:
             work = await parcel.work
-            handling(self.bot, chats_of(update))
-            await work
+            if work is not None:
+                handling(self.bot, chats_of(update))
+                await work
+            return work is not None
         finally:
             parcel.end()
+
+    def turn_away(self, item: object) -> bool:
+        """What was offered and is not fetched. False for what did not come from the desk."""
+        parcel = self._parcels.pop(id(item), None)
+        if parcel is None:
+            return False
+        parcel.return_unopened()
+        return True
 
     async def do_process_update(self, update: object, coroutine: Awaitable[Any]) -> None:
         work = cast("Work", coroutine)
@@ -62,7 +72,8 @@ class Handover(BaseUpdateProcessor):
 class _Parcel:
     def __init__(self, update: Update) -> None:
         self.update = update  # held: as long as this is there, no other has its identity
-        self.work: asyncio.Future[Work] = asyncio.get_running_loop().create_future()
+        # None: turned away
+        self.work: asyncio.Future[Work | None] = asyncio.get_running_loop().create_future()
         self._ended = asyncio.Event()
 
     async def bring(self, work: Work) -> None:
@@ -73,9 +84,13 @@ class _Parcel:
         self.work.set_result(work)
         await self._ended.wait()
 
+    def return_unopened(self) -> None:
+        if not self.work.done():
+            self.work.set_result(None)
+
     def end(self) -> None:
         if not self.work.done():
             self.work.cancel()
-        elif not self.work.cancelled():
-            self.work.result().close()  # nothing, unless it was given up before it began
+        elif not self.work.cancelled() and (work := self.work.result()) is not None:
+            work.close()  # nothing, unless it was given up before it began
         self._ended.set()

@@ -61,21 +61,24 @@ class Intake:
             self._serving = asyncio.create_task(self._lead(), name="tidegate: leads an application")
             self._serving.add_done_callback(_tell_failure)
 
-    async def hold(self, update: Update) -> None:
-        """Durable when this returns, however long that takes."""
+    async def hold(self, update: Update) -> bool:
+        """Durable when this returns, however long that takes. False if it was there before, or is throttled.
+
+        Raises BadInputError for what cannot be written down.
+        """
         arrival = arrival_of(self._number, update.to_json().encode())
         said = False
         while True:
             post = await self._open()
             try:
-                await post.reception.accept([arrival])
+                (fresh,) = await post.reception.accept([arrival])
             except StoreError as error:
                 if not said:
                     log.warning("an update of bot %s cannot be held, trying again: %s", self._number, error)
                 said = True
                 await self._gate.clock.sleep(PAUSE)
             else:
-                return
+                return fresh
 
     def can_hold(self) -> bool:
         """Whether its updates can be written down: buttons may stand for objects in memory."""
@@ -87,6 +90,10 @@ class Intake:
         post = await self._open()
         await post.leadership.hold()
         await post.poller.poll(fetch)
+
+    def turn_away(self, item: object) -> bool:
+        """The application does not take it, for it stops: it waits for the next start. False if not ours."""
+        return self._handover.turn_away(item)
 
     async def close(self) -> None:
         """Hand out no more. Handlers have their grace; what they did not end goes back."""
@@ -107,6 +114,7 @@ class Intake:
 
     async def _leave(self, reception: Reception) -> None:
         try:
+            await reception.end(bot_source(self._number), self._grace)  # others of the gate may go on
             await reception.stop(self._grace)
         except StoreError as error:  # what it holds is handled again, as after a crash
             log.warning("updates of bot %s could not be put back: %s", self._number, error)
@@ -152,13 +160,18 @@ class Intake:
                 post.reception.leave(bot_source(self._number))
 
     async def _handle(self, held: Held) -> None:
-        if self._post is None:
+        post = self._post
+        if post is None:
             raise ClosedError("it came while the application stopped")
         raw = msgspec.json.decode(held.arrival.body, type=Json)
         update = Update.de_json(raw, self._bot)
         if isinstance(self._bot, ExtBot):
             self._bot.insert_callback_data(update)
-        await self._handover.handle(update)
+        if await self._handover.handle(update):
+            return
+        # It has not begun, so that is no attempt. Nobody here claims it again before the desk has ended this.
+        post.reception.leave(held.arrival.source)
+        await post.reception.inbox.release(held)
 
 
 class _Post:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Any
 
 from telegram import Update
 from telegram.ext._application import _STOP_SIGNAL
@@ -13,30 +14,28 @@ log = logging.getLogger("tidegate.inbound")
 
 
 class UpdateQueue(asyncio.Queue[object]):
-    """What is put is held durably; what is got comes from the desk. Anything but updates goes straight on."""
+    """What Telegram sends is held durably; what is got comes from the desk. The rest goes straight on."""
 
     def __init__(self) -> None:
         super().__init__()
         self.intake: Intake | None = None  # of the application, once that is built
-        self._stopping = self._said = False
+        self._fetcher: asyncio.Task[Any] | None = None  # the application's
+        self._stopping = False
+        self._said: set[str] = set()
 
     async def put(self, item: object) -> None:
         """Of an update: returns when it is held. The updater moves its offset then, or answers with 200."""
         if self.intake is None:
             await super().put(item)
-        elif isinstance(item, Update):
-            await self._hold(item, self.intake)
         elif item is _STOP_SIGNAL:
-            self._stopping = True
-            try:
-                await self.intake.close()
-            finally:
-                self.offer(item)  # whatever happened: the application waits for it
+            await self._stop(self.intake)
+        elif isinstance(item, Update) and not _is_made_up(item):
+            await self._hold(item, self.intake)
         else:
             self.offer(item)
 
     def put_nowait(self, item: object) -> None:
-        if isinstance(item, Update) and self.intake is not None:
+        if isinstance(item, Update) and not _is_made_up(item) and self.intake is not None:
             raise BadInputError("an update is written down first, which takes its time: await put(update)")
         super().put_nowait(item)
 
@@ -46,23 +45,66 @@ class UpdateQueue(asyncio.Queue[object]):
 
     async def get(self) -> object:
         """Whoever asks is the application, which runs then."""
+        self._fetcher = asyncio.current_task()
         if self.intake is not None and not self._stopping:
             self.intake.serve()
-        item = await super().get()
-        if item is _STOP_SIGNAL:
-            self._stopping = False
-        return item
+        while True:
+            item = await super().get()
+            if item is _STOP_SIGNAL:
+                self._stopping = False
+            if not self._turns_away(item):
+                return item
+            self.task_done()
+
+    def _turns_away(self, item: object) -> bool:
+        """An application that stops warns of what it begins: where warnings are errors, it would fail."""
+        return self._stopping and self.intake is not None and self.intake.turn_away(item)
+
+    async def _stop(self, intake: Intake) -> None:
+        running = [one for one in (self._fetcher,) if one is not None and not one.done()]
+        self._stopping = True
+        try:
+            await intake.close()
+        finally:
+            self.offer(_STOP_SIGNAL)  # whatever happened: the application waits for it
+            if any(fetcher.done() for fetcher in running):  # it has failed meanwhile: nobody takes anything
+                self._stopping = False
+                self._drop_all()
+
+    def _drop_all(self) -> None:
+        while not self.empty():
+            self.get_nowait()
+            self.task_done()
 
     async def _hold(self, update: Update, intake: Intake) -> None:
-        if update.update_id == intake.fetched:  # it says how far polling has come: all of that is held
-            return
-        if intake.can_hold():
-            await intake.hold(update)
-            return
-        if not self._said:
-            log.warning(
+        if update.update_id == intake.fetched and len(update.to_dict()) == 1:
+            return  # it says how far polling has come: all of that is held
+        if not intake.can_hold():
+            self._say(
                 "updates that come by webhook are not held: with arbitrary_callback_data a button may stand"
                 " for any object. Poll for them, or use plain callback_data"
             )
-        self._said = True
-        self.offer(update)
+            self.offer(update)
+            return
+        try:
+            fresh = await intake.hold(update)
+        except BadInputError as error:
+            self._say(f"an update cannot be written down and is handled without being held: {error}")
+            self.offer(update)
+            return
+        if not fresh and update._bot is None:  # noqa: SLF001  (what an updater puts has one)
+            self._say(
+                "an update that was made by hand is not handled: its update_id was there before, or its"
+                " sender is throttled. Give it the update_id 0"
+            )
+
+    def _say(self, what: str) -> None:
+        """Once."""
+        if what not in self._said:
+            log.warning(what)
+        self._said.add(what)
+
+
+def _is_made_up(update: Update) -> bool:
+    """Telegram counts from 1; so it is somebody's own, and there may be many with this number."""
+    return update.update_id <= 0

@@ -11,9 +11,10 @@ from simulated import TOKEN
 from tidegate import Tidegate
 from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.settings import Settings
-from tidegate.sim.telegram import Telegram, World
+from tidegate.sim.telegram import Person, Telegram, World
 from tidegate.sim.virtual import VirtualClock
 from tidegate.sim.wire import SimWire
+from unit.adapters.ptb.equipped import App, Build, Handle, built
 from unit.adapters.ptb.simulated_request import SimulatedRequest
 
 Make = Callable[..., Any]
@@ -67,3 +68,24 @@ def bot_of(telegram: Telegram) -> Callable[..., ExtBot[Any]]:
 async def bot(bot_of: Callable[..., ExtBot[Any]], limiter: TidegateLimiter) -> ExtBot[Any]:
     """`async with` it."""
     return bot_of(limiter)
+
+
+@pytest.fixture
+def build(telegram: Telegram, limiter: TidegateLimiter, gate: Tidegate) -> Build:
+    """Of TOKEN with `limiter`, of another token with its own."""
+
+    def make(handle: Handle, token: str = TOKEN, **options: Any) -> App:  # noqa: ANN401
+        own = limiter if token == TOKEN else gate.ptb()
+        return built(telegram, own, handle, token, **options)
+
+    return make
+
+
+@pytest.fixture
+def person(telegram: Telegram) -> Callable[..., Person]:
+    def come(number: int, token: str = TOKEN) -> Person:
+        bot = telegram.world.bot(token)
+        assert bot is not None
+        return Person(telegram, bot, number)
+
+    return come

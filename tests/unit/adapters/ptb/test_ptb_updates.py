@@ -2,20 +2,15 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from telegram import CallbackQuery, InlineKeyboardButton, InlineKeyboardMarkup, Update, User
 from telegram.ext import (
     Application,
-    CallbackContext,
     CallbackQueryHandler,
-    ExtBot,
-    MessageHandler,
     TypeHandler,
-    filters,
 )
 
 from simulated import TOKEN
@@ -27,58 +22,13 @@ from tidegate.settings import Settings
 from tidegate.sim.telegram import Person, Telegram
 from tidegate.sim.virtual import VirtualClock
 from tidegate.sim.wire import SimWire
-from unit.adapters.ptb.simulated_request import SimulatedRequest
-
-App = Application[Any, Any, Any, Any, Any, Any]
-Context = CallbackContext[ExtBot[Any], Any, Any, Any]
-Handle = Callable[[Update, Context], Coroutine[Any, Any, None]]
-Build = Callable[..., App]
-POLL = 30
-OTHER = "43:other"
+from unit.adapters.ptb.equipped import OTHER, POLL, Build, Context, running, text_of
 
 
 @pytest.fixture
 async def gate(clock: VirtualClock, telegram: Telegram) -> Tidegate:
     settings = Settings(tidegate_handler_deadline=60)
     return Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock), settings=settings)
-
-
-@pytest.fixture
-def build(telegram: Telegram, limiter: TidegateLimiter) -> Build:
-    def make(handle: Handle, *, arbitrary_callback_data: bool = False, **options: Any) -> App:  # noqa: ANN401
-        requests = SimulatedRequest(telegram), SimulatedRequest(telegram, patience=100)
-        builder = Application.builder().token(TOKEN).job_queue(None)
-        builder.arbitrary_callback_data(arbitrary_callback_data)
-        builder = builder.request(requests[0]).get_updates_request(requests[1])
-        app: App = limiter.equip(builder, **options).build()
-        app.add_handler(MessageHandler(filters.TEXT, handle))
-        return app
-
-    return make
-
-
-@pytest.fixture
-def person(telegram: Telegram) -> Callable[[int], Person]:
-    bot = telegram.world.bot(TOKEN)
-    assert bot is not None
-    return lambda number: Person(telegram, bot, number)
-
-
-@asynccontextmanager
-async def running(app: App) -> AsyncIterator[App]:
-    """As `run_polling` does it."""
-    assert app.updater is not None
-    async with app:
-        await app.updater.start_polling(timeout=POLL)
-        await app.start()
-        yield app
-        await app.updater.stop()
-        await app.stop()
-
-
-def text_of(update: Update) -> str:
-    assert update.message is not None
-    return update.message.text or ""
 
 
 async def test_one_chat_is_handled_in_order_and_others_beside_it(
@@ -372,28 +322,20 @@ async def test_a_second_process_waits_for_the_end_of_the_first(
 
 
 async def test_of_two_applications_of_a_gate_one_may_stop(
-    telegram: Telegram, clock: VirtualClock, gate: Tidegate
+    telegram: Telegram, clock: VirtualClock, build: Build
 ) -> None:
     seen: list[tuple[int, str]] = []
 
     async def handle(update: Update, context: Context) -> None:
         seen.append((context.bot.id, text_of(update)))
 
-    def app_of(token: str) -> App:
-        requests = SimulatedRequest(telegram), SimulatedRequest(telegram, patience=100)
-        builder = Application.builder().token(token).job_queue(None)
-        builder = builder.request(requests[0]).get_updates_request(requests[1])
-        app: App = gate.ptb().equip(builder).build()
-        app.add_handler(MessageHandler(filters.TEXT, handle))
-        return app
-
     people = {
         token: Person(telegram, bot, 1)
         for token in (TOKEN, OTHER)
         if (bot := telegram.world.bot(token)) is not None
     }
-    async with running(app_of(OTHER)):
-        async with running(app_of(TOKEN)):
+    async with running(build(handle, OTHER)):
+        async with running(build(handle)):
             for person in people.values():
                 person.says("one")
             await clock.sleep(1)

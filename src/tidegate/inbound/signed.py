@@ -6,9 +6,11 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Literal, NamedTuple, assert_never
+from typing import Any, Final, Literal, NamedTuple, assert_never, get_args
 
 import msgspec
+
+from tidegate.errors import BadInputError
 
 WINDOW: Final = 300.0  # seconds that a sender's clock may be off, and that a copy of an event is of use
 LONGEST_ID: Final = 255  # characters
@@ -33,7 +35,8 @@ class Plain(msgspec.Struct, frozen=True):
 
 
 # standard: Standard Webhooks. Stripe's and GitHub's as they document them; GitHub's have no time.
-Scheme = Literal["standard", "stripe", "github"] | Plain
+_Named = Literal["standard", "stripe", "github"]
+Scheme = _Named | Plain
 
 
 class Event(NamedTuple):
@@ -48,6 +51,9 @@ class Refusal(NamedTuple):
     reason: str
 
 
+_UNSIGNED: Final = Refusal(401, "the signature is missing")
+
+
 class _Claim(NamedTuple):
     """What a request says of itself, not believed yet."""
 
@@ -56,6 +62,15 @@ class _Claim(NamedTuple):
     timestamp: bytes | None = None
     id: bytes | None = None
     id_field: str | None = None  # where the id is, if it is in the body
+
+
+def check_scheme(scheme: object) -> None:
+    """Raises BadInputError for one that is not known; it lists those that are."""
+    if not isinstance(scheme, Plain) and scheme not in get_args(_Named):
+        known = ", ".join(f'"{name}"' for name in get_args(_Named))
+        raise BadInputError(
+            f"there is no scheme {scheme!r}: write {known} or Plain(…) of tidegate.inbound.signed"
+        )
 
 
 def check(
@@ -69,8 +84,8 @@ def check(
 ) -> Event | Refusal:
     """Never raises. Any of the secrets will do. The body is not looked into before the signature is right."""
     claim = _claim(scheme, headers, body)
-    if claim is None or not claim.signatures:
-        return Refusal(401, "the signature is missing")
+    if isinstance(claim, Refusal):
+        return claim
     if not _is_signed(scheme, secrets, claim):
         return Refusal(401, "the signature is wrong")
     sent_at = None if claim.timestamp is None else float(claim.timestamp)
@@ -97,48 +112,66 @@ def _is_signed(scheme: Scheme, secrets: Iterable[str], claim: _Claim) -> bool:
     return found
 
 
-def _claim(scheme: Scheme, headers: Headers, body: bytes) -> _Claim | None:
-    """None if there is no signature, or no time that should be there."""
+def _claim(scheme: Scheme, headers: Headers, body: bytes) -> _Claim | Refusal:
+    """With a signature at least, and with a time where there should be one."""
     match scheme:
         case "standard":
             return _standard(headers, body)
         case "stripe":
             return _stripe(headers, body)
         case "github":
-            signature = headers.get(b"x-hub-signature-256", b"")
-            return _Claim(_hex([signature]), body, id=headers.get(b"x-github-delivery"))
+            return _github(headers, body)
         case Plain():
             return _plain(scheme, headers, body)
         case _:
             assert_never(scheme)
 
 
-def _standard(headers: Headers, body: bytes) -> _Claim | None:
+def _standard(headers: Headers, body: bytes) -> _Claim | Refusal:
     event_id, time = headers.get(b"webhook-id", b""), headers.get(b"webhook-timestamp", b"")
-    if not _is_time(time):
-        return None
     versions = (one.partition(b",") for one in headers.get(b"webhook-signature", b"").split(b" "))
     signatures = _base64(text for version, _, text in versions if version == b"v1")
+    if not signatures:
+        return _UNSIGNED
+    if not event_id:  # it is signed, too: without it, the signature would only be called wrong
+        return Refusal(400, "webhook-id is missing")
+    if not _is_time(time):
+        return _untimed("webhook-timestamp")
     return _Claim(signatures, b".".join((event_id, time, body)), time, event_id)
 
 
-def _stripe(headers: Headers, body: bytes) -> _Claim | None:
+def _stripe(headers: Headers, body: bytes) -> _Claim | Refusal:
     pairs = [one.strip().partition(b"=") for one in headers.get(b"stripe-signature", b"").split(b",")]
     time = next((value for name, _, value in pairs if name == b"t"), b"")
-    if not _is_time(time):
-        return None
     signatures = _hex(value for name, _, value in pairs if name == b"v1")
+    if not signatures:
+        return _UNSIGNED
+    if not _is_time(time):
+        return _untimed("t= of stripe-signature")
     return _Claim(signatures, time + b"." + body, time, id_field="id")
 
 
-def _plain(scheme: Plain, headers: Headers, body: bytes) -> _Claim | None:
+def _github(headers: Headers, body: bytes) -> _Claim | Refusal:
+    signatures = _hex([headers.get(b"x-hub-signature-256", b"")])
+    return _Claim(signatures, body, id=headers.get(b"x-github-delivery")) if signatures else _UNSIGNED
+
+
+def _plain(scheme: Plain, headers: Headers, body: bytes) -> _Claim | Refusal:
     signatures = _hex([_header(headers, scheme.signature)])
     event_id = _header(headers, scheme.id_header) if scheme.id_header else None
     field = None if scheme.id_header else scheme.id_field
+    if not signatures:
+        return _UNSIGNED
     if scheme.timestamp is None:
         return _Claim(signatures, body, None, event_id, field)
     time = _header(headers, scheme.timestamp)
-    return _Claim(signatures, time + b"." + body, time, event_id, field) if _is_time(time) else None
+    if not _is_time(time):
+        return _untimed(scheme.timestamp)
+    return _Claim(signatures, time + b"." + body, time, event_id, field)
+
+
+def _untimed(name: str) -> Refusal:
+    return Refusal(401, f"{name} is missing, or no time in seconds")
 
 
 def _header(headers: Headers, name: str) -> bytes:

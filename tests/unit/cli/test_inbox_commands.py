@@ -1,22 +1,28 @@
 """What an operator sees of parked updates, and what is done to those that are named."""
 
+import asyncio
+import base64
 import io
 import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
 from tidegate.cli.inbox.choice import Which, choose, source_of
 from tidegate.cli.inbox.commands import app
 from tidegate.cli.inbox.looks import Seen, picture
+from tidegate.cli.inbox.views import as_json, details
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.inbound.arrivals import Arrival, Parked, Source, bot_source, hook_source
+from tidegate.inbound.http.hook import HookEvent, arrival_of_event
 from tidegate.inbound.inbox.base import InboxStats
 from tidegate.inbound.inbox.memory import MemoryInbox
 from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.outbox.sqlite.file import StoreFile
+from tidegate.outbox.sqlite.lock import SenderLock
 from tidegate.sim.virtual import VirtualClock, run
 
 BOT, OTHER_BOT, HOOK = bot_source(42), bot_source(43), hook_source("payments")
@@ -24,11 +30,21 @@ NOW = 1_800_000_000.0
 REASON = "ValueError: no such town (handlers/weather.py:31)"
 
 
-async def park(inbox: MemoryInbox | SqliteInbox, source: Source, *keys: str, lane: str = "7") -> None:
+async def park(inbox: MemoryInbox | SqliteInbox, source: Source, *keys: str) -> None:
     for key in keys:
-        await inbox.accept([Arrival(source, key, lane, b'{"update_id": 1}')])
-        [held] = await inbox.claim([source], 1, suspects=1)
-        await inbox.park(held, REASON)
+        await park_this(inbox, Arrival(source, key, "7", b'{"update_id": 1}'))
+
+
+async def park_this(inbox: MemoryInbox | SqliteInbox, arrival: Arrival) -> None:
+    await inbox.accept([arrival])
+    [held] = await inbox.claim([arrival.source], 1, suspects=1)
+    await inbox.park(held, REASON)
+
+
+def event(body: bytes = b'{"order": 7}') -> Arrival:
+    return arrival_of_event(
+        HookEvent("payments", "evt_1", NOW - 301, NOW - 300, {"user-agent": "Bank/1"}, body)
+    )
 
 
 @pytest.fixture
@@ -43,7 +59,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         await inbox.open()
         await park(inbox, BOT, "1")
         await park(inbox, OTHER_BOT, "1")
-        await park(inbox, HOOK, "evt_1")
+        await park_this(inbox, event())
         await inbox.accept([Arrival(BOT, "2", "7", b"{}")])
         await file.close()
 
@@ -86,6 +102,68 @@ def test_parked_ones_are_listed_with_their_reasons_and_how_many_are_where(runner
 
 
 @pytest.mark.usefixtures("store")
+def test_the_list_can_be_asked_for_by_its_name(runner: CliRunner) -> None:
+    assert answer(runner, "list", "--bot", "42") == answer(runner, "--bot", "42")
+    assert listed(runner, "list", "--limit", "1") == [(HOOK, "evt_1")]
+
+
+@pytest.mark.usefixtures("store")
+def test_one_is_shown_in_full(runner: CliRunner) -> None:
+    shown = answer(runner, "show", "evt_1")
+    assert (shown["body"], shown["headers"]) == ('{"order": 7}', {"user-agent": "Bank/1"})
+    assert (shown["timestamp"], shown["reason"]) == (NOW - 301, REASON)
+    assert answer(runner, "show", "1", "--bot", "43")["source"] == OTHER_BOT
+
+    printed = runner.invoke(app, ["show", "1", "--bot", "42"], catch_exceptions=False).stdout
+    assert all(part in printed for part in ("bot 42", "weather.py:31", '"update_id": 1'))
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(("key", "told"), [("9", "9 is not parked"), ("1", "bot 42, bot 43|bot 43, bot 42")])
+def test_one_that_is_not_there_or_could_be_several_is_not_shown(
+    runner: CliRunner, key: str, told: str
+) -> None:
+    with pytest.raises(BadInputError, match=told):
+        runner.invoke(app, ["show", key], catch_exceptions=False)
+
+
+@pytest.fixture
+def in_hand(store: Path) -> Path:
+    """The one that waited was taken, and is not done."""
+
+    async def claim(clock: VirtualClock) -> None:
+        file = StoreFile(store)
+        await file.open()
+        inbox = SqliteInbox(file, clock)
+        await inbox.open()
+        assert await inbox.claim([BOT], 1, suspects=1)
+        await file.close()
+
+    run(claim)
+    return store
+
+
+@pytest.mark.usefixtures("in_hand")
+def test_what_a_process_that_ended_had_in_hand_is_told_apart(runner: CliRunner) -> None:
+    counts, left, *_ = runner.invoke(app, [], catch_exceptions=False).stdout.splitlines()
+
+    assert counts == "0 wait, 0 are being handled, 3 parked"
+    assert left == "1 was in hand of a process that ended: it is handled at the next start"
+    assert answer(runner)["left_behind"] == 1
+
+
+def test_what_a_process_that_runs_has_in_hand_is_being_handled(runner: CliRunner, in_hand: Path) -> None:
+    lock = SenderLock(in_hand)
+    asyncio.run(lock.take(Clock()))
+    try:
+        counts, after, *_ = runner.invoke(app, [], catch_exceptions=False).stdout.splitlines()
+        assert (counts, after) == ("0 wait, 1 is being handled, 3 parked", "")
+        assert answer(runner)["left_behind"] == 0
+    finally:
+        asyncio.run(lock.release())
+
+
+@pytest.mark.usefixtures("store")
 def test_what_is_replayed_waits_again(runner: CliRunner) -> None:
     assert answer(runner, "replay", "1", "--bot", "42") == {"replayed": 1}
 
@@ -112,9 +190,9 @@ def test_nothing_is_dropped_unless_somebody_is_sure(runner: CliRunner) -> None:
 
 @pytest.mark.usefixtures("store")
 def test_an_option_before_a_command_is_not_passed_over(runner: CliRunner) -> None:
-    result = runner.invoke(app, ["--bot", "43", "replay", "--all"])
+    for option in (["--bot", "43"], ["--limit", "1"], ["--json"]):
+        assert runner.invoke(app, [*option, "replay", "--all"]).exit_code == 2
 
-    assert result.exit_code == 2
     assert len(listed(runner)) == 3
 
 
@@ -159,34 +237,96 @@ def test_a_source_is_named_by_its_bot_or_its_hook() -> None:
 
 
 def drawn(seen: Seen, limit: int = 20) -> str:
+    return printed(picture(seen, limit, NOW))
+
+
+def printed(picture: RenderableType) -> str:
     console = Console(file=io.StringIO(), width=80)
-    console.print(picture(seen, limit, NOW))
+    console.print(picture)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
 def parked(key: str = "815", reason: str = REASON) -> Parked:
-    return Parked(Arrival(BOT, key, "7", b"{}"), NOW - 300, NOW - 180, reason)
+    return Parked(Arrival(BOT, key, "-1001234567890", b"{}"), NOW - 300, NOW - 180, reason)
 
 
-def test_a_row_says_whose_which_when_and_why() -> None:
-    shown = drawn(Seen(InboxStats(3, 1, 1), [parked(reason="long " * 50)]))
+def parked_event(body: bytes) -> Parked:
+    return Parked(event(body), NOW - 300, NOW - 180, REASON)
 
-    assert shown.startswith("3 wait, 1 are handled now, 1 parked\n")
-    row = shown.splitlines()[-1]
-    assert all(part in row for part in ("bot 42", "815", "3 min ago", "long long"))
-    assert row.endswith("…")
-    assert len(row) <= 80
+
+def test_a_row_says_whose_which_where_when_and_why() -> None:
+    shown = drawn(Seen(InboxStats(3, 2, 1), [parked()]))
+
+    assert shown.startswith("3 wait, 2 are being handled, 1 parked\n")
+    row = shown.splitlines()[4]
+    assert all(part in row for part in ("bot 42", "815", "-1001234567890", "3 min ago", "ValueError"))
+
+
+def test_a_long_reason_is_wrapped_and_whole() -> None:
+    reason = "KeyError: " + "'town' " * 20 + "(handlers/" + "deep/" * 20 + "weather.py:31)"
+    lines = drawn(Seen(InboxStats(0, 0, 1), [parked(reason=reason)])).splitlines()
+
+    start = lines[2].index("reason")
+    assert "".join(line[start:].strip() for line in lines[4:]).replace(" ", "") == reason.replace(" ", "")
+    assert max(map(len, lines)) <= 80
+
+
+def test_events_are_of_no_chat() -> None:
+    alone = drawn(Seen(InboxStats(0, 0, 1), [parked_event(b"")]))
+    assert "chat" not in alone
+    assert alone.count("evt_1") == 1
 
 
 def test_what_people_send_cannot_steer_the_terminal() -> None:
     assert "\x1b" not in drawn(Seen(InboxStats(0, 0, 1), [parked("\x1b[31m", "\x1b[2J")]))
+    assert "\x1b" not in printed(details(parked_event(b"a \x1b[2J\n b"), NOW))
+    assert "\x1b" not in printed(details(parked_event(b'{"a": "\\u001b[2J"}'), NOW))
 
 
-def test_nothing_parked_is_said_in_a_line() -> None:
-    assert drawn(Seen(InboxStats(0, 0, 0), [])) == "0 wait, 0 are handled now, 0 parked\n"
+def test_one_and_none_are_counted_as_people_say_it() -> None:
+    assert drawn(Seen(InboxStats(1, 1, 0), [])) == "1 waits, 1 is being handled, 0 parked\n"
+    assert drawn(Seen(InboxStats(0, 0, 0), [], is_left=True)) == "0 wait, 0 are being handled, 0 parked\n"
+    left = drawn(Seen(InboxStats(0, 2, 0), [], is_left=True))
+    assert "2 were in hand of a process that ended: they are handled at the next start" in left
     assert "None of those that are parked is of this source." in drawn(Seen(InboxStats(0, 0, 2), []))
 
 
 def test_that_there_are_more_is_said() -> None:
     assert "newest 1; there are more" in drawn(Seen(InboxStats(0, 0, 2), [parked("1"), parked("2")]), 1)
+
+
+def test_an_update_is_given_as_an_object() -> None:
+    one = Parked(Arrival(BOT, "1", "7", b'{"update_id": 1, "poll": {"id": "9"}}'), NOW, NOW, REASON)
+    assert as_json(one)["body"] == {"update_id": 1, "poll": {"id": "9"}}
+
+
+def test_an_event_is_given_as_it_was_sent() -> None:
+    text, data = as_json(parked_event("Zoë".encode())), as_json(parked_event(b"\xff\x00"))
+
+    assert (text["body"], text["encoding"]) == ("Zoë", "utf-8")
+    assert (base64.b64decode(data["body"]), data["encoding"]) == (b"\xff\x00", "base64")
+    assert (text["headers"], text["timestamp"]) == ({"user-agent": "Bank/1"}, NOW - 301)
+
+
+@pytest.mark.parametrize("source", [BOT, HOOK])
+def test_a_record_that_cannot_be_read_is_shown_as_it_is(source: Source) -> None:
+    one = Parked(Arrival(source, "1", "1", b"spoiled"), NOW, NOW, REASON)
+    assert as_json(one)["body"] == "spoiled"
+    assert "spoiled" in printed(details(one, NOW))
+
+
+def test_everything_known_of_an_event_is_shown() -> None:
+    shown = printed(details(parked_event(b'{"order": 7}'), NOW))
+    for part in (
+        "hook payments",
+        "evt_1",
+        "5 min ago",
+        "3 min ago",
+        REASON,
+        "user-agent: Bank/1",
+        '"order": 7',
+    ):
+        assert part in shown
+    assert "chat" not in shown
+    assert "body, in base64\n  1e12\n" in printed(details(parked_event(base64.b64decode("1e12")), NOW))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidegate.inbound.signed import Event, Plain, Refusal, Scheme, check
+from tidegate.errors import BadInputError
+from tidegate.inbound.signed import Event, Plain, Refusal, Scheme, check, check_scheme
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # the one of the examples of Standard Webhooks
 NOW = 1_614_265_330.0
@@ -180,6 +181,42 @@ def test_a_delivery_without_an_id_is_a_bad_request() -> None:
     headers = signed("github", "1", b"{}")
     del headers[b"x-github-delivery"]
     assert check("github", [SECRET], headers, b"{}", NOW) == Refusal(400, "the event has no id")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "header", "refusal"),
+    [
+        ("standard", b"webhook-id", Refusal(400, "webhook-id is missing")),
+        (
+            "standard",
+            b"webhook-timestamp",
+            Refusal(401, "webhook-timestamp is missing, or no time in seconds"),
+        ),
+        ("standard", b"webhook-signature", Refusal(401, "the signature is missing")),
+        (TIMED, b"x-time", Refusal(401, "X-Time is missing, or no time in seconds")),
+    ],
+)
+def test_the_header_that_is_missing_is_named(scheme: Scheme, header: bytes, refusal: Refusal) -> None:
+    headers = signed(scheme, "1", b"{}")
+    del headers[header]
+    assert check(scheme, [SECRET], headers, b"{}", NOW) == refusal
+
+
+def test_a_time_that_is_missing_in_the_signature_is_named() -> None:
+    headers = {b"stripe-signature": b"v1=abcdef"}
+    refusal = Refusal(401, "t= of stripe-signature is missing, or no time in seconds")
+    assert check("stripe", [SECRET], headers, b"{}", NOW) == refusal
+
+
+@schemes
+def test_a_scheme_that_is_known_may_be_used(scheme: Scheme) -> None:
+    check_scheme(scheme)
+
+
+@pytest.mark.parametrize("scheme", ["Stripe", "hmac", None, [], Plain])
+def test_a_scheme_that_is_not_known_is_told_with_those_that_are(scheme: object) -> None:
+    with pytest.raises(BadInputError, match=r'"standard", "stripe", "github" or Plain\('):
+        check_scheme(scheme)
 
 
 @given(scheme=any_scheme, data=st.data(), body=st.binary(max_size=200))

@@ -1,11 +1,14 @@
-"""Rules that would hold somebody for ever are refused; what is said is said in whole seconds."""
+"""Rules that cannot be meant are refused; what is said is said in whole seconds."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
+from aiogram.types import Update
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.inbound.throttle.kinds import KINDS
+from tidegate.inbound.throttle.rules import COSTS, EVENTS, ThrottleRules
 from tidegate.model import Rate
 
 NEVER = Rate(0, 1)
@@ -17,10 +20,23 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"user": Rate(2, 1), "costs": {"command": 3}}, "'command' costs 3: write 0 for free, or at most 2"),
     ({"costs": {"command": -1}}, "'command' costs -1"),
     ({"costs": {"command": float("nan")}}, "'command' costs nan"),
-    ({"user": Rate(9, 1), "chat": Rate(2, 1), "costs": {"x": 3}}, "more than the 2/1 of a chat"),
+    ({"user": Rate(9, 1), "chat": Rate(2, 1), "costs": {"poll": 3}}, "more than the 2/1 of a chat"),
     ({"stubborn": 0}, "stubborn is a number of held updates, 1 or more, not 0"),
     ({"pause": -1.0}, "pause is a number of seconds, 0 for none, not -1"),
     ({"pause": float("nan")}, "pause is a number of seconds"),
+    ({"pause": "1h"}, "pause is a number of seconds, 0 for none, not '1h'"),
+    ({"stubborn": "20"}, "stubborn is a number of held updates, 1 or more, not '20'"),
+    ({"text": 5}, "text is what is said, or None to say nothing, not 5"),
+    ({"costs": {"command": "2"}}, "'command' costs '2': write 0 for free"),
+    ({"costs": {"comand": 2}}, "costs: there is no kind 'comand' of updates: did you mean \"command\""),
+    ({"costs": {"Message": 2}}, 'did you mean "message"'),
+    ({"costs": {7: 2}}, 'costs names kinds of updates, such as "message", not 7'),
+    ({"costs": 2}, "costs says what kinds cost"),
+    ({"never": {"payment", "callbacks"}}, "never: .* 'callbacks' .* did you mean \"callback_query\""),
+    ({"never": ["xyzzy"]}, "'xyzzy' of updates: write one as Telegram names it, or one of command, payment"),
+    ({"never": "payment"}, r'write never=\{"payment"\}, not \'payment\''),
+    ({"never": None}, "never is a set of kinds"),
+    ({"never": [None]}, "never names kinds of updates"),
 ]
 
 
@@ -49,3 +65,21 @@ def test_other_braces_of_a_text_are_left_alone() -> None:
 
 def test_there_may_be_nothing_to_say() -> None:
     assert ThrottleRules(text=None).say(3) is None
+
+
+@pytest.mark.parametrize(
+    "kinds", [["payment", "poll"], ("poll", "payment"), {"payment": 1, "poll": 2}.keys()]
+)
+def test_kinds_may_come_in_any_collection(kinds: Collection[str]) -> None:
+    assert ThrottleRules(never=kinds).never == frozenset({"payment", "poll"})
+
+
+def test_a_kind_of_payments_stands_for_all_of_them() -> None:
+    rules = ThrottleRules(never={"pre_checkout_query"}, costs={"shipping_query": 0})
+    assert "payment" in rules.never
+    assert rules.cost("payment") == 0
+
+
+def test_every_kind_that_there_is_can_be_named() -> None:
+    assert set(KINDS) >= {*COSTS, *EVENTS, *Update.model_fields} - {"update_id"}
+    ThrottleRules(never=KINDS, costs=dict.fromkeys(KINDS, 1))

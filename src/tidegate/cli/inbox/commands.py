@@ -12,6 +12,7 @@ Keys = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY", help="As tidegate inbox shows them: an update_id, the id of an event."),
 ]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="As tidegate inbox shows it.")]
 OfBot = Annotated[
     int | None,
     typer.Option("--bot", metavar="N", callback=a_bots_number, help="Of this bot only, by its number."),
@@ -22,17 +23,19 @@ OfHook = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All that are parked; with --bot or --hook, all of that.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="The newest so many.")]
 
+NEWEST = 20
+
 
 @app.callback(
     invoke_without_command=True,
-    epilog="[b]Try it:[/b]  tidegate inbox --bot 42  ·  tidegate inbox replay 815",
+    epilog="[b]Try it:[/b]  tidegate inbox --bot 42  ·  tidegate inbox show 815",
 )
 def inbox(
     context: typer.Context,
     *,
     bot: OfBot = None,
     hook: OfHook = None,
-    limit: Limit = 20,
+    limit: Limit = NEWEST,
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
@@ -43,11 +46,35 @@ def inbox(
     the reason, until you replay or drop it; others of its chat go on. The bot may run meanwhile.
     """
     if context.invoked_subcommand is None:
-        from tidegate.cli.inbox import looks as inbox_looks  # noqa: PLC0415  (keeps --help fast)
-
-        inbox_looks.show(store, bot=bot, hook=hook, limit=limit, as_json=as_json)
-    elif (bot, hook, store) != (None, None, None):
+        list_(bot=bot, hook=hook, limit=limit, store=store, as_json=as_json)
+    elif (bot, hook, limit, store, as_json) != (None, None, NEWEST, None, False):
         raise typer.BadParameter(f"options belong behind {context.invoked_subcommand}")
+
+
+@app.command("list", epilog="[b]Try it:[/b]  tidegate inbox list --hook payments --limit 100")
+def list_(
+    *,
+    bot: OfBot = None,
+    hook: OfHook = None,
+    limit: Limit = NEWEST,
+    store: Store = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how many wait or are being handled, and list those that are parked: as tidegate inbox alone."""
+    from tidegate.cli.inbox import looks as inbox_looks  # noqa: PLC0415  (keeps --help fast)
+
+    inbox_looks.show(store, bot=bot, hook=hook, limit=limit, as_json=as_json)
+
+
+@app.command(epilog="[b]Try it:[/b]  tidegate inbox show 815  ·  tidegate inbox show evt_1 --hook payments")
+def show(
+    key: Key, *, bot: OfBot = None, hook: OfHook = None, store: Store = None, as_json: AsJson = False
+) -> None:
+    """Show everything known of a parked one: why and when it was given up, its chat, its body in full."""
+    from tidegate.cli.inbox import looks as inbox_looks  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.inbox.choice import Which  # noqa: PLC0415  (likewise)
+
+    inbox_looks.show_one(store, Which([key], bot=bot, hook=hook), as_json=as_json)
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate inbox replay 815 816  ·  tidegate inbox replay --all --bot 42")

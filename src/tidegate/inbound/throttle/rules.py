@@ -1,13 +1,15 @@
 """How much of a bot one user, or one group, may take."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Real
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from tidegate.errors import BadInputError
+from tidegate.inbound.throttle.kinds import known_kind
 from tidegate.model import Rate
 
 # What is not named costs 1. An inline query comes with every letter that is typed.
@@ -47,7 +49,7 @@ TEXT: Final = "That was a lot at once. Please write again in {seconds} seconds."
 
 
 class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Raises BadInputError for what would hold somebody for ever.
+    """Raises BadInputError for what would hold somebody for ever, and for a kind of updates that is none.
 
     Who goes on for `stubborn` held updates within a window (the seconds of `user`) is held for `pause`
     seconds, whatever he does meanwhile; 0: never. Groups and channels have a limit too, `chat`; None: none.
@@ -56,7 +58,7 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
     user: Rate = Rate(30, 60)
     chat: Rate | None = Rate(300, 60)
     costs: Mapping[str, float] = COSTS  # beside those that are not named; 0: free
-    never: frozenset[str] = NEVER  # kinds that are counted, and never held
+    never: Collection[str] = NEVER  # kinds that are counted, and never held; kept as a frozenset
     text: str | None = TEXT  # said once in a window; None: nothing is
     stubborn: int = 20
     pause: float = 300.0
@@ -65,16 +67,20 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
         _check_rate("user", self.user)
         if self.chat is not None:
             _check_rate("chat", self.chat)
+        msgspec.structs.force_setattr(self, "never", frozenset(_named(self.never)))
+        msgspec.structs.force_setattr(self, "costs", _costs(self.costs))
         for kind, cost in self.costs.items():
             self._check_cost(kind, cost)
-        if self.stubborn < 1:
-            raise BadInputError(f"stubborn is a number of held updates, 1 or more, not {self.stubborn}")
-        if not 0 <= self.pause < math.inf:
-            raise BadInputError(f"pause is a number of seconds, 0 for none, not {self.pause}")
+        if not isinstance(self.text, str | None):
+            raise BadInputError(f"text is what is said, or None to say nothing, not {self.text!r}")
+        if not _is_number(self.stubborn) or self.stubborn < 1:
+            raise BadInputError(f"stubborn is a number of held updates, 1 or more, not {self.stubborn!r}")
+        if not _is_number(self.pause) or not 0 <= self.pause < math.inf:
+            raise BadInputError(f"pause is a number of seconds, 0 for none, not {self.pause!r}")
 
     def _check_cost(self, kind: str, cost: float) -> None:
-        if not 0 <= cost <= self.user.count:
-            raise BadInputError(f"{kind!r} costs {cost}: write 0 for free, or at most {self.user.count}")
+        if not _is_number(cost) or not 0 <= cost <= self.user.count:
+            raise BadInputError(f"{kind!r} costs {cost!r}: write 0 for free, or at most {self.user.count}")
         if self.chat is not None and cost > self.chat.count:
             raise BadInputError(
                 f"{kind!r} costs {cost}, more than the {self.chat} of a chat: it would never pass"
@@ -96,3 +102,20 @@ def _check_rate(name: str, rate: object) -> None:
         raise BadInputError(f'{name} is a Rate: write Rate.parse("30/60"), not {rate!r}')
     if not (rate.count >= 1 and 0 < rate.seconds < math.inf):
         raise BadInputError(f"{name} {rate} would never let an update pass: both numbers must be above 0")
+
+
+def _named(kinds: object) -> list[str]:
+    # A str is made of strs, too: "payment" would be seven kinds.
+    if isinstance(kinds, str) or not isinstance(kinds, Iterable):
+        raise BadInputError(f'never is a set of kinds: write never={{"payment"}}, not {kinds!r}')
+    return [known_kind("never", kind) for kind in kinds]
+
+
+def _costs(costs: object) -> Mapping[str, float]:
+    if not isinstance(costs, Mapping):
+        raise BadInputError(f'costs says what kinds cost: write costs={{"command": 2}}, not {costs!r}')
+    return MappingProxyType({known_kind("costs", kind): cost for kind, cost in costs.items()})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ import uvicorn.protocols.http.auto  # noqa: F401  (an import reads files, which 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreAwayError
 from tidegate.inbound.arrivals import Arrival
+from tidegate.inbound.http import heads
 from tidegate.inbound.serving import listen, serve
 from unit.inbound.http_caller import PATH, SECRET, House, update
 
@@ -112,6 +113,34 @@ async def test_a_body_of_20_mb_is_refused_at_its_first_byte() -> None:
         assert await stream[0].read() == b""
         async with connected(port) as other:
             assert (await answer(other, post(update())))[0] == 200
+
+
+async def test_half_a_head_is_given_up_and_an_endless_one_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "HEAD_TIME", 0.1)
+    async with served(House(clock)) as port, connected(port) as slow, connected(port) as endless:
+        slow[1].write(b"POST / HTTP/1.1\r\nHost")
+        endless[1].write(b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000)
+        async with clock.timeout(5):
+            assert await slow[0].read() == b""
+            with suppress(ConnectionError):  # it is closed while we still send
+                assert (await endless[0].read()).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("by_signal", [True, False])
+async def test_one_that_waits_to_start_can_be_stopped(
+    caplog: pytest.LogCaptureFixture, *, by_signal: bool
+) -> None:
+    slow = SlowHouse()
+    serving = asyncio.create_task(serve(slow.front, port=0))
+    await slow.begun.wait()
+    if by_signal:
+        os.kill(os.getpid(), signal.SIGTERM)
+    else:
+        serving.cancel()
+    async with clock.timeout(5):
+        (ended,) = await asyncio.gather(serving, return_exceptions=True)
+    assert isinstance(ended, ClosedError if by_signal else asyncio.CancelledError)
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_signal_ends_it_when_everything_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:

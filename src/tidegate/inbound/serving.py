@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.extras import extra
+from tidegate.inbound.http.heads import BoundedHead
 from tidegate.inbound.http.joined import JoinedTransport
 from tidegate.inbound.http.request import Receive, Scope, Send
 
@@ -48,7 +49,7 @@ async def serve(
         try:
             await asyncio.shield(serving)
         except asyncio.CancelledError:
-            server.should_exit = True
+            server.handle_exit(signal.SIGTERM, None)
             await asyncio.gather(serving, return_exceptions=True)
             raise
     finally:
@@ -105,6 +106,11 @@ def _server(app: App, on_ready: OnReady | None) -> "Server":
             with _signals(self.handle_exit):
                 yield
 
+        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ANN401  (as uvicorn has it)
+            super().handle_exit(sig, frame)
+            if not self.started:  # uvicorn looks at it only then
+                failure.give_up()
+
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             try:
                 await super().startup(sockets)
@@ -115,9 +121,9 @@ def _server(app: App, on_ready: OnReady | None) -> "Server":
             if on_ready is not None and sockets:
                 on_ready(sockets[0].getsockname()[1])
 
-    class Joining(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, as installed
+    class Joining(BoundedHead, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, as installed
         def connection_made(self, transport: Any) -> None:  # noqa: ANN401  (as uvicorn has it)
-            super().connection_made(JoinedTransport(transport))
+            super().connection_made(JoinedTransport(transport))  # type: ignore[arg-type]  # as good as one
 
     config = uvicorn.Config(
         failure,
@@ -144,18 +150,39 @@ class _Failure:
     def __init__(self, app: App) -> None:
         self._app = app
         self.reason = "the application did not start"
+        self._living: asyncio.Task[Any] | None = None  # while it starts
+        self._is_given_up = False
+        self._loop = asyncio.get_running_loop()
+
+    def give_up(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop_starting)
+
+    def _stop_starting(self) -> None:
+        self._is_given_up = True
+        if self._living is not None:
+            self._living.cancel()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401  (uvicorn has names of its own for these)
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
             return
+        self._living = asyncio.current_task()
 
         async def send_on(message: MutableMapping[str, Any]) -> None:
+            self._living = None  # it has started: now it has to be stopped in good order
             if message["type"] == "lifespan.startup.failed":
                 self.reason = message.pop("message", "") or self.reason
             await send(message)
 
-        await self._app(scope, receive, send_on)
+        try:
+            if not self._is_given_up:
+                await self._app(scope, receive, send_on)
+        except asyncio.CancelledError:
+            if not self._is_given_up:
+                raise
+        if self._is_given_up and self._living is not None:
+            # Otherwise uvicorn would call it an error, with a traceback.
+            await send_on({"type": "lifespan.startup.failed", "message": "stopped before it had started"})
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class House:
         await self.inbox.close()
         await clock.sleep(30)  # longer than any lease
         await self.inbox.open()
-        for _ in range(6 if self.own_time else 0):  # one that was away gives those who live the time to say so
+        for _ in range(6 if self.own_time else 0):  # those who live get the time to say so
             await self.inbox.stats()
             await clock.sleep(1)
 

@@ -79,6 +79,25 @@ async def test_http_2_has_no_header_to_close_with(house: House) -> None:
     assert b"connection" not in reply.headers
 
 
+@pytest.mark.parametrize("headers", [{"Content-Length": "9"}, {"Transfer-Encoding": "chunked"}])
+@pytest.mark.parametrize("path", ["/healthz", "/nothing", PATH])
+async def test_a_body_that_nobody_wants_ends_the_connection_by_any_method(
+    house: House, path: str, headers: dict[str, str]
+) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        reply = await call(house.front, path, b"", headers, method=method)
+        assert reply.headers.get(b"connection") == b"close"
+        assert reply.parts_taken == 0
+    assert b"connection" not in (await call(house.front, path, method="GET")).headers
+
+
+async def test_whoever_mounts_it_starts_and_stops_it(house: House) -> None:
+    await house.front.stop()  # nothing to stop yet
+    await house.front.start()
+    await house.front.stop()
+    assert house.steps == ["start", "stop"]
+
+
 async def live(house: House, *steps: str) -> list[Message]:
     told: list[Message] = []
     left = list(steps)

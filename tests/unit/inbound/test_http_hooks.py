@@ -1,8 +1,10 @@
 """Signed events: who may come in, what is held of it, and what is answered."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
+import itertools
 
 import pytest
 from rich.pretty import pretty_repr
@@ -10,9 +12,12 @@ from rich.pretty import pretty_repr
 from tidegate.errors import BadInputError, StoreFullError
 from tidegate.inbound.arrivals import Held, hook_source
 from tidegate.inbound.http.hook import HEADERS_KEPT, Hook, HookEvent, pack, unpack
+from tidegate.inbound.http.request import BODY_LIMIT
+from tidegate.inbound.inbox.base import REMEMBER
 from tidegate.inbound.signed import Plain
 from tidegate.sim.virtual import VirtualClock
-from unit.inbound.http_caller import House, Reply, call
+from unit.inbound.http_caller import PATH as UPDATES
+from unit.inbound.http_caller import House, Reply, call, secret_header, update
 
 KEY = b"a key of at least sixteen bytes"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -147,6 +152,23 @@ def test_limits_of_a_hook_are_more_than_nothing() -> None:
     for window, limit, attempts in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):
         with pytest.raises(BadInputError):
             Hook("a", (SECRET,), window=window, limit=limit, attempts=attempts)
+
+
+@pytest.mark.parametrize("window", [REMEMBER / 2 + 1, float("inf"), float("nan")])
+def test_a_window_in_which_a_copy_would_be_new_again_is_refused(window: float) -> None:
+    assert Hook("a", (SECRET,), window=REMEMBER / 2).window == REMEMBER / 2
+    with pytest.raises(BadInputError, match="window"):
+        Hook("a", (SECRET,), window=window)
+
+
+async def test_bodies_that_nobody_signed_leave_room_for_updates(house: House, clock: VirtualClock) -> None:
+    bodies = [itertools.chain([b"x" * BODY_LIMIT], itertools.repeat(b"")) for _ in range(70)]
+    unsigned = [asyncio.create_task(call(house.front, PATH, body, pause=2)) for body in bodies]
+    await clock.sleep(5)  # as much as may be on its way is
+
+    split = [update()[:9], update()[9:]]
+    assert (await call(house.front, UPDATES, split, secret_header())).status == 200
+    assert {reply.status for reply in await asyncio.gather(*unsigned)} == {408, 503}
 
 
 def test_no_text_shows_a_secret() -> None:

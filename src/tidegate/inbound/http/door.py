@@ -14,7 +14,7 @@ class Door(Protocol):
         ...
 
     def reception(self) -> Reception:
-        """Raises ClosedError while the gate is closed."""
+        """Raises ClosedError unless what arrives is handed out: before `start`, and after `stop`."""
         ...
 
     def secret_of(self, bot_id: int) -> str | None:

@@ -17,13 +17,18 @@ _HOOK = "/hooks/"
 class Front:
     """Answers 200 for what is held durably, and for nothing else. Everything that it keeps is bounded.
 
-    Served alone, it opens and closes the gate with the server; mounted, it works while the gate is open.
+    Served alone, it starts and stops with the server. Where another application mounts it, that one calls
+    `start` and `stop`: a mounted application does not hear of them. Before and after, it answers 503.
     """
 
     def __init__(self, door: Door, clock: Clock | None = None) -> None:
         self._door = door
         self._clock = clock or Clock()
-        self._bodies = Bodies(self._clock)
+        self._updates = Bodies(self._clock)
+        self._events = Bodies(
+            self._clock
+        )  # from anybody, until they were read: they must not hold up updates
+        self._is_started = False
         self._refusals = Refusals(self._clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -34,6 +39,17 @@ class Front:
         else:
             await send({"type": "websocket.close", "code": 1000})
 
+    async def start(self) -> None:
+        """Open the gate, deliver, and hand out what arrives. Raises what is in the way of that."""
+        await self._door.start()
+        self._is_started = True
+
+    async def stop(self) -> None:
+        """Take back `start`; nothing, if that did not succeed."""
+        if self._is_started:
+            self._is_started = False
+            await self._door.stop()
+
     async def _serve(self, request: Request, send: Send) -> None:
         answer = await self._answer(request)
         if answer is None:
@@ -41,7 +57,7 @@ class Front:
         if answer.error and not answer.problems:
             self._refusals.tell(request, answer)
         # A body that nobody read must not be read to its end for the sake of the next request.
-        closes = bool(answer.error) and not request.is_read and request.method == "POST" and request.can_close
+        closes = request.may_go_on and request.can_close
         body = answer.body()
         headers = answer.headers(len(body), closes=closes)
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -50,10 +66,10 @@ class Front:
     async def _answer(self, request: Request) -> Answer | None:
         path = request.path
         if path.startswith(_WEBHOOK):
-            return await take_update(self._door, self._bodies, request, path.removeprefix(_WEBHOOK))
+            return await take_update(self._door, self._updates, request, path.removeprefix(_WEBHOOK))
         if path.startswith(_HOOK):
             name = path.removeprefix(_HOOK)
-            return await take_event(self._door, self._bodies, self._clock, request, name)
+            return await take_event(self._door, self._events, self._clock, request, name)
         if path == "/healthz":
             return tell_health(request)
         if path == "/readyz":
@@ -63,7 +79,7 @@ class Front:
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
             step = (await receive())["type"]
-            act = self._door.start if step == "lifespan.startup" else self._door.stop
+            act = self.start if step == "lifespan.startup" else self.stop
             try:
                 await act()
             except Exception as error:  # noqa: BLE001  (whatever it is, the server has to hear of it)

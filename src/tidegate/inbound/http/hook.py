@@ -8,9 +8,11 @@ import msgspec
 from tidegate.errors import BadInputError
 from tidegate.inbound.arrivals import Arrival, hook_source
 from tidegate.inbound.http.request import BODY_LIMIT
-from tidegate.inbound.signed import WINDOW, Headers, Scheme, key_of
+from tidegate.inbound.inbox.base import REMEMBER
+from tidegate.inbound.signed import WINDOW, Headers, Scheme, check_scheme, key_of
 
 SHORTEST_SECRET: Final = 16  # characters
+LONGEST_WINDOW: Final = REMEMBER / 2  # seconds; a copy of one sent ahead of time passes for twice as long
 HEADERS_KEPT: Final = 32
 LONGEST_HEADER: Final = 1_000  # bytes; longer ones are not kept
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -31,13 +33,18 @@ class Hook(msgspec.Struct, frozen=True):
     attempts: int = 5
 
     def __post_init__(self) -> None:
+        check_scheme(self.scheme)
         if not _NAME.fullmatch(self.name):
             raise BadInputError(f"{self.name!r} cannot be the name of a hook: use letters, digits, - and _")
         if not self.secrets:
             raise BadInputError(f"hook {self.name} needs a secret: without one, nobody may come in")
         for secret in self.secrets:
             self._check(secret)
-        if self.window <= 0 or self.limit < 1 or self.attempts < 1:
+        if self.window > LONGEST_WINDOW:
+            raise BadInputError(
+                f"hook {self.name}: a window is {LONGEST_WINDOW:g} s at most, or a copy could come in again"
+            )
+        if not self.window > 0 or self.limit < 1 or self.attempts < 1:
             raise BadInputError(f"hook {self.name}: window, limit and attempts are more than 0")
 
     def _check(self, secret: str) -> None:

@@ -10,7 +10,7 @@ BODY_LIMIT: Final = 1_000_000  # bytes
 BODY_TIME: Final = 10.0  # seconds that a body may take to arrive
 _DIGITS: Final = 18  # of a length: more are too many, whatever they are
 _THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1"})
-AT_ONCE: Final = 64_000_000  # bytes of bodies that are on their way, of all requests
+AT_ONCE: Final = 64_000_000  # bytes of bodies that are on their way, of all requests of a kind
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -40,13 +40,19 @@ class Request:
         return asked_for.decode("latin-1").rpartition(",")[2].strip() or str(address[0])
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether there is a body, by any method, that was not read to its end."""
+        has_body = b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
+        return not self.is_read and (has_body or self.method == "POST")
+
+    @property
     def can_close(self) -> bool:
         """Whether its connection has a header to say that it ends."""
         return str(self._scope.get("http_version", "1.1")).startswith("1")
 
 
 class Bodies:
-    """Reads bodies. Those of all requests together are bounded, whoever sends them."""
+    """Reads bodies. All that one of these reads together is bounded, whoever sends them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -22,6 +22,10 @@ async def take_update(door: Door, bodies: Bodies, request: Request, name: str) -
         return not_by("POST")
     if not _BOT_ID.fullmatch(name):
         return NOT_FOUND
+    try:
+        door.reception()  # as long as nothing is started, nobody can tell which bots are handled here
+    except ClosedError as error:
+        return not_now(error)
     bot = int(name)
     secret = door.secret_of(bot)
     is_right = hmac.compare_digest((secret or _NOBODYS).encode(), request.headers.get(SECRET, b""))

@@ -27,7 +27,7 @@ def told(error: BaseException) -> str:
     while place is not None and not _is_own(place.tb_frame.f_code.co_filename):
         place = place.tb_next  # the way there leads through a library's middlewares: it is always the same
     lines = traceback.format_exception(type(error), error, place or error.__traceback__)
-    return _TOKEN.sub(r"\1:…", "".join(lines).rstrip())
+    return _TOKEN.sub(r"\1:…", _plain("".join(lines).rstrip()))
 
 
 def where_it_hangs(task: asyncio.Task[Any]) -> str:
@@ -53,8 +53,12 @@ def where_it_runs(frame: FrameType | None) -> str:
 
 def discreet(text: str) -> str:
     """One line of bounded length, and no token in it."""
-    plain = text.encode(errors="backslashreplace").decode()  # no store takes half a character
-    return _TOKEN.sub(r"\1:…", " ".join(plain.split()))[:_LONGEST]
+    return _TOKEN.sub(r"\1:…", " ".join(_plain(text).split()))[:_LONGEST]
+
+
+def _plain(text: str) -> str:
+    """No store and no log takes half a character."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _text_of(error: BaseException) -> str:

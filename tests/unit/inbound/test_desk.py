@@ -310,7 +310,7 @@ HALF = ValueError("half a character: \udcff")
 
 @pytest.mark.parametrize("error", [OddError(), HALF, asyncio.CancelledError()])
 async def test_whatever_is_raised_the_chat_goes_on(
-    clock: VirtualClock, open_reception: Open, error: BaseException
+    clock: VirtualClock, open_reception: Open, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     handled: list[str] = []
 
@@ -325,7 +325,7 @@ async def test_whatever_is_raised_the_chat_goes_on(
 
     [parked] = await reception.inbox.parked()
     assert (handled, parked.arrival.key) == (["2"], "1")
-    parked.reason.encode()
+    (parked.reason + caplog.text).encode()  # what is written can be
 
 
 async def test_a_handler_that_does_not_end_does_not_keep_the_desk_from_ending(clock: VirtualClock) -> None:

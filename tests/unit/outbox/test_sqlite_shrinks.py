@@ -72,7 +72,7 @@ def left_in_memory(post: Post) -> dict[str, int]:
 async def test_a_file_that_always_does_the_same_work_stops_growing(disk: Disk) -> None:
     post = await disk.sender(FAST, keep=5)
     pages = []
-    for _ in range(20):
+    for _ in range(12):
         await deliver_round(post)
         await idle(post, 10)
         [[count]] = await disk.rows("PRAGMA page_count")

@@ -43,7 +43,7 @@ examples: setup
 	@$(BIN)/python tests/public_examples.py
 
 test: servers examples ## run all tests, with real servers, in under 5 minutes
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(BIN)/python -m pytest -n 3 --dist loadfile
 
 check: setup ## lint, types, import contracts
 	@$(BIN)/ruff check .

@@ -51,6 +51,7 @@ from tidegate.inbound.http.front import Front
 from tidegate.inbound.http.hook import Hook
 from tidegate.inbound.inbox.base import Inbox
 from tidegate.inbound.inbox.memory import MemoryInbox
+from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.inbound.reception import Reception
 from tidegate.inbound.serving import OnReady, serve
 from tidegate.inbound.signed import WINDOW, Scheme
@@ -179,8 +180,6 @@ class Tidegate:
 
             return RedisInbox(self._link, self.clock)
         if isinstance(self._outbox, SqliteOutbox):
-            from tidegate.inbound.inbox.sqlite import SqliteInbox  # noqa: PLC0415
-
             return SqliteInbox(self._outbox.file, self.clock)
         return MemoryInbox(self.clock)
 

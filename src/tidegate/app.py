@@ -185,6 +185,7 @@ class Tidegate:
 
     def _redis_store(self, url: str) -> tuple[Outbox, Shelf]:
         with extra("redis", "redis"):
+            import tidegate.inbound.throttle.redis  # noqa: F401, PLC0415  (its script is read here, not later)
             from tidegate.outbox.redis.bots import RedisBotShelf  # noqa: PLC0415
             from tidegate.outbox.redis.link import RedisLink  # noqa: PLC0415
             from tidegate.outbox.redis.spool import Spool  # noqa: PLC0415

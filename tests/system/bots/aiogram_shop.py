@@ -175,7 +175,10 @@ async def serving(shop: Dispatcher, bot: Bot) -> AsyncIterator[None]:
     started = asyncio.Event()
     shop.startup.register(started.set)
     task = asyncio.create_task(shop.start_polling(bot, handle_signals=False, polling_timeout=5))
+    task.add_done_callback(lambda _: started.set())  # one that cannot start says so, and nobody waits
     await started.wait()
+    if task.done():
+        task.result()
     yield
     await shop.stop_polling()
     await task

@@ -35,6 +35,7 @@ from tidegate.delivery.policy import RetryPolicy
 from tidegate.delivery.sender import BotAccess, Sender
 from tidegate.delivery.wire import Wire
 from tidegate.delivery.worker import CONCURRENCY, Worker
+from tidegate.effects import key_for
 from tidegate.errors import (
     BadInputError,
     ClosedError,
@@ -46,7 +47,6 @@ from tidegate.errors import (
 )
 from tidegate.extras import extra
 from tidegate.hooks import Hooks, OnDead, OnDelivered
-from tidegate.inbound.effects import key_for
 from tidegate.inbound.http.front import Front
 from tidegate.inbound.http.hook import Hook
 from tidegate.inbound.inbox.base import Inbox

@@ -9,6 +9,11 @@ TidegateError
 ├── NotTheSenderError        another process sends for this store; it is named
 ├── WrongKeyError            the key does not open what is stored
 ├── MissingExtraError        a library is not installed; the text says how to install it
+├── UpstreamError            an API behind the bot did not do what was asked (carries api, method, endpoint)
+│   ├── UpstreamRefusedError     it will not do it: bad token, no such record (carries status)
+│   ├── UpstreamAwayError        it could not be had: unreachable, failing, at its limit (carries retry_after)
+│   ├── UpstreamUnknownError     the request left and no answer came: it may have happened
+│   └── UpstreamGarbledError     it answered with something that cannot be read
 └── NotDeliveredError        a message or call did not do what was asked (carries method and chat_id)
     ├── DeadError            it will not be tried again (carries reason and description)
     ├── LimitedError         it would have to wait longer than the caller would (carries retry_after)
@@ -52,6 +57,42 @@ class WrongKeyError(TidegateError):
 
 class MissingExtraError(TidegateError, ImportError):
     """A library that this needs is not installed."""
+
+
+class UpstreamError(TidegateError):
+    """An API behind the bot did not do what was asked. `endpoint` holds no query, and never a token."""
+
+    def __init__(self, text: str, *, api: str, method: str, endpoint: str) -> None:
+        super().__init__(f"{api}: {method} {endpoint}: {text}")
+        self.api = api
+        self.method = method
+        self.endpoint = endpoint
+
+
+class UpstreamRefusedError(UpstreamError):
+    """It understood and will not do it: asking again as it is would be in vain."""
+
+    def __init__(self, text: str, *, api: str, method: str, endpoint: str, status: int) -> None:
+        super().__init__(f"{status}, {text}", api=api, method=method, endpoint=endpoint)
+        self.status = status
+
+
+class UpstreamAwayError(UpstreamError):
+    """It could not be had, however often it was tried. Nothing happened. `retry_after`: seconds, if known."""
+
+    def __init__(
+        self, text: str, *, api: str, method: str, endpoint: str, retry_after: float | None = None
+    ) -> None:
+        super().__init__(text, api=api, method=method, endpoint=endpoint)
+        self.retry_after = retry_after
+
+
+class UpstreamUnknownError(UpstreamError):
+    """The request left and no answer came: it may have happened, and repeating it may double it."""
+
+
+class UpstreamGarbledError(UpstreamError):
+    """It answered with something that cannot be read."""
 
 
 def name_of(method: str, chat_id: int | str | None) -> str:

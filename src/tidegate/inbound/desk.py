@@ -9,9 +9,9 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.clock import Clock
+from tidegate.effects import effects_of
 from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.inbound.arrivals import Held, Source
-from tidegate.inbound.effects import effects_of
 from tidegate.inbound.inbox.base import Inbox
 from tidegate.inbound.reports import reason_of, told, where_it_hangs
 
@@ -251,7 +251,7 @@ class Desk:
 
 
 async def _call(handle: Handler, held: Held) -> None:
-    with effects_of(held.arrival):
+    with effects_of(f"{held.arrival.source}:{held.arrival.key}"):
         await handle(held)
 
 

@@ -22,8 +22,8 @@ from tidegate.adapters.aiogram.throttling import ThrottleMiddleware
 from tidegate.adapters.aiogram.updates import Updates
 from tidegate.adapters.gate import Gate
 from tidegate.adapters.handling import handled, handling
+from tidegate.effects import is_in_hand
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
-from tidegate.inbound.effects import is_in_hand
 from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.inbound.throttle.throttle import Throttle
 from tidegate.model import BotId

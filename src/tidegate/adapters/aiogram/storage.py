@@ -18,8 +18,8 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError
 
 from tidegate.clock import Clock
+from tidegate.effects import is_in_hand
 from tidegate.errors import BadInputError
-from tidegate.inbound.effects import is_in_hand
 from tidegate.outbox.redis.link import ANSWER, CONNECT
 
 log = logging.getLogger("tidegate")

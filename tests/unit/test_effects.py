@@ -2,15 +2,14 @@
 
 import asyncio
 
-from tidegate.inbound.arrivals import Arrival, bot_source
-from tidegate.inbound.effects import effects_of, key_for
+from tidegate.effects import effects_of, key_for
 
-ONE = Arrival(bot_source(42), "7", "1", b"{}")
-OTHER = Arrival(bot_source(42), "8", "1", b"{}")
+ONE = "bot:42:7"
+OTHER = "bot:42:8"
 
 
-def keys(arrival: Arrival, *contents: object) -> list[str | None]:
-    with effects_of(arrival):
+def keys(cause: str, *contents: object) -> list[str | None]:
+    with effects_of(cause):
         return [key_for(content) for content in contents]
 
 

@@ -1,7 +1,8 @@
-"""Effects once: what a handler puts into the outbox is known again when its update is handled again.
+"""Effects once: what a handler puts into the outbox is known again when it handles the same thing again.
 
-An update whose handler died half-way is handled from the start. What it had put before is in the outbox
-already: the same message, put by the same update, gets the same dedup key.
+An update whose handler died half-way is handled from the start; so is the news that a subscriber was being
+told. What was put before is in the outbox already: the same message, put for the same cause, gets the same
+dedup key.
 """
 
 import hashlib
@@ -13,11 +14,9 @@ from typing import Any
 
 import msgspec
 
-from tidegate.inbound.arrivals import Arrival
-
 
 class Effects:
-    """Of one update. Two messages that are alike have two keys, and two that differ never have the same."""
+    """Of one cause. Two messages that are alike have two keys, and two that differ never have the same."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
@@ -35,9 +34,11 @@ _handling: ContextVar[Effects | None] = ContextVar("tidegate_effects", default=N
 
 
 @contextmanager
-def effects_of(arrival: Arrival) -> Iterator[None]:
-    """Around a handler. What outlives it, in a task of its own, has no part in this."""
-    effects = Effects(f"{arrival.source}:{arrival.key}")
+def effects_of(cause: str) -> Iterator[None]:
+    """Around a handler of what has this name, which no other cause has. What outlives it, in a task of its
+    own, has no part in this.
+    """
+    effects = Effects(cause)
     before = _handling.set(effects)
     try:
         yield
@@ -47,7 +48,7 @@ def effects_of(arrival: Arrival) -> Iterator[None]:
 
 
 def is_in_hand() -> bool:
-    """Whether this runs in a handler of what came through the inbox."""
+    """Whether this runs in such a handler."""
     return _handling.get() is not None
 
 

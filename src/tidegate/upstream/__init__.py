@@ -1,0 +1,1 @@
+"""The rate-limited APIs behind a bot: one client for each API and token."""

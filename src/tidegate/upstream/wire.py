@@ -1,4 +1,4 @@
-"""What a client of an API needs of the wire: one request out, and an answer or the certainty that can be had."""
+"""What a client of an API needs of the wire: one request out, and the certainty that can be had."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
 import msgspec
 
 from tidegate.adapters.catching import queue_call
+from tidegate.backends import Terms, choose, is_redis
 from tidegate.broadcast.campaign import Campaign
 from tidegate.broadcast.campaigns import Campaigns, limit_for
 from tidegate.broadcast.gone import OnDead as OnGone
@@ -48,21 +49,15 @@ from tidegate.errors import (
 from tidegate.extras import extra
 from tidegate.hooks import Hooks, OnDead, OnDelivered
 from tidegate.inbound.http.front import Front
-from tidegate.inbound.http.hook import Hook
-from tidegate.inbound.inbox.base import Inbox
-from tidegate.inbound.inbox.memory import MemoryInbox
-from tidegate.inbound.inbox.sqlite import SqliteInbox
+from tidegate.inbound.http.hook import Hook, secrets_of
 from tidegate.inbound.reception import Reception
 from tidegate.inbound.serving import OnReady, serve
 from tidegate.inbound.signed import WINDOW, Scheme
 from tidegate.inbound.stalls import StallWatch
-from tidegate.inbound.throttle.base import Buckets
 from tidegate.inbound.throttle.guard import Guard
-from tidegate.inbound.throttle.memory import MemoryBuckets
 from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.inbound.throttle.throttle import Throttle
 from tidegate.incoming import Companion, Incoming, OnEvent, OnUpdate
-from tidegate.keys import Keys
 from tidegate.model import (
     BotId,
     ChatId,
@@ -78,11 +73,9 @@ from tidegate.model import (
 from tidegate.outbox.admission import check_chat, check_method, check_priority, compose
 from tidegate.outbox.base import Health, Outbox, Stats
 from tidegate.outbox.memory import MemoryOutbox
-from tidegate.outbox.sqlite.bots import BotShelf
-from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
-from tidegate.roster import TELEGRAM, AnyBot, Bot, BotInfo, Roster, Shelf
-from tidegate.settings import REDIS_SCHEMES, Settings
+from tidegate.roster import TELEGRAM, AnyBot, Bot, BotInfo, Roster
+from tidegate.settings import Settings
 from tidegate.tickets import LiveTicket, Receipt, receipt_for
 
 if TYPE_CHECKING:  # each is there only if it is used
@@ -94,13 +87,11 @@ if TYPE_CHECKING:  # each is there only if it is used
     from tidegate.adapters.aiogram.attachment import Attachment
     from tidegate.adapters.aiogram.tickets import MethodTicket
     from tidegate.adapters.ptb.limiter import TidegateLimiter
-    from tidegate.outbox.redis.link import Link
 
 log = logging.getLogger("tidegate")
 
 CHUNK: Final = 250  # messages put in one step
 TELL: Final = 60.0  # seconds in which it is of use to hear that one has to wait
-PORTS: Final = 65_536
 LOOK: Final = 2.0  # seconds in which a Redis has to say how it keeps what it holds
 
 Fields = Mapping[str, Any]
@@ -134,7 +125,6 @@ class Tidegate:
         self._incoming = Incoming(self)
         self._attachment: Attachment | None = None
         self._loading: asyncio.Task[None] | None = None  # held until it is done, or the gate closes
-        self._link: Link | None = None  # to Redis, if that is the store
         self._is_open = self._was_open = False
         self._starts = 0
         self._starting = asyncio.Lock()
@@ -143,14 +133,15 @@ class Tidegate:
 
     def _assemble(self, bots: Mapping[BotId, BotAccess]) -> None:
         """Anew each time it is opened: what matters is in the store, and the bots stay."""
-        self._outbox, shelf = self._choose_store()
+        self._kept = choose(self._store, self._terms())
+        self._outbox = self._kept.outbox
         policy = RetryPolicy(self.settings.telegram_base_delay, self.settings.telegram_max_delay)
         wire = self._wire or BotApi(self.clock, timeout=self.settings.telegram_timeout)
         self._sender = Sender(wire, self.clock, policy=policy)
-        self._roster = Roster(self._sender.bots, shelf, bots)
+        self._roster = Roster(self._sender.bots, self._kept.shelf, bots)
         self._sender.look_for_bots = self._roster.look
         self.reception = Reception(
-            self._choose_inbox(),
+            self._kept.inbox,
             self.clock,
             at_once=self.settings.tidegate_handlers,
             deadline=self.settings.tidegate_handler_deadline,
@@ -159,42 +150,15 @@ class Tidegate:
         self.direct = DirectCalls(self._outbox, self._sender, self.clock, self.settings.telegram_max_retries)
         self._campaigns = Campaigns()
 
-    def _choose_store(self) -> tuple[Outbox, Shelf | None]:
-        store, rules = self._store, self._rules
-        if store == "memory://":
-            return MemoryOutbox(self.clock, rules, on_end=self._hooks.note), None
-        kind = store.partition("://")[0] if "://" in store else "sqlite"  # the rest may hold a password
-        if kind in REDIS_SCHEMES:
-            return self._redis_store(store)
-        if kind != "sqlite":
-            known = "a file, redis://host:6379/0 or memory://"
-            raise BadInputError(f"a store of the kind {kind!r} is not known: give {known}")
-        path = Path(store.removeprefix("sqlite:///"))
-        outbox = SqliteOutbox(path, self.clock, rules, on_end=self._hooks.note, on_bots=self._load_bots_soon)
-        return outbox, BotShelf(outbox.file, Keys.of(self.settings.tidegate_key, path))
-
-    def _choose_inbox(self) -> Inbox:
-        """Where messages wait to go out, updates wait to be handled."""
-        if self._link is not None:
-            from tidegate.inbound.inbox.redis import RedisInbox  # noqa: PLC0415
-
-            return RedisInbox(self._link, self.clock)
-        if isinstance(self._outbox, SqliteOutbox):
-            return SqliteInbox(self._outbox.file, self.clock)
-        return MemoryInbox(self.clock)
-
-    def _redis_store(self, url: str) -> tuple[Outbox, Shelf]:
-        with extra("redis", "redis"):
-            import tidegate.inbound.throttle.redis  # noqa: F401, PLC0415  (its script is read here, not later)
-            from tidegate.outbox.redis.bots import RedisBotShelf  # noqa: PLC0415
-            from tidegate.outbox.redis.link import RedisLink  # noqa: PLC0415
-            from tidegate.outbox.redis.spool import Spool  # noqa: PLC0415
-            from tidegate.outbox.redis.store import RedisOutbox  # noqa: PLC0415
-        link = self._link = RedisLink(url, self.clock, secrets.token_hex(6))
-        spool = Spool(Path(self.settings.tidegate_spool, link.name), self.clock)
-        outbox = RedisOutbox(link, self.clock, self._rules, on_end=self._hooks.note, spool=spool)
-        outbox.serves = lambda: list(self._sender.bots)  # other bots may be other processes' own
-        return outbox, RedisBotShelf(link, Keys.of(self.settings.tidegate_key, None))
+    def _terms(self) -> Terms:
+        return Terms(
+            clock=self.clock,
+            rules=self._rules,
+            settings=self.settings,
+            on_end=self._hooks.note,
+            on_bots=self._load_bots_soon,
+            serves=lambda: list(self._sender.bots),
+        )
 
     async def __aenter__(self) -> Self:
         if self._is_open:
@@ -211,7 +175,7 @@ class Tidegate:
             await self._outbox.close()
             raise
         self._hooks.start()
-        if self._link is not None:
+        if self._kept.follows_bots:
             following = self._roster.follow(self.clock, lambda: self._is_open)
             self._loading = asyncio.create_task(following, name="tidegate: bots")
         self._is_open = True
@@ -236,14 +200,10 @@ class Tidegate:
                 await self._outbox.close()
 
     async def _warn_of_risks(self) -> None:
-        """What its Redis could lose is said once. It may not tell, or not in time: then nothing is."""
-        if self._link is None:
-            return
-        from tidegate.outbox.redis.durability import look  # noqa: PLC0415
-
+        """What the store could lose is said once. It may not tell, or not in time: then nothing is."""
         with suppress(TidegateError, TimeoutError):
             async with self.clock.timeout(LOOK):
-                for risk in await look(self._link):
+                for risk in await self._kept.risks():
                     log.warning("%s", risk)
 
     async def _warn_of_loss(self) -> None:
@@ -353,8 +313,7 @@ class Tidegate:
             with extra("aiogram", "aiogram"):
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             self._attachment = Attachment(self)
-        in_redis = self._store.startswith(tuple(f"{scheme}://" for scheme in REDIS_SCHEMES))
-        redis = self._store if fsm and in_redis else None
+        redis = self._store if fsm and is_redis(self._store) else None
         rules = self.throttle_rules() if throttle is True else throttle or None
         self._attachment.add(dispatcher, bots, max_wait, grace, redis, inbox=inbox, throttle=rules)
 
@@ -429,7 +388,7 @@ class Tidegate:
         fails. Several secrets: any is right. `scheme`: "standard" (Standard Webhooks), "stripe", "github",
         or a `Plain` of `tidegate.inbound.signed`; `window`: seconds that its timestamp may be off.
         """
-        hook = Hook(name, _secrets(name, secret), scheme, window, attempts=attempts)
+        hook = Hook(name, secrets_of(name, secret), scheme, window, attempts=attempts)
 
         def handle(handler: OnEvent) -> OnEvent:
             self._incoming.handle_events(hook, handler)
@@ -456,7 +415,6 @@ class Tidegate:
         on_ready: OnReady | None = None,
     ) -> None:
         """Serve `asgi()` until SIGTERM or Ctrl-C. With `reuse_port`, several processes share the port."""
-        _check_port(port)
         app = self.asgi(webhook=webhook)
 
         def ready(port: int) -> None:
@@ -486,13 +444,7 @@ class Tidegate:
     def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
         """Counts in Redis, if that is the store, for all processes; else in this one."""
         rules = rules or self.throttle_rules()
-        if self._link is None:
-            buckets: Buckets = MemoryBuckets(rules, self.clock)
-        else:
-            from tidegate.inbound.throttle.redis import RedisBuckets  # noqa: PLC0415
-
-            buckets = RedisBuckets(rules, self._link, self.clock)
-        return Throttle(rules, buckets)
+        return Throttle(rules, self._kept.buckets(rules))
 
     def guard(self, throttle: Throttle) -> Guard:
         """Puts a throttle before the inbox."""
@@ -732,20 +684,6 @@ class Tidegate:
                 "the gate is not open: use it inside `async with gate:`, or while the bot runs that it is"
                 " attached to"
             )
-
-
-def _secrets(hook: str, given: object) -> tuple[str, ...]:
-    found = (given,) if isinstance(given, str) else given
-    if not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
-        raise BadInputError(
-            f"hook {hook} needs a secret, a text, or several: without one, nobody may come in"
-        )
-    return tuple(found)
-
-
-def _check_port(port: object) -> None:
-    if not isinstance(port, int) or not 0 <= port < PORTS:
-        raise BadInputError(f"a port is a number from 0 (any that is free) to {PORTS - 1}, not {port!r}")
 
 
 def _check_terms(max_wait: object, grace: object, throttle: object) -> None:

@@ -1,6 +1,7 @@
 """A door for signed events (payments, deployments, …), and an event that came through it."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,16 @@ HEADERS_KEPT: Final = 32
 LONGEST_HEADER: Final = 1_000  # bytes; longer ones are not kept
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _PRIVATE: Final = frozenset({b"authorization", b"proxy-authorization", b"cookie"})
+
+
+def secrets_of(hook: str, given: object) -> tuple[str, ...]:
+    """One text, or several, as somebody gave them."""
+    found = (given,) if isinstance(given, str) else given
+    if not isinstance(found, Sequence) or not all(isinstance(one, str) for one in found):
+        raise BadInputError(
+            f"hook {hook} needs a secret, a text, or several: without one, nobody may come in"
+        )
+    return tuple(found)
 
 
 class Hook(msgspec.Struct, frozen=True):

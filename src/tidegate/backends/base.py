@@ -1,0 +1,42 @@
+"""What a gate needs of where it keeps things."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from tidegate.clock import Clock
+from tidegate.inbound.inbox.base import Inbox
+from tidegate.inbound.throttle.base import Buckets
+from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.model import BotId, Record
+from tidegate.outbox.base import Outbox
+from tidegate.pacing.rules import Rules
+from tidegate.roster import Shelf
+from tidegate.settings import Settings
+
+
+class Terms(NamedTuple):
+    """What a gate gives to whatever keeps its things."""
+
+    clock: Clock
+    rules: Rules
+    settings: Settings
+    on_end: Callable[[Record], None]  # of a message
+    on_bots: Callable[[], None]  # another process has changed what is registered
+    serves: Callable[[], Sequence[BotId]]  # the bots that this process sends for
+
+
+class Backend(Protocol):
+    """Opened and closed with its outbox, which the others share."""
+
+    outbox: Outbox
+    shelf: Shelf | None  # of registered bots
+    inbox: Inbox
+    follows_bots: bool  # whether somebody has to look for bots that other processes have registered
+
+    def buckets(self, rules: ThrottleRules) -> Buckets:
+        """What a throttle counts in."""
+        ...
+
+    async def risks(self) -> list[str]:
+        """What it could lose, a line each. Raises StoreError if that cannot be said now."""
+        ...

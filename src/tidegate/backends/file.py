@@ -1,0 +1,29 @@
+"""For one machine: everything is in one file."""
+
+from pathlib import Path
+
+from tidegate.backends.base import Backend, Terms
+from tidegate.inbound.inbox.sqlite import SqliteInbox
+from tidegate.inbound.throttle.memory import MemoryBuckets
+from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.keys import Keys
+from tidegate.outbox.sqlite.bots import BotShelf
+from tidegate.outbox.sqlite.store import SqliteOutbox
+
+
+class FileBackend(Backend):
+    """One process sends and handles updates, so what is counted can be in its memory."""
+
+    follows_bots = False  # the outbox tells of them
+
+    def __init__(self, path: Path, terms: Terms) -> None:
+        self._clock = terms.clock
+        self.outbox = SqliteOutbox(path, terms.clock, terms.rules, on_end=terms.on_end, on_bots=terms.on_bots)
+        self.shelf = BotShelf(self.outbox.file, Keys.of(terms.settings.tidegate_key, path))
+        self.inbox = SqliteInbox(self.outbox.file, terms.clock)
+
+    def buckets(self, rules: ThrottleRules) -> MemoryBuckets:
+        return MemoryBuckets(rules, self._clock)
+
+    async def risks(self) -> list[str]:
+        return []

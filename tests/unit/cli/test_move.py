@@ -18,6 +18,7 @@ from tidegate.cli.move.carrying import Carried, Carrier
 from tidegate.cli.move.report import lines
 from tidegate.cli.move.run import file_named
 from tidegate.cli.move.source import alone, opened, settle_crashes
+from tidegate.cli.move.subscriptions import carry_subscriptions
 from tidegate.cli.move.target import remember_calls
 from tidegate.cli.move.updates import carry_updates
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
@@ -42,6 +43,9 @@ from tidegate.outbox.sqlite import moving
 from tidegate.outbox.sqlite.settling import Call
 from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules
+from tidegate.polling.store.redis import RedisSubscriptions
+from tidegate.polling.store.sqlite import SqliteSubscriptions
+from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim import virtual
 from tidegate.sim.virtual import VirtualClock
 
@@ -330,14 +334,14 @@ def test_what_stays_behind_is_named_with_counts() -> None:
         "duplicates": 1, "paused": 2, "waiting": 4, "seconds": 1.5, "bots": [42], "bots_left": [43],
         "why_left": "TIDEGATE_KEY is not set", "dead": 5, "parked": 1, "ended": 7, "dedup_keys": 6,
         "closed_for": 300.0,
-        "updates": 0,
+        "updates": 0, "subscriptions": 8,
     }  # fmt: skip
 
     told = "\n".join(lines(found))
 
     for part in ("1,200 messages", "3 messages were", "1 message was", "2 pauses", "4 messages still wait",
                  "42:…", "43:…", "TIDEGATE_KEY is not set", "6 dead or parked", "7 messages that ended",
-                 "6 dedup keys", "5 min"):  # fmt: skip
+                 "6 dedup keys", "5 min", "8 subscriptions moved too"):  # fmt: skip
         assert part in told
 
 
@@ -370,3 +374,30 @@ async def test_updates_that_wait_move_in_the_order_of_chats(tmp_path: Path, cloc
     assert (moved, order) == (6, ["0", "1", "2", "3", "4", "5", "6"])
     assert known == [False, False, False, True]
     assert (left.waiting, left.handling) == (0, 0)
+
+
+async def test_who_waits_for_something_moves_with_what_he_is_to_be_told(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    link = InlineLink(redis_url(), clock)
+    async with opened(tmp_path / "tidegate.db") as file:
+        here = {name: SqliteSubscriptions(file, clock, name) for name in ("orders", "visas")}
+        await here["orders"].add([Subscription(key, {"chat": 7}) for key in ("waits", "told", "watched")])
+        await here["orders"].ready([News("told", 1), News("watched", 2)])
+        await here["orders"].told(["watched"], "watch")
+        await here["visas"].add([Subscription(str(number)) for number in range(1_100)])
+        await here["visas"].keep_mark("2026-01-05")
+        before = await here["orders"].after(0)
+
+        moved = await carry_subscriptions(file, link, clock)
+        again = await carry_subscriptions(file, link, clock)
+
+        left = [await one.count() for one in here.values()]
+    there = {name: RedisSubscriptions(link, clock, name) for name in here}
+    after = await there["orders"].after(0)
+    counts, mark = [await one.count() for one in there.values()], await there["visas"].mark()
+    await link.close()
+
+    assert (moved, again, left, counts, mark) == (1_103, 0, [0, 0], [3, 1_100], "2026-01-05")
+    states = [[(one.subscription, one.met, one.news) for one in found] for found in (before, after)]
+    assert states[0] == states[1]

@@ -15,6 +15,8 @@ from tidegate.inbound.arrivals import Arrival, bot_source
 from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.model import File
 from tidegate.outbox.sqlite.schema import MIGRATIONS, prepare
+from tidegate.polling.store.sqlite import SqliteSubscriptions
+from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.virtual import VirtualClock
 
 SAMPLES = Path(__file__).parents[2] / "data"
@@ -264,6 +266,27 @@ async def test_a_file_of_each_version_has_an_inbox(disk: Disk, version: int) -> 
     assert [one.reason for one in await inbox.parked()] == ([] if version == 1 else ["ValueError: no"])
     again = [Arrival(bot_source(42), key, "9", b"{}") for key in ("handled", "parked", "new")]
     assert await inbox.accept(again) == [version == 1, version == 1, True]
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
+async def test_a_file_of_each_version_has_subscriptions(disk: Disk, version: int) -> None:
+    await in_thread(shutil.copy, SAMPLES / f"store-v{version}.db", disk.path)
+    kept = SqliteSubscriptions(store(await disk.sender()).file, disk.clock, "orders")
+
+    found = await kept.after(0)
+
+    there = [
+        Subscription(key, {"chat": 7}, since=5.0) for key in ("waits", "to be told", "watched", "reversed")
+    ]
+    told = News("to be told", {"Paid": True}), News("reversed", {"Paid": False}, "reversed")
+    states = [(False, None), (False, told[0]), (True, None), (True, told[1])]
+    is_old = version < 3
+    assert [one.subscription for one in found] == ([] if is_old else there)
+    assert [(one.met, one.news) for one in found] == ([] if is_old else states)
+    assert await kept.mark() == (None if is_old else "2026-01-05 09:00:00+00:00")
+    await disk.clock.sleep(60)
+    assert await kept.lease(10)  # who had it has died
+    assert await kept.add([Subscription("waits"), Subscription("new")]) == [is_old, True]
 
 
 # --- damage ---

@@ -23,6 +23,8 @@ def _gone(found: dict[str, Any]) -> list[str]:
         told.append(f"{which} dropped: others with the same dedup key are there.")
     if found["updates"]:
         told.append(f"{amount(found['updates'], 'update')} that waited to be handled moved too.")
+    if found["subscriptions"]:
+        told.append(f"{amount(found['subscriptions'], 'subscription')} moved too.")
     if found["paused"]:
         told.append(f"{amount(found['paused'], 'pause')} kept.")
     if found["waiting"]:

@@ -13,6 +13,7 @@ from tidegate.cli.move import source, target
 from tidegate.cli.move.bots import register
 from tidegate.cli.move.carrying import Carrier
 from tidegate.cli.move.report import lines
+from tidegate.cli.move.subscriptions import carry_subscriptions
 from tidegate.cli.move.target import Target
 from tidegate.cli.move.updates import carry_updates
 from tidegate.cli.places import is_redis, shown
@@ -100,14 +101,16 @@ async def _carry(
 
         await carrier.carry(stop, tell)
     updates = 0 if stop.is_set() else await carry_updates(file, there.link, clock)
-    told = msgspec.structs.asdict(carrier.carried) | {"updates": updates}
+    waiting = 0 if stop.is_set() else await carry_subscriptions(file, there.link, clock)
+    told = msgspec.structs.asdict(carrier.carried) | {"updates": updates, "subscriptions": waiting}
     return {**told, **bots, "paused": len(pauses), "stopped": stop.is_set()}
 
 
 async def _would_move(file: StoreFile, there: Target, path: Path, settings: Settings) -> dict[str, Any]:
     bots = await register(file, there.shelf, path, settings, really=False)
     pauses = await file.read(looking.pauses)
-    return {"moved": 0, "known": 0, "duplicates": 0, "updates": 0, **bots, "paused": len(pauses)}
+    nothing = dict.fromkeys(("moved", "known", "duplicates", "updates", "subscriptions"), 0)
+    return {**nothing, **bots, "paused": len(pauses)}
 
 
 async def _left(file: StoreFile, clock: Clock) -> dict[str, Any]:

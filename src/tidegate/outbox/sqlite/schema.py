@@ -116,6 +116,26 @@ CREATE TABLE parked (
 CREATE INDEX parked_of_source ON parked (source, n);
 """
 
+# Who waits for what, of each poller. AUTOINCREMENT: a number is never given twice, so whoever has read up to
+# one misses nobody. `news` is what is to be told.
+_VERSION_3 = """
+CREATE TABLE subscriptions (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    poller TEXT NOT NULL,
+    key TEXT NOT NULL,
+    met INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    news BLOB,
+    UNIQUE (poller, key)
+) STRICT;
+CREATE INDEX subscriptions_of_poller ON subscriptions (poller, number);
+
+-- Up to where each has seen the changes of what it polls, which process polls, and until when.
+CREATE TABLE pollers (
+    name TEXT PRIMARY KEY, mark TEXT, holder TEXT, until REAL
+) STRICT, WITHOUT ROWID;
+"""
+
 Migration = Callable[[sqlite3.Connection], None]
 
 
@@ -128,7 +148,7 @@ def _making(tables: str) -> Migration:
 
 
 # The n-th makes version n out of version n-1. Never change one that was released: add another.
-MIGRATIONS: Final[Sequence[Migration]] = (_making(_VERSION_1), _making(_VERSION_2))
+MIGRATIONS: Final[Sequence[Migration]] = (_making(_VERSION_1), _making(_VERSION_2), _making(_VERSION_3))
 
 
 def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -24,7 +24,11 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 class Subscriptions(Protocol):
-    """Of one poller, which has a name; several processes may share them. Each step is atomic and durable."""
+    """Of one poller, which has a name; several processes may share them. Each step is atomic and durable;
+    of many at once, a store may make several steps.
+    """
+
+    name: str
 
     async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
         """Whether each is new. One whose key is there already waits anew, with the new data; what it was to
@@ -49,7 +53,9 @@ class Subscriptions(Protocol):
         ...
 
     async def told(self, keys: Collection[str], then: Then) -> None:
-        """They were told: forget them, or watch on, or let them wait again. Those without news stay."""
+        """They were told: forget them, or watch on, or let them wait again, with a new number: what they are
+        told next is something else. Those without news stay as they are.
+        """
 
     async def count(self) -> int: ...
 

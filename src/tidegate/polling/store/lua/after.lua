@@ -1,0 +1,10 @@
+-- After: up to ARGV[3] subscriptions with a number greater than ARGV[2], rising, at one instant. Replies number, body,
+-- whether it is watched, and what it is to be told, of each.
+
+local found = {}
+local page = call('ZRANGEBYSCORE', NUMBERS, '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
+for i = 1, #page, 2 do
+  local key = page[i]
+  found[#found + 1] = { page[i + 1], call('HGET', BODIES, key), call('SISMEMBER', MET, key), call('HGET', NEWS, key) }
+end
+return found

@@ -1,0 +1,95 @@
+"""Subscriptions in memory: for tests, and where the data source itself says who waits."""
+
+from collections.abc import Collection, Sequence
+from itertools import takewhile
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.polling.store.base import Kept, Subscriptions, Then
+from tidegate.polling.store.packing import check_text, pack, pack_news, unpack, unpack_news
+from tidegate.polling.subscriptions import Kind, News, Subscription
+
+
+class _Row(msgspec.Struct):
+    """As bytes: nobody changes what is kept by changing what he was given."""
+
+    number: int
+    body: bytes
+    met: bool = False
+    news: bytes | None = None
+
+    def kept(self) -> Kept:
+        news = None if self.news is None else unpack_news(self.news)
+        return Kept(self.number, unpack(self.body), met=self.met, news=news)
+
+    def concerns(self, kind: Kind) -> bool:
+        return self.news is None and (kind == "gone" or self.met == (kind == "reversed"))
+
+
+class MemorySubscriptions(Subscriptions):
+    """Of this process alone, which therefore is the one that polls."""
+
+    def __init__(self, clock: Clock, name: str = "poller") -> None:
+        self.name = check_text(name, "the name of a poller")
+        self._clock = clock
+        self._rows: dict[str, _Row] = {}  # by rising numbers
+        self._number = 0
+        self._mark: str | None = None
+
+    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
+        packed = [(one.key, pack(one)) for one in subscriptions]
+        return [self._add(key, body) for key, body in packed]
+
+    def _add(self, key: str, body: bytes) -> bool:
+        is_new = self._rows.pop(key, None) is None
+        self._number += 1
+        self._rows[key] = _Row(self._number, body)
+        return is_new
+
+    async def remove(self, keys: Collection[str]) -> int:
+        for key in keys:
+            check_text(key, "the key of a subscription")
+        return sum(self._rows.pop(key, None) is not None for key in keys)
+
+    async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
+        newest_first = reversed(self._rows.values())
+        newer = list(takewhile(lambda row: row.number > number, newest_first))[::-1]
+        return [row.kept() for row in newer[: max(limit, 0)]]
+
+    async def ready(self, news: Sequence[News]) -> list[Kept]:
+        packed = [(one, pack_news(one)) for one in news]
+        found: list[Kept] = []
+        for one, told in packed:
+            row = self._rows.get(one.key)
+            if row is not None and row.concerns(one.kind):
+                row.news = told
+                found.append(row.kept())
+        return found
+
+    async def told(self, keys: Collection[str], then: Then) -> None:
+        for key in keys:
+            row = self._rows.get(key)
+            if row is None or row.news is None:
+                continue
+            if then == "forget":
+                del self._rows[key]
+            elif then == "watch":
+                row.met, row.news = True, None
+            else:
+                self._add(key, row.body)
+
+    async def count(self) -> int:
+        return len(self._rows)
+
+    async def mark(self) -> str | None:
+        return self._mark
+
+    async def keep_mark(self, mark: str) -> None:
+        self._mark = mark
+
+    async def lease(self, seconds: float) -> bool:  # noqa: ARG002  (there is no other process)
+        return True
+
+    async def give_back(self) -> None:
+        """Nobody else wants it."""

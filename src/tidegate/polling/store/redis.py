@@ -1,0 +1,129 @@
+"""Subscriptions in Redis: any number of processes add, one polls. Each step is one script."""
+
+import hashlib
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from importlib.resources import files
+from typing import Any, Final, TypeVar
+
+from tidegate.clock import Clock
+from tidegate.outbox.redis.link import Argument, Link
+from tidegate.outbox.redis.scripts import Script
+from tidegate.polling.store.base import Kept, Subscriptions, Then
+from tidegate.polling.store.packing import check_text, pack, pack_news, unpack, unpack_news
+from tidegate.polling.subscriptions import News, Subscription
+
+T = TypeVar("T")
+
+STEPS: Final = ("add", "remove", "after", "ready", "told", "lease", "give_back")
+KEYS: Final = (
+    "meta",
+    "numbers",
+    "bodies",
+    "met",
+    "news",
+    "lease",
+)  # in the order in which the scripts take them
+AT_ONCE: Final = 500  # subscriptions in a step: Redis is for others too
+
+
+def _load() -> dict[str, Script]:
+    ours = files("tidegate.polling.store") / "lua"
+    shared, scripts = (ours / "step.lua").read_text(), {}
+    for step in STEPS:
+        source = f"{shared}\n{(ours / f'{step}.lua').read_text()}"
+        scripts[step] = Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
+    return scripts
+
+
+SCRIPTS: Final = _load()
+
+
+class RedisSubscriptions(Subscriptions):
+    """Those of one poller. Of more than 500 at once, each 500 are a step.
+
+    The link is opened and closed by whoever gave it.
+    """
+
+    def __init__(self, link: Link, clock: Clock, name: str) -> None:
+        self.name = check_text(name, "the name of a poller")
+        self._link = link
+        self._clock = clock
+        self._keys = [link.key(f"polling:{name}:{part}") for part in KEYS]
+        self._me = secrets.token_hex(6)
+
+    async def _run(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        return await self._link.script(SCRIPTS[step], self._keys, *args)
+
+    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
+        return await self._add([Kept(0, one) for one in subscriptions], replaces=True)
+
+    async def bring(self, kept: Sequence[Kept]) -> int:
+        """Add them in the state in which another store had them, and say how many; whoever is there stays."""
+        return sum(await self._add(kept, replaces=False))
+
+    async def _add(self, kept: Sequence[Kept], *, replaces: bool) -> list[bool]:
+        fresh: list[int] = []
+        for page in _pages([_told_of(one) for one in kept]):
+            fresh += await self._run("add", int(replaces), *(part for one in page for part in one))
+        return [one == 1 for one in fresh]
+
+    async def remove(self, keys: Collection[str]) -> int:
+        checked = [check_text(key, "the key of a subscription") for key in keys]
+        return sum([await self._run("remove", *page) for page in _pages(checked)])
+
+    async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
+        found: list[Kept] = []
+        while (size := min(limit - len(found), AT_ONCE)) > 0:
+            page = [_kept(*row) for row in await self._run("after", number, size)]
+            found += page
+            if len(page) < size:
+                break
+            number = page[-1].number
+        return found
+
+    async def ready(self, news: Sequence[News]) -> list[Kept]:
+        found: list[Kept] = []
+        for page in _pages([(one.key, one.kind, pack_news(one)) for one in news]):
+            rows = await self._run("ready", *(part for one in page for part in one))
+            found += [_kept(number, body, met, page[place][2]) for place, number, body, met in rows]
+        return found
+
+    async def told(self, keys: Collection[str], then: Then) -> None:
+        for page in _pages(list(keys)):
+            await self._run("told", then, *page)
+
+    async def count(self) -> int:
+        return int(await self._link.command("ZCARD", self._key("numbers")))
+
+    async def mark(self) -> str | None:
+        mark = await self._link.command("HGET", self._key("meta"), "mark")
+        return None if mark is None else mark.decode()
+
+    async def keep_mark(self, mark: str) -> None:
+        await self._link.command("HSET", self._key("meta"), "mark", mark)
+
+    async def lease(self, seconds: float) -> bool:
+        return bool(await self._run("lease", self._me, seconds))
+
+    async def give_back(self) -> None:
+        await self._run("give_back", self._me)
+
+    def _key(self, part: str) -> str:
+        return self._keys[KEYS.index(part)]
+
+
+def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), AT_ONCE):
+        yield items[first : first + AT_ONCE]
+
+
+def _told_of(one: Kept) -> tuple[Argument, ...]:
+    news = "" if one.news is None else pack_news(one.news)
+    return one.subscription.key, pack(one.subscription), int(one.met), news
+
+
+def _kept(number: bytes, body: bytes, met: int, news: bytes | None) -> Kept:
+    return Kept(
+        int(float(number)), unpack(body), met=bool(met), news=None if news is None else unpack_news(news)
+    )

@@ -1,0 +1,162 @@
+"""Subscriptions in the file of the outbox: what is found and what is said of it share commits."""
+
+import secrets
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from tidegate.clock import Clock
+from tidegate.outbox.sqlite.file import StoreFile, Transaction
+from tidegate.polling.store.base import Kept, Subscriptions, Then
+from tidegate.polling.store.packing import check_text, pack, pack_news, unpack, unpack_news
+from tidegate.polling.subscriptions import Kind, News, Subscription
+
+_CONCERNS: Final[dict[Kind, tuple[int, int]]] = {
+    "met": (0, 0),
+    "reversed": (1, 1),
+    "gone": (0, 1),
+}  # of `met`
+
+
+class SqliteSubscriptions(Subscriptions):
+    """Those of one poller; any process that has the file may add. `file` is open before it."""
+
+    def __init__(self, file: StoreFile, clock: Clock, name: str) -> None:
+        self._file = file
+        self._clock = clock
+        self.name = self._name = check_text(name, "the name of a poller")
+        self._me = secrets.token_hex(6)
+
+    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
+        packed = [(one.key, pack(one)) for one in subscriptions]
+        if not packed:
+            return []
+        fresh: list[bool] = await self._file.write(lambda tx: _add(tx, self._name, packed))
+        return fresh
+
+    async def remove(self, keys: Collection[str]) -> int:
+        rows = [(self._name, check_text(key, "the key of a subscription")) for key in keys]
+        if not rows:
+            return 0
+        delete = "DELETE FROM subscriptions WHERE poller = ? AND key = ?"
+        removed: int = await self._file.write(lambda tx: tx.executemany(delete, rows).rowcount)
+        return removed
+
+    async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
+        rows = await self._file.read(lambda tx: _after(tx, self._name, number, max(limit, 0)))
+        return [_kept(*row) for row in rows]
+
+    async def ready(self, news: Sequence[News]) -> list[Kept]:
+        packed = [(one.key, one.kind, pack_news(one)) for one in news]
+        if not packed:
+            return []
+        rows = await self._file.write(lambda tx: _ready(tx, self._name, packed))
+        return [_kept(*row) for row in rows]
+
+    async def told(self, keys: Collection[str], then: Then) -> None:
+        rows = [(self._name, key) for key in keys]
+        if rows:
+            await self._file.write(lambda tx: _told(tx, rows, then))
+
+    async def count(self) -> int:
+        query = "SELECT count(*) FROM subscriptions WHERE poller = ?"
+        size: int = await self._file.read(lambda tx: tx.execute(query, (self._name,)).fetchone()[0])
+        return size
+
+    async def mark(self) -> str | None:
+        query = "SELECT mark FROM pollers WHERE name = ?"
+        row = await self._file.read(lambda tx: tx.execute(query, (self._name,)).fetchone())
+        return None if row is None else row[0]
+
+    async def keep_mark(self, mark: str) -> None:
+        await self._file.write(lambda tx: _keep_mark(tx, self._name, mark))
+
+    async def lease(self, seconds: float) -> bool:
+        # As of now: if the step waits for the disk, the lease is over sooner, never later.
+        now = self._clock.now()
+        taken: bool = await self._file.write(lambda tx: _lease(tx, self._name, self._me, now, seconds))
+        return taken
+
+    async def give_back(self) -> None:
+        await self._file.write(lambda tx: _give_back(tx, self._name, self._me))
+
+
+def _kept(number: int, body: bytes, met: int, news: bytes | None) -> Kept:
+    return Kept(number, unpack(body), met=bool(met), news=None if news is None else unpack_news(news))
+
+
+# --- steps ---
+
+
+def _add(tx: Transaction, name: str, packed: Sequence[tuple[str, bytes]]) -> list[bool]:
+    """Removed and put, not changed: one that waits anew has a new number."""
+    fresh = []
+    for key, body in packed:
+        removed = tx.execute("DELETE FROM subscriptions WHERE poller = ? AND key = ?", (name, key)).rowcount
+        tx.execute(
+            "INSERT INTO subscriptions (poller, key, met, body) VALUES (?, ?, 0, ?)", (name, key, body)
+        )
+        fresh.append(not removed)
+    return fresh
+
+
+def _after(tx: Transaction, name: str, number: int, limit: int) -> list[Any]:
+    return tx.execute(
+        "SELECT number, body, met, news FROM subscriptions WHERE poller = ? AND number > ?"
+        " ORDER BY number LIMIT ?",
+        (name, number, limit),
+    ).fetchall()
+
+
+def _ready(tx: Transaction, name: str, packed: Sequence[tuple[str, Kind, bytes]]) -> list[Any]:
+    update = (
+        "UPDATE subscriptions SET news = ? WHERE poller = ? AND key = ? AND news IS NULL AND met IN (?, ?)"
+        " RETURNING number, body, met, news"
+    )
+    found = []
+    for key, kind, news in packed:
+        found += tx.execute(update, (news, name, key, *_CONCERNS[kind])).fetchall()
+    return found
+
+
+def _told(tx: Transaction, rows: Sequence[tuple[str, str]], then: Then) -> None:
+    if then == "forget":
+        tx.executemany("DELETE FROM subscriptions WHERE poller = ? AND key = ? AND news IS NOT NULL", rows)
+        return
+    if then == "watch":
+        update = (
+            "UPDATE subscriptions SET met = 1, news = NULL WHERE poller = ? AND key = ? AND news IS NOT NULL"
+        )
+        tx.executemany(update, rows)
+        return
+    find = "SELECT body FROM subscriptions WHERE poller = ? AND key = ? AND news IS NOT NULL"
+    for name, key in rows:
+        for (body,) in tx.execute(find, (name, key)).fetchall():
+            _add(tx, name, [(key, body)])
+
+
+def _keep_mark(tx: Transaction, name: str, mark: str) -> None:
+    tx.execute(
+        "INSERT INTO pollers (name, mark) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET mark = excluded.mark",
+        (name, mark),
+    )
+
+
+def _lease(tx: Transaction, name: str, me: str, now: float, seconds: float) -> bool:
+    until = tx.execute(
+        "SELECT until FROM pollers WHERE name = ? AND holder <> ? AND until > ?", (name, me, now)
+    ).fetchone()
+    if until is None:
+        tx.execute(
+            "INSERT INTO pollers (name, holder, until) VALUES (?, ?, ?)"
+            " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until",
+            (name, me, now + seconds),
+        )
+        return True
+    if until[0] > now + seconds:  # the clock was set back: that must not make it last
+        tx.execute("UPDATE pollers SET until = ? WHERE name = ?", (now + seconds, name))
+    return False
+
+
+def _give_back(tx: Transaction, name: str, me: str) -> None:
+    tx.execute("UPDATE pollers SET holder = NULL, until = NULL WHERE name = ? AND holder = ?", (name, me))

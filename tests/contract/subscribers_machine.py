@@ -1,0 +1,133 @@
+"""Subscriptions and a simple model of them take the same steps, in any order that Hypothesis can think of."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from contract.subscribers import Ground, keys, order
+from tidegate.clock import Clock
+from tidegate.polling.store.base import Then
+from tidegate.polling.subscriptions import Kind, News, Subscription
+from tidegate.sim.virtual import VirtualClock, VirtualLoop
+
+T = TypeVar("T")
+
+names = st.sampled_from("abcde")
+some = st.lists(names, max_size=4)
+kinds = st.sampled_from(("met", "met", "reversed", "gone"))
+numbers = st.integers(0, 3)
+
+
+class One:
+    """A subscription of the model: one at a time changes."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self.subscription = subscription
+        self.met = False
+        self.news: News | None = None
+
+    def concerned_by(self, kind: Kind) -> bool:
+        states: dict[Kind, tuple[bool, ...]] = {"met": (False,), "reversed": (True,), "gone": (False, True)}
+        return self.news is None and self.met in states[kind]
+
+
+class SubscribersMachine(RuleBasedStateMachine):
+    """Subclass it with a `make`. `model` has those who are there, in the order in which they came."""
+
+    make: ClassVar[Callable[[Clock], Ground]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self.clock = VirtualClock(self.runner.get_loop())
+        self.ground = type(self).make(self.clock)
+        self.run(self.ground.open())
+        self.kept = self.ground.of("orders")
+        self.model: list[One] = []
+        self.marked: str | None = None
+        self.last = 0  # the greatest number that was seen
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.runner.get_loop().run_until_complete(coroutine)
+
+    def find(self, key: str) -> One | None:
+        return next((one for one in self.model if one.subscription.key == key), None)
+
+    def drop(self, key: str) -> bool:
+        found = self.find(key)
+        if found is not None:
+            self.model.remove(found)
+        return found is not None
+
+    @rule(who=some, number=numbers)
+    def add(self, who: list[str], number: int) -> None:
+        given = [order(key, number=number, place=place) for place, key in enumerate(who)]
+        fresh = self.run(self.kept.add(given))
+        expected = []
+        for one in given:
+            expected.append(not self.drop(one.key))
+            self.model.append(One(one))
+        assert fresh == expected
+        newer = [one.subscription for one in self.run(self.kept.after(self.last))]
+        assert newer == [one.subscription for one in self.model[len(self.model) - len(set(who)) :]]
+
+    @rule(who=some)
+    def remove(self, who: list[str]) -> None:
+        assert self.run(self.kept.remove(who)) == sum([self.drop(key) for key in who])
+
+    @rule(found=st.lists(st.tuples(names, kinds, numbers), max_size=4))
+    def ready(self, found: list[tuple[str, Kind, int]]) -> None:
+        given = [News(key, {"n": value}, kind) for key, kind, value in found]
+        expected = []
+        for news in given:
+            one = self.find(news.key)
+            if one is not None and one.concerned_by(news.kind):
+                one.news = news
+                expected.append((one.subscription, one.met, news))
+        told = self.run(self.kept.ready(given))
+        assert [(one.subscription, one.met, one.news) for one in told] == expected
+
+    @rule(who=some, then=st.sampled_from(("forget", "watch", "wait")))
+    def told(self, who: list[str], then: Then) -> None:
+        self.run(self.kept.told(who, then))
+        for key in who:
+            one = self.find(key)
+            if one is None or one.news is None:
+                continue
+            if then != "watch":
+                self.model.remove(one)
+            if then == "wait":
+                self.model.append(one)  # with a new number
+            one.met, one.news = then == "watch", None
+
+    @rule(mark=st.text(max_size=3))
+    def keep_mark(self, mark: str) -> None:
+        self.run(self.kept.keep_mark(mark))
+        self.marked = mark
+
+    @rule(limit=st.integers(1, 3))
+    def read_in_pages(self, limit: int) -> None:
+        found, last = list[str](), 0
+        while page := self.run(self.kept.after(last, limit)):
+            found, last = found + keys(page), page[-1].number
+        assert found == [one.subscription.key for one in self.model]
+
+    @invariant()
+    def everyone_is_there_in_his_state(self) -> None:
+        found = self.run(self.kept.after(0))
+        expected = [(one.subscription, one.met, one.news) for one in self.model]
+        assert [(one.subscription, one.met, one.news) for one in found] == expected
+        assert self.run(self.kept.count()) == len(expected)
+        assert self.run(self.kept.mark()) == self.marked
+        self.last = max([self.last, *(one.number for one in found)])
+
+    def teardown(self) -> None:
+        self.run(self.ground.close())
+        self.runner.close()
+
+
+def machine_for(make: Callable[[Clock], Ground]) -> type[SubscribersMachine]:
+    return type("Machine", (SubscribersMachine,), {"make": staticmethod(make)})

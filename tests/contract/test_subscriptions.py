@@ -1,0 +1,394 @@
+"""Who waits for what, on every kind of store: kept until told, in order, each in one state."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from contract.subscribers import KINDS, SHARED, Ground, everyone, keys, news, order
+from tidegate.errors import BadInputError
+from tidegate.polling.store.base import Subscriptions
+from tidegate.polling.subscriptions import News, Subscription
+from tidegate.sim.virtual import VirtualClock
+
+
+@pytest.fixture(params=KINDS)
+def made(request: pytest.FixtureRequest, clock: VirtualClock) -> Ground:
+    return KINDS[request.param](clock)
+
+
+@pytest.fixture
+async def ground(made: Ground) -> AsyncIterator[Ground]:
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def kept(ground: Ground) -> Subscriptions:
+    return ground.of("orders")
+
+
+shared = pytest.mark.parametrize("made", SHARED, indirect=True)
+
+
+# --- who waits ---
+
+
+async def test_whoever_is_added_waits_with_his_data_in_the_order_of_adding(kept: Subscriptions) -> None:
+    added = [order("b", chat=7, name="Ä"), order("a", nested={"x": [1, 2.5, None, True]}), order("c")]
+
+    assert await kept.add(added) == [True, True, True]
+
+    found = await kept.after(0)
+    assert [one.subscription for one in found] == added
+    assert [(one.met, one.news) for one in found] == [(False, None)] * 3
+    numbers = [one.number for one in found]
+    assert numbers == sorted(set(numbers))
+    assert await kept.count() == 3
+
+
+async def test_who_is_added_again_waits_anew_as_the_last_with_the_new_data(kept: Subscriptions) -> None:
+    await kept.add([order("a", old=1), order("b"), order("w")])
+    await kept.ready(news("w"))
+    await kept.told(["w"], "watch")
+    await kept.ready(news("a"))
+    last = (await kept.after(0))[-1].number
+
+    assert await kept.add([order("a", new=2), order("w"), order("n")]) == [False, False, True]
+
+    found = await kept.after(last)
+    assert [one.subscription for one in found] == [order("a", new=2), order("w"), order("n")]
+    assert await everyone(kept) == [(key, False, None) for key in "bawn"]
+    assert await kept.count() == 4
+
+
+async def test_who_is_added_twice_at_once_is_there_once_as_he_came_last(kept: Subscriptions) -> None:
+    assert await kept.add([order("a", x=1), order("b"), order("a", x=2)]) == [True, True, False]
+
+    assert [one.subscription for one in await kept.after(0)] == [order("b"), order("a", x=2)]
+
+
+async def test_who_is_removed_is_gone_whatever_he_waited_for(kept: Subscriptions) -> None:
+    await kept.add([order(key) for key in "abcd"])
+    await kept.ready(news("a", "b"))
+    await kept.told(["b"], "watch")
+
+    assert await kept.remove(["a", "b", "c", "nobody"]) == 3
+
+    assert keys(await kept.after(0)) == ["d"]
+    await kept.add([order("a"), order("b")])
+    assert await everyone(kept) == [(key, False, None) for key in "dab"]
+
+
+async def test_a_number_is_never_given_twice(kept: Subscriptions) -> None:
+    await kept.add([order("a"), order("b")])
+    last = (await kept.after(0))[-1].number
+    await kept.remove(["a", "b"])
+
+    await kept.add([order("c")])
+
+    assert keys(await kept.after(last)) == ["c"]
+
+
+async def test_nothing_is_a_step_too(kept: Subscriptions) -> None:
+    assert await kept.add([]) == []
+    assert await kept.remove([]) == 0
+    assert await kept.ready([]) == []
+    await kept.told([], "forget")
+    assert await kept.after(0, 0) == []
+    assert await kept.count() == 0
+
+
+async def test_many_are_read_in_pages_by_number(kept: Subscriptions) -> None:
+    everybody = [f"order {number}" for number in range(1_200)]
+    assert await kept.add([order(key) for key in everybody]) == [True] * 1_200
+
+    found = await kept.after(0, 700)
+    assert await kept.remove(everybody[600:750]) == 150  # who goes meanwhile makes nobody else be passed over
+    found += await kept.after(found[-1].number, 400)
+    found += await kept.after(found[-1].number, 400)
+
+    assert keys(found) == everybody[:700] + everybody[750:]
+    assert await kept.after(found[-1].number) == []
+    assert len(await kept.after(0)) == 1_000
+
+
+async def test_a_thousand_are_told_at_once(kept: Subscriptions) -> None:
+    everybody = [f"order {number}" for number in range(1_001)]
+    await kept.add([order(key) for key in everybody])
+
+    assert keys(await kept.ready(news(*everybody))) == everybody
+    await kept.told(everybody[1:], "forget")
+
+    assert await everyone(kept) == [("order 0", False, News("order 0", True))]  # noqa: FBT003  (a value)
+
+
+@pytest.mark.parametrize(
+    "key", ["a b", "Ж😀", "'; DROP TABLE x", "\0", "a\0b", "\n", "{0}", "1e3", "x" * 200]
+)
+async def test_a_key_is_any_text(kept: Subscriptions, key: str) -> None:
+    await kept.add([order(key), order("a")])
+
+    assert keys(await kept.ready(news(key))) == [key]
+    await kept.told([key], "wait")
+    assert keys(await kept.after(0)) == ["a", key]
+    assert await kept.remove([key]) == 1
+
+
+# --- what is to be told ---
+
+
+async def test_what_is_to_be_told_is_kept_until_it_was(kept: Subscriptions) -> None:
+    await kept.add([order("a", chat=7), order("b")])
+
+    [found] = await kept.ready(news("nobody", "a", value={"Id": 1, "Paid": True}))
+
+    told = News("a", {"Id": 1, "Paid": True})
+    assert (found.subscription, found.met, found.news) == (order("a", chat=7), False, told)
+    assert await everyone(kept) == [("a", False, told), ("b", False, None)]
+    await kept.told(["a"], "forget")
+    assert keys(await kept.after(0)) == ["b"]
+
+
+async def test_nobody_is_given_the_same_twice_though_two_found_it(ground: Ground) -> None:
+    one = ground.of("orders")
+    await one.add([order("a"), order("b")])
+
+    given = await asyncio.gather(one.ready(news("a", "b")), one.ready(news("b", "a", kind="gone")))
+
+    assert sorted(keys(given[0]) + keys(given[1])) == ["a", "b"]
+
+
+async def test_only_the_first_of_several_news_is_told(kept: Subscriptions) -> None:
+    await kept.add([order("a")])
+
+    found = await kept.ready(news("a", value=1) + news("a", value=2))
+
+    assert [one.news for one in found] == news("a", value=1)
+    assert await kept.ready(news("a", value=3, kind="gone")) == []
+    assert [one.news for one in await kept.after(0)] == news("a", value=1)
+
+
+async def test_news_concern_those_who_wait_for_them(kept: Subscriptions) -> None:
+    await kept.add([order("waits"), order("was told"), order("waits too"), order("was told too")])
+    await kept.ready(news("was told", "was told too"))
+    await kept.told(["was told", "was told too"], "watch")
+
+    assert keys(await kept.ready(news("was told", "waits"))) == ["waits"]
+    assert keys(await kept.ready(news("waits too", "was told", kind="reversed"))) == ["was told"]
+    found = await kept.ready(news("waits too", "was told too", "waits", "was told", kind="gone"))
+    assert [(one.subscription.key, one.met) for one in found] == [
+        ("waits too", False),
+        ("was told too", True),
+    ]
+
+
+async def test_who_was_told_is_forgotten_watched_or_waits_again(kept: Subscriptions) -> None:
+    await kept.add([order(key) for key in "abc"])
+    before = [one.number for one in await kept.after(0)]
+    await kept.ready(news("a", "b", "c"))
+
+    await kept.told(["a"], "forget")
+    await kept.told(["b"], "watch")
+    await kept.told(["c"], "wait")
+
+    assert await everyone(kept) == [("b", True, None), ("c", False, None)]
+    numbers = [one.number for one in await kept.after(0)]
+    assert numbers[0] == before[1]
+    assert numbers[1] > before[2], "what he is told next is something else"
+    await kept.ready(news("b", kind="reversed"))
+    await kept.told(["b"], "wait")
+    assert keys(await kept.ready(news("b", "c"))) == ["b", "c"]
+
+
+async def test_who_has_no_news_was_not_told(kept: Subscriptions) -> None:
+    """He subscribed again while he was being told, or nobody told him anything."""
+    await kept.add([order("again"), order("waits"), order("watched")])
+    await kept.ready(news("again", "watched"))
+    await kept.told(["watched"], "watch")
+    await kept.add([order("again")])
+
+    await kept.told(["again", "waits", "nobody"], "forget")
+    await kept.told(["again", "waits", "nobody"], "watch")
+    await kept.told(["watched"], "wait")
+
+    assert await everyone(kept) == [("waits", False, None), ("watched", True, None), ("again", False, None)]
+
+
+async def test_what_is_kept_does_not_change_with_what_was_given_or_got(kept: Subscriptions) -> None:
+    data, row = {"items": [1]}, {"tags": ["paid"]}
+    await kept.add([Subscription("a", data)])
+    await kept.ready(news("a", value=row))
+    data["items"].append(2)
+    row["tags"].append("late")
+    [found] = await kept.after(0)
+    found.subscription.data["items"].append(3)
+
+    [found] = await kept.after(0)
+
+    assert found.subscription.data == {"items": [1]}
+    assert found.news == News("a", {"tags": ["paid"]})
+
+
+async def test_a_value_is_told_as_json_has_it_from_the_first_time_on(kept: Subscriptions) -> None:
+    await kept.add([order("a")])
+    value = {"at": datetime(2026, 1, 5, 9, tzinfo=UTC), "pair": (1, 2)}
+
+    [found] = await kept.ready(news("a", value=value))
+
+    assert found.news == News("a", {"at": "2026-01-05T09:00:00Z", "pair": [1, 2]})
+    assert (await kept.after(0))[0].news == found.news
+
+
+# --- what cannot be kept ---
+
+_LOOP: list[Any] = []
+_LOOP.append(_LOOP)
+
+
+@pytest.mark.parametrize(
+    ("key", "data", "text"),
+    [
+        ("", {}, "the key of a subscription is empty"),
+        (7, {}, "is 7, no text: write str"),
+        ("k" * 201, {}, r"has 201 characters, of 200 allowed: 'k{40}'…"),
+        ("\ud800", {}, "holds what is no text"),
+        ("a1", {"x": object()}, "data of 'a1' cannot be kept as JSON: .*object"),
+        ("a1", {"x": "\ud800"}, "data of 'a1' cannot be kept as JSON"),
+        ("a1", {"x": _LOOP}, "data of 'a1' cannot be kept as JSON"),
+        ("a1", [1], "data of 'a1' cannot be kept as JSON"),
+        ("a1", {"x": datetime(2026, 1, 5, tzinfo=UTC)}, "data of 'a1' would come back changed"),
+        ("a1", {"x": float("nan")}, "data of 'a1' would come back changed"),
+        ("a1", {5: "x"}, "data of 'a1' would come back changed: .*keys are texts"),
+        ("a1", {"x": "y" * 16_384}, "data of 'a1' is 16,392 bytes of JSON, of 16,384 allowed"),
+    ],
+)
+async def test_what_cannot_be_kept_is_refused_by_name_and_nobody_is_added(
+    kept: Subscriptions,
+    key: Any,  # noqa: ANN401  (whatever somebody gives)
+    data: Any,  # noqa: ANN401  (likewise)
+    text: str,
+) -> None:
+    with pytest.raises(BadInputError, match=text):
+        await kept.add([order("good"), Subscription(key, data)])
+
+    assert await kept.count() == 0
+
+
+async def test_the_most_data_is_kept(kept: Subscriptions) -> None:
+    assert await kept.add([Subscription("k" * 200, {"x": "y" * 16_376})]) == [True]
+
+
+async def test_a_value_that_is_no_json_is_refused_by_name_and_nothing_is_noted(kept: Subscriptions) -> None:
+    await kept.add([order("a"), order("b")])
+
+    with pytest.raises(BadInputError, match="found for 'b' cannot be kept as JSON"):
+        await kept.ready(news("a") + news("b", value=object()))
+
+    assert await everyone(kept) == [("a", False, None), ("b", False, None)]
+
+
+async def test_a_key_that_cannot_be_is_not_removed(kept: Subscriptions) -> None:
+    with pytest.raises(BadInputError, match="is 7, no text"):
+        await kept.remove([7])  # type: ignore[list-item]
+
+
+# --- the poller ---
+
+
+async def test_the_watermark_that_was_kept_last_is_there(kept: Subscriptions) -> None:
+    assert await kept.mark() is None
+    await kept.keep_mark("2026-01-05 09:00:00+00:00")
+    await kept.keep_mark("später")
+    assert await kept.mark() == "später"
+
+
+@shared
+async def test_each_poller_has_its_own(ground: Ground) -> None:
+    one, other = ground.of("one"), ground.of("other")
+    await one.add([order("a", x=1)])
+    await one.keep_mark("1")
+    assert await one.lease(10)
+
+    assert await other.add([order("a", x=2), order("b")]) == [True, True]
+    assert await other.lease(10)
+    await other.ready(news("a"))
+    await other.told(["a"], "forget")
+    await other.remove(["b"])
+
+    assert await everyone(one) == [("a", False, None)]
+    assert (await other.count(), await other.mark(), await one.mark()) == (0, None, "1")
+
+
+@pytest.mark.parametrize("name", ["", "n" * 201])
+@shared
+async def test_a_poller_needs_a_name(ground: Ground, name: str) -> None:
+    with pytest.raises(BadInputError, match="the name of a poller"):
+        ground.of(name)
+
+
+@shared
+async def test_what_one_process_adds_another_reads(ground: Ground) -> None:
+    here, there = ground.of("orders"), ground.of("orders")
+    await here.add([order("a")])
+    seen = (await there.after(0))[-1].number
+
+    await here.add([order("b")])
+
+    assert keys(await there.after(seen)) == ["b"]
+    assert keys(await there.ready(news("a"))) == ["a"]
+    assert await here.ready(news("a")) == []
+
+
+async def test_who_is_alone_polls(kept: Subscriptions) -> None:
+    assert await kept.lease(10)
+    assert await kept.lease(10)
+    await kept.give_back()
+    assert await kept.lease(10)
+
+
+@shared
+async def test_one_of_two_polls_until_its_lease_is_over(ground: Ground, clock: VirtualClock) -> None:
+    one, other = ground.of("orders"), ground.of("orders")
+    assert await one.lease(10)
+    await clock.sleep(9)
+    assert not await other.lease(10)
+
+    assert await one.lease(10)  # once more
+    await clock.sleep(9.9)
+    assert not await other.lease(10)
+    await clock.sleep(0.2)
+    assert await other.lease(10)
+
+    assert not await one.lease(10)
+
+
+@shared
+async def test_a_lease_that_is_given_back_is_free_at_once(ground: Ground) -> None:
+    one, other = ground.of("orders"), ground.of("orders")
+    await one.keep_mark("1")
+    assert await one.lease(10)
+    await other.give_back()  # which it has not
+    assert not await other.lease(10)
+
+    await one.give_back()
+
+    assert await other.lease(10)
+    assert await other.mark() == "1"
+
+
+@shared
+async def test_a_clock_that_is_set_back_does_not_make_a_lease_last(
+    ground: Ground, clock: VirtualClock
+) -> None:
+    one, other = ground.of("orders"), ground.of("orders")
+    assert await one.lease(10)
+    clock.epoch -= 3_600
+
+    assert not await other.lease(10)
+    await clock.sleep(10.1)
+
+    assert await other.lease(10)

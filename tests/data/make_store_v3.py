@@ -1,0 +1,36 @@
+"""Makes store-v3.db: the sample of version 2 brought up to date, with a subscription in every state.
+
+Run once with the code that had that version; later versions must open the file that came of it, so it is
+not made again.
+"""
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tidegate.outbox.sqlite.file import StoreFile
+from tidegate.polling.store.sqlite import SqliteSubscriptions
+from tidegate.polling.subscriptions import News, Subscription
+from tidegate.sim.virtual import VirtualClock, run
+
+PLACE: Final = Path(__file__).with_name("store-v3.db")
+
+
+async def main(clock: VirtualClock) -> None:
+    file = StoreFile(PLACE)
+    await file.open()
+    kept = SqliteSubscriptions(file, clock, "orders")
+    names = ("removed", "waits", "to be told", "watched", "reversed")
+    await kept.add([Subscription(name, {"chat": 7}, since=5.0) for name in names])
+    await kept.ready([News(name, {"Paid": True}) for name in names[2:]])
+    await kept.told(["watched", "reversed"], "watch")
+    await kept.ready([News("reversed", {"Paid": False}, "reversed")])
+    await kept.remove(["removed"])
+    await kept.keep_mark("2026-01-05 09:00:00+00:00")
+    await kept.lease(10)
+    await file.close()  # and it has the lease, as if this process had died
+
+
+if __name__ == "__main__":
+    shutil.copy(PLACE.with_name("store-v2.db"), PLACE)
+    run(main)

@@ -1,0 +1,71 @@
+"""Who paid when, and who was told when: what the people of a scenario see, whichever bot serves them."""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+
+class Waits(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of those who paid. Times are in milliseconds, from the payment until told; who was not told
+    counts with what he has waited so far.
+    """
+
+    paid: int
+    told: int  # people, however often
+    doubled: int  # told more than once
+    early: int  # told without having paid
+    missed: int  # not told, although an interval has passed
+    waiting: int  # not told yet
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    within_interval: float  # the share of those who could be told by now
+
+
+class Ledger:
+    """Times are seconds since the start."""
+
+    def __init__(self) -> None:
+        self.paid: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        self._doubled = 0
+
+    def pays(self, key: str, at: float) -> None:
+        self.paid[key] = at
+
+    def tell(self, key: str, at: float) -> None:
+        if key in self._told:
+            self._doubled += 1
+        self._told.setdefault(key, at)
+
+    def waits(self, now: float, interval: float) -> Waits:
+        took = [self._told[key] - at for key, at in self.paid.items() if key in self._told]
+        untold = [now - at for key, at in self.paid.items() if key not in self._told]
+        missed = sum(age > interval for age in untold)
+        in_time = sum(seconds <= interval for seconds in took)
+        waited = sorted(took + untold)
+        return Waits(
+            paid=len(self.paid),
+            told=len(self._told),
+            doubled=self._doubled,
+            early=len(self._told.keys() - self.paid.keys()),
+            missed=missed,
+            waiting=len(untold) - missed,
+            p50_ms=quantile(waited, 0.5),
+            p99_ms=quantile(waited, 0.99),
+            max_ms=quantile(waited, 1.0),
+            within_interval=round(in_time / max(1, len(took) + missed), 4),
+        )
+
+    def needed(self, users: int, now: float, interval: float) -> float:
+        """Requests of a bot that asks for each person once in an interval, until he has paid."""
+        waited = sum(self.paid.values()) + (users - len(self.paid)) * now
+        return waited / interval
+
+
+def quantile(rising: Sequence[float], share: float) -> float:
+    """In milliseconds, of seconds; the smallest that `share` of them do not exceed. Of none: 0."""
+    if not rising:
+        return 0.0
+    return round(1_000 * rising[max(0, math.ceil(share * len(rising)) - 1)], 1)

@@ -1,0 +1,80 @@
+"""What is played: so many people wait to be told that their payment came, in a NocoDB with its limits."""
+
+import math
+import random
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from tidegate.errors import BadInputError
+from tidegate.model import Rate
+from tidegate.polling.sizes import size_for
+from tidegate.sim.nocodb import NocoLimits
+
+Mode = Literal["per-user", "paced", "batch", "delta"]
+MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+OURS: Final[tuple[Mode, ...]] = MODES[1:]  # "per-user" is the bot that they are compared with
+
+MOST_USERS = 100_000
+MOST_SECONDS = 86_400.0
+SPARE = 1.0  # seconds, for what is told
+FIRST_GROUP = 10  # restored at a time, as a poller does by itself
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """The same seed gives the same people, payments and delays, for every mode."""
+
+    users: int = 300
+    duration: float = 300.0  # seconds
+    interval: float = 60.0  # everybody is to be told within so long, and a per-user bot asks so often
+    batch_size: int | None = None  # None: the poller chooses
+    seed: int = 0
+    paying: float = 0.5  # the share of people who pay; the others keep being asked about
+    rate: Rate = Rate(5, 1)
+    block: float = 30.0  # seconds that a 429 shuts the API for the token
+    latency: tuple[float, float] = (50, 250)  # ms, there and back, evenly between
+
+    def __post_init__(self) -> None:
+        _whole("users", self.users, MOST_USERS)
+        _seconds("duration", self.duration)
+        _seconds("interval", self.interval)
+        if self.batch_size is not None:
+            _whole("batch-size", self.batch_size, MOST_USERS)
+        if self.duration <= self.interval:
+            raise BadInputError(
+                f"--duration {self.duration:g} must be above --interval {self.interval:g}: "
+                "who pays in the last interval may be told after the end, so nobody does"
+            )
+
+    @property
+    def limits(self) -> NocoLimits:
+        return NocoLimits(rate=self.rate, block=self.block, retry_after="missing")
+
+    @property
+    def group(self) -> int:
+        """Restored in a second: at least as many as usual, and all within a quarter of the interval."""
+        return max(FIRST_GROUP, math.ceil(4 * self.users / self.interval))
+
+    @property
+    def period(self) -> float:
+        """From one cycle of a batch poller to the next: the last answer of a cycle too comes in time."""
+        slots = max(1, self.rate.count - 1)  # polling leaves one for others
+        batches = math.ceil(self.users / (self.batch_size or size_for(self.users, self.interval)))
+        cycle = batches / slots * (self.rate.seconds + max(self.latency) / 1_000)
+        return max(self.interval / 2, self.interval - cycle - SPARE)
+
+    def payments(self) -> list[tuple[float, int]]:
+        """When who pays, in order: evenly at random, but nobody in the last interval. People are numbers."""
+        draw = random.Random(f"payments {self.seed}")  # noqa: S311  (repeatable, not secret)
+        payers = draw.sample(range(1, self.users + 1), max(1, round(self.paying * self.users)))
+        return sorted((draw.uniform(0, self.duration - self.interval), payer) for payer in payers)
+
+
+def _whole(option: str, number: int, most: int) -> None:
+    if not 1 <= number <= most:
+        raise BadInputError(f"--{option} {number} must be from 1 to {most:,}")
+
+
+def _seconds(option: str, seconds: float) -> None:
+    if not 0 < seconds <= MOST_SECONDS:  # not a number is neither
+        raise BadInputError(f"--{option} {seconds:g} must be above 0 and at most {MOST_SECONDS:,.0f} seconds")

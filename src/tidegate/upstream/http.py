@@ -1,0 +1,180 @@
+"""Requests over HTTP, with aiohttp. Its errors end here: what is known comes back as a value."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError
+from tidegate.upstream.retrying import UNREADABLE
+from tidegate.upstream.wire import NoResponse, Request, Response, Wire
+
+TIMEOUT: Final = 10.0  # seconds from asking for a connection to the last byte of the answer
+CONNECTIONS: Final = 10
+LARGEST_ANSWER: Final = 16 * 1024 * 1024
+KEPT_ALIVE: Final = 4.0  # seconds; Node hangs up after 5, and a request must not cross that
+DNS_CACHE: Final = 300
+NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)  # a trip has its own
+
+# The first that fits. Never an error's own text: it may hold the address.
+_WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
+    (aiohttp.ClientConnectorDNSError, "dns"),
+    (aiohttp.ClientSSLError, "tls"),
+    (aiohttp.ServerFingerprintMismatch, "tls"),
+    (aiohttp.ClientConnectorError, "connect"),
+    (aiohttp.ConnectionTimeoutError, "connect"),
+    (aiohttp.ServerDisconnectedError, "disconnected"),
+    (aiohttp.ClientPayloadError, "disconnected"),
+    (aiohttp.ClientResponseError, "not_http"),
+    (OSError, "disconnected"),
+    (ValueError, "address"),
+)
+
+
+class SentBeforeError(aiohttp.ClientError):
+    """aiohttp repeats idempotent requests by itself; here it is the limiter who says when."""
+
+
+class _Trip:
+    """One request. `left` is true as soon as a byte of it may have reached the network."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = False
+
+
+async def _departs(session: aiohttp.ClientSession, context: SimpleNamespace, sent: object) -> None:
+    """Called when there is a connection, right before the request is written to it."""
+    del session, sent
+    trip: _Trip = context.trace_request_ctx
+    if trip.left:
+        raise SentBeforeError
+    trip.left = True
+
+
+class HttpWire(Wire):
+    """One pool of connections, opened at the first request. Belongs to one event loop.
+
+    Redirects are not followed: the token is for this address alone. A connection that was cut before the
+    other end read anything counts as left, too: from here it looks like one that was cut afterwards.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        headers: Mapping[str, str],
+        clock: Clock,
+        timeout: float = TIMEOUT,
+        connections: int = CONNECTIONS,
+    ) -> None:
+        if not timeout > 0 or connections < 1:
+            raise BadInputError(f"timeout={timeout}, connections={connections}: both must be above 0")
+        self._base = _checked(base_url)
+        self._headers = {"Accept": "application/json", "User-Agent": "tidegate", **_sendable(headers)}
+        self._clock = clock
+        self._timeout = timeout
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"HttpWire({self._base!r})"  # without what its headers say
+
+    async def send(self, request: Request) -> Response | NoResponse:
+        trip = _Trip()
+        if self._closed:
+            return NoResponse(left=False, reason="closed")
+        try:
+            async with self._clock.timeout(self._timeout):
+                return await self._send(request, trip)
+        except TimeoutError:
+            return NoResponse(trip.left, "timeout")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return NoResponse(trip.left, "disconnected" if trip.left else _word(error))
+
+    async def close(self) -> None:
+        """Hang up. Requests under way come back without an answer, later ones do not leave."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def _send(self, request: Request, trip: _Trip) -> Response | NoResponse:
+        body = None if request.body is None else msgspec.json.encode(request.body)
+        async with self._open().request(
+            request.method,
+            URL(self._base + request.target, encoded=True),  # as it is: its length was counted
+            data=body,
+            headers=None if body is None else {"Content-Type": "application/json"},
+            allow_redirects=False,
+            timeout=NO_TIMEOUT,
+            trace_request_ctx=trip,
+        ) as response:
+            read = await _read(response)
+            if read is None:
+                return NoResponse(left=True, reason=UNREADABLE)
+            headers = {name.lower(): value for name, value in response.headers.items()}
+            return Response(response.status, headers, read)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            departs: Any = aiohttp.TraceConfig()
+            departs.on_request_headers_sent.append(_departs)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._connections, ttl_dns_cache=DNS_CACHE, keepalive_timeout=KEPT_ALIVE
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # Unpacking an answer could make it any size.
+                headers={**self._headers, "Accept-Encoding": "identity"},
+                auto_decompress=False,
+                trust_env=False,
+                trace_configs=[departs],
+            )
+        return self._session
+
+
+def _checked(base_url: str) -> str:
+    text = "the address of an API is http:// or https://, a host, and perhaps a path, nothing more"
+    try:
+        parts = urlsplit(base_url)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        usable = usable and bool(URL(base_url).host)
+    except ValueError:
+        usable = False
+    else:
+        usable = usable and not (parts.query or parts.fragment or parts.username or parts.password)
+    if not usable:
+        raise BadInputError(text)  # without it: there may be a password in it
+    return base_url.rstrip("/")
+
+
+def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        if not value.isprintable() or not value.isascii():
+            raise BadInputError(f"the header {name} holds what cannot be sent: is a line break in its token?")
+    return dict(headers)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes | None:
+    """All of it; None if it is larger than any answer may be."""
+    length = response.content_length
+    if length is not None and length <= LARGEST_ANSWER:
+        return await response.read()
+    raw = bytearray()
+    async for chunk in response.content.iter_any():
+        raw += chunk
+        if len(raw) > LARGEST_ANSWER:
+            response.close()
+            return None
+    return bytes(raw)
+
+
+def _word(error: BaseException) -> str:
+    return next((word for kind, word in _WORDS if isinstance(error, kind)), "connection")

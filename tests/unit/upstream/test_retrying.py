@@ -1,0 +1,139 @@
+"""What an answer means, as a pure function: retries, lockouts, complaints."""
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.sim.virtual import EPOCH
+from tidegate.upstream.complaint import LONGEST, complaint
+from tidegate.upstream.retry_after import closing
+from tidegate.upstream.retrying import IDEMPOTENT, Again, Good, RetryPolicy, Tries, Verdict, judge
+from tidegate.upstream.wire import NoResponse, Response
+
+POLICY = RetryPolicy(attempts=3, refusals=2)
+outcomes = st.one_of(
+    st.builds(Response, st.integers(200, 599), st.just({}), st.binary(max_size=40)),
+    st.builds(NoResponse, st.booleans(), st.sampled_from(["timeout", "connect", "disconnected"])),
+)
+methods = st.sampled_from(["GET", "HEAD", "PUT", "DELETE", "POST", "PATCH"])
+
+
+def run_of(method: str, told: list[Response | NoResponse]) -> list[Verdict]:
+    tries, verdicts = Tries(), list[Verdict]()
+    for outcome in told:
+        tries = tries.after(outcome, method)
+        verdicts.append(
+            judge(
+                outcome,
+                idempotent=method in IDEMPOTENT,
+                tries=tries,
+                policy=POLICY,
+                draw=random.Random(0),
+            )
+        )
+        if not isinstance(verdicts[-1], Again):
+            break
+    return verdicts
+
+
+@given(methods, st.lists(outcomes, min_size=6, max_size=6))
+def test_whatever_is_answered_it_ends_within_the_attempts_and_refusals(
+    method: str, told: list[Response | NoResponse]
+) -> None:
+    verdicts = run_of(method, told)
+    assert not isinstance(verdicts[-1], Again)
+    assert len(verdicts) <= POLICY.attempts + POLICY.refusals + 1
+
+
+@given(st.sampled_from(["POST", "PATCH"]), st.lists(outcomes, min_size=6, max_size=6))
+def test_what_is_not_idempotent_is_never_repeated_after_it_may_have_happened(
+    method: str, told: list[Response | NoResponse]
+) -> None:
+    for outcome, verdict in zip(told, run_of(method, told), strict=False):
+        if isinstance(verdict, Again):
+            assert outcome.status == 429 if isinstance(outcome, Response) else not outcome.left
+
+
+@given(outcomes)
+def test_only_answers_below_400_are_good(outcome: Response | NoResponse) -> None:
+    good = isinstance(run_of("GET", [outcome])[0], Good)
+    assert good == (isinstance(outcome, Response) and outcome.status < 400)
+
+
+@given(st.integers(1, 200), st.integers(0, 2**32))
+def test_a_pause_is_anywhere_below_a_bound_that_doubles(attempt: int, seed: int) -> None:
+    delay = POLICY.delay(attempt, random.Random(seed))
+    assert 0 <= delay <= min(POLICY.max_delay, POLICY.base_delay * 2.0 ** (attempt - 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        ("-5", 0.0),
+        ("1.5", 1.5),
+        ("99999999999", 3600.0),
+        ("1e400", 3600.0),
+        ("Mon, 05 Jan 2026 09:00:42 GMT", 42.0),
+        ("Monday, 05-Jan-26 09:00:42 GMT", 42.0),  # the old forms of a date that the RFC still has
+        ("Mon Jan  5 09:00:42 2026", 42.0),
+        ("Mon, 05 Jan 2026 08:00:00 GMT", 0.0),
+        ("", 30.0),
+        ("nan", 30.0),
+        ("in a minute", 30.0),
+        ("9" * 9000, 3600.0),
+    ],
+)
+def test_retry_after_is_read_as_the_rfc_has_it(text: str, seconds: float) -> None:
+    response = Response(429, {"retry-after": text}, b"")
+    assert closing(response, lockout=30.0, now=EPOCH) == pytest.approx(seconds)
+
+
+def test_a_date_is_of_the_servers_clock_where_that_is_told() -> None:
+    headers = {"retry-after": "Mon, 05 Jan 2026 09:10:30 GMT", "date": "Mon, 05 Jan 2026 09:10:00 GMT"}
+    assert closing(Response(429, headers, b""), lockout=5.0, now=EPOCH) == 30.0
+
+
+@given(st.text(max_size=80))
+def test_no_retry_after_closes_for_more_than_an_hour_or_raises(text: str) -> None:
+    seconds = closing(Response(429, {"retry-after": text}, b""), lockout=30.0, now=EPOCH)
+    assert seconds is not None
+    assert 0 <= seconds <= 3600
+
+
+@pytest.mark.parametrize("status", [200, 404, 500, 502])
+def test_other_answers_close_nothing(status: int) -> None:
+    assert closing(Response(status, {"retry-after": "9"}, b""), lockout=30.0, now=EPOCH) is None
+    assert closing(Response(503, {}, b""), lockout=30.0, now=EPOCH) is None
+    assert closing(NoResponse(left=True, reason="timeout"), lockout=30.0, now=EPOCH) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (
+            b'{"error":"TABLE_NOT_FOUND","message":"Table \'m1\' not found"}',
+            "TABLE_NOT_FOUND: Table 'm1' not found",
+        ),
+        (b'{"msg":"Invalid token"}', "Invalid token"),
+        (b'{"msg":7}', "no reason given"),
+        (b"", "no reason given"),
+        (b"<html>\r\n\x1b[31mBad\x00 gateway", "<html> [31mBad gateway"),
+        (b'{"msg":"xc-token 3xQ9-abcdefABCDEF_0123456789xyz is bad"}', "xc-token … is bad"),
+        (b"Cannot GET /api/v2/tables/mfaob33z2nnrxve/recs", "Cannot GET /api/v2/tables/mfaob33z2nnrxve/recs"),
+        (b"\xff\xfe", "\N{REPLACEMENT CHARACTER}" * 2),
+    ],
+)
+def test_a_complaint_is_in_the_apis_own_words_without_what_may_be_secret(body: bytes, text: str) -> None:
+    assert complaint(Response(400, {}, body)) == text
+
+
+@given(st.binary() | st.text().map(lambda text: msgspec.json.encode({"msg": text})))
+def test_a_complaint_is_short_and_printable(body: bytes) -> None:
+    said = complaint(Response(400, {}, body))
+    assert 0 < len(said) <= LONGEST
+    assert said.isprintable()

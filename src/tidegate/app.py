@@ -1,6 +1,7 @@
 """The facade, and the one place where stores are chosen and parts are put together."""
 
 import asyncio
+import hashlib
 import inspect
 import itertools
 import logging
@@ -18,6 +19,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -67,16 +69,24 @@ from tidegate.model import (
     NotSent,
     Outcome,
     Priority,
+    Rate,
     TicketId,
     Unknown,
 )
 from tidegate.outbox.admission import check_chat, check_method, check_priority, compose
 from tidegate.outbox.base import Health, Outbox, Stats
 from tidegate.outbox.memory import MemoryOutbox
+from tidegate.outbox.sqlite.file import StoreFile
+from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
+from tidegate.polling.poller import Poller
+from tidegate.polling.store.base import Subscriptions
 from tidegate.roster import TELEGRAM, AnyBot, Bot, BotInfo, Roster
 from tidegate.settings import Settings
 from tidegate.tickets import LiveTicket, Receipt, receipt_for
+from tidegate.upstream.client import LOCKOUT, RATE, Upstream
+from tidegate.upstream.http import TIMEOUT, HttpWire
+from tidegate.upstream.nocodb.client import NocoDb, headers_with, room_behind
 
 if TYPE_CHECKING:  # each is there only if it is used
     from aiogram import Bot as AiogramBot
@@ -85,6 +95,7 @@ if TYPE_CHECKING:  # each is there only if it is used
     from aiogram.methods.base import TelegramType
 
     from tidegate.adapters.aiogram.attachment import Attachment
+    from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
     from tidegate.adapters.aiogram.tickets import MethodTicket
     from tidegate.adapters.ptb.limiter import TidegateLimiter
 
@@ -128,6 +139,8 @@ class Tidegate:
         self._is_open = self._was_open = False
         self._starts = 0
         self._starting = asyncio.Lock()
+        self._clients: dict[str, Upstream] = {}  # by API and token
+        self._pollers: list[Poller] = []
         self._running = AsyncExitStack()  # what `start` has opened
         self._assemble({})
 
@@ -196,6 +209,9 @@ class Tidegate:
             try:
                 await self._warn_of_loss()
             finally:
+                for client in self._clients.values():
+                    await client.close()
+                self._clients.clear()
                 await self._sender.close()
                 await self._outbox.close()
 
@@ -303,8 +319,8 @@ class Tidegate:
         `inbox=False` leaves them to aiogram. Who writes too much is held off, with one friendly answer
         (`throttle`: rules of your own, or False).
 
-        With a store in Redis, conversations in aiogram's MemoryStorage move there, and updates of one are
-        handled one at a time in all processes; `fsm=False` leaves both alone.
+        Conversations in aiogram's MemoryStorage move to the store, a file or Redis, where a restart loses
+        none; updates of one are handled one at a time, in all processes. `fsm=False` leaves both alone.
         """
         _check_terms(max_wait, grace, throttle)
         if max_wait is None:
@@ -313,9 +329,29 @@ class Tidegate:
             with extra("aiogram", "aiogram"):
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             self._attachment = Attachment(self)
-        redis = self._store if fsm and is_redis(self._store) else None
+        redis = self._store if is_redis(self._store) else None
+        keeper = self.fsm_storage() if isinstance(self._outbox, SqliteOutbox) else redis
         rules = self.throttle_rules() if throttle is True else throttle or None
-        self._attachment.add(dispatcher, bots, max_wait, grace, redis, inbox=inbox, throttle=rules)
+        self._attachment.add(
+            dispatcher, bots, max_wait, grace, keeper if fsm else None, inbox=inbox, throttle=rules
+        )
+
+    def fsm_storage(self) -> "SqliteStorage":
+        """For aiogram: its conversations in this gate's file, open while the gate is.
+
+        `attach` uses it by itself. Raises BadInputError if the store is not a file.
+        """
+        with extra("aiogram", "aiogram"):
+            from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage  # noqa: PLC0415
+        if not isinstance(self._outbox, SqliteOutbox):
+            raise BadInputError("the gate has no file to keep conversations in: use a storage of aiogram's")
+        return SqliteStorage(self._open_file, self.clock)
+
+    async def _open_file(self) -> StoreFile:
+        """Another one each time that the gate is opened; attached to a bot, it opens when it is needed."""
+        if not self._is_open and self._attachment is not None:
+            await self._attachment.ready()
+        return cast("SqliteOutbox", self._outbox).file
 
     @overload
     async def queue(
@@ -457,6 +493,50 @@ class Tidegate:
     async def tell(self, bot: int, chat_id: int, text: str) -> None:
         """What has no value later, such as that somebody has to wait."""
         await self.send(bot=BotId(bot), chat_id=chat_id, text=text, expires_at=self.clock.now() + TELL)
+
+    # --- what is behind the bot ---
+
+    def upstream(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        rate: Rate = RATE,
+        name: str | None = None,
+        timeout: float = TIMEOUT,
+        lockout: float = LOCKOUT,
+    ) -> Upstream:
+        """The one client of an API that has a limit: the same one whenever address and headers are the same.
+
+        `headers` hold its token, which is in no text. With a store in Redis all processes share the limit.
+        `name` is for logs: the host, if none is given. It is closed with the gate.
+        """
+        api = _api_of(url, headers or {})
+        if api not in self._clients:
+            self._clients[api] = Upstream(
+                HttpWire(url, headers=headers or {}, clock=self.clock, timeout=timeout),
+                name=name or urlsplit(url).hostname or "api",
+                limiter=self._kept.limiter(api, rate),
+                clock=self.clock,
+                lockout=lockout,
+            )
+        return self._clients[api]
+
+    def nocodb(self, url: str, token: str, *, rate: Rate = RATE) -> NocoDb:
+        """A NocoDB, by its address and API token: `.table("m…")` has typed records."""
+        client = self.upstream(url, headers=headers_with(token), rate=rate, name="NocoDB")
+        return NocoDb(client, url_bytes=room_behind(url))
+
+    def subscriptions(self, name: str) -> Subscriptions:
+        """Where the poller with this name keeps who waits: in the store, so that they survive a restart."""
+        return self._kept.subscriptions(name)
+
+    def poll(self, poller: Poller) -> None:
+        """Let a poller run while this gate delivers in this process: between `start` and `stop`, `worker`."""
+        if not isinstance(poller, Poller):
+            raise BadInputError(f"a poller is a DeltaPoller, BatchPoller or UserPoller, not {poller!r}")
+        if poller not in self._pollers:
+            self._pollers.append(poller)
 
     # --- sending ---
 
@@ -643,7 +723,9 @@ class Tidegate:
     @asynccontextmanager
     async def _deliver(self, worker: Worker) -> AsyncIterator[object]:
         await self._become_sender()
-        async with worker:
+        async with worker, AsyncExitStack() as stack:
+            for poller in self._pollers:
+                await stack.enter_async_context(poller)
             yield worker
 
     async def drained(self, bot: AnyBot | None = None) -> None:
@@ -704,6 +786,12 @@ def _keyed(message: Message) -> Message:
         return message
     key = key_for((message.method, message.chat_id, message.params))
     return message if key is None else msgspec.structs.replace(message, dedup_key=key)
+
+
+def _api_of(url: str, headers: Mapping[str, str]) -> str:
+    """Names an API and token among those that share a limit, and says nothing of the token."""
+    told = msgspec.json.encode([url.rstrip("/"), sorted(headers.items())])
+    return hashlib.sha256(told).hexdigest()[:16]
 
 
 def _ids() -> Iterator[TicketId]:

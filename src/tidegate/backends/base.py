@@ -7,11 +7,13 @@ from tidegate.clock import Clock
 from tidegate.inbound.inbox.base import Inbox
 from tidegate.inbound.throttle.base import Buckets
 from tidegate.inbound.throttle.rules import ThrottleRules
-from tidegate.model import BotId, Record
+from tidegate.model import BotId, Rate, Record
 from tidegate.outbox.base import Outbox
 from tidegate.pacing.rules import Rules
+from tidegate.polling.store.base import Subscriptions
 from tidegate.roster import Shelf
 from tidegate.settings import Settings
+from tidegate.upstream.limiter.base import Limiter
 
 
 class Terms(NamedTuple):
@@ -35,6 +37,14 @@ class Backend(Protocol):
 
     def buckets(self, rules: ThrottleRules) -> Buckets:
         """What a throttle counts in."""
+        ...
+
+    def subscriptions(self, name: str) -> Subscriptions:
+        """Of the poller with this name."""
+        ...
+
+    def limiter(self, name: str, rate: Rate) -> Limiter:
+        """Of the API and token with this name, which holds no secret."""
         ...
 
     async def risks(self) -> list[str]:

@@ -7,8 +7,11 @@ from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.inbound.throttle.memory import MemoryBuckets
 from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.keys import Keys
+from tidegate.model import Rate
 from tidegate.outbox.sqlite.bots import BotShelf
 from tidegate.outbox.sqlite.store import SqliteOutbox
+from tidegate.polling.store.sqlite import SqliteSubscriptions
+from tidegate.upstream.limiter.memory import MemoryLimiter
 
 
 class FileBackend(Backend):
@@ -24,6 +27,12 @@ class FileBackend(Backend):
 
     def buckets(self, rules: ThrottleRules) -> MemoryBuckets:
         return MemoryBuckets(rules, self._clock)
+
+    def subscriptions(self, name: str) -> SqliteSubscriptions:
+        return SqliteSubscriptions(self.outbox.file, self._clock, name)
+
+    def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
+        return MemoryLimiter(rate, self._clock)
 
     async def risks(self) -> list[str]:
         return []

@@ -4,7 +4,10 @@ from tidegate.backends.base import Backend, Terms
 from tidegate.inbound.inbox.memory import MemoryInbox
 from tidegate.inbound.throttle.memory import MemoryBuckets
 from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.model import Rate
 from tidegate.outbox.memory import MemoryOutbox
+from tidegate.polling.store.memory import MemorySubscriptions
+from tidegate.upstream.limiter.memory import MemoryLimiter
 
 
 class MemoryBackend(Backend):
@@ -18,6 +21,12 @@ class MemoryBackend(Backend):
 
     def buckets(self, rules: ThrottleRules) -> MemoryBuckets:
         return MemoryBuckets(rules, self._clock)
+
+    def subscriptions(self, name: str) -> MemorySubscriptions:
+        return MemorySubscriptions(self._clock, name)
+
+    def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
+        return MemoryLimiter(rate, self._clock)
 
     async def risks(self) -> list[str]:
         return []  # what is lost is said when it is closed

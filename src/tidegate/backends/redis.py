@@ -8,11 +8,14 @@ from tidegate.inbound.inbox.redis import RedisInbox
 from tidegate.inbound.throttle.redis import RedisBuckets
 from tidegate.inbound.throttle.rules import ThrottleRules
 from tidegate.keys import Keys
+from tidegate.model import Rate
 from tidegate.outbox.redis.bots import RedisBotShelf
 from tidegate.outbox.redis.durability import look
 from tidegate.outbox.redis.link import RedisLink
 from tidegate.outbox.redis.spool import Spool
 from tidegate.outbox.redis.store import RedisOutbox
+from tidegate.polling.store.redis import RedisSubscriptions
+from tidegate.upstream.limiter.redis import RedisLimiter
 
 
 class RedisBackend(Backend):
@@ -30,6 +33,12 @@ class RedisBackend(Backend):
 
     def buckets(self, rules: ThrottleRules) -> RedisBuckets:
         return RedisBuckets(rules, self._link, self._clock)
+
+    def subscriptions(self, name: str) -> RedisSubscriptions:
+        return RedisSubscriptions(self._link, self._clock, name)
+
+    def limiter(self, name: str, rate: Rate) -> RedisLimiter:
+        return RedisLimiter(rate, self._link, self._clock, name)
 
     async def risks(self) -> list[str]:
         return await look(self._link)

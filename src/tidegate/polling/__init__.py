@@ -1,1 +1,43 @@
 """② … or something changed: many wait for what an API will say, and few requests ask for it."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.polling.batch import BatchPoller
+    from tidegate.polling.delta import DeltaPoller
+    from tidegate.polling.each import UserPoller
+    from tidegate.polling.nocodb import changes, checks, waiting
+    from tidegate.polling.restoring import show
+    from tidegate.polling.subscriptions import News, Subscription
+
+__all__ = [
+    "BatchPoller",
+    "DeltaPoller",
+    "News",
+    "Subscription",
+    "UserPoller",
+    "changes",
+    "checks",
+    "show",
+    "waiting",
+]
+
+_PLACES = {
+    "BatchPoller": "batch",
+    "DeltaPoller": "delta",
+    "News": "subscriptions",
+    "Subscription": "subscriptions",
+    "UserPoller": "each",
+    "changes": "nocodb",
+    "checks": "nocodb",
+    "show": "restoring",
+    "waiting": "nocodb",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what is asked for when it is: a store knows the words, and not the pollers."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'tidegate.polling' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tidegate.polling.{_PLACES[name]}"), name)

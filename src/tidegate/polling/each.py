@@ -1,0 +1,134 @@
+"""Polling one by one: for APIs that cannot be asked for many. Each subscriber has a time of his own."""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Unpack
+
+from tidegate.errors import BadInputError, NotTheSenderError
+from tidegate.polling.fetching import Failure, attempt, check_fetch, checked_interval, has_come_true
+from tidegate.polling.poller import Options, Poller
+from tidegate.polling.sizes import even_share, is_count
+from tidegate.polling.subscriptions import News, Subscription
+
+AT_ONCE: Final = 8
+LOOK: Final = 1.0  # seconds between two looks at who has subscribed
+ASK: Final = "ask about everybody"
+
+FetchOne = Callable[[str], Awaitable[Any]]
+"""What has become of this key. None or False: not yet."""
+
+
+class UserPoller(Poller):
+    """Asks about each subscriber every `interval` seconds, with one request; at most `at_once` at a time.
+
+    Their times are spread evenly over the interval, so that requests come steadily, whenever they subscribed.
+    """
+
+    title = "Per-User Polling Stats"
+
+    def __init__(
+        self,
+        fetch_one: FetchOne,
+        interval: float = 60.0,
+        *,
+        at_once: int = AT_ONCE,
+        **options: Unpack[Options],
+    ) -> None:
+        check_fetch(fetch_one, "one key and returns what has become of it")
+        if not is_count(at_once):
+            raise BadInputError(f"{at_once!r} requests at a time ask for nothing: give 1 or more")
+        super().__init__(**options)
+        self._fetch_one = fetch_one
+        self._interval = checked_interval(interval)
+        self._at_once = at_once
+        self._due: list[tuple[float, str]] = []  # a heap, of monotonic times
+        self._due_of: dict[str, float] = {}  # which of its entries counts
+        self._comers = 0
+        self._first_at = 0.0
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._round_ends = 0.0
+
+    def _admitted(self, subscriptions: Sequence[Subscription]) -> None:
+        for one in subscriptions:
+            if one.key not in self._due_of and one.key not in self._asking:
+                self._plan(one.key, self._until_his_time())
+                self._comers += 1
+
+    def _until_his_time(self) -> float:
+        """Of the next comer: seconds, less than an interval. Times count from the first one's on."""
+        now = self._clock.monotonic()
+        if not self._comers:
+            self._first_at = now
+        return (self._first_at + self._interval * even_share(self._comers) - now) % self._interval
+
+    async def _cycle(self) -> float:
+        self._count_rounds()
+        while len(self._asking) < self._at_once and (key := self._take_due()) is not None:
+            self._asking[key] = task = asyncio.create_task(self._ask(key), name=f"tidegate: asks for {key}")
+            task.add_done_callback(lambda _, key=key: self._asking.pop(key))  # type: ignore[misc]
+        if len(self._asking) >= self._at_once:
+            await asyncio.wait(self._asking.values(), return_when=asyncio.FIRST_COMPLETED)
+            return 0.0
+        return max(0.0, min(LOOK, self._next() - self._clock.monotonic()))
+
+    async def _end(self) -> None:
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._due.clear()
+        self._due_of.clear()
+
+    async def _ask(self, key: str) -> None:
+        begun = self._clock.monotonic()
+        self._totals.batches += 1
+        self._totals.requests += 1
+        self._totals.asked += 1
+        answer = await attempt(lambda: self._fetch_one(key), self._clock)
+        if isinstance(answer, Failure):
+            self._totals.failed_batches += 1
+            self._troubles.note(answer.error, doing=ASK)
+        else:
+            self._troubles.over(ASK)
+            await self._tell(key, answer)
+        self._totals.last_cycle_seconds = seconds = self._clock.monotonic() - begun
+        if key in self.waiting:
+            self._plan(key, max(0.0, self._interval - seconds))
+
+    async def _tell(self, key: str, answer: object) -> None:
+        if not has_come_true(answer) or key not in self.waiting:
+            return
+        try:
+            await self._found([News(key, answer)])
+        except NotTheSenderError:
+            return  # another process finds it
+        except Exception as error:  # noqa: BLE001  (it is found again in the next round)
+            self._troubles.note(error, doing="note what came true")
+        else:
+            self._troubles.over("note what came true")
+
+    def _plan(self, key: str, after: float) -> None:
+        due = self._clock.monotonic() + after
+        self._due_of[key] = due
+        heapq.heappush(self._due, (due, key))
+
+    def _take_due(self) -> str | None:
+        """The key whose time has come first, if he still waits."""
+        while self._due and self._due[0][0] <= self._clock.monotonic():
+            due, key = heapq.heappop(self._due)
+            if self._due_of.get(key) != due:
+                continue
+            del self._due_of[key]
+            if key in self.waiting:
+                return key
+        return None
+
+    def _next(self) -> float:
+        return self._due[0][0] if self._due else self._clock.monotonic() + LOOK
+
+    def _count_rounds(self) -> None:
+        now = self._clock.monotonic()
+        if self.waiting and now >= self._round_ends:
+            self._totals.cycles += 1
+            self._round_ends = now + self._interval

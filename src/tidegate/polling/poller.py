@@ -1,0 +1,365 @@
+"""What all kinds of polling share: lead, read who waits, look at the source, tell.
+
+Subscriptions are in a store, which several processes may share: any of them subscribes, one polls. What a
+look finds is noted in the store first and told then, so that it is told whatever happens in between.
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, Final, Self, TypedDict
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
+from tidegate.polling.leading import Leadership
+from tidegate.polling.reading import Reader
+from tidegate.polling.restoring import (
+    EVERY,
+    GROUP,
+    OnProgress,
+    People,
+    Restored,
+    Staggering,
+    restore_from,
+)
+from tidegate.polling.roster import Roster
+from tidegate.polling.stats import PollingStats, Totals
+from tidegate.polling.store.base import Kept, Subscriptions, Then
+from tidegate.polling.store.memory import MemorySubscriptions
+from tidegate.polling.store.packing import check_text
+from tidegate.polling.subscriptions import News, Notify, Subscription
+from tidegate.polling.telling import Given, Teller
+from tidegate.polling.troubles import Troubles, reason_of
+
+log = logging.getLogger("tidegate.polling")
+
+GRACE: Final = 10.0  # seconds that callbacks have to end when the poller stops
+
+
+class Options(TypedDict, total=False):
+    """What every kind of poller takes besides its own."""
+
+    name: str | None
+    notify: Notify | None
+    subscriptions: Subscriptions | None
+    clock: Clock | None
+    restore: bool
+    restore_group: int
+    restore_every: float
+    on_progress: OnProgress | None
+
+
+class Poller:
+    """`async with` it, or `start` and `stop`. Ends only when it is stopped: whatever fails is tried again.
+
+    `name`, if it is not that of its subscriptions, is part of the cause of what its callbacks put into the
+    gate: keep it. `notify` is called for whoever has no callback of his own; only this survives a
+    restart. Without `subscriptions` they are kept in memory. With `restore` false nobody who is found in the
+    store is polled for until `restore()` is called.
+    """
+
+    title: ClassVar[str] = "Polling Stats"
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        notify: Notify | None = None,
+        subscriptions: Subscriptions | None = None,
+        clock: Clock | None = None,
+        restore: bool = True,
+        restore_group: int = GROUP,
+        restore_every: float = EVERY,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        if name is not None:
+            check_text(name, "the name of a poller")
+        _check_callback(notify, "notify")
+        self._clock = clock or Clock()
+        self._subscriptions = subscriptions or MemorySubscriptions(self._clock)
+        self.name = name = name or self._subscriptions.name
+        self._restores = restore
+        self._pace = Staggering(self._clock, restore_group, restore_every, on_progress)
+        self._totals = Totals()
+        self._troubles = Troubles(name)
+        self._roster = Roster()
+        self._waiting, self._watched = self._roster.waiting, self._roster.watched
+        self._leadership = Leadership(
+            self._subscriptions, self._clock, name, troubles=self._troubles, on_wait=self._on_standby
+        )
+        self._teller = Teller(
+            name,
+            self._clock,
+            self._subscriptions,
+            notify=notify,
+            then=self._then,
+            on_told=self._roster.told,
+            leads=lambda: self._leadership.is_ours,
+            totals=self._totals,
+            troubles=self._troubles,
+        )
+        self._reader = Reader(self._subscriptions, self._clock, self._roster, self._teller, self._admitted)
+        self._term = 0  # in which the store was read
+        self._knows_who_leads = asyncio.Event()
+        self._restoring: asyncio.Task[object] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._asides: set[asyncio.Task[Any]] = set()
+
+    # Subscribers
+
+    async def subscribe(
+        self, key: str, data: dict[str, Any] | None = None, *, callback: Notify | None = None
+    ) -> None:
+        """Durable when it returns. One who is subscribed already waits anew, with the new data.
+
+        A callback is known to this process alone, and is called only if this process polls.
+        """
+        check_text(key, "the key of a subscription")
+        _check_callback(callback, "callback")
+        before, outdated = self._teller.given.pop(key, None), self._teller.number_of(key)
+        self._give(key, callback and Given(callback))
+        if not self._leadership.waits:
+            self._roster.expect(key)
+        try:
+            await self._subscriptions.add([Subscription(key, data or {}, self._clock.now())])
+        except BaseException:
+            self._give(key, before)
+            self._roster.unread.discard(key)
+            raise
+        self._teller.drop_until(key, outdated)
+
+    async def unsubscribe(self, key: str) -> bool:
+        """Whether he was subscribed. A callback that runs comes to its end; none is called after it."""
+        was_there = await self._subscriptions.remove([key]) > 0
+        self._reader.forget([key])
+        return was_there
+
+    async def wait(self, key: str) -> Any:  # noqa: ANN401  (whatever is fetched)
+        """The value for which others get a callback; subscribes if need be. Only in the process that polls.
+
+        Raises ClosedError if it is unsubscribed, its record is gone, or the poller stops. One that is
+        cancelled takes back the subscription that it made.
+        """
+        check_text(key, "the key of a subscription")
+        await self._know_who_leads()
+        if self._leadership.waits:
+            raise NotTheSenderError(f"another process polls for {self.name}: wait there, or give it notify=")
+        teller = self._teller
+        is_made_here = not (key in self._roster or key in teller.telling or key in teller.untold)
+        future = teller.waiters.join(key)
+        try:
+            if is_made_here:
+                await self.subscribe(key)
+            teller.tell_again(key)
+            return await future
+        finally:
+            teller.waiters.leave(key, future)
+            is_given_up = future.cancelled() or not future.done()
+            if is_made_here and is_given_up and not (key in teller.waiters or key in teller.given):
+                self._aside(self.unsubscribe(key))
+
+    @property
+    def waiting(self) -> Mapping[str, Subscription]:
+        """Those who are polled for."""
+        return self._waiting
+
+    @property
+    def watched(self) -> Mapping[str, Subscription]:
+        """Those who were told, and are watched in case that it does not stay so."""
+        return self._watched
+
+    # Running
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @property
+    def is_running(self) -> bool:
+        return self._running is not None and not self._running.done()
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether it is this process that polls."""
+        return self._leadership.is_ours and self._has_read
+
+    async def start(self) -> None:
+        """A store or an API that cannot be reached is no reason not to start."""
+        if self.is_running:
+            return
+        self._teller.start()
+        self._running = asyncio.create_task(self._run(), name=f"tidegate: {self.name}")
+
+    async def stop(self) -> None:
+        """Callbacks that run have a while to end; then another process may poll."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        await _end([running, *self._asides])
+        await self._end()
+        await self._teller.stop(GRACE)
+        await self._leadership.give_up()
+        self._roster.clear()
+        self._term = 0
+        self._knows_who_leads.clear()
+
+    async def restore(
+        self,
+        source: People | None = None,
+        *,
+        group: int | None = None,
+        every: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Restored:
+        """Let those wait again who waited before: `group` of them every `every` seconds, or as at the start.
+
+        Without a source: those in the store whom nobody has restored yet; this process must run, and if
+        another one polls, there are none. With a source: those who are in it and not in the store.
+        """
+        pace = self._pace.like(group, every, on_progress)
+        if source is not None:
+            return await restore_from(source, self._subscriptions, self._clock, pace)
+        await self._know_who_leads()
+        self._restores = True  # also whoever is found when this process takes over
+        return await self._reader.restore(pace)
+
+    def stats(self) -> PollingStats:
+        return PollingStats.of(
+            self._totals,
+            title=self.title,
+            active=self._roster.active,
+            telling=len(self._teller.telling),
+            untold=len(self._teller.untold),
+        )
+
+    # For the kinds
+
+    async def _cycle(self) -> float:
+        """One look at the source; returns the seconds until the next one. Never overlaps."""
+        raise NotImplementedError
+
+    async def _begin(self) -> None:
+        """This process has become the one that polls. Whoever waits is admitted after this."""
+
+    async def _end(self) -> None:
+        """The poller stops: end what runs beside the cycle."""
+
+    def _admitted(self, subscriptions: Sequence[Subscription]) -> None:
+        """They are waited for from now on; some may have been before, with other data."""
+
+    def _then(self, news: News) -> Then:
+        """What becomes of one who was told."""
+        return "wait" if news.kind == "reversed" else "forget"
+
+    async def _found(self, news: Sequence[News]) -> None:
+        """Tell them: when it returns, that is sure, whatever happens. Raises NotTheSenderError if another
+        process polls by now, and then nothing is told here.
+        """
+        if not self._leadership.is_ours:
+            raise NotTheSenderError(f"another process polls for {self.name} now")
+        news = [one for one in news if one.key not in self._teller.telling]
+        if not news:
+            return
+        kept = await self._note(news)
+        self._roster.found(news)
+        self._teller.tell(kept)
+
+    async def _drop(self, keys: Collection[str]) -> None:
+        """They are waited for and watched no more."""
+        await self._subscriptions.remove(keys)
+        self._reader.forget(keys)
+
+    # Inside
+
+    async def _run(self) -> None:
+        while True:
+            await self._clock.sleep(await self._turn())
+
+    async def _turn(self) -> float:
+        try:
+            await self._lead()
+            await self._reader.read_new()
+            pause = await self._cycle()
+        except NotTheSenderError:
+            return 0.0
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return self._troubles.note(RuntimeError("what it waited for was cancelled"), doing="poll")
+        except Exception as error:  # noqa: BLE001  (whatever fails is tried again)
+            return self._troubles.note(error, doing="poll")
+        self._troubles.over("poll")
+        return pause
+
+    async def _lead(self) -> None:
+        await self._leadership.hold()
+        if self._term == self._leadership.term:
+            return
+        await self._begin()
+        await self._reader.read_all()
+        self._term = self._leadership.term
+        self._knows_who_leads.set()
+        if self._restores and self._roster.pending:
+            await _end([self._restoring] if self._restoring is not None else [])
+            self._restoring = self._aside(self._restore_by_itself())
+
+    async def _restore_by_itself(self) -> None:
+        restored = await self._reader.restore(self._pace)
+        log.info("%s: %d wait again, after %.1f s", self.name, restored.restored, restored.seconds)
+
+    async def _note(self, news: Sequence[News]) -> list[Kept]:
+        try:
+            return await self._subscriptions.ready(news)
+        except BadInputError as error:  # one value cannot be kept: the others are told all the same
+            if len(news) == 1:
+                log.error("%s cannot tell %r: %s", self.name, news[0].key, reason_of(error))  # noqa: TRY400
+                return []
+            return [kept for one in news for kept in await self._note([one])]
+
+    @property
+    def _has_read(self) -> bool:
+        return self._term > 0 and self._term == self._leadership.term
+
+    def _give(self, key: str, given: Given | None) -> None:
+        if given is None:
+            self._teller.given.pop(key, None)
+        elif self._leadership.waits:  # it would be kept for ever: nobody here hears when he was told
+            text = "another process polls for %s: a callback given here is not called there; give it notify="
+            log.warning(text, self.name)
+        else:
+            self._teller.given[key] = given
+
+    def _on_standby(self) -> None:
+        self._roster.unread.clear()  # by whoever polls they are read
+        self._knows_who_leads.set()
+
+    async def _know_who_leads(self) -> None:
+        if not self.is_running:
+            raise ClosedError(f"{self.name} does not run: await its start() first")
+        await self._knows_who_leads.wait()
+
+    def _aside(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
+        task = asyncio.create_task(work, name=f"tidegate: {self.name}, aside")
+        self._asides.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._asides.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s: %s", self.name, reason_of(error))
+
+
+def _check_callback(callback: object, what: str) -> None:
+    if callback is not None and not callable(callback):
+        raise BadInputError(f"{what} is {callback!r}: give a function that takes a Subscription and News")
+
+
+async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

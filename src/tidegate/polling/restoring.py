@@ -1,0 +1,194 @@
+"""After a restart: who waited waits again, in groups, so that nobody is asked about all at once."""
+
+import inspect
+import logging
+import math
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError
+from tidegate.polling.sizes import is_count
+from tidegate.polling.store.base import Kept, Subscriptions
+from tidegate.polling.subscriptions import Subscription
+from tidegate.polling.troubles import reason_of
+
+log = logging.getLogger("tidegate.polling")
+
+GROUP: Final = 10
+EVERY: Final = 1.0  # seconds
+PAGE: Final = 1_000
+
+T = TypeVar("T")
+People = AsyncIterable[Subscription] | Iterable[Subscription]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """How far it has come: begin, then restored for each, pause after each group but the last, end."""
+
+    what: Literal["begin", "restored", "pause", "end"]
+    done: int
+    total: int
+    subscription: Subscription | None = None
+
+
+OnProgress = Callable[[Step], Awaitable[None] | None]
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """`found` there, `already` waiting (or twice in the source), and `restored`: the others."""
+
+    found: int
+    restored: int
+    already: int
+    seconds: float
+    groups: int
+
+
+class Staggering:
+    """At most `group` in any `every` seconds."""
+
+    def __init__(self, clock: Clock, group: int, every: float, on_progress: OnProgress | None) -> None:
+        if not is_count(group):
+            raise BadInputError(f"a group of {group!r} restores nobody: give a number of users, such as 10")
+        if not math.isfinite(every) or every < 0:
+            raise BadInputError(f"{every!r} seconds between groups cannot be: give 0 or more, such as 1.0")
+        if on_progress is not None and not callable(on_progress):
+            raise BadInputError(f"on_progress is {on_progress!r}: give a function that takes a Step")
+        self._clock = clock
+        self._group = group
+        self._every = every
+        self._on_progress = on_progress
+
+    def like(self, group: int | None, every: float | None, on_progress: OnProgress | None) -> "Staggering":
+        """The same, but for what is given."""
+        return Staggering(
+            self._clock,
+            self._group if group is None else group,
+            self._every if every is None else every,
+            on_progress or self._on_progress,
+        )
+
+    async def restore(
+        self,
+        found: Sequence[T],
+        admit: Callable[[Sequence[T]], Awaitable[None]],
+        subscription_of: Callable[[T], Subscription],
+    ) -> int:
+        """All, in their order; returns the number of groups."""
+        total = len(found)
+        await self._say(Step("begin", 0, total))
+        for begin in range(0, total, self._group):
+            group = found[begin : begin + self._group]
+            await admit(group)
+            for done, one in enumerate(group, begin + 1):
+                await self._say(Step("restored", done, total, subscription_of(one)))
+            if begin + len(group) < total:
+                await self._say(Step("pause", begin + len(group), total))
+                await self._clock.sleep(self._every)
+        await self._say(Step("end", total, total))
+        return math.ceil(total / self._group)
+
+    async def _say(self, step: Step) -> None:
+        if self._on_progress is None:
+            return
+        try:
+            said = self._on_progress(step)
+            if inspect.isawaitable(said):
+                await said
+        except Exception as error:  # noqa: BLE001  (who restores does not wait for who watches)
+            log.error("progress cannot be shown: %s", reason_of(error))  # noqa: TRY400
+            self._on_progress = None
+
+
+async def restore_from(
+    source: People, subscriptions: Subscriptions, clock: Clock, pace: Staggering
+) -> Restored:
+    """Add whoever is in the source and not in the store. If the source fails, those read before are restored,
+    then its error is raised: call it again for the rest.
+    """
+    begun = clock.monotonic()
+    found, failure = await _read(source)
+    known = {kept.subscription.key for kept in await everyone(subscriptions)}
+    missing = {one.key: one for one in found if one.key not in known}
+
+    async def add(group: Sequence[Subscription]) -> None:
+        await subscriptions.add([_dated(one, clock.now()) for one in group])
+
+    groups = await pace.restore(list(missing.values()), add, lambda one: one)
+    if failure is not None:
+        text = f"{len(missing)} of {len(found)} read before are restored: call restore() again for the rest"
+        log.error("the source of who waits has failed: %s; %s", reason_of(failure), text)
+        failure.add_note(text)
+        raise failure
+    seconds = clock.monotonic() - begun
+    return Restored(len(found), len(missing), len(found) - len(missing), seconds, groups)
+
+
+async def everyone(subscriptions: Subscriptions, after: int = 0) -> list[Kept]:
+    """All with a greater number."""
+    found: list[Kept] = []
+    while True:
+        page = await subscriptions.after(after, PAGE)
+        found += page
+        if len(page) < PAGE:
+            return found
+        after = page[-1].number
+
+
+async def _read(source: People) -> tuple[list[Subscription], Exception | None]:
+    found: list[Subscription] = []
+    try:
+        if isinstance(source, AsyncIterable):
+            async for one in source:
+                found.append(_checked(one))  # noqa: PERF401  (what was read before a failure is kept)
+        else:
+            for one in source:
+                found.append(_checked(one))  # noqa: PERF401
+    except Exception as error:  # noqa: BLE001  (raised when those found are restored)
+        return found, error
+    return found, None
+
+
+def _checked(one: object) -> Subscription:
+    if not isinstance(one, Subscription):
+        raise BadInputError(f"a source of who waits yields Subscription(key, data), not {type(one).__name__}")
+    return one
+
+
+def _dated(one: Subscription, now: float) -> Subscription:
+    return one if one.since else msgspec.structs.replace(one, since=now)
+
+
+def show(
+    state: str | None = None,
+    *,
+    user: str = "user_id",
+    username: str = "username",
+    write: Callable[[str], Any] = print,
+) -> OnProgress:
+    """A progress for people: `user` and `username` are names in the data of a subscription."""
+
+    def say(step: Step) -> None:
+        match step.what:
+            case "begin":
+                where = f" in state '{state}'" if state else ""
+                write(f"🔄 Restoring {step.total} users{where}:")
+            case "restored" if step.subscription is not None:
+                write(f"   ✓ {_name(step.subscription, user, username)}")
+            case "pause":
+                write(f"   ⏱️  Staggering polling start ({step.done}/{step.total} users restored)...\n")
+            case "end":
+                write(f"\n✅ Started polling for {step.total} users")
+
+    return say
+
+
+def _name(subscription: Subscription, user: str, username: str) -> str:
+    who, name = subscription.data.get(user), subscription.data.get(username)
+    if who is None:
+        return f"Record {subscription.key}"
+    called = f" (@{str(name).removeprefix('@')})" if name else ""
+    return f"User {who}{called} - record {subscription.key}"

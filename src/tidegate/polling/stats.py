@@ -1,0 +1,91 @@
+"""What polling has cost and saved, counted while it runs; printed, and exported."""
+
+from typing import Any, Final
+
+import msgspec
+
+LINE: Final = "=" * 60
+
+
+class Totals(msgspec.Struct):
+    """Counted by a poller since it was made. `asked`: subscribers, each counted in every cycle again."""
+
+    cycles: int = 0
+    batches: int = 0
+    requests: int = 0
+    asked: int = 0
+    failed_batches: int = 0
+    told: int = 0
+    failed_callbacks: int = 0
+    last_cycle_seconds: float = 0.0
+
+    def end_cycle(self, *, asked: int, seconds: float) -> None:
+        self.cycles += 1
+        self.asked += asked
+        self.last_cycle_seconds = seconds
+
+
+class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
+    """At one moment, of one poller in this process.
+
+    `requests_avoided` is against one request per subscriber and cycle; `reduction` is in percent.
+    """
+
+    title: str
+    active_subscriptions: int
+    cycles: int
+    batches: int
+    requests: int
+    average_batch_size: float
+    requests_avoided: int
+    reduction: float
+    told: int
+    telling: int  # have come true, and are told now or again soon
+    untold: int  # whose callback failed too often: they are told after the next start
+    failed_callbacks: int  # calls, not subscribers
+    failed_batches: int
+    last_cycle_seconds: float
+
+    @classmethod
+    def of(cls, totals: Totals, *, title: str, active: int, telling: int, untold: int) -> "PollingStats":
+        asked, avoided = totals.asked, totals.asked - totals.requests
+        return cls(
+            title=title,
+            active_subscriptions=active,
+            cycles=totals.cycles,
+            batches=totals.batches,
+            requests=totals.requests,
+            average_batch_size=asked / totals.batches if totals.batches else 0.0,
+            requests_avoided=avoided,
+            reduction=100 * avoided / asked if asked else 0.0,
+            told=totals.told,
+            telling=telling,
+            untold=untold,
+            failed_callbacks=totals.failed_callbacks,
+            failed_batches=totals.failed_batches,
+            last_cycle_seconds=totals.last_cycle_seconds,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return msgspec.structs.asdict(self)
+
+    def table(self) -> str:
+        """For people."""
+        return "\n".join(
+            [
+                LINE,
+                f"📊 {self.title}",
+                LINE,
+                f"Active Subscriptions: {self.active_subscriptions}",
+                f"Total Poll Cycles: {self.cycles}",
+                f"Total Batches Processed: {self.batches}",
+                f"Total API Requests: {self.requests}",
+                f"Average Batch Size: {self.average_batch_size:.1f}",
+                "",
+                "💡 Efficiency:",
+                f"   API Request Reduction: {self.reduction:.1f}%",
+                f"   Requests Avoided: {self.requests_avoided}",
+                LINE,
+            ]
+        )

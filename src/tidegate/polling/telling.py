@@ -1,0 +1,291 @@
+"""Telling subscribers what they waited for: side by side, each once, again where a callback failed.
+
+What is to be told is in the store before anybody is told, and leaves it when he was: a process that dies in
+between tells it again, for the same cause, so that what the callback put into the gate is not put twice.
+"""
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.effects import effects_of
+from tidegate.errors import StoreError
+from tidegate.polling.stats import Totals
+from tidegate.polling.store.base import Kept, Subscriptions, Then
+from tidegate.polling.subscriptions import News, Notify
+from tidegate.polling.troubles import Troubles, reason_of
+from tidegate.polling.waiters import Waiters
+
+log = logging.getLogger("tidegate.polling")
+
+AT_ONCE: Final = 16  # callbacks
+DEADLINE: Final = 60.0  # seconds for one
+STUBBORN: Final = 5.0  # seconds that a callback has to end when it was cancelled
+RETRIES: Final = (5.0, 15.0, 45.0, 135.0, 405.0)  # seconds after a callback that failed; then it is left
+
+
+class Given(msgspec.Struct, frozen=True, eq=False):
+    """A callback as it was given with one subscription: the same function given again is another."""
+
+    callback: Notify
+
+
+class _Telling(msgspec.Struct, eq=False):
+    kept: Kept
+    news: News
+    given: Given | None
+    failures: int = 0
+    is_done: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+
+class Teller:
+    """Of one poller. `then` says what becomes of one who was told; `on_told` hears when that is written."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        subscriptions: Subscriptions,
+        *,
+        notify: Notify | None,
+        then: Callable[[News], Then],
+        on_told: Callable[[Kept, Then], None],
+        leads: Callable[[], bool],
+        totals: Totals,
+        troubles: Troubles,
+    ) -> None:
+        self._name = name
+        self._clock = clock
+        self._subscriptions = subscriptions
+        self._notify = notify
+        self._then = then
+        self._on_told = on_told
+        self._leads = leads
+        self._totals = totals
+        self._troubles = troubles
+        self.waiters = Waiters()
+        self.given: dict[str, Given] = {}
+        self._telling: dict[str, _Telling] = {}
+        self._untold: dict[str, Kept] = {}
+        self._queue: deque[_Telling] = deque()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._done: list[_Telling] = []
+        self._settling: asyncio.Task[None] | None = None
+        self._said_that_nobody_is_here = False
+        self._over = False
+
+    @property
+    def telling(self) -> Collection[str]:
+        return self._telling.keys()
+
+    @property
+    def untold(self) -> Collection[str]:
+        return self._untold.keys()
+
+    def tell(self, kept: Sequence[Kept]) -> None:
+        """Begin, as room allows. Whom it is being told is not told twice."""
+        for one in kept:
+            key, news = one.subscription.key, one.news
+            begun = self._telling.get(key)
+            if news is None or (begun is not None and begun.kept.number == one.number):
+                continue
+            self.drop([key])
+            self._telling[key] = telling = _Telling(one, news, self.given.get(key))
+            self._queue.append(telling)
+        self._fill()
+
+    def tell_again(self, key: str) -> None:
+        """Somebody is there to be told now, if nobody was before."""
+        if key in self._untold:
+            self.tell([self._untold[key]])
+
+    def drop(self, keys: Collection[str]) -> None:
+        """They wait anew, or no more, or another process tells them. A callback that runs goes on."""
+        for key in keys:
+            self._untold.pop(key, None)
+            telling = self._telling.pop(key, None)
+            if telling is not None and telling.timer is not None:
+                telling.timer.cancel()
+
+    def number_of(self, key: str) -> int:
+        """Under which he is being told, or is untold; 0: neither."""
+        telling = self._telling.get(key)
+        kept = self._untold.get(key) if telling is None else telling.kept
+        return 0 if kept is None else kept.number
+
+    def drop_until(self, key: str, number: int) -> None:
+        """He subscribed anew after this number: what was to be told before is outdated."""
+        if self.number_of(key) <= number:
+            self.drop([key])
+
+    def forget(self, keys: Collection[str]) -> None:
+        """They are gone from the store; who awaits them need not wait on."""
+        self.drop(keys)
+        for key in keys:
+            self.given.pop(key, None)
+        self.waiters.fail(keys, "it was unsubscribed, or told by another process, while this waited")
+
+    def keep(self, numbers: Collection[int]) -> None:
+        """Forget all that are not in the store under one of these numbers."""
+        known = {**self._untold, **{key: telling.kept for key, telling in self._telling.items()}}
+        self.drop([key for key, kept in known.items() if kept.number not in numbers])
+
+    def start(self) -> None:
+        self._over = False
+
+    async def stop(self, grace: float) -> None:
+        """Callbacks that run have `grace` seconds to end; whom they did not reach is told after a start."""
+        self._over = True
+        self._queue.clear()
+        calls = self._calls - {asyncio.current_task()}  # one may be who stops us
+        if calls:
+            await asyncio.wait(calls, timeout=grace)
+        for task in calls:
+            task.cancel()
+        if calls:
+            await asyncio.wait(calls, timeout=STUBBORN)  # who does not end is left alone
+        if self._settling is not None:
+            self._settling.cancel()
+            await asyncio.gather(self._settling, return_exceptions=True)
+        with suppress(StoreError):  # who was told is told again, for the same cause
+            await self._write()
+        self.drop([*self._telling, *self._untold])
+        self.waiters.fail(self.waiters.keys, f"{self._name} was stopped while this waited")
+
+    def _fill(self) -> None:
+        while self._queue and len(self._calls) < AT_ONCE:
+            telling = self._queue.popleft()
+            if not self._is_current(telling):
+                continue
+            task = asyncio.create_task(self._tell(telling), name=f"tidegate: tells {telling.news.key}")
+            self._calls.add(task)
+            task.add_done_callback(lambda task, telling=telling: self._ended(task, telling))  # type: ignore[misc]
+
+    def _is_current(self, telling: _Telling) -> bool:
+        return self._telling.get(telling.news.key) is telling
+
+    async def _tell(self, telling: _Telling) -> None:
+        if not self._is_current(telling):  # it was unsubscribed a moment ago
+            return
+        if not self._leads():  # another process does it
+            self.drop([telling.news.key])
+            return
+        awaited = self.waiters.tell(telling.news)
+        callback = telling.given.callback if telling.given is not None else self._notify
+        if callback is not None:
+            await self._call(callback, telling)
+        elif not awaited:
+            self._leave(telling)
+            return
+        telling.is_done = True
+
+    async def _call(self, callback: Notify, telling: _Telling) -> None:
+        kept, news = telling.kept, telling.news
+        # The time makes it another cause where numbers begin anew: those kept in memory, after a restart.
+        cause = f"poll:{self._name}:{kept.number}:{kept.subscription.since:.3f}:{news.kind}"
+        limit = self._clock.timeout(DEADLINE)
+        try:
+            with effects_of(cause):
+                async with limit:
+                    result = callback(kept.subscription, news)
+                    if inspect.isawaitable(result):
+                        await result
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"it took longer than {DEADLINE:g} s and was cancelled") from error
+            raise
+
+    def _ended(self, task: asyncio.Task[None], telling: _Telling) -> None:
+        self._calls.discard(task)
+        cut = asyncio.CancelledError("it was cancelled")
+        error = cut if task.cancelled() else task.exception()
+        if error is not None:
+            self._failed(telling, error)
+        elif telling.is_done:
+            self._totals.told += 1
+            if self._is_current(telling):
+                self._done.append(telling)
+                self._settle()
+        self._fill()
+
+    def _failed(self, telling: _Telling, error: BaseException) -> None:
+        self._totals.failed_callbacks += 1
+        telling.failures += 1
+        if not self._is_current(telling):
+            retry = "which nobody waits for any more"
+        elif self._over:
+            retry = "told after the next start"
+        elif telling.failures <= len(RETRIES):
+            after = RETRIES[telling.failures - 1]
+            telling.timer = self._clock.call_later(after, lambda: self._retry(telling))
+            retry = f"tried again in {after:g} s"
+        else:
+            self._leave(telling, said=True)
+            retry = "not tried again before the next start"
+        log.error(
+            "%s: the callback for %r failed, %s: %s", self._name, telling.news.key, retry, reason_of(error)
+        )
+
+    def _retry(self, telling: _Telling) -> None:
+        telling.timer = None
+        telling.given = self.given.get(telling.news.key)
+        self._queue.append(telling)
+        self._fill()
+
+    def _leave(self, telling: _Telling, *, said: bool = False) -> None:
+        """It stays in the store with its news."""
+        if not self._is_current(telling):
+            return
+        key = telling.news.key
+        del self._telling[key]
+        self._untold[key] = telling.kept
+        if not said and not self._said_that_nobody_is_here:
+            self._said_that_nobody_is_here = True
+            log.warning(
+                "%s: there is news of %r and nobody here to be told: give the poller notify=, or wait()",
+                self._name,
+                key,
+            )
+
+    def _settle(self) -> None:
+        if self._settling is None or self._settling.done():
+            self._settling = asyncio.create_task(self._settle_all(), name=f"tidegate: {self._name} settles")
+
+    async def _settle_all(self) -> None:
+        while self._done:
+            try:
+                await self._write()
+            except StoreError as error:
+                await self._clock.sleep(self._troubles.note(error, doing="write down who was told"))
+            else:
+                self._troubles.over("write down who was told")
+
+    async def _write(self) -> None:
+        """All that were told since the last time, in one step for each fate."""
+        fates: dict[Then, list[_Telling]] = {}
+        for telling in self._done:
+            if self._is_current(telling):
+                fates.setdefault(self._then(telling.news), []).append(telling)
+        count = len(self._done)
+        for then, told in fates.items():
+            await self._subscriptions.told([telling.news.key for telling in told], then)
+            for telling in told:
+                self._forget(telling, then)
+        del self._done[:count]  # not before: what the store did not take is told to it again
+
+    def _forget(self, telling: _Telling, then: Then) -> None:
+        if not self._is_current(telling):
+            return
+        key = telling.news.key
+        del self._telling[key]
+        if then == "forget" and self.given.get(key) is telling.given:
+            self.given.pop(key, None)
+        self._on_told(telling.kept, then)

@@ -1,0 +1,51 @@
+"""NocoDB's records, typed: through the limiter, its quirks handled."""
+
+from tidegate.upstream.nocodb.bulk import PartlyDoneError
+from tidegate.upstream.nocodb.client import NocoDb
+from tidegate.upstream.nocodb.shapes import Page, Row
+from tidegate.upstream.nocodb.table import Table
+from tidegate.upstream.nocodb.values import instant, truth
+from tidegate.upstream.nocodb.where import (
+    Where,
+    all_of,
+    any_of,
+    before,
+    checked,
+    eq,
+    gt,
+    gte,
+    is_blank,
+    like,
+    lt,
+    lte,
+    negate,
+    neq,
+    one_of,
+    since,
+)
+
+__all__ = [
+    "NocoDb",
+    "Page",
+    "PartlyDoneError",
+    "Row",
+    "Table",
+    "Where",
+    "all_of",
+    "any_of",
+    "before",
+    "checked",
+    "eq",
+    "gt",
+    "gte",
+    "instant",
+    "is_blank",
+    "like",
+    "lt",
+    "lte",
+    "negate",
+    "neq",
+    "one_of",
+    "since",
+    "truth",
+]

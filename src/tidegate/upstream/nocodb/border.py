@@ -1,0 +1,51 @@
+"""What is checked before it becomes part of an address."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from tidegate.errors import BadInputError
+
+RecordId = int | str
+
+MOST_PER_PAGE: Final = 1_000  # NocoDB gives no more, without a word (its cloud: 100)
+_TABLE = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_RECORD = re.compile(r"[^/\\?#%\x00-\x20\x7f\ud800-\udfff]{1,255}")
+_TAKEN: Final = frozenset({".", "..", "count"})  # "/records/count" is another request
+
+
+def table_id(given: object) -> str:
+    if not isinstance(given, str) or not _TABLE.fullmatch(given):
+        raise BadInputError(
+            f"{given!r:.60} is no id of a table: take it from the table's menu, such as mfaob33z2nnrxve"
+        )
+    return given
+
+
+def record_id(given: object) -> str:
+    text = str(given) if isinstance(given, int | str) and not isinstance(given, bool) else ""
+    if not _RECORD.fullmatch(text) or text in _TAKEN:
+        raise BadInputError(
+            f"{given!r:.60} is no id of a record: give a number or a text without slashes and spaces"
+        )
+    return text
+
+
+def names(given: Sequence[str]) -> str:
+    """Fields, or fields to sort by, as one parameter."""
+    if isinstance(given, str):
+        raise BadInputError(f"{given!r:.60}: give the names of fields as a list")
+    for name in given:
+        if not name.strip("- ") or "," in name:
+            raise BadInputError(
+                f"{name!r:.60} cannot be asked for: a name of a field without commas is needed"
+            )
+    return ",".join(given)
+
+
+def page_size(given: int) -> str:
+    if not 1 <= given <= MOST_PER_PAGE:
+        raise BadInputError(
+            f"{given} rows in one answer: 1 to {MOST_PER_PAGE} are possible, for more use pages()"
+        )
+    return str(given)

@@ -1,0 +1,80 @@
+"""A NocoDB server with one token."""
+
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError
+from tidegate.model import Rate
+from tidegate.upstream.client import Upstream
+from tidegate.upstream.http import TIMEOUT, HttpWire
+from tidegate.upstream.limiter.memory import MemoryLimiter
+from tidegate.upstream.nocodb.fitting import URL_BYTES
+from tidegate.upstream.nocodb.table import Table
+
+RATE = Rate(5, 1)  # per user or token; beyond it NocoDB answers 429 for 30 s
+
+
+def headers_with(token: str) -> dict[str, str]:
+    """Raises BadInputError for what cannot be a token."""
+    if (
+        not isinstance(token, str)
+        or not token.isascii()
+        or not token.isprintable()
+        or " " in token
+        or not token
+    ):
+        raise BadInputError("this is no token of NocoDB: copy one from Account settings, Tokens")
+    return {"xc-token": token}
+
+
+def room_behind(url: str, url_bytes: int = URL_BYTES) -> int:
+    """What an address of so many bytes leaves for paths behind this one."""
+    return url_bytes - len(urlsplit(url).path.rstrip("/"))
+
+
+class NocoDb:
+    """Its tables, all behind one limiter: `NocoDb.at(url, token).table("mfaob33z2nnrxve")`.
+
+    `url_bytes`: how long the path and query of a request may be. The default passes nginx; NocoDB itself
+    takes about twice as much.
+    """
+
+    def __init__(self, upstream: Upstream, *, url_bytes: int = URL_BYTES) -> None:
+        if url_bytes < 1:
+            raise BadInputError(f"url_bytes={url_bytes}: how many bytes an address may have, such as 8000")
+        self.upstream = upstream
+        self._url_bytes = url_bytes
+
+    @classmethod
+    def at(
+        cls,
+        url: str,
+        token: str,
+        *,
+        rate: Rate = RATE,
+        clock: Clock | None = None,
+        timeout: float = TIMEOUT,
+        url_bytes: int = URL_BYTES,
+    ) -> Self:
+        """With a limiter of its own, for a token that no other process uses. `timeout` in seconds."""
+        clock = clock or Clock()
+        wire = HttpWire(url, headers=headers_with(token), clock=clock, timeout=timeout)
+        upstream = Upstream(wire, name="NocoDB", limiter=MemoryLimiter(rate, clock), clock=clock)
+        return cls(upstream, url_bytes=room_behind(url, url_bytes))
+
+    def table(self, table: str, *, key: str = "Id") -> Table:
+        """By its id, not its name. `key` is the title of its primary key, by which it is paged."""
+        return Table(self.upstream, table, key=key, url_bytes=self._url_bytes)
+
+    async def close(self) -> None:
+        await self.upstream.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,155 @@
+"""Filters, built from values: `all_of(checked("Paid"), one_of("OrderId", ids))`.
+
+What NocoDB would silently read as another filter is never sent: `~not` before a group is ignored there, so a
+negation is carried to the conditions; of the comparisons of times only `gte` and `lt` are right on every
+database. A value that cannot be said at all is a BadInputError.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from tidegate.errors import BadInputError
+
+Value = str | int | float
+
+_LATEST: Final = 253_402_300_799.0  # the last second of the year 9999
+_OPPOSITES: Final = {
+    "eq": "neq",  # neq, notchecked and nlike hold for fields without a value: true opposites
+    "checked": "notchecked",
+    "like": "nlike",
+    "blank": "notblank",
+}
+_COMPLEMENTS: Final = _OPPOSITES | {there: here for here, there in _OPPOSITES.items()}
+_BEYOND: Final = {"gt": "lte", "lte": "gt", "gte": "lt", "lt": "gte"}
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One field against values, as NocoDB names the comparison."""
+
+    field: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class AllOf(msgspec.Struct, frozen=True):
+    parts: "tuple[Where, ...]"
+
+
+class AnyOf(msgspec.Struct, frozen=True):
+    parts: "tuple[Where, ...]"
+
+
+Where = Condition | AllOf | AnyOf
+
+
+def eq(field: str, value: Value) -> Where:
+    return Condition(field, "eq", (_said(value),))
+
+
+def neq(field: str, value: Value) -> Where:
+    """Holds for a field without a value too."""
+    return Condition(field, "neq", (_said(value),))
+
+
+def gt(field: str, value: Value) -> Where:
+    return Condition(field, "gt", (_said(value),))
+
+
+def gte(field: str, value: Value) -> Where:
+    return Condition(field, "gte", (_said(value),))
+
+
+def lt(field: str, value: Value) -> Where:
+    return Condition(field, "lt", (_said(value),))
+
+
+def lte(field: str, value: Value) -> Where:
+    return Condition(field, "lte", (_said(value),))
+
+
+def one_of(field: str, values: Iterable[Value]) -> Where:
+    """How many fit one request, `Table.most` says."""
+    said = tuple(map(_said, values))
+    if not said:
+        raise BadInputError(f"one of no values ({field}): no row can match, so there is nothing to ask")
+    return Condition(field, "in", said)
+
+
+def like(field: str, pattern: str) -> Where:
+    """`%` stands for anything, `_` for one character; without a `%` it is "contains". Small is as capital."""
+    if not pattern:
+        raise BadInputError(f"an empty pattern ({field}) matches every row: leave the condition out")
+    return Condition(field, "like", (pattern,))
+
+
+def checked(field: str) -> Where:
+    """A checkbox that is ticked; `negate` it for one that is not, or was never touched."""
+    return Condition(field, "checked")
+
+
+def is_blank(field: str) -> Where:
+    """No value, or an empty text. Not for checkboxes: on PostgreSQL NocoDB refuses it."""
+    return Condition(field, "blank")
+
+
+def since(field: str, when: datetime | float) -> Where:
+    """A time at or after `when`, which is rounded down to the second."""
+    return Condition(field, "gte", ("exactDate", _moment(when, math.floor)))
+
+
+def before(field: str, when: datetime | float) -> Where:
+    """A time before `when`, which is rounded up to the second."""
+    return Condition(field, "lt", ("exactDate", _moment(when, math.ceil)))
+
+
+def all_of(*parts: Where) -> Where:
+    if not parts:
+        raise BadInputError("all of no conditions: give at least one")
+    flat = [inner for part in parts for inner in (part.parts if isinstance(part, AllOf) else (part,))]
+    return flat[0] if len(flat) == 1 else AllOf(tuple(flat))
+
+
+def any_of(*parts: Where) -> Where:
+    if not parts:
+        raise BadInputError("any of no conditions: give at least one")
+    flat = [inner for part in parts for inner in (part.parts if isinstance(part, AnyOf) else (part,))]
+    return flat[0] if len(flat) == 1 else AnyOf(tuple(flat))
+
+
+def negate(part: Where) -> Where:
+    """Every row that `part` does not match, those without a value among them."""
+    if isinstance(part, AllOf):
+        return any_of(*map(negate, part.parts))
+    if isinstance(part, AnyOf):
+        return all_of(*map(negate, part.parts))
+    if part.operator == "in":
+        return all_of(*(neq(part.field, value) for value in part.values))
+    if part.operator in _BEYOND:
+        return any_of(Condition(part.field, _BEYOND[part.operator], part.values), is_blank(part.field))
+    return Condition(part.field, _COMPLEMENTS[part.operator], part.values)
+
+
+def _said(value: Value) -> str:
+    if isinstance(value, bool):
+        raise BadInputError("true and false are for checkboxes: use checked(field), or negate it")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise BadInputError(f"{value} is no number that a field can hold")
+    if not isinstance(value, str | int | float):
+        raise BadInputError(
+            f"a {type(value).__name__} cannot be compared: give a text or a number, for times since()"
+        )
+    return str(value)
+
+
+def _moment(when: datetime | float, rounded: Callable[[float], int]) -> str:
+    """With its offset: a column may have a zone of its own, in which a bare time would be read."""
+    if isinstance(when, datetime) and when.tzinfo is None:
+        raise BadInputError(f"{when} has no zone: give datetime(…, tzinfo=UTC) or seconds since the epoch")
+    seconds = when.timestamp() if isinstance(when, datetime) else when
+    if not 0 <= seconds <= _LATEST:
+        raise BadInputError(f"{when} is no time: give seconds since the epoch, or a datetime with a zone")
+    return f"{datetime.fromtimestamp(rounded(seconds), UTC):%Y-%m-%d %H:%M:%S}+00:00"

@@ -1,0 +1,125 @@
+"""A source that can be paid into, and fails on demand; and a store that is shared by two processes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tidegate.errors import StoreAwayError
+from tidegate.polling.store.base import Kept, Then
+from tidegate.polling.store.memory import MemorySubscriptions
+from tidegate.polling.subscriptions import News, Subscription
+from tidegate.sim.virtual import VirtualClock
+
+
+class Source:
+    """Fetches from `paid`. `failing`: raised for a batch that holds the key."""
+
+    def __init__(self, clock: VirtualClock, takes: float = 0.1) -> None:
+        self.clock = clock
+        self.takes = takes
+        self.paid: dict[str, Any] = {}
+        self.failing: dict[str, Exception] = {}
+        self.asked: list[tuple[float, list[str]]] = []
+        self.now = self.most_at_once = 0
+
+    async def fetch(self, keys: Sequence[str]) -> dict[str, Any]:
+        self.asked.append((self.clock.monotonic(), list(keys)))
+        self.now += 1
+        self.most_at_once = max(self.most_at_once, self.now)
+        try:
+            await self.clock.sleep(self.takes)
+        finally:
+            self.now -= 1
+        for key in keys:
+            if key in self.failing:
+                raise self.failing[key]
+        return {key: self.paid[key] for key in keys if key in self.paid}
+
+    async def fetch_one(self, key: str) -> object:
+        return (await self.fetch([key])).get(key)
+
+    def times_of(self, key: str) -> list[float]:
+        return [at for at, keys in self.asked if key in keys]
+
+
+class Heard:
+    """A notify that writes down whom it was called for, and fails for some."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.calls: list[tuple[str, Any]] = []
+        self.at: dict[str, float] = {}
+        self.failing: set[str] = set()
+
+    async def notify(self, subscription: Subscription, news: News) -> None:
+        await self.clock.sleep(0)
+        if subscription.key in self.failing:
+            raise ValueError(f"no luck with {subscription.key}")
+        self.calls.append((subscription.key, news.value))
+        self.at[subscription.key] = self.clock.monotonic()
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for key, _ in self.calls]
+
+
+class Disk:
+    """What two processes share; while `is_away`, nobody reaches it."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.kept = MemorySubscriptions(clock)
+        self.is_away = False
+        self.leader: object = None
+        self.until = 0.0
+
+    def process(self) -> "SharedSubscriptions":
+        return SharedSubscriptions(self)
+
+
+class SharedSubscriptions(MemorySubscriptions):
+    """As one process sees the disk. After `die` nothing of what it does is written."""
+
+    def __init__(self, disk: Disk) -> None:
+        super().__init__(disk.clock)
+        self._disk = disk
+        self.is_dead = False
+
+    def die(self) -> None:
+        self.is_dead = True
+
+    async def _reach(self) -> MemorySubscriptions:
+        await self._disk.clock.sleep(0)
+        if self._disk.is_away or self.is_dead:
+            raise StoreAwayError("the disk is away")
+        return self._disk.kept
+
+    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
+        return await (await self._reach()).add(subscriptions)
+
+    async def remove(self, keys: Any) -> int:  # noqa: ANN401
+        return await (await self._reach()).remove(keys)
+
+    async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
+        return await (await self._reach()).after(number, limit)
+
+    async def ready(self, news: Sequence[News]) -> list[Kept]:
+        return await (await self._reach()).ready(news)
+
+    async def told(self, keys: Any, then: Then) -> None:  # noqa: ANN401
+        await (await self._reach()).told(keys, then)
+
+    async def count(self) -> int:
+        return await (await self._reach()).count()
+
+    async def lease(self, seconds: float) -> bool:
+        await self._reach()
+        now = self._disk.clock.monotonic()
+        if self._disk.leader is not self and now < self._disk.until:
+            return False
+        self._disk.leader, self._disk.until = self, now + seconds
+        return True
+
+    async def give_back(self) -> None:
+        await self._reach()
+        if self._disk.leader is self:
+            self._disk.until = 0.0

@@ -1,0 +1,134 @@
+"""What is asked for leaves nothing out, whatever the source's clock says and however late it commits."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.polling.watermark import Watermark
+
+OVERLAP = 30.0
+
+
+class _Server:
+    """A clock that is off and runs a little fast or slow; rows are stamped first and committed later."""
+
+    def __init__(self, off: float, speed: float, writes: list[tuple[float, float]]) -> None:
+        self._off, self._speed = off, speed
+        self.rows = [(float(int(self.clock(at))), at + late / speed) for at, late in writes]
+
+    def clock(self, at: float) -> float:
+        return self._off + self._speed * at
+
+    def read(self, since: float, at: float) -> list[tuple[float, float]]:
+        return [row for row in self.rows if row[0] >= since and row[1] <= at]
+
+
+lateness = st.one_of(st.just(0.0), st.just(OVERLAP), st.floats(0, OVERLAP))
+writes = st.lists(st.tuples(st.floats(0, 600), lateness), max_size=30)
+queries = st.lists(
+    st.tuples(st.floats(0.01, 60), st.floats(0, 2), st.floats(0, 2), st.booleans()), max_size=40
+)
+
+
+@given(st.floats(1e9, 2e9), st.floats(0.9995, 1.0005), writes, queries)
+def test_nothing_is_missed_while_commits_are_no_later_than_the_overlap(
+    off: float,
+    speed: float,
+    writes: list[tuple[float, float]],
+    queries: list[tuple[float, float, float, bool]],
+) -> None:
+    server = _Server(off, speed, writes)
+    mark, read, now, complete = Watermark(off - 5), set[tuple[float, float]](), 0.0, 0.0
+    for pause, there, back, answered in queries:
+        began, evaluated, now = now + pause, now + pause + there, now + pause + there + back
+        since = mark.since(OVERLAP)
+        assert since is not None
+        if not answered:
+            continue
+        fresh = set(server.read(since, evaluated)) - read
+        read |= fresh
+        for changed, _ in fresh:
+            mark.saw(changed, now)
+        mark.passed(began)
+        complete = evaluated
+    assert {row for row in server.rows if row[1] <= complete} == read
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e3)), min_size=1))
+def test_the_mark_never_goes_back_by_itself(rows: list[tuple[float, float]]) -> None:
+    mark, before = Watermark(), float("-inf")
+    for changed, heard in rows:
+        mark.saw(changed, heard)
+        mark.passed(heard)
+        now = mark.since(OVERLAP)
+        assert now is not None
+        assert now >= before
+        before = now
+
+
+def test_a_burst_is_not_read_again_until_the_next_payment() -> None:
+    mark = Watermark()
+    mark.saw(5_000.0, heard=100.0)
+    mark.passed(100.0)
+    assert mark.since(OVERLAP) == pytest.approx(5_000 - 31)
+    mark.passed(140.0)  # nothing new was seen
+    assert mark.since(OVERLAP) == pytest.approx(5_000 + 40 - 31, abs=0.1)
+
+
+def test_a_source_whose_clock_runs_slow_is_not_outrun_in_a_long_quiet() -> None:
+    mark = Watermark()
+    mark.saw(5_000.0, heard=0.0)
+    day = 86_400.0
+    mark.passed(day)
+    since = mark.since(OVERLAP)
+    assert since is not None
+    assert since <= 5_000 + day * 0.9995 - OVERLAP
+
+
+def test_time_without_answers_does_not_move_it() -> None:
+    mark = Watermark()
+    mark.saw(5_000.0, heard=100.0)
+    mark.passed(100.0)
+    before = mark.since(OVERLAP)
+    mark.saw(5_090.0, heard=200.0)  # a first page, but the second never came
+    assert mark.since(OVERLAP) == before
+
+
+def test_what_is_kept_is_the_time_of_a_row_and_another_run_begins_there() -> None:
+    mark = Watermark()
+    assert mark.to_keep is None
+    mark.saw(5_000.0, heard=100.0)
+    mark.passed(400.0)
+    assert mark.to_keep == 5_000.0
+    again = Watermark(mark.to_keep)
+    assert again.since(OVERLAP) == 5_000 - 31
+    again.passed(7.0)  # without a row nothing is known of the clock
+    assert again.since(OVERLAP) == 5_000 - 31
+
+
+def test_rows_of_later_pages_do_not_hide_what_was_written_while_they_were_read() -> None:
+    mark = Watermark()
+    mark.saw(5_000.0, heard=100.0)
+    mark.saw(5_020.0, heard=120.0)  # the last page, twenty seconds later
+    mark.passed(99.0)
+    since = mark.since(OVERLAP)
+    assert since is not None
+    assert since <= 5_000 - 30
+    assert mark.to_keep is not None
+    assert mark.to_keep <= 5_000
+
+
+def test_a_clock_that_was_set_back_sets_the_mark_back() -> None:
+    mark = Watermark()
+    mark.saw(9_000.0, heard=100.0)
+    mark.passed(100.0)
+    mark.set_back(5_000.0, heard=110.0, began=105.0)
+    since = mark.since(OVERLAP)
+    assert since is not None
+    assert since <= 5_000 - 5 - 30
+    assert mark.to_keep is not None
+    assert mark.to_keep <= 5_000
+    mark.passed(200.0)
+    since = mark.since(OVERLAP)
+    assert since is not None
+    assert 5_050 < since < 5_060

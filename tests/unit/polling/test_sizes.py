@@ -1,0 +1,37 @@
+"""How many keys in a request: few, unless a cycle would need too many requests; never too long a URL."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.polling.sizes import cut, even_share, size_for
+
+
+@pytest.mark.parametrize(
+    ("subscribers", "size"),
+    [(1, 20), (300, 20), (301, 30), (1_000, 30), (1_001, 50), (3_000, 50), (10_000, 167)],
+)
+def test_the_size_grows_with_the_number_of_subscribers(subscribers: int, size: int) -> None:
+    assert size_for(subscribers, 60) == size
+
+
+@given(st.integers(1, 100_000), st.floats(1, 3_600))
+def test_a_cycle_never_needs_more_than_a_request_per_second(subscribers: int, interval: float) -> None:
+    batches = -(-subscribers // size_for(subscribers, interval))
+    assert batches <= interval
+
+
+@given(st.lists(st.text(max_size=5), max_size=60), st.integers(1, 20), st.integers(0, 30))
+def test_batches_hold_every_key_once_in_order_and_no_more_than_fits(
+    keys: list[str], size: int, room: int
+) -> None:
+    batches = list(cut(keys, size, lambda _: room))
+    assert [key for batch in batches for key in batch] == keys
+    assert all(len(batch) <= max(1, min(size, room)) for batch in batches)
+
+
+def test_places_are_spread_evenly_whatever_their_number() -> None:
+    for count in range(1, 200):
+        places = sorted(even_share(number) for number in range(count))
+        gaps = [after - before for before, after in zip(places, [*places[1:], 1.0], strict=True)]
+        assert max(gaps) <= 2 / count

@@ -1,0 +1,109 @@
+"""The gate and what is behind the bot: one client for each API, pollers that run while it delivers."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from simulated import TOKEN
+from tidegate import Tidegate
+from tidegate.errors import BadInputError, ClosedError
+from tidegate.polling import BatchPoller, News, Subscription
+from tidegate.sim.telegram import Telegram
+from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.wire import SimWire
+
+NOCODB = "https://nocodb.example.com"
+
+
+@pytest.fixture
+async def telegram(clock: VirtualClock) -> Telegram:
+    return Telegram(clock)
+
+
+def open_gate(store: str, clock: VirtualClock, telegram: Telegram) -> Tidegate:
+    gate = Tidegate(store, clock=clock, wire=SimWire(telegram, clock))
+    gate.add_bot(TOKEN)
+    return gate
+
+
+class Shop:
+    """Of which orders are paid, and how often that was asked."""
+
+    def __init__(self, *paid: str) -> None:
+        self.paid = set(paid)
+        self.asked = 0
+
+    async def fetch(self, keys: Sequence[str]) -> dict[str, bool]:
+        self.asked += 1
+        return {key: key in self.paid for key in keys}
+
+
+def poller(gate: Tidegate, shop: Shop, clock: VirtualClock) -> BatchPoller:
+    async def tell(who: Subscription, news: News) -> None:
+        assert news.kind == "met"
+        await gate.send(chat_id=who.data["chat"], text=f"{who.key} is paid")
+
+    return BatchPoller(
+        shop.fetch, notify=tell, clock=clock, subscriptions=gate.subscriptions("payments"), restore_every=0.0
+    )
+
+
+async def test_who_waits_is_told_while_the_gate_delivers_also_after_a_restart(
+    clock: VirtualClock, telegram: Telegram, tmp_path: Path
+) -> None:
+    store, shop = str(tmp_path / "bot.db"), Shop("order 1")
+    async with open_gate(store, clock, telegram) as gate:
+        payments = poller(gate, shop, clock)
+        gate.poll(payments)
+        await payments.subscribe("order 1", {"chat": 1001})
+        await payments.subscribe("order 2", {"chat": 1002})
+        assert not payments.is_running
+        async with gate.worker():
+            assert payments.is_running
+            await clock.sleep(61)
+        assert not payments.is_running
+    assert telegram.report()["accepted"] == 1
+
+    shop.paid.add("order 2")
+    async with open_gate(store, clock, telegram) as gate:
+        gate.poll(poller(gate, shop, clock))
+        async with gate.worker():
+            await clock.sleep(121)
+
+    assert [entry.text for entry in telegram.ledger.log if entry.method == "sendMessage"] == [
+        "order 1 is paid",
+        "order 2 is paid",
+    ]
+
+
+async def test_a_poller_is_named_after_its_subscriptions(clock: VirtualClock) -> None:
+    gate = Tidegate("memory://", clock=clock)
+
+    assert poller(gate, Shop(), clock).name == "payments"
+
+
+async def test_an_api_with_its_token_has_one_client_and_no_text_shows_the_token(clock: VirtualClock) -> None:
+    gate = Tidegate("memory://", clock=clock)
+    async with gate:
+        first, second = gate.nocodb(NOCODB, "secret-1"), gate.nocodb(NOCODB + "/", "secret-1")
+        other = gate.nocodb(NOCODB, "secret-2")
+
+        assert first.upstream is second.upstream
+        assert first.upstream is not other.upstream
+        assert "secret" not in repr(vars(gate)) + repr(first.upstream)
+    with pytest.raises(ClosedError):
+        await first.table("m1").read(1)
+
+
+@pytest.mark.parametrize(("url", "token"), [("nocodb.example.com", "t"), (NOCODB, ""), (NOCODB, "two words")])
+async def test_what_cannot_be_an_address_or_a_token_is_refused(
+    clock: VirtualClock, url: str, token: str
+) -> None:
+    with pytest.raises(BadInputError):
+        Tidegate("memory://", clock=clock).nocodb(url, token)
+
+
+async def test_only_a_poller_can_be_polled_with(clock: VirtualClock) -> None:
+    with pytest.raises(BadInputError, match="DeltaPoller"):
+        Tidegate("memory://", clock=clock).poll("payments")  # type: ignore[arg-type]

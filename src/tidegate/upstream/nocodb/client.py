@@ -1,5 +1,6 @@
 """A NocoDB server with one token."""
 
+import re
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -18,13 +19,7 @@ RATE = Rate(5, 1)  # per user or token; beyond it NocoDB answers 429 for 30 s
 
 def headers_with(token: str) -> dict[str, str]:
     """Raises BadInputError for what cannot be a token."""
-    if (
-        not isinstance(token, str)
-        or not token.isascii()
-        or not token.isprintable()
-        or " " in token
-        or not token
-    ):
+    if not re.fullmatch(r"[!-~]+", str(token)):
         raise BadInputError("this is no token of NocoDB: copy one from Account settings, Tokens")
     return {"xc-token": token}
 

@@ -1,1 +1,1 @@
-"""The world, simulated: virtual time, and a Telegram with limits that really count."""
+"""The world, simulated: virtual time, and a Telegram and a NocoDB with limits that really count."""

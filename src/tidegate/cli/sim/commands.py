@@ -6,7 +6,7 @@ import typer
 
 from tidegate.cli.options import AsJson
 
-app = typer.Typer(help="A Telegram to try bots against: its limits really count.")
+app = typer.Typer(help="A Telegram and a NocoDB to try bots against: their limits really count.")
 
 LIMITS, FAULTS, WORLD = "Limits", "Faults", "World"
 
@@ -92,6 +92,43 @@ CrowdSize = Annotated[
 Seed = Annotated[
     int, typer.Option(metavar="N", rich_help_panel=WORLD, help="The same seed draws the same faults.")
 ]
+Rate = Annotated[
+    str,
+    typer.Option(
+        metavar="N/SECONDS", rich_help_panel=LIMITS, help="Requests of one token: 5/1 is 5 a second."
+    ),
+]
+Block = Annotated[
+    str,
+    typer.Option(
+        metavar="SECONDS", rich_help_panel=LIMITS, help="Nothing but 429 after one too many; 0: never."
+    ),
+]
+RetryAfter = Annotated[
+    Literal["seconds", "date", "missing"],
+    typer.Option(rich_help_panel=LIMITS, help="How a 429 says when to come again, if it does."),
+]
+RowCount = Annotated[
+    int,
+    typer.Option(
+        "--rows",
+        min=0,
+        max=100_000,
+        metavar="N",
+        rich_help_panel=WORLD,
+        help="Orders in the table, all unpaid.",
+    ),
+]
+PayEvery = Annotated[
+    str,
+    typer.Option(metavar="SECONDS", rich_help_panel=WORLD, help="One of them is paid so often; 0: never."),
+]
+ApiTokens = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--token", metavar="TEXT", rich_help_panel=WORLD, help="Only this one is known; repeatable."
+    ),
+]
 Host = Annotated[str, typer.Option(metavar="HOST", help="Where to listen. The control API has no password.")]
 Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="PORT", help="0 takes a free one.")]
 
@@ -162,6 +199,58 @@ def telegram(
         ),
         world=sim_options.world(token or [], closed=closed_world),
         crowd=crowd,
+        seed=seed,
+        as_json=as_json,
+    )
+
+
+@app.command(
+    epilog="[b]Try it:[/b]  tidegate sim nocodb --rows 300 --pay-every 2"
+    "  ·  tidegate sim nocodb --retry-after missing --latency 20~200 --server-errors 0.05"
+)
+def nocodb(
+    *,
+    port: Port = 8082,
+    host: Host = "127.0.0.1",
+    as_json: AsJson = False,
+    rate: Rate = "5/1",
+    block: Block = "30",
+    retry_after: RetryAfter = "seconds",
+    latency: Latency = "0",
+    server_errors: ServerErrors = "0",
+    lost_answers: LostAnswers = "0",
+    lost_requests: LostRequests = "0",
+    silent: Silent = "0",
+    malformed: Malformed = "0",
+    rows: RowCount = 100,
+    pay_every: PayEvery = "0",
+    token: ApiTokens = None,
+    seed: Seed = 0,
+) -> None:
+    """Be a NocoDB, until Ctrl-C: its records API (v2), its limit, and its quirks.
+
+    There is a table of orders (OrderId, Amount, Paid, PaidAt), whose id is shown. What is paid:
+    [cyan]curl -H 'xc-token: any' 'http://127.0.0.1:8082/api/v2/tables/ID/records?where=(Paid,checked)'[/cyan].
+    Pay by hand: POST /sim/pay. What was counted: GET /sim/report. Shares are between 0 and 1.
+    """
+    from tidegate.cli.sim import nocodb as sim_nocodb  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sim import options as sim_options  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sim.telegram import Place  # noqa: PLC0415  (keeps --help fast)
+
+    sim_nocodb.serve(
+        Place(host, port),
+        limits=sim_nocodb.limits(rate=rate, block=block, retry_after=retry_after),
+        faults=sim_options.faults(
+            latency=latency,
+            server_errors=server_errors,
+            lost_answers=lost_answers,
+            lost_requests=lost_requests,
+            silent=silent,
+            malformed=malformed,
+        ),
+        tokens=token or [],
+        rows=rows,
+        pay_every=pay_every,
         seed=seed,
         as_json=as_json,
     )

@@ -1,0 +1,112 @@
+"""The simulated NocoDB at work, as a picture: how fast it is asked, whom it blocks, what was paid."""
+
+from collections.abc import Reversible
+from itertools import islice
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.meter import Meter, sparkline
+from tidegate.cli.sim.view import FIRST_ERROR, SECONDS_SHOWN, WIDTH, percent
+from tidegate.cli.terminal import printable
+from tidegate.sim.nocodb.http import NocoDbServer
+from tidegate.sim.nocodb.ledger import LogEntry
+from tidegate.sim.nocodb.limits import NocoLimits
+from tidegate.sim.nocodb.shop import Shop
+
+REQUESTS_SHOWN = 5
+
+
+class NocoView:
+    def __init__(self, server: NocoDbServer, shop: Shop) -> None:
+        self._server, self._shop = server, shop
+        self._requests, self._refused = Meter(SECONDS_SHOWN), Meter(SECONDS_SHOWN)
+
+    def picture(self) -> RenderableType:
+        noco, url = self._server.noco, self._server.url
+        report, now = noco.report(), noco.clock.monotonic()
+        self._requests.read(now, report["requests"])
+        self._refused.read(now, report["refused"])
+        content = Group(
+            Text.assemble("Address:  ", (url, "bold cyan"), "   table  ", (self._shop.table, "bold cyan")),
+            Text(),
+            _counts(report, self._requests.per_second()),
+            self._pulse(noco.throttle.limits.rate.count),
+            Text(),
+            _limit(report, noco.throttle.limits, noco.throttle.blocked_for(now)),
+            Text(),
+            _details(report, self._shop.paid),
+            _latest(noco.ledger.log),
+        )
+        title = Text("NocoDB, simulated", style="bold")
+        hint = Text(f"more: curl {url}/sim/report · Ctrl-C stops", style="dim")
+        return Panel(content, title=title, subtitle=hint, width=WIDTH, padding=(0, 2), border_style="cyan")
+
+    def _pulse(self, limit: int) -> RenderableType:
+        requests, refused = self._requests.history(), self._refused.history()
+        top = max(limit, *requests)
+        grid = Table.grid(padding=(0, 1))
+        for name, counts, style, note in (
+            ("requests", requests, "green", f"↑ {top}/s"),
+            ("refused", refused, "red", f"last {SECONDS_SHOWN} s"),
+        ):
+            grid.add_row(name, Text(sparkline(counts, top), style=style), Text(note, style="dim"))
+        return grid
+
+
+def _counts(report: dict[str, Any], per_second: int) -> RenderableType:
+    requests, refused = report["requests"], report["refused"]
+    grid = Table.grid(expand=True)
+    numbers = (
+        ("requests", f"{requests:,}", "bold"),
+        ("refused", f"{refused:,} ({percent(refused, requests)})", "bold red" if refused else "bold"),
+        ("now", f"{per_second}/s", "bold"),
+        ("peak", f"{report['peak_rps']}/s", "bold"),
+        ("average", f"{report['avg_rps']:g}/s", "bold"),
+    )
+    for _ in numbers:
+        grid.add_column()
+    grid.add_row(*(Text.assemble(f"{name} ", (value, style)) for name, value, style in numbers))
+    return grid
+
+
+def _limit(report: dict[str, Any], limits: NocoLimits, blocked_for: float) -> RenderableType:
+    rate, fullest = limits.rate, report["fullest"]
+    grid = Table.grid(padding=(0, 2))
+    bar = ProgressBar(total=rate.count, completed=fullest, width=24, finished_style="yellow")
+    grid.add_row(f"{rate.count} in {rate.seconds:g} s", bar, f"{fullest}/{rate.count} in the fullest window")
+    if blocked_for > 0:
+        state = Text(f"for another {blocked_for:.0f} s", style="bold red")
+    else:
+        state = Text(f"for {report['blocked_seconds']:.0f} s so far", style="dim")
+    grid.add_row("blocked", state, f"each time for {limits.block:g} s" if limits.block else "never")
+    return grid
+
+
+def _details(report: dict[str, Any], paid: int) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row("rows", f"{report['rows']:,} · paid so far: {paid:,}")
+    grid.add_row("answers", _listed(report["statuses"]) or "none yet")
+    grid.add_row("faults", _listed(report["faults"]) or "none yet")
+    return grid
+
+
+def _latest(log: Reversible[LogEntry]) -> RenderableType:
+    entries = list(islice(reversed(log), REQUESTS_SHOWN))[::-1]
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        grid.add_column(no_wrap=True, overflow="ellipsis")
+    for entry in entries:
+        style = "green" if entry.status < FIRST_ERROR else "red"
+        grid.add_row(
+            Text(str(entry.status), style), printable(entry.method), Text(printable(entry.path), "dim")
+        )
+    return grid if entries else Text("No request yet.", style="dim")
+
+
+def _listed(counts: dict[str, Any]) -> str:
+    return " · ".join(f"{name}: {count:,}" for name, count in counts.items())

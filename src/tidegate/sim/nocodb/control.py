@@ -1,0 +1,175 @@
+"""The control API: read what happened, change the weather, be the others who edit the tables.
+
+| request | does |
+|---|---|
+| `GET /sim/report` · `/sim/log` · `/sim/tables` · `/sim/rows?table=` | what was counted, asked, is there |
+| `POST /sim/reset` | start counting again |
+| `GET`, `PATCH /sim/faults` · `/sim/limits` | read or change, while running |
+| `POST /sim/table` · `/sim/drop` | create a table, drop one |
+| `POST /sim/insert` · `update` · `pay` · `direct` · `delete` | somebody else edits rows |
+| `POST /sim/skew` · `/sim/stop` · `/sim/start` | the server's clock is off · it is down · up again |
+
+No token is needed, and nothing here counts against the limit.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from tidegate.errors import BadInputError
+from tidegate.model import Rate
+from tidegate.sim.nocodb.faults import Latency, NocoFaults
+from tidegate.sim.nocodb.limits import NocoLimits
+from tidegate.sim.nocodb.nocodb import NocoDb
+from tidegate.sim.nocodb.orders import Delete, Direct, NewTable, OfTable, Pay, Rows, SetSkew
+from tidegate.sim.telegram.incoming import as_json
+from tidegate.sim.telegram.orders import read_order
+
+Options = TypeVar("Options", NocoFaults, NocoLimits)
+Act = Callable[[web.Request], Awaitable[object]]
+
+
+class Control:
+    def __init__(self, noco: NocoDb) -> None:
+        self._noco = noco
+
+    def routes(self) -> list[web.RouteDef]:
+        looks: dict[str, Act] = {
+            "report": self._report,
+            "log": self._log,
+            "tables": self._tables,
+            "rows": self._rows,
+            "faults": self._faults,
+            "limits": self._limits,
+        }
+        acts: dict[str, Act] = {
+            "reset": self._reset,
+            "table": self._table,
+            "drop": self._drop,
+            "insert": self._insert,
+            "update": self._update,
+            "pay": self._pay,
+            "direct": self._direct,
+            "delete": self._delete,
+            "skew": self._skew,
+            "stop": self._stop,
+            "start": self._start,
+        }
+        return [
+            *(web.get(f"/sim/{name}", _answering(look)) for name, look in looks.items()),
+            *(web.post(f"/sim/{name}", _answering(act)) for name, act in acts.items()),
+            web.patch("/sim/faults", _answering(self._change_faults)),
+            web.patch("/sim/limits", _answering(self._change_limits)),
+            web.route("*", "/sim/{name:.*}", _answering(_unknown)),
+        ]
+
+    async def _report(self, _: web.Request) -> object:
+        return self._noco.report()
+
+    async def _log(self, _: web.Request) -> object:
+        return {"log": [entry._asdict() for entry in self._noco.ledger.log]}
+
+    async def _tables(self, _: web.Request) -> object:
+        tables = self._noco.tables.values()
+        return {"tables": [{"id": each.id, "title": each.title, "rows": len(each.rows)} for each in tables]}
+
+    async def _rows(self, request: web.Request) -> object:
+        return {"rows": self._noco.rows(request.query.get("table", ""))}
+
+    async def _faults(self, _: web.Request) -> object:
+        return show(self._noco.faults)
+
+    async def _limits(self, _: web.Request) -> object:
+        return show(self._noco.throttle.limits)
+
+    async def _change_faults(self, request: web.Request) -> object:
+        self._noco.faults = change(self._noco.faults, await read_order(request, dict[str, Any]))
+        return show(self._noco.faults)
+
+    async def _change_limits(self, request: web.Request) -> object:
+        self._noco.set_limits(change(self._noco.throttle.limits, await read_order(request, dict[str, Any])))
+        return show(self._noco.throttle.limits)
+
+    async def _reset(self, _: web.Request) -> object:
+        self._noco.reset()
+        return {}
+
+    async def _table(self, request: web.Request) -> object:
+        order = await read_order(request, NewTable)
+        return {"table": self._noco.create_table(order.title, key=order.key, columns=order.columns)}
+
+    async def _drop(self, request: web.Request) -> object:
+        self._noco.drop_table((await read_order(request, OfTable)).table)
+        return {}
+
+    async def _insert(self, request: web.Request) -> object:
+        order = await read_order(request, Rows)
+        return {"ids": self._noco.insert(order.table, order.rows, commit_after=order.commit_after)}
+
+    async def _update(self, request: web.Request) -> object:
+        order = await read_order(request, Rows)
+        self._noco.update(order.table, order.rows, commit_after=order.commit_after)
+        return {}
+
+    async def _pay(self, request: web.Request) -> object:
+        order = await read_order(request, Pay)
+        self._noco.pay(order.table, order.id, commit_after=order.commit_after)
+        return {}
+
+    async def _direct(self, request: web.Request) -> object:
+        order = await read_order(request, Direct)
+        self._noco.direct(order.table, order.id, **order.fields)
+        return {}
+
+    async def _delete(self, request: web.Request) -> object:
+        order = await read_order(request, Delete)
+        self._noco.delete(order.table, order.ids)
+        return {}
+
+    async def _skew(self, request: web.Request) -> object:
+        self._noco.skew = (await read_order(request, SetSkew)).seconds
+        return {"seconds": self._noco.skew}
+
+    async def _stop(self, _: web.Request) -> object:
+        self._noco.stop()
+        return {}
+
+    async def _start(self, _: web.Request) -> object:
+        self._noco.start()
+        return {}
+
+
+def show(options: NocoFaults | NocoLimits) -> dict[str, Any]:
+    """Options as JSON, rates and latencies in the form that people write."""
+    shown: dict[str, Any] = msgspec.to_builtins(options, enc_hook=str)
+    return shown
+
+
+def change(options: Options, changes: dict[str, Any]) -> Options:
+    """The same options but for `changes`, as JSON. Raises BadInputError for what cannot be."""
+    try:
+        return msgspec.convert(show(options) | changes, type(options), dec_hook=_parse)
+    except msgspec.ValidationError as error:
+        raise BadInputError(str(error)) from error
+
+
+def _parse(kind: type[Rate | Latency], text: object) -> Rate | Latency:
+    return kind.parse(str(text))
+
+
+async def _unknown(_: web.Request) -> object:
+    raise BadInputError("the control API has nothing of that name: see the simulator's reference")
+
+
+def _answering(act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """JSON for what `act` returns; a 400 with one line for what was asked wrongly."""
+
+    async def handler(request: web.Request) -> web.Response:
+        try:
+            return as_json(200, await act(request))
+        except BadInputError as error:
+            return as_json(400, {"error": str(error)})
+
+    return handler

@@ -1,0 +1,7 @@
+"""What can go wrong between a client and NocoDB: the same weather as everywhere in the simulator."""
+
+from tidegate.sim.telegram.faults import PERFECT, Fate, Faults, Latency
+
+NocoFaults = Faults
+
+__all__ = ["PERFECT", "Fate", "Latency", "NocoFaults"]

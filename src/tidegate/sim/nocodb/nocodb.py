@@ -1,0 +1,248 @@
+"""NocoDB, in this process: the v2 records API with its limit, and the network around it.
+
+`NocoDb.handle` is what a client does over the wire; the HTTP server (`http.py`) is a thin layer over it.
+All time comes from the clock that is given, so the same code runs in virtual time.
+"""
+
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from email.utils import formatdate
+from typing import Any, NoReturn
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError
+from tidegate.sim.nocodb.answers import Answer, ApiError, ConnectionCut, as_json, unauthorized
+from tidegate.sim.nocodb.faults import PERFECT, Fate, NocoFaults
+from tidegate.sim.nocodb.ledger import Ledger, LogEntry
+from tidegate.sim.nocodb.limits import NocoLimits, Throttle, retry_after
+from tidegate.sim.nocodb.records import LARGEST_HEAD, Records, read_target
+from tidegate.sim.nocodb.rows import Table, Value, require_key
+
+LONGEST_SILENCE = 300.0  # seconds; no client waits longer
+LOGGED_PATH = 100  # characters
+
+
+class NocoDb:
+    """One server. With `tokens`, only these are known; else any. Booleans come as 0/1, as SQLite has them,
+    or with `postgres` as true/false.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        limits: NocoLimits | None = None,
+        faults: NocoFaults | None = None,
+        tokens: Collection[str] | None = None,
+        postgres: bool = False,
+        skew: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.clock = clock
+        self.faults = faults or PERFECT
+        self.skew = skew  # seconds that the server's clock is ahead; may be changed at any time
+        self.tables: dict[str, Table] = {}
+        self.ledger = Ledger()
+        self.throttle = Throttle(limits or NocoLimits())
+        self._tokens = tokens
+        self._postgres = postgres
+        self._records = Records(self.tables)
+        self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
+        self._named = 0  # tables, ever
+        self._stops = 0
+        self.is_down = False
+
+    @property
+    def faults(self) -> NocoFaults:
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: NocoFaults) -> None:
+        # A perfect network is told from others by identity, which each request looks at.
+        self._faults = PERFECT if faults == PERFECT else faults
+
+    async def handle(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Answer:
+        """One request and its answer, with the delays and faults of the network in between.
+
+        `target` is path and query as they are sent. Raises `ConnectionCut` where a client would see that.
+        """
+        if self.is_down:
+            raise ConnectionCut("nobody listens", left=False)
+        faults = self.faults
+        if faults is PERFECT:
+            return self._arrive(method, target, headers, body, "answered")
+        stops, fate = self._stops, faults.fate(self._draw)
+        if faults.latency_in:
+            await self._travel(faults.latency_in.seconds(self._draw), stops)
+        if fate != "answered":
+            self.ledger.faults[fate] += 1
+        if fate == "lost_request":
+            raise ConnectionCut("the request was lost")
+        answer = self._arrive(method, target, headers, body, fate)
+        if fate == "silent":
+            await self._silence(stops)
+        if faults.latency_out:
+            await self._travel(faults.latency_out.seconds(self._draw), stops)
+        if fate == "lost_answer":
+            raise ConnectionCut("the answer was lost")
+        if fate == "malformed":
+            return msgspec.structs.replace(answer, body=answer.body[: len(answer.body) // 2] + b"\x00")
+        return answer
+
+    def create_table(
+        self,
+        title: str,
+        *,
+        key: str = "Id",
+        columns: Mapping[str, str] | None = None,
+        zone: ZoneInfo | None = None,
+    ) -> str:
+        """The table's id. `columns`: title → type as NocoDB names it (SingleLineText, Checkbox, DateTime …);
+        without, any field may be written. `zone`: in which a `where` means a time that names none, not UTC.
+        """
+        self._named += 1
+        id_ = f"m{self._named:014d}"
+        self.tables[id_] = Table(id_, title, key=key, columns=columns, postgres=self._postgres)
+        self.tables[id_].zone = zone
+        return id_
+
+    def drop_table(self, table: str) -> None:
+        self._table(table)
+        del self.tables[table]
+
+    def insert(
+        self, table: str, rows: Sequence[Mapping[str, Any]], *, commit_after: float = 0.0
+    ) -> list[int]:
+        """Somebody else creates rows: no request, no limit. Seen `commit_after` seconds later. Their ids."""
+        return self._table(table).insert(rows, self.server_now(), due=self._due(commit_after))
+
+    def update(self, table: str, rows: Iterable[Mapping[str, Any]], *, commit_after: float = 0.0) -> None:
+        """Somebody else changes rows. UpdatedAt is of now, also when it is committed and seen later."""
+        found = self._table(table)
+        for row in rows:
+            found.update(
+                self._key(found, row.get(found.key)), row, self.server_now(), due=self._due(commit_after)
+            )
+
+    def pay(self, table: str, id_: int, *, commit_after: float = 0.0) -> None:
+        found = self._table(table)
+        self.update(table, [{found.key: id_, "Paid": True}], commit_after=commit_after)
+
+    def direct(self, table: str, id_: int, **fields: object) -> None:
+        """A change by SQL, past NocoDB: UpdatedAt stays as it was."""
+        found = self._table(table)
+        found.update(self._key(found, id_), fields, None)
+
+    def delete(self, table: str, ids: Iterable[int]) -> None:
+        self._table(table).delete(ids)
+
+    def rows(self, table: str) -> list[dict[str, Value]]:
+        """What is committed by now."""
+        found = self._table(table)
+        return [found.shown(row, found.columns) for row in found.rows.values()]
+
+    def stop(self) -> None:
+        """Down: requests under way are cut, new connections are refused. Rows stay."""
+        self.is_down = True
+        self._stops += 1
+
+    def start(self) -> None:
+        self.is_down = False
+
+    def server_now(self) -> float:
+        """Seconds since the epoch, by the server's clock."""
+        return self.clock.now() + self.skew
+
+    def set_limits(self, limits: NocoLimits) -> None:
+        """From now on: windows start empty, nobody is blocked, what was counted stays."""
+        self.throttle.change(limits, self.clock.monotonic())
+
+    def report(self) -> dict[str, Any]:
+        blocked = self.throttle.blocked_seconds(self.clock.monotonic())
+        return self.ledger.report() | {
+            "fullest": self.throttle.fullest,
+            "blocked_seconds": round(blocked, 3),
+            "rows": sum(len(table.rows) for table in self.tables.values()),
+        }
+
+    def reset(self) -> None:
+        """Count from zero. Tables, windows and blocks stay."""
+        self.ledger.clear()
+        self.throttle.forget(self.clock.monotonic())
+
+    def _arrive(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, fate: Fate
+    ) -> Answer:
+        self.ledger.arrive(self.clock.monotonic())
+        try:
+            answer = self._answer(method, target, headers, body, fate)
+        except ApiError as error:
+            answer = error.answer()
+        dated = {"date": formatdate(self.server_now(), usegmt=True), **answer.headers}
+        path = target.partition("?")[0][:LOGGED_PATH]
+        self.ledger.answer(LogEntry(self.clock.now(), method, path, answer.status, len(answer.body)))
+        return msgspec.structs.replace(answer, headers=dated)
+
+    def _answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, fate: Fate
+    ) -> Answer:
+        sizes = (len(name.encode()) + len(value.encode()) for name, value in headers.items())
+        if len(target.encode()) + sum(sizes) > LARGEST_HEAD:
+            return Answer(431, {"connection": "close"}, b"")
+        token = next((value for name, value in headers.items() if name.lower() == "xc-token"), "")
+        if not token or (self._tokens is not None and token not in self._tokens):
+            raise unauthorized()
+        wait = self.throttle.admit(self.clock.monotonic(), token)
+        if wait > 0:
+            return self._refuse(wait)
+        if fate == "server_error":
+            return self._broken()
+        asked = read_target(method.upper(), target)
+        self._settle(asked.table)
+        return as_json(200, self._records.answer(asked, body, self.server_now()))
+
+    def _refuse(self, wait: float) -> Answer:
+        answer = ApiError(429, "", "Too many requests").answer()
+        told = retry_after(self.throttle.limits.retry_after, wait, self.server_now())
+        return msgspec.structs.replace(answer, headers={**answer.headers, **told})
+
+    def _broken(self) -> Answer:
+        """By NocoDB itself, or by the proxy before it."""
+        if self._draw.random() < 0.5:  # noqa: PLR2004  (half of them)
+            return ApiError(500, "", "Internal server error").answer()
+        status = self._draw.choice((502, 503))
+        return Answer(status, {"content-type": "text/html"}, b"<html><body>Bad Gateway</body></html>")
+
+    def _settle(self, table: str) -> None:
+        if table in self.tables:
+            self.tables[table].settle(self.clock.monotonic())
+
+    def _table(self, table: str) -> Table:
+        self._settle(table)
+        try:
+            return self.tables[table]
+        except KeyError:
+            raise BadInputError(f"there is no table {table!r}: create_table gives the id to use") from None
+
+    def _key(self, table: Table, key: object) -> int:
+        number = require_key(key)
+        if not table.has(number):
+            raise BadInputError(f"there is no record {number} in {table.title!r}")
+        return number
+
+    def _due(self, commit_after: float) -> float | None:
+        return self.clock.monotonic() + commit_after if commit_after > 0 else None
+
+    async def _travel(self, seconds: float, stops: int) -> None:
+        await self.clock.sleep(seconds)
+        if self._stops != stops:
+            raise ConnectionCut("the server went down")
+
+    async def _silence(self, stops: int) -> NoReturn:
+        await self._travel(LONGEST_SILENCE, stops)
+        raise ConnectionCut("no answer came")

@@ -1,0 +1,1 @@
+"""`where`: its two grammars, and what a condition selects."""

@@ -7,11 +7,11 @@ PEER_LOCKS := $(wildcard benchmarks/peers/*.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: help run setup servers examples test check format peers bench proof fresh lock clean
+.PHONY: help run setup servers examples test test-nocodb check format peers bench proof fresh lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
-	@awk -F':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.runtime ## install the runtime and start Tidegate's demo
 	@$(BIN)/tidegate demo
@@ -45,6 +45,19 @@ examples: setup
 test: servers examples ## run all tests, with real servers, in under 5 minutes
 	@$(BIN)/python -m pytest -n 3 --dist loadfile
 
+test-nocodb: servers .nocodb/.complete ## the checks of NocoDB against a real one (installs it: 5 minutes, 1.6 GB)
+	@TIDEGATE_NOCODB=real $(BIN)/python -m pytest tests/nocodb --timeout 300
+	@TIDEGATE_NOCODB=real-postgres $(BIN)/python -m pytest tests/nocodb --timeout 300
+
+# Its binary of SQLite is built here: the scripts of all other packages are left alone.
+.nocodb/.complete: tests/nocodb/package.json
+	@command -v npm >/dev/null || { echo "NocoDB needs Node 18 or later with npm"; exit 2; }
+	@echo "Installing NocoDB into .nocodb (some minutes) …"
+	@mkdir -p .nocodb && cp $< .nocodb/
+	@cd .nocodb && npm install --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel=error
+	@cd .nocodb && npm rebuild sqlite3 --build-from-source --loglevel=error
+	@touch $@
+
 check: setup ## lint, types, import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -65,7 +78,7 @@ $(PEERS)/%/.complete: benchmarks/peers/%.lock | $(VENV)/.python
 	@touch $@
 
 bench: setup peers ## measure the hot paths, print the tables (50 minutes)
-	@set -e; for name in simulator scheduler outbox redis_store pacing overhead flood throttle webhook inbound; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
+	@set -e; for name in simulator scheduler outbox redis_store pacing overhead flood throttle webhook inbound upstream flows fsm; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 proof: servers examples ## the long runs: many seeds, kill loops (at most 40 minutes)
 	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m "proof or not proof" --timeout 1200
@@ -83,4 +96,4 @@ LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-em
 	--no-annotate --custom-compile-command "make lock"
 
 clean: ## remove the environment and caches
-	@rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .nocodb

@@ -13,7 +13,8 @@ TidegateError
 │   ├── UpstreamRefusedError     it will not do it: bad token, no such record (carries status)
 │   ├── UpstreamAwayError        it could not be had: unreachable, failing, at its limit (carries retry_after)
 │   ├── UpstreamUnknownError     the request left and no answer came: it may have happened
-│   └── UpstreamGarbledError     it answered with something that cannot be read
+│   ├── UpstreamGarbledError     it answered with something that cannot be read
+│   └── PartlyDoneError          some rows were written before a request failed (carries ids and done)
 └── NotDeliveredError        a message or call did not do what was asked (carries method and chat_id)
     ├── DeadError            it will not be tried again (carries reason and description)
     ├── LimitedError         it would have to wait longer than the caller would (carries retry_after)
@@ -21,6 +22,9 @@ TidegateError
     ├── ExpiredError         its deadline passed before its turn came
     └── WithdrawnError       it was cancelled, or replaced by a newer one
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 
 class TidegateError(Exception):
@@ -93,6 +97,20 @@ class UpstreamUnknownError(UpstreamError):
 
 class UpstreamGarbledError(UpstreamError):
     """It answered with something that cannot be read."""
+
+
+class PartlyDoneError(UpstreamError):
+    """Some rows were written before a request failed; that failure is the `__cause__`.
+
+    The first `done` rows are written, with these `ids`; what became of those in the request that failed, the
+    cause says: nothing, or it is unknown (UpstreamUnknownError). Those after it were not tried.
+    """
+
+    def __init__(self, cause: UpstreamError, *, ids: Sequence[Any], of: int) -> None:
+        text = f"{len(ids)} of {of} rows were done before this: {cause}"
+        super().__init__(text, api=cause.api, method=cause.method, endpoint=cause.endpoint)
+        self.ids = list(ids)
+        self.done = len(self.ids)
 
 
 def name_of(method: str, chat_id: int | str | None) -> str:

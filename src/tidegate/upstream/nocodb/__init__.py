@@ -1,6 +1,5 @@
 """NocoDB's records, typed: through the limiter, its quirks handled."""
 
-from tidegate.upstream.nocodb.bulk import PartlyDoneError
 from tidegate.upstream.nocodb.client import NocoDb
 from tidegate.upstream.nocodb.shapes import Page, Row
 from tidegate.upstream.nocodb.table import Table
@@ -27,7 +26,6 @@ from tidegate.upstream.nocodb.where import (
 __all__ = [
     "NocoDb",
     "Page",
-    "PartlyDoneError",
     "Row",
     "Table",
     "Where",

@@ -1,4 +1,5 @@
-"""Makes store-v3.db: the sample of version 2 brought up to date, with a subscription in every state.
+"""Makes store-v3.db: the sample of version 2 brought up to date, with a subscription in every state, and
+conversations.
 
 Run once with the code that had that version; later versions must open the file that came of it, so it is
 not made again.
@@ -8,6 +9,9 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from aiogram.fsm.storage.base import StorageKey
+
+from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
 from tidegate.outbox.sqlite.file import StoreFile
 from tidegate.polling.store.sqlite import SqliteSubscriptions
 from tidegate.polling.subscriptions import News, Subscription
@@ -28,7 +32,21 @@ async def main(clock: VirtualClock) -> None:
     await kept.remove(["removed"])
     await kept.keep_mark("2026-01-05 09:00:00+00:00")
     await kept.lease(10)
+    await talk(file, clock)
     await file.close()  # and it has the lease, as if this process had died
+
+
+async def talk(file: StoreFile, clock: VirtualClock) -> None:
+    async def opened() -> StoreFile:
+        return file
+
+    conversations = SqliteStorage(opened, clock)
+    await conversations.set_state(StorageKey(42, 7, 7), "asked")
+    await conversations.set_data(StorageKey(42, 7, 7), {"order": 5})
+    await conversations.set_state(StorageKey(42, -100, 7, 3, "business", "shop"), "paying")
+    await conversations.set_data(StorageKey(42, 8, 8), {"seen": True})
+    await conversations.set_state(StorageKey(42, 9, 9), "ended")
+    await conversations.set_state(StorageKey(42, 9, 9), None)
 
 
 if __name__ == "__main__":

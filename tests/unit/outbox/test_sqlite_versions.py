@@ -7,13 +7,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from aiogram.fsm.storage.base import StorageKey
 
 from contract.post import BOT
 from restarts import Disk, in_thread, store
+from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
 from tidegate.errors import BadInputError, StoreError, TidegateError
 from tidegate.inbound.arrivals import Arrival, bot_source
 from tidegate.inbound.inbox.sqlite import SqliteInbox
 from tidegate.model import File
+from tidegate.outbox.sqlite.file import StoreFile
 from tidegate.outbox.sqlite.schema import MIGRATIONS, prepare
 from tidegate.polling.store.sqlite import SqliteSubscriptions
 from tidegate.polling.subscriptions import News, Subscription
@@ -287,6 +290,28 @@ async def test_a_file_of_each_version_has_subscriptions(disk: Disk, version: int
     await disk.clock.sleep(60)
     assert await kept.lease(10)  # who had it has died
     assert await kept.add([Subscription("waits"), Subscription("new")]) == [is_old, True]
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
+async def test_a_file_of_each_version_has_conversations(disk: Disk, version: int) -> None:
+    await in_thread(shutil.copy, SAMPLES / f"store-v{version}.db", disk.path)
+    file = store(await disk.sender()).file
+
+    async def opened() -> StoreFile:
+        return file
+
+    conversations = SqliteStorage(opened, disk.clock)
+    there = [
+        (StorageKey(42, 7, 7), "asked", {"order": 5}),
+        (StorageKey(42, -100, 7, 3, "business", "shop"), "paying", {}),
+        (StorageKey(42, 8, 8), None, {"seen": True}),
+    ]
+    found = await conversations.each()
+
+    assert [(one.key, one.state, one.data) for one in found] == ([] if version < 3 else there)
+    assert await conversations.update_data(StorageKey(42, 8, 8), {"n": 1}) == (
+        {"n": 1} if version < 3 else {"seen": True, "n": 1}
+    )
 
 
 # --- damage ---

@@ -18,6 +18,8 @@ from aiogram.types import TelegramObject
 
 from tidegate.adapters.aiogram.fields import fields_of
 from tidegate.adapters.aiogram.pacing import Pacing
+from tidegate.adapters.aiogram.placing import keep_in_file, nobody_chose
+from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
 from tidegate.adapters.aiogram.throttling import ThrottleMiddleware
 from tidegate.adapters.aiogram.updates import Updates
 from tidegate.adapters.gate import Gate
@@ -78,12 +80,12 @@ class Attachment:
         bots: tuple[Bot, ...],
         max_wait: float | None,
         grace: float,
-        redis: str | None,
+        keeper: str | SqliteStorage | None,
         *,
         inbox: bool,
         throttle: ThrottleRules | None,
     ) -> None:
-        """`redis`: the address at which conversations are to be kept; None: where they are."""
+        """`keeper` of conversations: the address of a Redis, or the file. None: they stay where they are."""
         self._grace = grace
         if not bots or not all(isinstance(bot, Bot) for bot in bots):
             raise BadInputError("attach takes the dispatcher and its bots: gate.attach(dp, bot)")
@@ -91,7 +93,7 @@ class Attachment:
             raise BadInputError("the first thing to attach to is aiogram's Dispatcher, or None without one")
         known = next((one for one in self._followed if one.dispatcher is dispatcher), None)
         new = dispatcher if known is None else None
-        keep = None if new is None or redis is None else self._choose_storage(new, redis)
+        keep = None if new is None or keeper is None else self._choose_storage(new, keeper)
         self._bots += bots
         for bot in bots:
             self._gate.add_bot(bot.token, api_url=_api_url(bot), session=_own_session(bot))
@@ -104,13 +106,17 @@ class Attachment:
         if known is not None:
             known.bots += bots
 
-    def _choose_storage(self, dispatcher: Dispatcher, redis: str) -> Callable[[], BaseStorage] | None:
+    def _choose_storage(
+        self, dispatcher: Dispatcher, keeper: str | SqliteStorage
+    ) -> Callable[[], BaseStorage] | None:
         """What moves the dispatcher's conversations there, unless somebody chose another place for them."""
-        from tidegate.adapters.aiogram.storage import keep_in_redis, nobody_chose  # noqa: PLC0415
-
         if not nobody_chose(dispatcher):
             return None
-        return lambda: keep_in_redis(dispatcher, redis, self._gate.clock, self._busy)
+        if isinstance(keeper, SqliteStorage):
+            return lambda: keep_in_file(dispatcher, keeper, self._busy)
+        from tidegate.adapters.aiogram.storage import keep_in_redis  # noqa: PLC0415  (only there if it is used)
+
+        return lambda: keep_in_redis(dispatcher, keeper, self._gate.clock, self._busy)
 
     async def letter(self, method: object) -> dict[str, Any]:
         """The fields of a method that a broadcast is to send. Raises BadInputError."""

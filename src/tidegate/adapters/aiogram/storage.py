@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Final
 from weakref import WeakValueDictionary
 
 from aiogram import Dispatcher
 from aiogram.fsm.storage.base import DefaultKeyBuilder, StorageKey
-from aiogram.fsm.storage.memory import DisabledEventIsolation, MemoryStorage
+from aiogram.fsm.storage.memory import DisabledEventIsolation
 from aiogram.fsm.storage.redis import RedisEventIsolation, RedisStorage
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.lock import Lock
@@ -17,9 +17,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError
 
+from tidegate.adapters.aiogram.placing import Busy
 from tidegate.clock import Clock
 from tidegate.effects import is_in_hand
-from tidegate.errors import BadInputError
 from tidegate.outbox.redis.link import ANSWER, CONNECT
 
 log = logging.getLogger("tidegate")
@@ -27,25 +27,6 @@ log = logging.getLogger("tidegate")
 PREFIX: Final = "tidegate-fsm"  # the store's keys begin with "tidegate:"
 CONNECTIONS: Final = 50  # who needs one more waits: a burst of updates is no error
 LEASE: Final = 30.0  # seconds until the conversation that a dead process held is free
-
-Busy = Callable[[], AbstractContextManager[None]]
-
-
-def nobody_chose(dispatcher: Dispatcher) -> bool:
-    """Whether its storage is the one that aiogram takes by itself, and is used.
-
-    Raises BadInputError if there are conversations in it already: they would be lost.
-    """
-    fsm = dispatcher.fsm
-    # A MemoryStorage that somebody gave cannot be told from aiogram's own; one of a class of theirs can.
-    if type(fsm.storage) is not MemoryStorage or fsm not in dispatcher.update.outer_middleware:
-        return False
-    if any(kept.state or kept.data for kept in fsm.storage.storage.values()):
-        raise BadInputError(
-            "the dispatcher has conversations in memory, which would be lost: attach the gate before updates"
-            " are handled, or leave conversations where they are with gate.attach(…, fsm=False)"
-        )
-    return True
 
 
 def keep_in_redis(dispatcher: Dispatcher, url: str, clock: Clock, busy: Busy) -> RedisStorage:

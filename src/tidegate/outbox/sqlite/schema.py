@@ -134,6 +134,24 @@ CREATE INDEX subscriptions_of_poller ON subscriptions (poller, number);
 CREATE TABLE pollers (
     name TEXT PRIMARY KEY, mark TEXT, holder TEXT, until REAL
 ) STRICT, WITHOUT ROWID;
+
+-- Conversations: each has a state, or data (JSON), or both. Without a thread that is '', without a business
+-- connection that is 0, which are no such ids.
+CREATE TABLE conversations (
+    n INTEGER PRIMARY KEY,
+    bot INTEGER NOT NULL,
+    chat INTEGER NOT NULL,
+    user INTEGER NOT NULL,
+    thread ANY NOT NULL,
+    business ANY NOT NULL,
+    destiny TEXT NOT NULL,
+    state TEXT,
+    data BLOB,
+    changed_at REAL NOT NULL,
+    UNIQUE (bot, chat, user, thread, business, destiny)
+) STRICT;
+CREATE INDEX conversations_in_state ON conversations (state) WHERE state IS NOT NULL;
+CREATE INDEX conversations_by_age ON conversations (destiny, changed_at);
 """
 
 Migration = Callable[[sqlite3.Connection], None]

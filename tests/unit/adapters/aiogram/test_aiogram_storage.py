@@ -48,11 +48,10 @@ def test_conversations_that_nobody_placed_go_to_the_gates_redis(gate: Tidegate, 
     assert isinstance(dispatcher.fsm.events_isolation, OneAtATime)
 
 
-@pytest.mark.parametrize("store", ["tidegate.db", "redis", "memory://"])
-def test_without_redis_nothing_changes(store: str, bot: Bot) -> None:
+def test_with_a_store_in_memory_nothing_changes(bot: Bot) -> None:
     dispatcher = Dispatcher()
 
-    Tidegate(store).attach(dispatcher, bot)
+    Tidegate("memory://").attach(dispatcher, bot)
 
     assert type(dispatcher.storage) is MemoryStorage
     assert type(dispatcher.fsm.events_isolation) is DisabledEventIsolation

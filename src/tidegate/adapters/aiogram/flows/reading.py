@@ -1,0 +1,86 @@
+"""What a person did, as an event of a flow."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aiogram import Bot
+from aiogram.types import CallbackQuery, InaccessibleMessage, Message, User
+
+from tidegate.flows.events import Command, Content, Press, Text
+from tidegate.flows.executor.place import Place
+from tidegate.flows.flow import Flow
+from tidegate.flows.pressing import read_press
+from tidegate.flows.triggers import CONTENTS
+
+_COMMAND = re.compile(r"/(?P<name>\w{1,32})(?:@(?P<bot>\w+))?(?:\s+(?P<rest>.*))?", re.DOTALL | re.ASCII)
+# What people send, beside what the flow has words for; the rest is what Telegram says, such as that somebody
+# has joined.
+_OTHER: Final = frozenset(
+    ("checklist", "dice", "game", "paid_media", "poll", "story", "unknown", "venue", "video_note")
+)
+
+Said = Command | Text | Content
+
+
+async def said_in(message: Message, bot: Bot, update: int, flow: Flow) -> Said | None:
+    """None: nothing that a flow could be about, or meant for another bot."""
+    who = message.from_user
+    if who is None or who.is_bot:
+        return None
+    cause = _cause(message.date.timestamp(), update, who)
+    if message.text is not None:
+        if (command := _COMMAND.fullmatch(message.text)) is None:
+            return Text(message.text, **cause)
+        if command["bot"] is not None and command["bot"].lower() != ((await bot.me()).username or "").lower():
+            return None
+        name = _known(f"/{command['name']}", flow)
+        return Command(name, command["rest"] or "", _introduction(who, message.chat.id), **cause)
+    kind = str(message.content_type)
+    if kind in CONTENTS:
+        return Content(kind, _value(message, kind), **cause)
+    return Content("other", {"kind": kind}, **cause) if kind in _OTHER else None
+
+
+def pressed_in(query: CallbackQuery, update: int, flow: Flow, now: float) -> Press | None:
+    """None: the button is not of this flow."""
+    read = None if query.data is None else read_press(query.data)
+    if query.data is None or read is None or read.flow != flow.name:
+        return None
+    return Press(query.data, query.id, **_cause(now, update, query.from_user))
+
+
+def place_of(message: Message | InaccessibleMessage, user: User, bot: Bot) -> Place:
+    is_topic = isinstance(message, Message) and message.is_topic_message
+    thread = message.message_thread_id if isinstance(message, Message) and is_topic else None
+    return Place(bot.id, message.chat.id, user.id, thread)
+
+
+def _cause(at: float, update: int, who: User) -> dict[str, Any]:
+    return {"id": f"u{update}", "at": at, "language": who.language_code}
+
+
+def _known(name: str, flow: Flow) -> str:
+    """A telephone may begin a word with a capital."""
+    known = name in flow.commands or any(name in ways for ways in flow.ways.values())
+    return name if known else name.lower()
+
+
+def _introduction(who: User, chat: int) -> dict[str, Any]:
+    """What a session knows from its beginning."""
+    known: Mapping[str, Any] = {
+        "user_id": who.id,
+        "chat_id": chat,
+        "username": who.username,
+        "first_name": who.first_name,
+        "last_name": who.last_name,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _value(message: Message, kind: str) -> object:
+    """As JSON has it; of the sizes of a photo the largest."""
+    value = getattr(message, kind, None)
+    if isinstance(value, list):
+        value = value[-1] if value else None
+    return None if value is None else value.model_dump(mode="json", exclude_none=True)

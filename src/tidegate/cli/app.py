@@ -11,7 +11,9 @@ from typer.main import get_command
 from tidegate.cli.bots.commands import app as bots
 from tidegate.cli.broadcast.commands import app as broadcast
 from tidegate.cli.copies.commands import app as copies
+from tidegate.cli.demo.commands import app as demo
 from tidegate.cli.errors import UNREAD, check_arguments, complain, wants_traceback
+from tidegate.cli.flow.commands import app as flow
 from tidegate.cli.inbox.commands import app as inbox
 from tidegate.cli.keys.commands import app as keys
 from tidegate.cli.letters.commands import app as dlq
@@ -21,11 +23,8 @@ from tidegate.cli.paragraphs import unwrap
 from tidegate.cli.queue.commands import app as queue
 from tidegate.cli.sending.commands import app as sending
 from tidegate.cli.sim.commands import app as sim
+from tidegate.cli.stress.commands import app as stress
 from tidegate.cli.webhook.commands import app as webhook
-
-Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stops by itself after so long.")]
-People = Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Who the broadcast goes to.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="The same seed draws the same delays and people.")]
 
 app = typer.Typer(
     add_completion=False,
@@ -33,7 +32,9 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(demo, name="demo")
 app.add_typer(sim, name="sim")
+app.add_typer(stress, name="stress")
 app.add_typer(bots, name="bot")
 app.add_typer(keys, name="key")
 app.add_typer(sending)
@@ -44,6 +45,7 @@ app.add_typer(queue, name="queue")
 app.add_typer(dlq, name="dlq")
 app.add_typer(copies)
 app.add_typer(moving)
+app.add_typer(flow, name="flow")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -87,19 +89,6 @@ def tidegate(
     """Stands between a Telegram bot and everything that limits it."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
-
-
-@app.command(epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate demo --seconds 20  ·  tidegate demo --json")
-def demo(*, seconds: Seconds = 60, people: People = 1_000, seed: Seed = 0, as_json: AsJson = False) -> None:
-    """Watch a naive bot and one with Tidegate do the same work side by side.
-
-    Each has a simulated Telegram of its own, with Telegram's published limits, over real HTTP; each sends a
-    broadcast and answers 20 people who write to it. Tidegate writes every message to disk first. Nothing is
-    staged: what is shown is measured.
-    """
-    from tidegate.cli.demo import show as side_by_side  # noqa: PLC0415  (keeps --help fast)
-
-    side_by_side.show(seconds=seconds, people=people, seed=seed, as_json=as_json)
 
 
 @app.command()

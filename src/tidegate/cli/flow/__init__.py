@@ -1,0 +1,1 @@
+"""`tidegate flow`: a conversation checked and drawn before it runs."""

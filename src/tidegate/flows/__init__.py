@@ -1,0 +1,35 @@
+"""② A reply is decided: conversations that are declared, checked and drawn before they run."""
+
+from tidegate.flows.builder import FlowBuilder
+from tidegate.flows.declaration import flow_of, load_flow, plain_of
+from tidegate.flows.flow import Flow
+from tidegate.flows.machine import Step, step
+from tidegate.flows.model import Button, FlowError, Poll, State, Timeout, Transition, Work
+from tidegate.flows.problems import Problem
+from tidegate.flows.session import Session, read_session
+from tidegate.flows.texts import Texts, read_texts, texts_of
+from tidegate.flows.upkeep import upkeep
+
+__all__ = [
+    "Button",
+    "Flow",
+    "FlowBuilder",
+    "FlowError",
+    "Poll",
+    "Problem",
+    "Session",
+    "State",
+    "Step",
+    "Texts",
+    "Timeout",
+    "Transition",
+    "Work",
+    "flow_of",
+    "load_flow",
+    "plain_of",
+    "read_session",
+    "read_texts",
+    "step",
+    "texts_of",
+    "upkeep",
+]

@@ -1,0 +1,125 @@
+"""A flow as plain data: a TOML or JSON file, or a dict of the same shape. The builder's twin."""
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from tidegate.errors import BadInputError
+from tidegate.flows.flow import EXPIRED, OTHERWISE, STALE, Flow
+from tidegate.flows.model import Guard, ParseMode, State
+from tidegate.flows.texts import Texts, read_texts, texts_of
+
+T = TypeVar("T")
+
+_PLACED = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`")
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {".toml": tomllib.loads, ".json": msgspec.json.decode}
+
+
+class _Outline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A flow, its states yet to be read."""
+
+    name: str
+    initial: str
+    states: dict[str, dict[str, Any]]
+    commands: dict[str, str] = {}
+    lifetime: float | None = None
+    otherwise: str = OTHERWISE
+    expired: str = EXPIRED
+    stale: str = STALE
+    parse_mode: ParseMode | None = None
+    given: tuple[str, ...] = ()
+    texts: str | dict[str, Any] | None = None
+
+
+def flow_of(
+    data: Mapping[str, Any], *, guards: Mapping[str, Guard] | None = None, texts: Texts | None = None
+) -> Flow:
+    """Raises BadInputError that names the place: `states.waiting.poll.met`. Does not check the flow."""
+    outline = _convert(data, _Outline, ())
+    if isinstance(outline.texts, str):
+        raise BadInputError("texts: a file can be named in a file only; give the texts themselves")
+    states = tuple(_state(name, table) for name, table in outline.states.items())
+    own = None if outline.texts is None else _texts(outline.texts)
+    fields = {name: getattr(outline, name) for name in outline.__struct_fields__}
+    return Flow(**{**fields, "states": states, "texts": texts or own, "guards": dict(guards or {})})
+
+
+def load_flow(path: Path, *, guards: Mapping[str, Guard] | None = None) -> Flow:
+    """From a .toml or .json file; `texts` may name a file beside it. Does not check the flow."""
+    try:
+        data = _read(path)
+        named = data.get("texts") if isinstance(data, dict) else None
+        if isinstance(named, str):
+            texts = read_texts(path.parent / named)
+            return flow_of(
+                {name: part for name, part in data.items() if name != "texts"}, guards=guards, texts=texts
+            )
+        return flow_of(data, guards=guards)
+    except BadInputError as error:
+        raise BadInputError(f"{path}: {error}") from error
+
+
+def plain_of(flow: Flow) -> dict[str, Any]:
+    """What `flow_of` makes the same flow of, given the same guards."""
+    outline = {name: getattr(flow, name) for name in _Outline.__struct_fields__}
+    outline["states"] = {state.name: _plain_state(state) for state in flow.states}
+    if flow.texts is not None:
+        outline["texts"] = {"default": flow.texts.default, **flow.texts.languages}
+    plain: dict[str, Any] = msgspec.to_builtins(_Outline(**outline))
+    return plain
+
+
+def _read(path: Path) -> Any:  # noqa: ANN401  (whatever the file holds)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise BadInputError(
+            f"a flow is declared in a .toml or .json file, not {path.suffix or 'one without a suffix'}"
+        )
+    try:
+        return reader(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, msgspec.DecodeError, UnicodeError) as error:
+        raise BadInputError(f"it cannot be read: {error}") from error
+
+
+def _state(name: str, table: dict[str, Any]) -> State:
+    if "name" in table:
+        raise BadInputError(f"states.{name}.name: there is no such key; the state's name is {name}")
+    whole = {"name": name, **table}
+    if isinstance(rows := whole.get("buttons"), list):  # one that stands alone is a row
+        whole["buttons"] = [[row] if isinstance(row, Mapping) else row for row in rows]
+    return _convert(whole, State, ("states", name))
+
+
+def _texts(tables: dict[str, Any]) -> Texts:
+    try:
+        return texts_of(tables)
+    except BadInputError as error:
+        raise BadInputError(f"texts: {error}") from error
+
+
+def _plain_state(state: State) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(state)
+    del plain["name"]
+    return plain
+
+
+def _convert(data: object, kind: type[T], place: tuple[str, ...]) -> T:
+    try:
+        return msgspec.convert(data, kind)
+    except msgspec.ValidationError as error:
+        raise BadInputError(_placed(str(error), place)) from error
+
+
+def _placed(complaint: str, before: tuple[str, ...]) -> str:
+    match = _PLACED.fullmatch(complaint)
+    text, path = (match["text"], match["path"] or "") if match else (complaint, "")
+    place = ".".join((*before, path.lstrip("."))) if path else ".".join(before)
+    if (field := _FIELD.fullmatch(text)) is not None:
+        place = f"{place}.{field['name']}".lstrip(".")
+        return f"{place}: there is no such key" if "unknown" in field["what"] else f"{place}: is missing"
+    return f"{place or 'the flow'}: {text[:1].lower()}{text[1:]}"

@@ -1,0 +1,75 @@
+"""What is to be done for a session, as data: the machine decides, an executor does."""
+
+import msgspec
+
+
+class _Effect(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
+    pass
+
+
+class ShownButton(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Has either `data`, which comes back as a Press, or a `url`."""
+
+    text: str
+    data: str | None = None
+    url: str | None = None
+
+
+class Say(_Effect, frozen=True):
+    text: str
+    buttons: tuple[tuple[ShownButton, ...], ...] = ()
+
+
+class Answer(_Effect, frozen=True):
+    """To a press, of which there is one answer. An empty one only ends the waiting."""
+
+    query: str
+    text: str = ""
+
+
+class Subscribe(_Effect, frozen=True):
+    poll: str
+    key: str
+
+
+class Unsubscribe(_Effect, frozen=True):
+    """May come for what has been told already, or never was subscribed to."""
+
+    poll: str
+    key: str
+
+
+class SetTimer(_Effect, frozen=True):
+    """A session has one timer: this takes the place of the one before. When it rings: `TimedOut(visit)`."""
+
+    at: float  # seconds since the epoch
+    visit: int
+
+
+class ClearTimer(_Effect, frozen=True):
+    pass
+
+
+class Run(_Effect, frozen=True):
+    """Once for this visit; then `WorkDone` or `WorkFailed` with the same visit."""
+
+    work: str
+    visit: int
+
+
+class End(_Effect, frozen=True):
+    """The last one of a session, which ended in this state: a final one, unless it expired there."""
+
+    state: str
+    expired: bool = False
+
+
+Effect = Say | Answer | Subscribe | Unsubscribe | SetTimer | ClearTimer | Run | End
+
+
+class Pending(msgspec.Struct, frozen=True, array_like=True):
+    """Decided, and perhaps not done yet. `event` and `place` name it: the same when it is decided again."""
+
+    event: str
+    place: int
+    effect: Effect

@@ -1,0 +1,99 @@
+"""Where one can get in a flow, and what is known on the way. Each is linear in the number of ways."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.flows.model import State, Transition
+from tidegate.flows.triggers import pressing, ways_of
+
+if TYPE_CHECKING:
+    from tidegate.flows.flow import Flow
+
+
+class Edge(NamedTuple):
+    source: str
+    target: str
+    saves: frozenset[str]
+
+
+class Graph:
+    """Of the states that exist; a way to one that does not is left out."""
+
+    def __init__(self, flow: "Flow") -> None:
+        self._flow = flow
+        self._out: dict[str, list[Edge]] = defaultdict(list)
+        self._into: dict[str, list[Edge]] = defaultdict(list)
+        for edge in _edges(flow):
+            self._out[edge.source].append(edge)
+            self._into[edge.target].append(edge)
+
+    def has_way_out(self, state: str) -> bool:
+        return any(edge.target != state for edge in self._out[state])
+
+    def reachable(self) -> set[str]:
+        """From the initial state."""
+        return self._spread([self._flow.initial], self._out, forward=True)
+
+    def can_end(self) -> set[str]:
+        """The states from which a final one can be reached."""
+        finals = [state.name for state in self._flow.states if state.final]
+        return self._spread(finals, self._into, forward=False)
+
+    def saved_anywhere(self) -> set[str]:
+        stays = (names(way.save) for state in self._flow.states for way in state.on)
+        moves = (edge.saves for edges in self._out.values() for edge in edges)
+        return set(self._flow.given).union(*stays, *moves)
+
+    def unsure_of(self, needs: Mapping[str, str]) -> list[str]:
+        """Of these states, each with a field that it needs: those that can be reached without it."""
+        bits = {field: 1 << place for place, field in enumerate(dict.fromkeys(needs.values()))}
+        known = {self._flow.initial: _mask(bits, self._flow.given)}
+        waiting = deque(known)
+        while waiting:
+            state = waiting.popleft()
+            for edge in self._out[state]:
+                brings = known[state] | _mask(bits, edge.saves)
+                # A state is looked at again only if a way to it knows less than all before.
+                if (now := known.get(edge.target, brings) & brings) != known.get(edge.target):
+                    known[edge.target] = now
+                    waiting.append(edge.target)
+        return [state for state, field in needs.items() if state in known and not known[state] & bits[field]]
+
+    @staticmethod
+    def _spread(start: Iterable[str], edges: Mapping[str, list[Edge]], *, forward: bool) -> set[str]:
+        found = set(start)
+        waiting = list(found)
+        while waiting:
+            for edge in edges.get(waiting.pop(), ()):
+                beyond = edge.target if forward else edge.source
+                if beyond not in found:
+                    found.add(beyond)
+                    waiting.append(beyond)
+        return found
+
+
+def names(save: str | tuple[str, ...] | None) -> frozenset[str]:
+    return frozenset((save,) if isinstance(save, str) else save or ())
+
+
+def _edges(flow: "Flow") -> Iterable[Edge]:
+    for state in flow.states:
+        for way in ways_of(state):
+            if way.to is not None and way.to in flow.by_name:
+                yield Edge(state.name, way.to, names(way.save) | _saved_by_buttons(state, way))
+        if not state.final:
+            for target in flow.commands.values():
+                if target in flow.by_name:
+                    yield Edge(state.name, target, frozenset())
+
+
+def _saved_by_buttons(state: State, way: Transition) -> frozenset[str]:
+    if not way.trigger.startswith("button:"):
+        return frozenset()
+    savers = [names(button.save) for button in state.all_buttons() if pressing(button) == way.trigger]
+    return frozenset.intersection(*savers) if savers else frozenset()
+
+
+def _mask(bits: Mapping[str, int], fields: Iterable[str]) -> int:
+    return sum(bits[field] for field in set(fields) if field in bits)

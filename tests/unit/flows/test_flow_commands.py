@@ -1,0 +1,151 @@
+"""`tidegate flow check` and `tidegate flow diagram`."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidegate.cli import main
+from tidegate.flows import plain_of
+from unit.flows.talk import shop
+
+MODULE = """
+from tidegate.flows import FlowBuilder
+builder = FlowBuilder("tiny")
+builder.final("a", say="Hi")
+good = builder.build()
+wrong = FlowBuilder("wrong")
+wrong.state("a", say="Hi")
+number = 5
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a module and a file in it, forgotten afterwards."""
+    (tmp_path / "shop_flows.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "breaks_flows.py").write_text("import nowhere_to_be_found", encoding="utf-8")
+    (tmp_path / "raises_flows.py").write_text("1 / 0", encoding="utf-8")
+    (tmp_path / "shop.json").write_text(json.dumps(plain_of(shop().build())), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("shop_flows", "breaks_flows", "raises_flows"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def test_a_sound_flow_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flow", "check", "shop_flows:good"]) == 0
+    assert capsys.readouterr().out == "flow tiny is sound: 1 states, 0 ways\n"
+
+
+def test_problems_are_listed_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flow", "check", "shop_flows:wrong"]) == 1
+    assert capsys.readouterr().out == (
+        "a: no way leads out of it: add one, or make it final\nflow wrong: 1 problem\n"
+    )
+
+
+def test_programs_get_problems_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flow", "check", "shop_flows:wrong", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report == {
+        "flow": "wrong",
+        "passed": False,
+        "states": 1,
+        "ways": 0,
+        "problems": [
+            {
+                "kind": "dead_end",
+                "state": "a",
+                "text": "no way leads out of it: add one, or make it final",
+            }
+        ],
+    }
+
+
+def test_a_file_is_checked_without_its_guards(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flow", "check", "shop.json"]) == 0
+    assert "flow shop is sound: 7 states" in capsys.readouterr().out
+
+
+def test_a_diagram_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flow", "diagram", "shop.json"]) == 0
+    assert capsys.readouterr().out == shop().build().diagram()
+    assert main(["flow", "diagram", "shop.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "flow": "shop",
+        "diagram": shop().build().diagram(),
+        "svg": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("shop_flows", "'shop_flows' names no flow: write MODULE:NAME, or a .toml or .json file"),
+        ("no_such_flows:x", "there is no module no_such_flows in"),
+        ("shop_flows.inner:x", "there is no module shop_flows.inner in"),
+        ("shop_flows:x", "shop_flows has no x: its flows are builder, good, wrong"),
+        ("shop_flows:number", "shop_flows:number is no flow but int"),
+        ("breaks_flows:x", "breaks_flows needs nowhere_to_be_found, which is not installed"),
+        ("raises_flows:x", "raises_flows cannot be imported: ZeroDivisionError: division by zero"),
+        ("missing.toml", "missing.toml: No such file"),
+    ],
+)
+def test_what_is_not_there_is_named_in_one_line(
+    where: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["flow", "check", where]) in {1, 2}
+    complaint = capsys.readouterr().err
+    assert complaint.startswith(f"tidegate: {told}")
+    assert complaint.count("\n") == 1
+
+
+def test_without_a_renderer_one_line_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert main(["flow", "diagram", "shop.json", "--svg", "shop.svg"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "there is no mmdc on the PATH" in told.err
+    assert "paste the diagram into any Mermaid viewer" in told.err
+
+
+class Renderer:
+    """In the place of Mermaid's own, which starts a browser."""
+
+    def __init__(self, error: str = "") -> None:
+        self.error = error
+        self.given = ""
+
+    def __call__(self, command: list[str], *, input: str, **_: object) -> None:  # noqa: A002  (as subprocess.run has it)
+        self.given = input
+        if self.error:
+            raise subprocess.CalledProcessError(1, command, stderr=self.error)
+        Path(command[command.index("--output") + 1]).write_text("<svg/>", encoding="utf-8")
+
+
+def test_a_renderer_draws_into_the_file(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renderer = Renderer()
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/mmdc")
+    monkeypatch.setattr(subprocess, "run", renderer)
+    assert main(["flow", "diagram", "shop.json", "--svg", "shop.svg"]) == 0
+    assert (folder / "shop.svg").exists()
+    assert renderer.given == shop().build().diagram()
+    assert capsys.readouterr().out == "drawn into shop.svg\n"
+
+
+def test_a_renderer_that_fails_is_quoted(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/mmdc")
+    monkeypatch.setattr(subprocess, "run", Renderer("no browser\nand more"))
+    assert main(["flow", "diagram", "shop.json", "--svg", "shop.svg"]) == 1
+    assert "mmdc could not draw shop.svg: it said no browser" in capsys.readouterr().err

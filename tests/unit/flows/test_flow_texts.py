@@ -1,0 +1,133 @@
+"""What a person reads: the language, the fields, the braces."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.errors import BadInputError
+from tidegate.flows import Button, Flow, State, Texts, Transition, read_texts, texts_of
+from tidegate.flows.effects import Say
+from tidegate.flows.events import Begin, Press
+from tidegate.flows.filling import LONGEST_VALUE, fields_in, fill
+from tidegate.flows.model import ParseMode
+from unit.flows.talk import Talk, words
+
+TEXTS = texts_of({"default": "en", "de": {"hi": "Hallo"}, "en": {"hi": "Hello", "buttons": {"go": "Go"}}})
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [("de", "Hallo"), ("de-AT", "Hallo"), ("DE", "Hallo"), ("fr", "Hello"), (None, "Hello")],
+)
+def test_a_language_falls_back_to_the_one_it_is_of_and_then_to_the_default(
+    language: str | None, said: str
+) -> None:
+    assert TEXTS.find("hi", language) == said
+
+
+def test_a_key_that_a_language_lacks_is_said_in_the_default_one() -> None:
+    assert TEXTS.find("buttons.go", "de") == "Go"
+    assert TEXTS.find("nothing", "de") is None
+    assert TEXTS.lacking("buttons.go") == ["de"]
+
+
+def test_a_session_speaks_the_language_it_began_in() -> None:
+    ways = (Transition("text", "b"),)
+    button = ((Button("buttons.go", to="b"),),)
+    states = (State("a", "hi", buttons=button, on=ways), State("b", "hi", final=True))
+    flow = Flow(name="f", initial="a", states=states, texts=TEXTS, stale="hi")
+    talk = Talk(flow)
+
+    began = talk.take(Begin(language="de", **talk.cause()))
+    assert isinstance(began[0], Say)
+    assert (began[0].text, began[0].buttons[0][0].text) == ("Hallo", "Go")
+    assert words(talk.take(Press("x", language="en", **talk.cause()))) == ["Hallo"]
+    assert words(talk.write("x")) == ["Hallo"]
+
+
+def test_texts_are_read_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "texts.toml"
+    path.write_text('default = "de"\n[en]\nhi = "Hello"\n[de]\nhi = "Grüß Gott"\n', encoding="utf-8")
+    assert read_texts(path) == Texts({"en": {"hi": "Hello"}, "de": {"hi": "Grüß Gott"}}, "de")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "there are no texts"),
+        ("hi = 'Hello'", "hi is no table"),
+        ("[en]\nhi = 5", "en.hi is no text"),
+        ("[en.a]\nb = [1]", "en.a.b is no text"),
+        ("default = 'fr'\n[en]\nhi = 'Hello'", "the default language fr has no texts: there are en"),
+        ("[en]\nhi =\n", "line 2"),
+    ],
+)
+def test_a_file_with_a_mistake_is_named(tmp_path: Path, content: str, told: str) -> None:
+    path = tmp_path / "texts.toml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(BadInputError) as error:
+        read_texts(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("{name}!", "Ann {x}!"),
+        ("{{name}}", "{name}"),
+        ("{name.__class__}", "{name.__class__}"),
+        ("{name[0]} {0} {} { }", "{name[0]} {0} {} { }"),
+        ("{nobody}.", "."),
+        ("{none}{number}", "7"),
+        ("a } b {", "a } b {"),
+    ],
+)
+def test_only_names_are_filled_in(text: str, filled: str) -> None:
+    assert fill(text, {"name": "Ann {x}", "x": "no", "none": None, "number": 7}) == filled
+
+
+@given(st.text(), st.dictionaries(st.text(min_size=1), st.text()))
+def test_any_text_can_be_filled(text: str, data: dict[str, str]) -> None:
+    assert isinstance(fill(text, data), str)
+    assert set(fields_in(text)) <= set(text.replace("}", "{").split("{"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "shown"),
+    [(None, "<b>{name}_</b>"), ("HTML", "&lt;b&gt;{name}_&lt;/b&gt;"), ("MarkdownV2", None)],
+)
+def test_a_value_cannot_break_the_formatting(mode: ParseMode | None, shown: str | None) -> None:
+    shown = shown or "<b\\>\\{name\\}\\_</b\\>"
+    assert fill("*{value}*", {"value": "<b>{name}_</b>"}, mode) == f"*{shown}*"
+
+
+@pytest.mark.parametrize(
+    ("address", "link"),
+    [
+        ("https://pay.example/{id}?x=1", "https://pay.example/a%2Fb%20%26%3F?x=1"),
+        ("{link}", "https://elsewhere.example/?a=1&b=2"),
+        ("{nobody}", None),
+    ],
+)
+def test_a_link_leads_where_it_says_and_one_that_leads_nowhere_is_left_out(
+    address: str, link: str | None
+) -> None:
+    button = ((Button("Pay", url=address), Button("{nobody}", to="b")),)
+    flow = Flow(name="f", initial="a", states=(State("a", "Hi", buttons=button), State("b", final=True)))
+    (said,) = Talk(flow).begin(id="a/b &?", link="https://elsewhere.example/?a=1&b=2")
+    assert isinstance(said, Say)
+    assert [button.url for button in said.buttons[0] if button.text == "Pay"] == ([link] if link else [])
+    assert said.buttons[0][-1].text == "…"
+
+
+def test_a_press_without_a_session_is_answered_in_the_persons_language() -> None:
+    flow = Flow(name="f", initial="a", states=(State("a", final=True),), texts=TEXTS, stale="hi")
+    talk = Talk(flow)
+    assert words(talk.take(Press("x", language="de", **talk.cause()))) == ["Hallo"]
+
+
+def test_a_value_of_any_length_leaves_a_message_that_can_be_sent() -> None:
+    assert len(fill("{a}{b}", {"a": "x" * 9_999, "b": "y" * 9_999})) == 2 * LONGEST_VALUE

@@ -35,7 +35,7 @@ def the_real_one() -> Iterator[Place | None]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # for longer, and its event loop would be that of other tests too
 async def place(the_real_one: Place | None) -> AsyncIterator[Place]:
     if the_real_one is not None:
         yield the_real_one

@@ -23,12 +23,12 @@ _OTHER: Final = frozenset(
 Said = Command | Text | Content
 
 
-async def said_in(message: Message, bot: Bot, update: int, flow: Flow) -> Said | None:
-    """None: nothing that a flow could be about, or meant for another bot."""
+async def said_in(message: Message, bot: Bot, update: int, flow: Flow, now: float) -> Said | None:
+    """`now`, whenever it was written: a session is not late because the bot was. None: nothing that a flow could be about, or meant for another bot."""
     who = message.from_user
     if who is None or who.is_bot:
         return None
-    cause = _cause(message.date.timestamp(), update, who)
+    cause = _cause(now, update, who)
     if message.text is not None:
         if (command := _COMMAND.fullmatch(message.text)) is None:
             return Text(message.text, **cause)

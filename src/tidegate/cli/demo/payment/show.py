@@ -1,0 +1,128 @@
+"""`tidegate demo payment`: the example's bot, the world around it, and what both ends of the wires saw."""
+
+import asyncio
+import logging
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from tidegate.app import Tidegate
+from tidegate.cli import loop, terminal
+from tidegate.cli.demo.payment.finding import find_bot
+from tidegate.cli.demo.payment.report import measured, passed, report_table
+from tidegate.cli.demo.payment.town import BOOKS_TOKEN, TOKEN, Town
+from tidegate.cli.demo.payment.view import PaymentView
+from tidegate.cli.demo.payment.words import Words
+from tidegate.clock import Clock
+from tidegate.outbox.base import Stats
+from tidegate.settings import Settings
+
+INTERVAL: Final = 30.0  # seconds between two looks at everybody, in batches
+REMNANT: Final = 1.0  # seconds for what is told twice to come, after all are done
+
+
+class PaymentDemo:
+    """The bot's own code, its store in `folder`, the people and services around it."""
+
+    def __init__(
+        self, example: ModuleType, *, users: int, seconds: int, mode: str, seed: int, folder: str
+    ) -> None:
+        self.seconds, self.mode, self.seed = seconds, mode, seed
+        self.clock = Clock()
+        self.town = Town(users, example.COLUMNS, seed=seed, clock=self.clock)
+        # Not the limits of the environment: those are meant for the real services.
+        self.gate = Tidegate(Path(folder, "payment.db"), settings=Settings.model_construct())
+        self._example = example
+        self.bot: Any = None
+        self._stats = Stats()  # at the last look
+        self._polling: dict[str, Any] = {"cycles": 0, "requests": 0, "requests_avoided": 0}
+        self._started = self._ended = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until everybody is done, the time is over, or `stop`."""
+        async with self.town.telegram, self.town.books:
+            self.bot = self._build()
+            self._started = self.clock.monotonic()
+            async with self.bot.serving():
+                living = asyncio.ensure_future(self.town.live(Words(self.bot.flow)))
+                stopping = asyncio.ensure_future(stop.wait())
+                await asyncio.wait(
+                    [living, stopping], timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                if living.done():
+                    await self.clock.sleep(REMNANT)
+                self._ended = self.clock.monotonic()
+                await self.look()
+                for task in (living, stopping):
+                    task.cancel()
+                await asyncio.gather(living, stopping, return_exceptions=True)
+
+    async def look(self) -> None:
+        if self.gate.is_open:
+            self._stats = await self.gate.stats()
+            self._polling = self.bot.polling_stats().as_dict()
+
+    def report(self) -> dict[str, Any]:
+        """`seconds`: how long it took, or has taken by now."""
+        until = self._ended or self.clock.monotonic()
+        report = {
+            "mode": self.mode,
+            "seed": self.seed,
+            "seconds": round(until - self._started, 1) if self._started else 0.0,
+            **measured(self.town, self._stats),
+            "polling": self._polling,
+        }
+        return report | {"passed": passed(report)}
+
+    def _build(self) -> Any:  # noqa: ANN401  (the example's)
+        example, books = self._example, self.town.books
+        config = example.Config(
+            token=TOKEN,
+            api_url=self.town.telegram.url,
+            books=example.Books(books.url, BOOKS_TOKEN, self.town.table),
+            mode=self.mode,
+            interval=INTERVAL,
+        )
+        return example.PaymentBot(config, gate=self.gate, say=_unsaid)
+
+
+def show(*, users: int, seconds: int, mode: str, seed: int, as_json: bool) -> int:
+    """Blocks until it is over, then reports. The exit code: 1 if the target was missed."""
+    example = find_bot()
+    for name in ("tidegate", "aiogram"):  # what matters is in the report
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:
+        demo = PaymentDemo(example, users=users, seconds=seconds, mode=mode, seed=seed, folder=folder)
+        loop.run(_live(demo, as_json=as_json))
+    report = demo.report()
+    if as_json:
+        terminal.put_json(report)
+    else:
+        terminal.put(report_table(report))
+    return 0 if report["passed"] else 1
+
+
+async def _live(demo: PaymentDemo, *, as_json: bool) -> None:
+    stop = loop.stop_signal()
+    if terminal.is_watched() and not as_json:
+        async with loop.beside(_watch(demo, stop)):
+            await demo.run(stop)
+        return
+    say = terminal.note if as_json else terminal.put_line
+    say(f"{demo.town.users} people order, pay and cancel; ends within {demo.seconds} s (Ctrl-C ends it)")
+    await demo.run(stop)
+
+
+async def _watch(demo: PaymentDemo, stop: asyncio.Event) -> None:
+    view = PaymentView(demo.report, demo.town.stages, seconds=demo.seconds)
+    with terminal.drawing(view.picture) as draw:
+        async for _ in loop.frames(stop, demo.clock):
+            with suppress(Exception):
+                await demo.look()
+            draw()
+
+
+def _unsaid(_: str) -> None:
+    """What the bot says when it starts is not of interest here."""

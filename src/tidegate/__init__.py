@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidegate.adapters.aiogram.flows import FlowExecutor
     from tidegate.app import Tidegate
     from tidegate.audience.sql import sql
     from tidegate.inbound.throttle.rules import ThrottleRules
@@ -11,11 +12,22 @@ if TYPE_CHECKING:
     from tidegate.roster import Bot
     from tidegate.tickets import LiveTicket, Receipt
 
-__all__ = ["Bot", "File", "LiveTicket", "Priority", "Receipt", "ThrottleRules", "Tidegate", "sql"]
+__all__ = [
+    "Bot",
+    "File",
+    "FlowExecutor",
+    "LiveTicket",
+    "Priority",
+    "Receipt",
+    "ThrottleRules",
+    "Tidegate",
+    "sql",
+]
 
 _PLACES = {
     "Bot": "roster",
     "File": "model",
+    "FlowExecutor": "adapters.aiogram.flows",
     "LiveTicket": "tickets",
     "Priority": "model",
     "Receipt": "tickets",

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aiogram import Bot
+from aiogram.enums import ContentType
 from aiogram.types import CallbackQuery, InaccessibleMessage, Message, User
 
 from tidegate.flows.events import Command, Content, Press, Text
@@ -24,7 +25,9 @@ Said = Command | Text | Content
 
 
 async def said_in(message: Message, bot: Bot, update: int, flow: Flow, now: float) -> Said | None:
-    """`now`, whenever it was written: a session is not late because the bot was. None: nothing that a flow could be about, or meant for another bot."""
+    """None: nothing that a flow could be about, or meant for another bot. It happens `now`, whenever it was
+    written: nobody is late because the bot was.
+    """
     who = message.from_user
     if who is None or who.is_bot:
         return None
@@ -36,7 +39,7 @@ async def said_in(message: Message, bot: Bot, update: int, flow: Flow, now: floa
             return None
         name = _known(f"/{command['name']}", flow)
         return Command(name, command["rest"] or "", _introduction(who, message.chat.id), **cause)
-    kind = str(message.content_type)
+    kind = ContentType(message.content_type).value
     if kind in CONTENTS:
         return Content(kind, _value(message, kind), **cause)
     return Content("other", {"kind": kind}, **cause) if kind in _OTHER else None

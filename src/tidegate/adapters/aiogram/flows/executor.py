@@ -1,0 +1,245 @@
+"""A bot that is one flow, or a router with a flow for a bot of your own."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from aiogram import Bot, Dispatcher, Router
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.client.telegram import TelegramAPIServer
+from aiogram.dispatcher.event.bases import SkipHandler
+from aiogram.enums import ChatType
+from aiogram.fsm.storage.base import BaseStorage
+from aiogram.fsm.storage.memory import MemoryStorage
+from aiogram.types import CallbackQuery, Message, Update
+from aiogram.utils.token import TokenValidationError
+
+from tidegate.adapters.aiogram.flows.gate import BotGate, usual_gate
+from tidegate.adapters.aiogram.flows.reading import place_of, pressed_in, said_in
+from tidegate.adapters.aiogram.flows.sessions import StorageSessions
+from tidegate.errors import BadInputError, ClosedError
+from tidegate.flows.events import Command, Event, Press
+from tidegate.flows.executor.counting import FlowStats
+from tidegate.flows.executor.executor import Executor
+from tidegate.flows.executor.memory import MemorySessions
+from tidegate.flows.executor.place import Place
+from tidegate.flows.executor.polls import MakePoller
+from tidegate.flows.executor.ports import Sessions, Turns
+from tidegate.flows.executor.restoring import Restoring
+from tidegate.flows.executor.turns import LocalTurns
+from tidegate.flows.executor.working import TRIES, WorkFunction
+from tidegate.flows.flow import Flow
+from tidegate.flows.model import FlowError
+from tidegate.polling.poller import Poller
+from tidegate.polling.restoring import EVERY, GROUP, OnProgress, People, Restored, show
+from tidegate.polling.troubles import reason_of
+
+log = logging.getLogger("tidegate.flows")
+
+SORRY: Final = "Sorry, something went wrong. Please try again later."
+
+
+class FlowExecutor:
+    """`run_polling()` is the whole bot. For a dispatcher of your own: `attach(dispatcher)`.
+
+    Where the state of a person is, what is yet to be said to him, who waits for what, and when which timeout
+    is, survives a restart as far as the gate's store does. `batch_polling_config` holds `batch_check_fn`
+    (keys → {key: value} of those that came true), `interval` and `batch_size`; without batches it is asked
+    for one key at a time. `pollers`: for the polls of these names instead; `partial(DeltaPoller, …)`.
+    `work`: async functions of a WorkContext, tried `tries` times. `storage`: the gate's, if none is given.
+    `lifetime`: seconds, instead of the flow's own. `restore=False`: nobody who waited before is polled for
+    until `restore()` is called. `sorry`: said where the flow itself fails; a text, or a key of its texts.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        token: str,
+        enable_batch_polling: bool = True,  # noqa: FBT001, FBT002  (users know it so)
+        batch_polling_config: Mapping[str, Any] | None = None,
+        *,
+        gate: BotGate | None = None,
+        storage: BaseStorage | None = None,
+        work: Mapping[str, WorkFunction] | None = None,
+        pollers: Mapping[str, Poller | MakePoller] | None = None,
+        lifetime: float | None = None,
+        tries: int = TRIES,
+        restore: bool = True,
+        sorry: str = SORRY,
+        api_url: str | None = None,
+        bot: Bot | None = None,
+    ) -> None:
+        self.bot = bot or _bot(token, api_url)
+        self.gate = gate if gate is not None else usual_gate()
+        self.flow = flow if lifetime is None else msgspec.structs.replace(flow, lifetime=lifetime)
+        self._storage = storage
+        self._memory = MemorySessions()
+        self._sorry = sorry
+        self._executor = Executor(
+            self.flow,
+            self.gate,
+            work=work,
+            pollers=pollers,
+            batch_polling=batch_polling_config,
+            in_batches=enable_batch_polling,
+            restore=restore,
+            tries=tries,
+        )
+        self._dispatcher: Dispatcher | None = None
+        self.router = Router(name=f"flow {flow.name}")
+        self.router.message.register(self._on_message)
+        self.router.callback_query.register(self._on_press)
+        self.router.startup.register(self._start)
+        self.router.shutdown.register(self._executor.stop)
+
+    # Running
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Of the whole bot: made when it is first asked for. Routers included before come first."""
+        if self._dispatcher is None:
+            self._dispatcher = Dispatcher()
+        return self._dispatcher
+
+    def attach(self, dispatcher: Dispatcher, **options: Any) -> None:  # noqa: ANN401  (those of gate.attach)
+        """Let a dispatcher handle this flow, after the routers that it has. Attaches the gate to it too."""
+        self.gate.attach(dispatcher, self.bot, **options)
+        if self.router.parent_router is None:
+            dispatcher.include_router(self.router)
+        self._dispatcher = dispatcher
+
+    def run_polling(self, **options: Any) -> None:  # noqa: ANN401  (aiogram's)
+        """Until Ctrl-C or SIGTERM."""
+        asyncio.run(self.start_polling(**options))
+
+    async def start_polling(self, **options: Any) -> None:  # noqa: ANN401  (aiogram's)
+        if self.router.parent_router is None:
+            self.attach(self.dispatcher)
+        await self.dispatcher.start_polling(self.bot, **options)
+
+    async def _start(self, dispatcher: Dispatcher) -> None:
+        if not self.gate.is_open:
+            if self.gate.companion is None:
+                raise ClosedError(
+                    "the flow's gate does not run: call executor.attach(dispatcher), or open it yourself"
+                )
+            return  # the dispatcher is to stop before it has begun
+        if self.gate.token_of(self.bot.id) is None:
+            self.gate.attach(None, self.bot)
+        storage = self._chosen(dispatcher)
+        await self._executor.start(self._sessions(storage), self._turns(storage))
+
+    def _chosen(self, dispatcher: Dispatcher) -> BaseStorage:
+        """The gate's file; with Redis the dispatcher has a storage there since the gate was attached."""
+        if self._storage is not None:
+            return self._storage
+        try:
+            return self.gate.fsm_storage()
+        except BadInputError:
+            return dispatcher.storage
+
+    def _sessions(self, storage: BaseStorage) -> Sessions:
+        # aiogram's own keeps a record of whoever has ever written.
+        forgets = type(storage) is MemoryStorage and self._storage is None
+        return self._memory if forgets else StorageSessions(storage, self.flow.name)
+
+    def _turns(self, storage: BaseStorage) -> Turns:
+        if not hasattr(storage, "redis"):
+            return LocalTurns()
+        from tidegate.adapters.aiogram.flows.turns import SharedTurns  # noqa: PLC0415  (only there if it is used)
+
+        return SharedTurns(storage, self.gate.clock, self.flow.name)  # type: ignore[arg-type]  # a RedisStorage
+
+    # What people do
+
+    async def _on_message(self, message: Message, bot: Bot, event_update: Update) -> None:
+        now = self.gate.clock.now()
+        said = await said_in(message, bot, event_update.update_id, self.flow, now)
+        if said is None or message.from_user is None:
+            raise SkipHandler
+        # In a group people also speak to each other.
+        is_private = message.chat.type == ChatType.PRIVATE
+        place = place_of(message, message.from_user, bot)
+        await self._handle(place, said, awaited_only=not is_private and not _is_command(said))
+
+    async def _on_press(self, query: CallbackQuery, bot: Bot, event_update: Update) -> None:
+        pressed = pressed_in(query, event_update.update_id, self.flow, self.gate.clock.now())
+        if pressed is None or query.message is None:
+            raise SkipHandler
+        await self._handle(place_of(query.message, query.from_user, bot), pressed)
+
+    async def _handle(self, place: Place, event: Event, *, awaited_only: bool = False) -> None:
+        """What is not this flow's is left to other routers."""
+        try:
+            is_ours = await self._executor.handle(place, event, awaited_only=awaited_only)
+        except FlowError as error:
+            log.error("%s", reason_of(error))  # noqa: TRY400
+            query = event.query if isinstance(event, Press) else None
+            await self._executor.apologise(place, event, self._sorry, query)
+            return
+        if not is_ours:
+            raise SkipHandler
+
+    # What the application says
+
+    async def begin(
+        self,
+        chat: int,
+        user: int | None = None,
+        data: Mapping[str, Any] | None = None,
+        *,
+        language: str | None = None,
+        event: str | None = None,
+    ) -> None:
+        """A session anew, whatever was. Without a user: in the chat with him. `event`: its id, if this may be
+        called again for the same cause and is to count once.
+        """
+        await self._executor.begin(self._place(chat, user), data, language=language, event=event)
+
+    async def signal(
+        self, chat: int, user: int | None, name: str, value: object = None, *, event: str | None = None
+    ) -> bool:
+        """What happened elsewhere: `signal:name` in the flow. Whether there was a session to hear it."""
+        return await self._executor.signal(self._place(chat, user), name, value, event=event)
+
+    def _place(self, chat: int, user: int | None) -> Place:
+        return Place(self.bot.id, chat, chat if user is None else user)
+
+    async def restore(
+        self,
+        state: str | None = None,
+        source: People | None = None,
+        *,
+        group: int = GROUP,
+        every: float = EVERY,
+        on_progress: OnProgress | None = None,
+    ) -> Restored:
+        """Go on polling for whoever waited, `group` of them every `every` seconds; while the bot runs.
+
+        Without a source: for those in the store, whom the poll of the state asks about; None: all polls.
+        With one, which yields `Subscription(key, {"user_id": …, "chat_id": …, …})`: for those whom it names;
+        who has no session any more is put into the state, with these data, without a word. The progress is
+        printed, unless there is an `on_progress` to hear of it.
+        """
+        restoring = Restoring(self._executor, self.bot.id, group, every, on_progress or show(state))
+        if source is None:
+            return await restoring.from_store(state)
+        return await restoring.from_source(state, source)
+
+    def stats(self) -> FlowStats:
+        """In this process, since it was made."""
+        return self._executor.stats()
+
+
+def _bot(token: str, api_url: str | None) -> Bot:
+    session = None if api_url is None else AiohttpSession(api=TelegramAPIServer.from_base(api_url))
+    try:
+        return Bot(token, session=session)
+    except TokenValidationError:
+        raise BadInputError("that is no bot token: it looks like 123456:ABC…, from @BotFather") from None
+
+
+def _is_command(event: Event) -> bool:
+    return isinstance(event, Command)

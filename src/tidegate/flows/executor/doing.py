@@ -1,0 +1,120 @@
+"""Doing what the machine decided: each effect may be done again, and is then the same one."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, assert_never
+
+from tidegate.errors import BadInputError, TidegateError
+from tidegate.flows.effects import (
+    Answer,
+    ClearTimer,
+    Effect,
+    End,
+    Pending,
+    Run,
+    Say,
+    SetTimer,
+    ShownButton,
+    Subscribe,
+    Unsubscribe,
+)
+from tidegate.flows.executor.counting import Counts
+from tidegate.flows.executor.place import Place
+from tidegate.flows.executor.polls import Polls
+from tidegate.flows.executor.ports import Gate
+from tidegate.flows.executor.timers import Timers
+from tidegate.flows.flow import Flow
+from tidegate.flows.session import Session
+from tidegate.polling.troubles import reason_of
+
+log = logging.getLogger("tidegate.flows")
+
+
+class Doer:
+    """What is said is put into the outbox with a key of its own, by which it is known if it is put again."""
+
+    def __init__(self, flow: Flow, gate: Gate, polls: Polls, timers: Timers, counts: Counts) -> None:
+        self._flow = flow
+        self._gate = gate
+        self._polls = polls
+        self._timers = timers
+        self._counts = counts
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def do(self, place: Place, session: Session, pending: Pending) -> None:
+        """Raises StoreError and the like: it is to be done again. What cannot be done at all is logged."""
+        try:
+            await self._do(place, session, pending.effect, f"{pending.event}:{pending.place}")
+        except BadInputError as error:
+            kind = type(pending.effect).__name__
+            log.error("flow %s, session %s: %s: %s", self._flow.name, place.key, kind, reason_of(error))  # noqa: TRY400
+        self._counts.effects += 1
+
+    async def _do(self, place: Place, session: Session, effect: Effect, name: str) -> None:
+        match effect:
+            case Say():
+                await self.say(place, effect.text, name, effect.buttons)
+            case Answer():
+                self.answer(place.bot, effect.query, effect.text)
+            case Subscribe():
+                username = session.data.get("username")
+                await self._polls.subscribe(effect.poll, effect.key, place, username)
+            case Unsubscribe():
+                await self._polls.unsubscribe(effect.poll, effect.key, place)
+            case SetTimer():
+                await self._timers.set(place.key, effect.at, effect.visit)
+            case ClearTimer():
+                await self._timers.clear(place.key)
+            case End():
+                self._counts.ended += 1
+                self._counts.expired += effect.expired
+            case Run():
+                raise AssertionError("work is begun elsewhere")
+            case _:
+                assert_never(effect)
+
+    async def say(
+        self, place: Place, text: str, name: str, buttons: tuple[tuple[ShownButton, ...], ...] = ()
+    ) -> None:
+        """`name`: of what causes it, unique in the session."""
+        fields: dict[str, Any] = {"text": text, "parse_mode": self._flow.parse_mode}
+        if buttons:
+            fields["reply_markup"] = {"inline_keyboard": [[_shown(one) for one in row] for row in buttons]}
+        if place.thread is not None:
+            fields["message_thread_id"] = place.thread
+        await self._gate.send(
+            bot=place.bot,
+            chat_id=place.chat,
+            priority="normal" if name.startswith("t") else "high",  # a timer's: nobody has just written
+            dedup_key=f"flow:{self._flow.name}:{place.key}:{name}",
+            **fields,
+        )
+        self._counts.said += 1
+
+    def answer(self, bot: int, query: str, text: str) -> None:
+        """In the background, and not for sure: it is worth nothing a little later."""
+        params: dict[str, Any] = {"callback_query_id": query, **({"text": text} if text else {})}
+        self._aside(self._answer(bot, params))
+
+    async def _answer(self, bot: int, params: dict[str, Any]) -> None:
+        try:
+            await self._gate.call("answerCallbackQuery", params, bot=bot)
+        except TidegateError as error:
+            log.debug("a press was not answered: %s", error)
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name="tidegate: answers a press")
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def stop(self) -> None:
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+
+
+def _shown(button: ShownButton) -> dict[str, str]:
+    if button.url is not None:
+        return {"text": button.text, "url": button.url}
+    return {"text": button.text, "callback_data": button.data or ""}

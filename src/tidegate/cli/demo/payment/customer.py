@@ -30,6 +30,7 @@ class Customer:
     """`pays`: in the end, or else he cancels. `paid_at` and `told_at` are monotonic."""
 
     def __init__(self, person: Person, clock: Clock, draw: random.Random, *, pays: bool) -> None:
+        self.thinks = THINKS
         self.stage: Stage = "coming"
         self.order: str | None = None
         self.paid_at: float | None = None
@@ -73,12 +74,19 @@ class Customer:
         self._enter("cancelled")
 
     @property
+    def id(self) -> int:
+        return self._person.id
+
+    @property
+    def heard(self) -> Counter[str]:
+        """How often he has got which text."""
+        return self._read + Counter(str(message.get("text")) for message in self._person.heard)
+
+    @property
     def doubled(self) -> int:
-        """Messages that he has read before, word for word: no step says the same twice."""
-        for message in self._person.heard:
-            self._read[str(message.get("text"))] += 1
-        self._person.heard.clear()
-        return sum(times - 1 for times in self._read.values())
+        """Messages that he had got before, word for word: no step says the same twice."""
+        heard = self.heard
+        return heard.total() - len(heard)
 
     async def _finds_order(self) -> str:
         while True:
@@ -96,7 +104,7 @@ class Customer:
         return message
 
     async def _thinks(self) -> None:
-        await self._clock.sleep(self._draw.uniform(*THINKS))
+        await self._clock.sleep(self._draw.uniform(*self.thinks))
 
     def _press(self, number: int) -> None:
         self._person.presses(self._person.buttons()[number])

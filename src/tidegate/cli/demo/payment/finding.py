@@ -9,8 +9,8 @@ from typing import Final
 from tidegate.errors import BadInputError
 from tidegate.extras import extra
 
-# In a checkout, and in an installed package, which carries a copy.
-PLACES: Final = (Path(__file__).parents[5] / "examples", Path(__file__).with_name("examples"))
+# An installed package carries a copy; in a checkout it is where everybody looks for it.
+PLACES: Final = (Path(__file__).with_name("examples"), Path(__file__).parents[5] / "examples")
 
 
 def find_bot(name: str = "payment_bot.bot") -> ModuleType:

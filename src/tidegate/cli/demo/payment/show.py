@@ -16,11 +16,12 @@ from tidegate.cli.demo.payment.town import BOOKS_TOKEN, TOKEN, Town
 from tidegate.cli.demo.payment.view import PaymentView
 from tidegate.cli.demo.payment.words import Words
 from tidegate.clock import Clock
+from tidegate.errors import TidegateError
 from tidegate.outbox.base import Stats
 from tidegate.settings import Settings
 
 INTERVAL: Final = 30.0  # seconds between two looks at everybody, in batches
-REMNANT: Final = 1.0  # seconds for what is told twice to come, after all are done
+REMNANT: Final = 0.5  # seconds for what is told twice to come, after all are done
 
 
 class PaymentDemo:
@@ -39,6 +40,7 @@ class PaymentDemo:
         self._stats = Stats()  # at the last look
         self._polling: dict[str, Any] = {"cycles": 0, "requests": 0, "requests_avoided": 0}
         self._started = self._ended = 0.0
+        self.pace: dict[str, float] = {}  # of the people, if it is not the usual one
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until everybody is done, the time is over, or `stop`."""
@@ -46,12 +48,13 @@ class PaymentDemo:
             self.bot = self._build()
             self._started = self.clock.monotonic()
             async with self.bot.serving():
-                living = asyncio.ensure_future(self.town.live(Words(self.bot.flow)))
+                living = asyncio.ensure_future(self.town.live(Words(self.bot.flow), **self.pace))
                 stopping = asyncio.ensure_future(stop.wait())
                 await asyncio.wait(
                     [living, stopping], timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED
                 )
                 if living.done():
+                    living.result()  # somebody may have seen what nobody should
                     await self.clock.sleep(REMNANT)
                 self._ended = self.clock.monotonic()
                 await self.look()
@@ -119,7 +122,7 @@ async def _watch(demo: PaymentDemo, stop: asyncio.Event) -> None:
     view = PaymentView(demo.report, demo.town.stages, seconds=demo.seconds)
     with terminal.drawing(view.picture) as draw:
         async for _ in loop.frames(stop, demo.clock):
-            with suppress(Exception):
+            with suppress(TidegateError):  # the gate may close meanwhile
                 await demo.look()
             draw()
 

@@ -20,29 +20,42 @@ COMING: Final = 6.0  # people in a second: three messages each leave room below 
 LEAST_COMING: Final = 5.0  # seconds in which they come, however few
 SLOWNESS: Final = 20.0  # seconds that one may take to pay
 CANCELS: Final = 0.1  # of all people
+EARLIER: Final = 50  # orders of other days, in the books already
 
 
 class Town:
-    """Counts at the other ends of the wires. The limits are those of the real services."""
+    """Counts at the other ends of the wires. The limits are those of the real services, unless others are
+    given.
+    """
 
-    def __init__(self, users: int, columns: dict[str, str], *, seed: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        users: int,
+        columns: dict[str, str],
+        *,
+        seed: int,
+        clock: Clock,
+        telegram: TelegramServer | None = None,
+        books: NocoDbServer | None = None,
+    ) -> None:
         self.users = users
         self._clock = clock
         self._seed = seed
         faults = Faults(latency_in=EACH_WAY, latency_out=EACH_WAY)
-        self.telegram = TelegramServer(limits=Limits(), faults=faults, seed=seed)
-        self.books = NocoDbServer(seed=seed)
+        self.telegram = telegram or TelegramServer(limits=Limits(), faults=faults, seed=seed)
+        self.books = books or NocoDbServer(seed=seed)
         self.table = self.books.noco.create_table("orders", columns=columns)
+        self.books.noco.insert(self.table, [_earlier(number) for number in range(EARLIER)])
         self.customers = [self._customer(number) for number in range(users)]
 
-    async def live(self, words: Words) -> None:
-        """Until everybody has been told how his order ended."""
+    async def live(self, words: Words, *, coming: float | None = None, slowness: float = SLOWNESS) -> None:
+        """Until everybody has been told how his order ended. `coming`: seconds in which they come."""
         till = Till(self._pay, words.confirmation, words.cancellation)
-        spread = max(LEAST_COMING, self.users / COMING)
+        spread = max(LEAST_COMING, self.users / COMING) if coming is None else coming
         draw = random.Random(self._seed)  # noqa: S311  (repeatable, not secret)
         async with asyncio.TaskGroup() as group:
             for customer in self.customers:
-                group.create_task(customer.live(draw.uniform(0, spread), SLOWNESS, till))
+                group.create_task(customer.live(draw.uniform(0, spread), slowness, till))
 
     def stages(self) -> Counter[str]:
         """How many people are how far."""
@@ -68,3 +81,7 @@ class Town:
         """The cashier ticks it in the books."""
         row = next(row for row in self.orders() if row["OrderId"] == order)
         self.books.noco.pay(self.table, int(str(row["Id"])))
+
+
+def _earlier(number: int) -> dict[str, Any]:
+    return {"OrderId": f"TG-0LD0-{number:04d}", "UserId": "0", "Status": "waiting", "Paid": number % 2 == 0}

@@ -1,0 +1,1 @@
+"""A bot that takes orders, waits for their payment and confirms it."""

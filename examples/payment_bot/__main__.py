@@ -1,0 +1,3 @@
+from payment_bot.running import main
+
+main()

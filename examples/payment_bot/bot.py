@@ -1,0 +1,117 @@
+"""Puts the bot together: the conversation, the books, the executor that runs one on the other."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+from aiogram import Dispatcher
+
+from payment_bot.admin import router_for
+from payment_bot.config import Books, Config
+from payment_bot.flow import AWAITING, payment_flow
+from payment_bot.orders import COLUMNS, Orders
+from tidegate import Tidegate
+from tidegate.adapters.aiogram.flows import FlowExecutor
+from tidegate.flows import read_texts
+from tidegate.flows.executor import WorkContext
+from tidegate.polling import DeltaPoller, show
+from tidegate.polling.nocodb import changes, checks
+from tidegate.polling.stats import PollingStats
+
+__all__ = ["COLUMNS", "Books", "Config", "PaymentBot"]
+
+BATCH: Final = 20  # orders in one request
+
+
+class PaymentBot:
+    """Nothing runs before `serving` or `run`. `say` is told who is restored at the start."""
+
+    def __init__(
+        self, config: Config, *, gate: Tidegate | None = None, say: Callable[[str], Any] = print
+    ) -> None:
+        self.gate = gate or Tidegate()
+        self.flow = payment_flow(
+            read_texts(config.texts) if config.texts else None,
+            price=config.price,
+            nudge=config.nudge,
+            lifetime=config.lifetime,
+        )
+        books = config.books
+        table = self.gate.nocodb(books.url, books.token).table(books.table)
+        self.orders = Orders(table, config.price, self.gate.clock)
+        self._say = say
+        # This is Tidegate: it keeps who is where, in one write with what is yet to be said; polls for whoever
+        # waits; sends at the pace that Telegram allows. A restart, even a kill -9, loses and repeats nothing.
+        self.executor = FlowExecutor(
+            self.flow,
+            config.token,
+            gate=self.gate,
+            api_url=config.api_url,
+            work={"create_order": self._create_order, "cancel_order": self._cancel_order},
+            restore=False,  # by hand, to show it
+            **self._polling(config),
+        )
+        self.dispatcher = Dispatcher()
+        self.dispatcher.workflow_data.update(orders=self.orders, polling_stats=self.polling_stats)
+        self.dispatcher.include_router(router_for(config.admins))
+        self.executor.attach(self.dispatcher)  # behind it: whatever nobody else handles is the flow's
+        self.executor.router.startup.register(self._begin_restoring)
+        self.executor.router.shutdown.register(self._end_restoring)
+        self._restoring: asyncio.Task[None] | None = None
+        self._group, self._every = config.restore
+
+    def _polling(self, config: Config) -> dict[str, Any]:
+        """Payments are found by asking what changed, or by asking for 20 orders in a request."""
+        table = self.orders.table
+        if config.mode == "delta":
+            return {"pollers": {"payment": partial(DeltaPoller, changes(table, key="OrderId"))}}
+        check = checks(table, key="OrderId")
+        how = {"batch_size": BATCH, "interval": config.interval, "batch_check_fn": check}
+        return {"enable_batch_polling": True, "batch_polling_config": how}
+
+    def polling_stats(self) -> PollingStats:
+        return self.executor.stats().polls["payment"]
+
+    async def _create_order(self, work: WorkContext) -> dict[str, str]:
+        """Its key is the same if it is tried again, also after a crash: then the first order is found."""
+        return {"order_id": await self.orders.create(work.key, work.user)}
+
+    async def _cancel_order(self, work: WorkContext) -> dict[str, bool]:
+        return {"paid": not await self.orders.cancel(str(work.data["order_id"]))}
+
+    async def _begin_restoring(self) -> None:
+        """Beside everything else: nobody who writes has to wait for it."""
+        self._restoring = asyncio.create_task(self._restore())
+
+    async def _restore(self) -> None:
+        progress = show(AWAITING, write=self._say)
+        await self.executor.restore(
+            state=AWAITING, group=self._group, every=self._every, on_progress=progress
+        )
+
+    async def _end_restoring(self) -> None:
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.gather(self._restoring, return_exceptions=True)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """While the body runs, in the loop of somebody else."""
+        started = asyncio.Event()
+        self.dispatcher.startup.register(started.set)
+        task = asyncio.create_task(self.run(handle_signals=False))
+        task.add_done_callback(lambda _: started.set())  # one that cannot start says so, and nobody waits
+        await started.wait()
+        if task.done():
+            task.result()
+        try:
+            yield
+        finally:
+            await self.dispatcher.stop_polling()
+            await task
+
+    async def run(self, *, handle_signals: bool = True) -> None:
+        """Until it is told to end, by Ctrl-C or SIGTERM."""
+        await self.dispatcher.start_polling(self.executor.bot, handle_signals=handle_signals)

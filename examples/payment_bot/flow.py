@@ -1,0 +1,81 @@
+"""The conversation, as data. `tidegate flow diagram payment_bot.flow:PAYMENT` draws it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tidegate.flows import Flow, FlowBuilder, Texts, read_texts
+from tidegate.flows.events import Event, WorkDone
+
+OURS: Final = Path(__file__).with_name("texts.toml")
+TEXTS: Final = read_texts(OURS)
+AWAITING: Final = "awaiting_payment"
+DAY: Final = 86_400.0
+NUDGE: Final = 900.0
+PRICE: Final = "10 €"
+
+
+def payment_flow(
+    texts: Texts | None = None, *, price: str = PRICE, nudge: float = NUDGE, lifetime: float = DAY
+) -> Flow:
+    """`nudge`: seconds after which who has not paid is reminded, once; `lifetime`: until an order lapses.
+
+    Raises BadInputError that lists whatever is wrong, such as a text that a language lacks.
+    """
+    flow = FlowBuilder(
+        "payment",
+        lifetime=lifetime,
+        texts=_priced(texts or TEXTS, price),
+        otherwise="otherwise",
+        expired="expired",
+        stale="stale",
+    )
+    flow.command("/start", to="welcome")
+    flow.state("welcome", say="welcome").button("order", to="ordering")
+    # The name of the work is the key under which the bot gives the function. The order is made once for each
+    # visit of this state, whatever dies meanwhile.
+    ordering = flow.state("ordering", otherwise="moment").on("/start", say="moment")
+    ordering.run("create_order", done=AWAITING, failed="sorry", save=("order_id",))
+    _await_payment(flow, nudge)
+    _cancel(flow)
+    flow.state("sorry", say="sorry").button("again", to="ordering")
+    flow.final("confirmed", say="confirmed")
+    flow.final("cancelled", say="cancelled")
+    flow.final("vanished", say="vanished")
+    return flow.build()
+
+
+def _await_payment(flow: FlowBuilder, nudge: float) -> None:
+    """Left by the payment, by the person, or by time. `/start` does not abandon an order."""
+    state = flow.state(AWAITING, say="pay", otherwise="waiting").button("cancel", to="cancelling")
+    state.on("/start", say="waiting").on("/cancel", to="cancelling")
+    state.poll("payment", key="order_id", met="confirmed", gone="vanished").timeout(nudge, say="nudge")
+
+
+def _cancel(flow: FlowBuilder) -> None:
+    """Who paid at the same moment is confirmed: the books decide, not the order of two messages."""
+
+    @flow.guard
+    def was_paid(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001  (a guard is given both)
+        return isinstance(event, WorkDone) and bool((event.result or {}).get("paid"))
+
+    @flow.guard
+    def is_ordered(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001
+        return bool(data.get("order_id"))
+
+    state = flow.state("cancelling", otherwise="moment").on("/start", say="moment")
+    state.on("done:cancel_order", to="confirmed", guard="was_paid")
+    state.on("failed:cancel_order", to=AWAITING, say="not_cancelled", guard="is_ordered")
+    state.run("cancel_order", done="cancelled", failed=AWAITING)
+
+
+def _priced(texts: Texts, price: str) -> Texts:
+    """It is the same in every conversation: no session need hold it."""
+    told = {
+        language: {key: text.replace("{price}", price) for key, text in table.items()}
+        for language, table in texts.languages.items()
+    }
+    return Texts(told, texts.default)
+
+
+PAYMENT: Final = payment_flow()

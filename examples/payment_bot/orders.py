@@ -1,0 +1,110 @@
+"""The books: a table of orders in NocoDB. Whoever takes the money ticks Paid there."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from payment_bot.order_ids import order_id
+from payment_bot.together import Together
+from tidegate.clock import Clock
+from tidegate.upstream.nocodb import Table, truth
+from tidegate.upstream.nocodb.where import all_of, checked, eq, negate, one_of
+
+COLUMNS: Final = {
+    "OrderId": "SingleLineText",
+    "Cause": "SingleLineText",
+    "UserId": "SingleLineText",
+    "Price": "SingleLineText",
+    "Status": "SingleLineText",
+    "Paid": "Checkbox",
+}
+MOST: Final = 100  # records that NocoDB takes in one request
+FRESH: Final = 5.0  # seconds: so old may be what admins are told
+PAID: Final = checked("Paid")
+CANCELLED: Final = eq("Status", "cancelled")
+
+
+class Wish(NamedTuple):
+    """What is to be ordered. `cause` is the same when it is asked for again: then it is the same order."""
+
+    cause: str
+    user: int
+    taken: int = 0
+
+    @property
+    def order_id(self) -> str:
+        return order_id(self.cause, self.taken)
+
+
+class Counts(NamedTuple):
+    waiting: int
+    paid: int
+    cancelled: int
+    paid_after_all: int  # cancelled ones: money to give back
+
+
+class Orders:
+    """Orders that come at the same time share requests: of NocoDB's five in a second they take two, and at
+    most one and a half are for those who cancel. The rest is for polling.
+    """
+
+    def __init__(self, table: Table, price: str, clock: Clock) -> None:
+        self.table = table
+        self._price = price
+        self._create = Together(self._create_all, most=MOST, every=1.0, clock=clock)
+        self._cancel = Together(self._cancel_all, most=MOST, every=2.0, clock=clock)
+
+    async def create(self, cause: str, user: int) -> str:
+        """The number of the order, which no other has. The same for the same cause, however often."""
+        wish = Wish(cause, user)
+        while await self._create(wish) != cause:  # the number is another one's
+            wish = wish._replace(taken=wish.taken + 1)
+        return wish.order_id
+
+    async def cancel(self, order: str) -> bool:
+        """Whether it is cancelled now: one that is paid stays as it is."""
+        return await self._cancel(order)
+
+    async def count(self) -> Counts:
+        paid_after_all = await self._count(PAID, CANCELLED)
+        paid = await self._count(PAID) - paid_after_all
+        cancelled = await self._count(CANCELLED)
+        waiting = await self._count() - paid - cancelled
+        return Counts(waiting, paid, cancelled, paid_after_all)
+
+    async def _count(self, *parts: Any) -> int:  # noqa: ANN401  (conditions)
+        return await self.table.count(all_of(*parts) if parts else None, fresh_for=FRESH)
+
+    async def _create_all(self, wishes: Sequence[Wish]) -> Mapping[Wish, str]:
+        """Of each number, for which cause it was given: found before it is made, as it may have been made by
+        a process that died, or in a request whose answer was lost.
+        """
+        causes = await self._causes(wish.order_id for wish in wishes)
+        new = {wish.order_id: wish for wish in wishes if wish.order_id not in causes}
+        if new:
+            await self.table.create([self._row(wish) for wish in new.values()])
+        return {wish: causes.get(wish.order_id) or new[wish.order_id].cause for wish in wishes}
+
+    async def _causes(self, ids: Iterable[str]) -> dict[str, str]:
+        asked = one_of("OrderId", dict.fromkeys(ids))
+        page = await self.table.list(asked, fields=("Id", "OrderId", "Cause"), limit=10 * MOST)
+        return {str(row["OrderId"]): str(row["Cause"]) for row in page.rows}
+
+    def _row(self, wish: Wish) -> dict[str, Any]:
+        return {
+            "OrderId": wish.order_id,
+            "Cause": wish.cause,
+            "UserId": str(wish.user),
+            "Price": self._price,
+            "Status": "waiting",
+            "Paid": False,
+        }
+
+    async def _cancel_all(self, orders: Sequence[str]) -> Mapping[str, bool]:
+        """Written first, then looked at: a payment that comes between is not overlooked."""
+        asked = all_of(one_of("OrderId", orders), negate(PAID))
+        open_ = await self.table.list(asked, fields=("Id", "OrderId"), limit=10 * MOST)
+        if open_.rows:
+            await self.table.update([{"Id": row["Id"], "Status": "cancelled"} for row in open_.rows])
+        rows = (await self.table.list(one_of("OrderId", orders), limit=10 * MOST)).rows
+        paid = {str(row["OrderId"]) for row in rows if truth(row.get("Paid"))}
+        return {order: order not in paid for order in orders}

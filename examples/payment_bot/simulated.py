@@ -1,0 +1,36 @@
+"""A Telegram and a NocoDB to try the bot on, where no real ones were named."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+from payment_bot.config import NEEDED, Config
+from payment_bot.orders import COLUMNS
+from tidegate.sim.nocodb.http import NocoDbServer
+from tidegate.sim.telegram import Limits
+from tidegate.sim.telegram.http import TelegramServer
+
+TOKEN: Final = "42:simulated"  # noqa: S105  (of a bot that exists in the simulator only)
+
+
+@asynccontextmanager
+async def simulated(environment: Mapping[str, str]) -> AsyncIterator[tuple[Config, str]]:
+    """Both, with the limits of the real ones; what to tell the bot, and what to tell whoever started it."""
+    async with TelegramServer(limits=Limits()) as telegram, NocoDbServer() as nocodb:
+        table = nocodb.noco.create_table("orders", columns=COLUMNS)
+        address = f"{nocodb.url.replace('://', '://simulated@')}/{table}"
+        named = {"TELEGRAM_BOT_TOKEN": TOKEN, "TELEGRAM_API_URL": telegram.url, "NOCODB_URL": address}
+        yield Config.read({**environment, **named}), _how_to(telegram.url, nocodb.url, table)
+
+
+def _how_to(telegram: str, nocodb: str, table: str) -> str:
+    return "\n".join(
+        [
+            f"No service is named ({' and '.join(NEEDED)}), so both are simulated. Be a customer:",
+            f"""  curl -d '{{"bot": 42, "user": 1001, "text": "/start"}}' {telegram}/sim/say""",
+            f"""  curl -d '{{"bot": 42, "user": 1001}}' {telegram}/sim/press      # the first button""",
+            f"  curl '{telegram}/sim/log?chat=1001'",
+            "and the cashier:",
+            f"""  curl -d '{{"table": "{table}", "id": 1}}' {nocodb}/sim/pay""",
+        ]
+    )

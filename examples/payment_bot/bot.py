@@ -12,8 +12,7 @@ from payment_bot.admin import router_for
 from payment_bot.config import Books, Config
 from payment_bot.flow import AWAITING, payment_flow
 from payment_bot.orders import COLUMNS, Orders
-from tidegate import Tidegate
-from tidegate.adapters.aiogram.flows import FlowExecutor
+from tidegate import FlowExecutor, Tidegate
 from tidegate.flows import read_texts
 from tidegate.flows.executor import WorkContext
 from tidegate.polling import DeltaPoller, show

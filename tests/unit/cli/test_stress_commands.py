@@ -82,6 +82,8 @@ def test_scenarios_are_played_one_after_another_and_drawn(
         (("--batch-size", "0"), "--batch-size 0 must be from 1"),
         (("--mode", "magic"), "--mode"),
         (("--users", "many"), "--users"),
+        (("--scenarios", "--users", "20"), "--scenarios plays its own numbers of users"),
+        (("--mode", "delta", "--batch-size", "10"), "--batch-size is for batch mode, not for delta"),
     ],
 )
 def test_what_makes_no_sense_gets_one_line(
@@ -132,7 +134,7 @@ def test_the_first_ctrl_c_asks_and_the_second_is_not_waited_for() -> None:
 
 
 def test_what_was_played_until_ctrl_c_is_told(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tick = driver._tick  # noqa: SLF001
 
@@ -142,8 +144,13 @@ def test_what_was_played_until_ctrl_c_is_told(
 
     monkeypatch.setattr(driver, "_tick", interrupted)
 
-    assert main(["stress", "polling", *SMALL, "--json"]) == 130
+    picture = tmp_path / "polling.svg"
+
+    assert main(["stress", "polling", *SMALL, "--json", "--svg", str(picture)]) == 130
     output = capsys.readouterr()
     report = json.loads(output.out)
     assert (report["interrupted"], report["passed"], list(report["modes"])) == (True, False, ["per-user"])
+    assert report["modes"]["per-user"]["within_interval"] is None
     assert "stopped by Ctrl-C" in output.err
+    assert f"{picture} was not written" in output.err
+    assert not picture.exists()

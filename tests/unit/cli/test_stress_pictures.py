@@ -11,7 +11,8 @@ from rich.console import Console, RenderableType
 from tidegate.cli.stress.chart import chart
 from tidegate.cli.stress.restart_table import restarts_table
 from tidegate.cli.stress.scale import LogScale, duration
-from tidegate.cli.stress.table import results_table, verdict
+from tidegate.cli.stress.table import results_table, saved
+from tidegate.cli.stress.verdict import verdict
 from tidegate.sim.polling import MODES, Result, Scenario
 from tidegate.sim.polling.restoring import Groups, Restart
 
@@ -38,8 +39,8 @@ CROWDS = (300, 2_000)
 RESULTS = [naive(users) if mode == "per-user" else result(users, mode) for users in CROWDS for mode in MODES]
 
 
-def drawn(picture: RenderableType) -> str:
-    console = Console(width=80)
+def drawn(picture: RenderableType, width: int = 80) -> str:
+    console = Console(width=width)
     with console.capture() as capture:
         console.print(picture)
     return capture.get()
@@ -49,7 +50,7 @@ def test_every_mode_has_a_row_and_all_fits_80_columns() -> None:
     lines = drawn(results_table(RESULTS, Scenario())).splitlines()
     rows = [" ".join(line.split()) for line in lines]
 
-    assert "2,000 per-user 202 2000 58,631 296 s 987 28.4 s > 298 s 4 % -999 %" in rows
+    assert "2,000 per-user 202 2000 58,631 296 s 987 28.4 s > 298 s 4 % 81×" in rows  # noqa: RUF001
     assert "batch 0.25 5 0 0 s 0 28.4 s 55 s 100 % 95 %" in rows
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
@@ -62,9 +63,47 @@ def test_a_missed_target_is_named_and_the_bot_that_is_compared_has_none() -> Non
         "failed: batch, 300 users: too many requests, somebody was told too late"
     ]
     assert verdict([naive(300)]) == []
-    assert verdict(RESULTS) == [
-        "passed: no 429, nobody told twice; batch and delta told everybody in time, with few requests"
-    ]
+    (passed,) = verdict(RESULTS)
+    assert passed == (
+        "passed: no 429, nobody told twice; batch told everybody in time, with few requests; "
+        "delta told everybody in time, within half of the limit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reduction", "said"),
+    [(95.1, "95 %"), (0.0, "0 %"), (-14, "1.1×"), (-243, "3.4×"), (-2_300, "24×"), (-2e5, "2,001×")],  # noqa: RUF001
+)
+def test_more_requests_are_said_as_a_factor_however_many_they_are(reduction: float, said: str) -> None:
+    assert saved(result(10, "delta", reduction=reduction)) == said
+
+
+def test_for_few_people_it_is_said_that_delta_makes_more_requests() -> None:
+    few = result(60, "delta", reduction=-243)
+
+    _passed, said = verdict([few, result(2_000, "delta")])
+    assert said.startswith("delta makes more requests than asking for each would, for 60 users:")
+    assert "3.4×: nothing saved" in " ".join(drawn(results_table([few], Scenario())).split())  # noqa: RUF001
+
+
+@pytest.mark.parametrize("width", [60, 40, 24])
+def test_in_a_narrow_terminal_no_number_is_cut(width: int) -> None:
+    lines = drawn(results_table(RESULTS, Scenario()), width).splitlines()
+    words = " ".join(" ".join(lines).split())
+
+    assert max(map(len, lines)) <= width
+    assert "…" not in words
+    assert "per-user, 2,000 users" in words
+    for said in ("req/s 202", "429s 58,631", "shut 296 s", "missed 987", "99 % > 298 s", "saved 95 %"):
+        assert said in words
+
+
+def test_whose_time_is_not_over_is_not_judged() -> None:
+    stopped = result(300, "batch", within_interval=None)
+
+    shown = drawn(results_table([stopped], Scenario(), complete=False))
+    assert " 55 s       –  95 %" in shown  # noqa: RUF001
+    assert "nobody paid 60 s ago" in " ".join(shown.split())
 
 
 def test_whoever_asks_for_each_alone_learns_for_how_many_that_is_too_slow() -> None:
@@ -123,6 +162,18 @@ def restarted(start: str, users: int, **fields: Any) -> Restart:  # noqa: ANN401
         "virtual_seconds": 13.0, "seed": 0,
     }  # fmt: skip
     return Restart(start=start, users=users, **(good | fields))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [60, 40])
+def test_restarts_too_are_never_cut(width: int) -> None:
+    late = restarted("at once", 2_000, asked_seconds=None, virtual_seconds=300.0, refused=58_631)
+    lines = drawn(restarts_table([late, restarted("staggered", 2_000)], Groups()), width).splitlines()
+    words = " ".join(" ".join(lines).split())
+
+    assert max(map(len, lines)) <= width
+    assert "…" not in words
+    for said in ("at once, 2,000 users", "all asked > 300 s", "429s 58,631", "requests, 14 s ▄▃▃▃"):
+        assert said in words
 
 
 def test_restarts_show_their_first_seconds_as_bars_and_as_numbers() -> None:

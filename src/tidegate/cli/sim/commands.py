@@ -229,7 +229,8 @@ def nocodb(
 ) -> None:
     """Be a NocoDB, until Ctrl-C: its records API (v2), its limit, and its quirks.
 
-    There is a table of orders (OrderId, Amount, Paid, PaidAt), whose id is shown. What is paid:
+    There is a table of orders, whose id is shown (OrderId, Title, Email, Amount, Total, State, Paid, PaidAt,
+    chat, user_id, username). What is paid:
     [cyan]curl -H 'xc-token: any' 'http://127.0.0.1:8082/api/v2/tables/ID/records?where=(Paid,checked)'[/cyan].
     Pay by hand: POST /sim/pay. What was counted: GET /sim/report. Shares are between 0 and 1.
     """

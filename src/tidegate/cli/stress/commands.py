@@ -9,7 +9,10 @@ from tidegate.cli.options import AsJson
 
 app = typer.Typer(help="Put a part under load and measure it: nothing real is asked.")
 
-Users = Annotated[int, typer.Option(metavar="N", help="People who wait to be told that their payment came.")]
+Users = Annotated[
+    int | None,
+    typer.Option(metavar="N", show_default="300", help="People who wait to be told that their payment came."),
+]
 Duration = Annotated[float, typer.Option(metavar="SECONDS", help="How long it is played.")]
 Interval = Annotated[
     float,
@@ -56,7 +59,7 @@ def stress(context: typer.Context) -> None:
 )
 def polling(
     *,
-    users: Users = 300,
+    users: Users = None,
     duration: Duration = 300,
     mode: ModeOption = "all",
     interval: Interval = 60,
@@ -86,7 +89,9 @@ def polling(
     from tidegate.cli.stress import polling as driver  # noqa: PLC0415  (keeps --help fast)
     from tidegate.sim.polling import Scenario  # noqa: PLC0415
 
-    scenario = Scenario(users=users, duration=duration, interval=interval, batch_size=batch_size, seed=seed)
+    driver.check(users=users, scenarios=scenarios, mode=mode, batch_size=batch_size)
+    people = 300 if users is None else users
+    scenario = Scenario(users=people, duration=duration, interval=interval, batch_size=batch_size, seed=seed)
     raise typer.Exit(
         driver.stress(
             driver.crowds(scenario) if scenarios else [scenario],

@@ -15,11 +15,22 @@ from tidegate.cli.stress.report import report_of
 from tidegate.cli.stress.table import results_table
 from tidegate.cli.stress.watching import Show, Stop, bar, quiet, stopping
 from tidegate.clock import Clock
+from tidegate.errors import BadInputError
 from tidegate.sim import virtual
 from tidegate.sim.polling import MODES, Mode, Result, Scenario
 from tidegate.sim.polling.playing import Tick, run
 
 CROWDS = (100, 300, 500, 1_000, 2_000)
+
+
+def check(*, users: int | None, scenarios: bool, mode: Mode | Literal["all"], batch_size: int | None) -> None:
+    """Raises BadInputError for an option that another one makes useless."""
+    if scenarios and users is not None:
+        raise BadInputError("--scenarios plays its own numbers of users: leave out --users, or --scenarios")
+    if batch_size is not None and mode not in {"batch", "all"}:
+        raise BadInputError(
+            f"--batch-size is for batch mode, not for {mode}: leave it out, or use --mode batch"
+        )
 
 
 def modes(wanted: Mode | Literal["all"]) -> Sequence[Mode]:
@@ -48,7 +59,10 @@ def stress(
     if svg is not None and not interrupted:
         save(svg, results, scenarios[0])
     if interrupted:
-        terminal.note("tidegate: stopped by Ctrl-C: the figures are those of the part that was played")
+        unsaved = "" if svg is None else f"; {svg} was not written"
+        terminal.note(
+            f"tidegate: stopped by Ctrl-C: the figures are those of the part that was played{unsaved}"
+        )
         return INTERRUPTED
     return 0 if report["passed"] else FAILED
 

@@ -8,42 +8,54 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli.meter import sparkline
+from tidegate.cli.stress.fitting import Fitting, block
 from tidegate.sim.polling.restoring import Groups, Restart
 
 SECONDS_SHOWN = 14
+PICTURE = f"requests, {SECONDS_SHOWN} s"
 TOP = 10  # requests in a second; the tallest bar
 
 
 def restarts_table(restarts: Sequence[Restart], groups: Groups, *, complete: bool = True) -> RenderableType:
-    """Fits 80 columns, and reads as well without colours. What was stopped is not judged."""
+    """Fits 80 columns, or comes in blocks; reads as well without colours. What was stopped is not judged."""
     title = f"Restarts: groups of {groups.size}, {groups.every:g} s apart (seed {restarts[0].seed})"
+    return Group(
+        Fitting(_table(restarts, title), _blocks(restarts, title)),
+        Text(_legend(), style="dim"),
+        _seconds(restarts),
+        Text(_verdict(restarts) if complete else ""),
+    )
+
+
+def _table(restarts: Sequence[Restart], title: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, title=title, title_justify="left")
     table.add_column("users", no_wrap=True, justify="right")
-    table.add_column("start", no_wrap=True)
-    for name in ("groups", "restored", "all asked", "peak", "429s"):
-        table.add_column(name, no_wrap=True, justify="right")
-    table.add_column(f"requests, {SECONDS_SHOWN} s", no_wrap=True)
+    table.add_column("start", no_wrap=True, style="bold")
+    for name in _cells(restarts[0]):
+        table.add_column(name, no_wrap=True, justify="left" if name == PICTURE else "right")
     for before, found in zip([None, *restarts], restarts, strict=False):
         new = before is None or before.users != found.users
         if before is not None and new:
             table.add_section()
-        table.add_row(f"{found.users:,}" if new else "", *_cells(found))
-    return Group(
-        table, Text(_legend(), style="dim"), _seconds(restarts), Text(_verdict(restarts) if complete else "")
-    )
+        table.add_row(f"{found.users:,}" if new else "", found.start, *_cells(found).values())
+    return table
 
 
-def _cells(found: Restart) -> list[Text]:
+def _blocks(restarts: Sequence[Restart], title: str) -> RenderableType:
+    shown = (block(f"{found.start}, {found.users:,} users", _cells(found)) for found in restarts)
+    return Group(Text(title, style="italic"), *shown)
+
+
+def _cells(found: Restart) -> dict[str, Text]:
     style = "bold red" if found.refused else ""
-    return [
-        Text(found.start, style="bold"),
-        Text(f"{found.groups}"),
-        Text(_after(found.restored_seconds, found.virtual_seconds)),
-        Text(_after(found.asked_seconds, found.virtual_seconds)),
-        Text(f"{found.peak_rps:,}", style=style),
-        Text(f"{found.refused:,}", style=style),
-        Text(sparkline(found.per_second[:SECONDS_SHOWN], TOP), style=style or "green"),
-    ]
+    return {
+        "groups": Text(f"{found.groups}"),
+        "restored": Text(_after(found.restored_seconds, found.virtual_seconds)),
+        "all asked": Text(_after(found.asked_seconds, found.virtual_seconds)),
+        "peak": Text(f"{found.peak_rps:,}", style=style),
+        "429s": Text(f"{found.refused:,}", style=style),
+        PICTURE: Text(sparkline(found.per_second[:SECONDS_SHOWN], TOP), style=style or "green"),
+    }
 
 
 def _after(seconds: float | None, watched: float) -> str:

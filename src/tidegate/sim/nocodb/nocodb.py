@@ -227,7 +227,9 @@ class NocoDb:
         try:
             return self.tables[table]
         except KeyError:
-            raise BadInputError(f"there is no table {table!r}: create_table gives the id to use") from None
+            raise BadInputError(
+                f"there is no table {table!r:.60}: create_table gives the id, GET /sim/tables lists them"
+            ) from None
 
     def _key(self, table: Table, key: object) -> int:
         number = require_key(key)

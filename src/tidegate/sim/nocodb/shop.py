@@ -1,11 +1,42 @@
 """A table of orders, some of which are paid now and then: something to poll, for whoever has nothing yet."""
 
 import random
+from typing import Any
 
 from tidegate.sim.nocodb.nocodb import NocoDb
 
-COLUMNS = {"OrderId": "SingleLineText", "Amount": "Number", "Paid": "Checkbox", "PaidAt": "DateTime"}
+COLUMNS = {
+    "OrderId": "SingleLineText",
+    "Title": "SingleLineText",
+    "Email": "Email",
+    "Amount": "Number",
+    "Total": "Number",
+    "State": "SingleLineText",
+    "Paid": "Checkbox",
+    "PaidAt": "DateTime",
+    "chat": "Number",
+    "user_id": "Number",
+    "username": "SingleLineText",
+}
+GOODS = ("Tea", "Coffee", "Cocoa")
+FIRST_PERSON = 1_000  # order 1 is that of user 1001
 BATCH = 1_000  # orders taken at once
+
+
+def order(number: int) -> dict[str, Any]:
+    """One that waits to be paid, with what a bot keeps beside it."""
+    amount, person = number % 90 + 10, FIRST_PERSON + number
+    return {
+        "OrderId": f"A-{number}",
+        "Title": GOODS[number % len(GOODS)],
+        "Email": f"user{number}@example.com",
+        "Amount": amount,
+        "Total": 10 * amount,
+        "State": "awaiting_payment",
+        "chat": person,
+        "user_id": person,
+        "username": f"user{number}",
+    }
 
 
 class Shop:
@@ -16,8 +47,7 @@ class Shop:
         self._unpaid: list[int] = []
         for first in range(1, orders + 1, BATCH):
             numbers = range(first, min(first + BATCH, orders + 1))
-            rows = [{"OrderId": f"A-{number}", "Amount": number % 90 + 10} for number in numbers]
-            self._unpaid += noco.insert(self.table, rows)
+            self._unpaid += noco.insert(self.table, [order(number) for number in numbers])
         self.paid = 0
 
     async def pay_every(self, seconds: float) -> None:

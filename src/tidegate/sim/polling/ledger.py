@@ -20,7 +20,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float
     p99_ms: float
     max_ms: float
-    within_interval: float  # the share of those who could be told by now
+    within_interval: float | None  # the share of those who paid an interval ago or more; None if nobody did
 
 
 class Ledger:
@@ -43,7 +43,6 @@ class Ledger:
         took = [self._told[key] - at for key, at in self.paid.items() if key in self._told]
         untold = [now - at for key, at in self.paid.items() if key not in self._told]
         missed = sum(age > interval for age in untold)
-        in_time = sum(seconds <= interval for seconds in took)
         waited = sorted(took + untold)
         return Waits(
             paid=len(self.paid),
@@ -55,8 +54,14 @@ class Ledger:
             p50_ms=quantile(waited, 0.5),
             p99_ms=quantile(waited, 0.99),
             max_ms=quantile(waited, 1.0),
-            within_interval=round(in_time / max(1, len(took) + missed), 4),
+            within_interval=self._in_time(now, interval),
         )
+
+    def _in_time(self, now: float, interval: float) -> float | None:
+        """Whose time is not over may still be told late: to count only those who were told would flatter."""
+        over = [(key, at) for key, at in self.paid.items() if now - at >= interval]
+        in_time = sum(self._told.get(key, math.inf) - at <= interval for key, at in over)
+        return round(in_time / len(over), 4) if over else None
 
     def needed(self, users: int, now: float, interval: float) -> float:
         """Requests of a bot that asks for each person once in an interval, until he has paid."""

@@ -27,7 +27,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float
     p99_ms: float
     max_ms: float
-    within_interval: float
+    within_interval: float | None
     reduction: float
     virtual_seconds: float
     seconds: float
@@ -55,5 +55,5 @@ def judged(result: Result, scenario: Scenario) -> Result:
     if result.mode in {"batch", "delta"}:
         share = scenario.rate.count / scenario.rate.seconds * MOST_SHARE
         met["avg_rps"] = result.avg_rps <= share if result.mode == "delta" else result.avg_rps < MOST_RPS
-        met["within_interval"] = result.within_interval == 1 and result.missed == 0
+        met["within_interval"] = result.within_interval in {None, 1} and result.missed == 0
     return msgspec.structs.replace(result, flaws=tuple(name for name, good in met.items() if not good))

@@ -15,7 +15,7 @@ POLL = "getUpdates"
 class LogEntry(NamedTuple):
     at: float  # seconds since the Unix epoch
     bot: int  # 0 where the token is nobody's
-    chat_id: int | str | None  # as the caller wrote it, cut
+    chat_id: int | str | None  # a number if it is one; else as the caller wrote it, cut
     method: str  # in Telegram's spelling, or "unknown"
     status: int
     message_id: int | None

@@ -17,6 +17,7 @@ from tidegate.sim.telegram.ledger import Ledger, LogEntry
 from tidegate.sim.telegram.limits import FloodControl, Limits
 from tidegate.sim.telegram.methods import METHODS, NOT_FOUND, UNAUTHORIZED
 from tidegate.sim.telegram.polling import Polling
+from tidegate.sim.telegram.reading import to_int
 from tidegate.sim.telegram.webhooks import Post, Webhooks
 from tidegate.sim.telegram.world import Bot, Json, World
 
@@ -216,10 +217,15 @@ def _entry(  # noqa: PLR0917  (a record's fields)
     wall: float, bot_id: int, name: str, status: int, params: Mapping[str, Any], message_id: int | None = None
 ) -> LogEntry:
     """What is logged of a call: bounded, whatever was sent."""
-    chat_id, text = params.get("chat_id"), params.get("text") or params.get("caption") or ""
-    if not isinstance(chat_id, int):
-        chat_id = chat_id[:LOGGED_CHAT] if isinstance(chat_id, str) else None
-    elif not -LARGEST < chat_id < LARGEST:
-        chat_id = None
+    text = params.get("text") or params.get("caption") or ""
     text = text[:LOGGED_TEXT] if isinstance(text, str) else ""
-    return LogEntry(wall, bot_id, chat_id, name, status, message_id, text)
+    return LogEntry(wall, bot_id, _logged_chat(params.get("chat_id")), name, status, message_id, text)
+
+
+def _logged_chat(chat_id: object) -> int | str | None:
+    """A number, also where it came as text: in a form everything is."""
+    if isinstance(chat_id, str):
+        chat_id = chat_id[:LOGGED_CHAT]
+        number = to_int(chat_id)
+        return chat_id if number is None or not -LARGEST < number < LARGEST else number
+    return chat_id if isinstance(chat_id, int) and -LARGEST < chat_id < LARGEST else None

@@ -113,3 +113,11 @@ async def test_a_shop_pays_each_of_its_orders_once(clock: VirtualClock) -> None:
     assert clock.monotonic() == pytest.approx(1_250)
     assert shop.paid == 2_499
     assert all(row["Paid"] for row in noco.rows(shop.table))
+
+
+async def test_the_orders_of_a_shop_have_what_the_how_tos_ask_for(clock: VirtualClock) -> None:
+    noco = NocoDb(clock)
+    [row] = noco.rows(Shop(noco, 1).table)
+    assert (row["OrderId"], row["Email"], row["State"]) == ("A-1", "user1@example.com", "awaiting_payment")
+    assert (row["chat"], row["user_id"], row["username"]) == (1001, 1001, "user1")
+    assert {"Title", "Amount", "Total", "Paid"} <= row.keys()

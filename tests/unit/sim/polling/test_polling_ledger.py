@@ -37,6 +37,12 @@ def test_who_was_not_told_is_missed_after_an_interval_and_counts_with_what_he_wa
     assert (waits.p50_ms, waits.max_ms) == (50_000, 290_000)
 
 
+def test_whose_interval_is_not_over_does_not_count_for_or_against() -> None:
+    made = ledger({"1": 0, "2": 50, "3": 50}, [("2", 51)])
+
+    assert [made.waits(now, INTERVAL).within_interval for now in (55, 100, 300)] == [None, 0.0, 0.3333]
+
+
 def test_the_second_telling_and_one_without_a_payment_are_seen() -> None:
     waits = ledger({"1": 10}, [("1", 11), ("1", 12), ("9", 12)]).waits(300, INTERVAL)
 
@@ -46,7 +52,7 @@ def test_the_second_telling_and_one_without_a_payment_are_seen() -> None:
 def test_nobody_paid_is_no_failure_and_no_division_by_zero() -> None:
     waits = ledger({}, []).waits(300, INTERVAL)
 
-    assert (waits.paid, waits.missed, waits.p99_ms) == (0, 0, 0.0)
+    assert (waits.paid, waits.missed, waits.p99_ms, waits.within_interval) == (0, 0, 0.0, None)
 
 
 def test_a_bot_that_asks_for_each_stops_asking_when_they_have_paid() -> None:

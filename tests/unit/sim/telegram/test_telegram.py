@@ -228,6 +228,13 @@ async def test_the_log_keeps_little_of_what_is_sent(clock: VirtualClock) -> None
     assert [(len(chat), len(text)) for chat, text in logged] == [(64, 100), (4, 100), (4, 100)]
 
 
+async def test_the_log_has_a_chat_as_a_number_also_where_a_form_gave_a_text(clock: VirtualClock) -> None:
+    telegram = Telegram(clock)
+    for chat in (7, "7", "-100123", "@news", "9" * 40):
+        await telegram.call(TOKEN, "sendMessage", {"chat_id": chat, "text": "x"})
+    assert [entry.chat_id for entry in telegram.ledger.log] == [7, 7, -100123, "@news", "9" * 40]
+
+
 async def test_an_open_world_forgets_the_oldest_chats_but_not_who_blocked_it(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,12 @@ from tidegate.errors import BadInputError, TidegateError
 
 FAILED, ASKED_WRONGLY, INTERRUPTED, UNREAD = 1, 2, 130, 141  # 128 + SIGINT, 128 + SIGPIPE
 _INVALID = re.compile(r"^Invalid value for '([^']+)': (?:Value error, )?")
+_OURS = (
+    (re.compile(r"Input should be a valid integer.*"), "write a whole number"),
+    (re.compile(r"Input should be a valid number.*"), "write a number"),
+    (re.compile(r"Input should be less than or equal to (\S+)"), r"must be at most \1"),
+    (re.compile(r"Input should be greater than or equal to (\S+)"), r"must be at least \1"),
+)
 _TOKEN = re.compile(r"(\d{1,15}):[\w-]{20,}")
 _EXPECTED = (typer.TyperException, typer.Abort, TidegateError, OSError)
 
@@ -70,6 +76,8 @@ def _usage(error: typer.TyperException) -> str:
     command = context.command_path if context is not None else "tidegate"
     text = _one_line(error.format_message()).removesuffix(".")
     text = _INVALID.sub(r"\1: ", text)
+    for theirs, ours in _OURS:
+        text = theirs.sub(ours, text)
     return f"{text[:1].lower()}{text[1:]}; see {command} --help"
 
 

@@ -12,7 +12,7 @@ TidegateError
 ├── UpstreamError            an API behind the bot did not do what was asked (carries api, method, endpoint)
 │   ├── UpstreamRefusedError     it will not do it: bad token, no such record (carries status)
 │   ├── UpstreamAwayError        it could not be had: unreachable, failing, at its limit (carries retry_after)
-│   ├── UpstreamUnknownError     the request left and no answer came: it may have happened
+│   ├── UpstreamUnknownError     the request left and no certain answer came: it may have happened
 │   ├── UpstreamGarbledError     it answered with something that cannot be read
 │   └── PartlyDoneError          some rows were written before a request failed (carries ids and done)
 └── NotDeliveredError        a message or call did not do what was asked (carries method and chat_id)

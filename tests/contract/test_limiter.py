@@ -278,3 +278,21 @@ async def traffic(
                 clock.call_later((start + there / 2) / 1000, tasks[-1].cancel)
         await asyncio.gather(*tasks, return_exceptions=True)
     return sorted(arrived)
+
+
+async def test_background_beside_a_crowd_that_never_ends_is_late_and_does_not_starve(
+    limiter: Limiter, asker: Asker, clock: VirtualClock
+) -> None:
+    async def crowd() -> None:
+        while True:
+            await limiter.take()
+            await limiter.answered()
+
+    others = [asyncio.create_task(crowd()) for _ in range(10)]
+    await settled()
+    await asker.start("back", background=True)
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+    assert 2.0 <= clock.monotonic() <= 5.0, "two seconds, and ten who stood there before"

@@ -1,8 +1,7 @@
 """The only way to an API: through its limiter, with retries, counted and told."""
 
-from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 import msgspec
 
@@ -14,21 +13,22 @@ from tidegate.upstream.cache import Cache
 from tidegate.upstream.exchange import Hook
 from tidegate.upstream.limiter.base import Limiter
 from tidegate.upstream.limiter.memory import MemoryLimiter
-from tidegate.upstream.retrying import IDEMPOTENT, READS, RetryPolicy
+from tidegate.upstream.making import Query, made
+from tidegate.upstream.retry_after import LONGEST
+from tidegate.upstream.retrying import READS, RetryPolicy
 from tidegate.upstream.telling import Telling
 from tidegate.upstream.totals import Totals
 from tidegate.upstream.wire import Request, Response, Wire
 
 RATE: Final = Rate(5, 1)
 LOCKOUT: Final = 30.0  # seconds, when a 429 does not say for how long
-METHODS: Final = IDEMPOTENT | {"POST", "PATCH"}
 
 
 class Upstream:
     """One for each API and token; the wire is nobody else's. Belongs to one event loop.
 
     Waiting for a turn has no end of its own: a timeout around a call may end it at any moment, and no slot
-    is lost. Who waits when it is closed is told so when his turn comes.
+    is lost. Who waits when it is closed is told so at once.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Upstream:
         policy: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
         lockout: float = LOCKOUT,
     ) -> None:
-        if not lockout >= 0:
-            raise BadInputError(f"a lockout of {lockout} s: give 0 or more seconds, such as 30")
+        if not 0 <= lockout <= LONGEST:
+            raise BadInputError(f"a lockout of {lockout} s: give 0 to {LONGEST:g} seconds, such as 30")
         clock = clock or Clock()
         self.name = name
         self.totals = Totals()
@@ -72,19 +72,20 @@ class Upstream:
         method: str,
         path: str,
         *,
-        query: Iterable[tuple[str, str]] = (),
+        query: Query = (),
         body: Any = None,  # noqa: ANN401  (whatever JSON can say)
         background: bool = False,
         idempotent: bool | None = None,
         record: str | None = None,
     ) -> Response:
-        """Wait for a turn, ask, ask again where that is safe. The response has a status below 400.
+        """Wait for a turn, ask, ask again where that is safe. The response is a good one (2xx).
 
         `background` lets all others go first. `idempotent` says that repeating does no harm, for methods
-        that do not promise it. `record`, an id or a count, is for the log.
+        that do not promise it. `record`, an id or a count, is for the log. A number in the query is sent as a
+        text.
         Raises UpstreamRefusedError, UpstreamAwayError, UpstreamUnknownError, UpstreamGarbledError.
         """
-        request = _made(method, path, query, body)
+        request = made(method, path, query, body)
         asked = Question(request=request, idempotent=idempotent, background=background, record=record)
         try:
             return await self._asking.ask(asked)
@@ -96,7 +97,7 @@ class Upstream:
         self,
         path: str,
         *,
-        query: Iterable[tuple[str, str]] = (),
+        query: Query = (),
         fresh_for: float = 0.0,
         background: bool = False,
         record: str | None = None,
@@ -107,12 +108,13 @@ class Upstream:
         at the same time share one request. A write through this client to the same path, or to one above
         or below it, drops what is kept.
         """
-        request = _made("GET", path, query, None)
+        request = made("GET", path, query)
 
         async def load() -> bytes:
             asked = Question(request=request, background=background, record=record)
-            return (await self._asking.ask(asked)).body
+            return self._plain(request, await self._asking.ask(asked))
 
+        self._asking.check_open(request)
         if fresh_for <= 0:
             return self._decoded(request, await load())
         key = (request.path, request.query)
@@ -136,26 +138,21 @@ class Upstream:
     ) -> None:
         await self.close()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a client is not pickled: it holds connections and a token; make one in each process")
+
+    def _plain(self, request: Request, answer: Response) -> bytes:
+        packed = answer.headers.get("content-encoding", "identity").lower()
+        if packed in {"", "identity"}:
+            return answer.body
+        raise self._garbled(f"its answer is packed ({packed:.20}), which was not asked for", request)
+
     def _decoded(self, request: Request, body: bytes) -> Any:  # noqa: ANN401
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamGarbledError(
-                f"its answer is not JSON ({len(body)} bytes): is this the address of the API?",
-                api=self.name,
-                method=request.method,
-                endpoint=request.path,
-            ) from error
+            text = f"its answer is not JSON ({len(body)} bytes): is this the address of the API?"
+            raise self._garbled(text, request) from error
 
-
-def _made(method: str, path: str, query: Iterable[tuple[str, str]], body: Any) -> Request:  # noqa: ANN401
-    method = method.upper()
-    if method not in METHODS:
-        raise BadInputError(f"{method!r} is not a method that is known here: {', '.join(sorted(METHODS))}")
-    if "?" in path or "#" in path or "://" in path:
-        raise BadInputError("a path goes without address and query: give those to the wire and as `query`")
-    try:
-        msgspec.json.encode(body)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadInputError(f"a body is sent as JSON, which this one cannot be: {error}") from error
-    return Request(method=method, path=path.strip("/"), query=tuple(query), body=body)
+    def _garbled(self, text: str, request: Request) -> UpstreamGarbledError:
+        return UpstreamGarbledError(text, api=self.name, method=request.method, endpoint=request.path)

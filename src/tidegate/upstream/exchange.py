@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-OK: Final = range(200, 400)
+OK: Final = range(200, 300)
 TOO_MANY: Final = 429
 
 

@@ -1,9 +1,9 @@
 """Requests over HTTP, with aiohttp. Its errors end here: what is known comes back as a value."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any, Final, NoReturn
 
 import aiohttp
 import msgspec
@@ -11,11 +11,11 @@ from yarl import URL
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.upstream.access import checked, secrets_in, sendable, words_of
 from tidegate.upstream.retrying import UNREADABLE
 from tidegate.upstream.wire import NoResponse, Request, Response, Wire
 
-TIMEOUT: Final = 10.0  # seconds from asking for a connection to the last byte of the answer
-CONNECTIONS: Final = 10
+TIMEOUT: Final = 10.0  # seconds for a connection, and again from the first byte sent to the last one read
 LARGEST_ANSWER: Final = 16 * 1024 * 1024
 KEPT_ALIVE: Final = 4.0  # seconds; Node hangs up after 5, and a request must not cross that
 DNS_CACHE: Final = 300
@@ -43,10 +43,16 @@ class SentBeforeError(aiohttp.ClientError):
 class _Trip:
     """One request. `left` is true as soon as a byte of it may have reached the network."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_bound", "_seconds", "left")
 
-    def __init__(self) -> None:
+    def __init__(self, bound: asyncio.Timeout, seconds: float) -> None:
+        self._bound, self._seconds = bound, seconds
         self.left = False
+
+    def depart(self) -> None:
+        """There is a connection: from now on the seconds are for the answer."""
+        self.left = True
+        self._bound.reschedule(asyncio.get_running_loop().time() + self._seconds)
 
 
 async def _departs(session: aiohttp.ClientSession, context: SimpleNamespace, sent: object) -> None:
@@ -55,12 +61,13 @@ async def _departs(session: aiohttp.ClientSession, context: SimpleNamespace, sen
     trip: _Trip = context.trace_request_ctx
     if trip.left:
         raise SentBeforeError
-    trip.left = True
+    trip.depart()
 
 
 class HttpWire(Wire):
-    """One pool of connections, opened at the first request. Belongs to one event loop.
+    """Connections are opened as they are needed: the limiter says how many. Belongs to one event loop.
 
+    `timeout`, in seconds, is for a connection, and once more for the answer: a request lasts `longest`.
     Redirects are not followed: the token is for this address alone. A connection that was cut before the
     other end read anything counts as left, too: from here it looks like one that was cut afterwards.
     """
@@ -72,27 +79,41 @@ class HttpWire(Wire):
         headers: Mapping[str, str],
         clock: Clock,
         timeout: float = TIMEOUT,
-        connections: int = CONNECTIONS,
     ) -> None:
-        if not timeout > 0 or connections < 1:
-            raise BadInputError(f"timeout={timeout}, connections={connections}: both must be above 0")
-        self._base = _checked(base_url)
-        self._headers = {"Accept": "application/json", "User-Agent": "tidegate", **_sendable(headers)}
+        if not timeout > 0:
+            raise BadInputError(f"timeout={timeout}: a number of seconds above 0 is needed")
+        self._base = checked(base_url)
+        given = sendable(headers)
+        self._headers = {"Accept": "application/json", "User-Agent": "tidegate", **given}
+        self._secrets = words_of(secrets_in(given).values())
         self._clock = clock
         self._timeout = timeout
-        self._connections = connections
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
     def __repr__(self) -> str:
         return f"HttpWire({self._base!r})"  # without what its headers say
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a wire is not pickled: its token would be in it; make one in each process")
+
+    @property
+    def longest(self) -> float:
+        """Seconds."""
+        return 2 * self._timeout
+
+    def hide(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
     async def send(self, request: Request) -> Response | NoResponse:
-        trip = _Trip()
+        bound = self._clock.timeout(self._timeout)
+        trip = _Trip(bound, self._timeout)
         if self._closed:
             return NoResponse(left=False, reason="closed")
         try:
-            async with self._clock.timeout(self._timeout):
+            async with bound:
                 return await self._send(request, trip)
         except TimeoutError:
             return NoResponse(trip.left, "timeout")
@@ -127,8 +148,9 @@ class HttpWire(Wire):
             departs: Any = aiohttp.TraceConfig()
             departs.on_request_headers_sent.append(_departs)
             self._session = aiohttp.ClientSession(
+                # No limit: who has a turn must not wait once more, with his slot.
                 connector=aiohttp.TCPConnector(
-                    limit=self._connections, ttl_dns_cache=DNS_CACHE, keepalive_timeout=KEPT_ALIVE
+                    limit=0, ttl_dns_cache=DNS_CACHE, keepalive_timeout=KEPT_ALIVE
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 # Unpacking an answer could make it any size.
@@ -138,28 +160,6 @@ class HttpWire(Wire):
                 trace_configs=[departs],
             )
         return self._session
-
-
-def _checked(base_url: str) -> str:
-    text = "the address of an API is http:// or https://, a host, and perhaps a path, nothing more"
-    try:
-        parts = urlsplit(base_url)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
-        usable = usable and bool(URL(base_url).host)
-    except ValueError:
-        usable = False
-    else:
-        usable = usable and not (parts.query or parts.fragment or parts.username or parts.password)
-    if not usable:
-        raise BadInputError(text)  # without it: there may be a password in it
-    return base_url.rstrip("/")
-
-
-def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
-    for name, value in headers.items():
-        if not value.isprintable() or not value.isascii():
-            raise BadInputError(f"the header {name} holds what cannot be sent: is a line break in its token?")
-    return dict(headers)
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:

@@ -1,6 +1,7 @@
 """For how long an answer closes the API, to everyone who uses the same token."""
 
 import math
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Final
@@ -43,6 +44,7 @@ def _seconds(text: str) -> float | None:
 
 def _date(text: str) -> float | None:
     try:
-        return parsedate_to_datetime(text).timestamp()
+        moment = parsedate_to_datetime(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

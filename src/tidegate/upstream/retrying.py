@@ -1,18 +1,25 @@
 """What an answer, or its absence, means for a request. Pure: the client acts on it."""
 
 import random
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 
 from tidegate.errors import BadInputError
-from tidegate.upstream.complaint import complaint
+from tidegate.upstream.complaint import as_it_is, complaint
+from tidegate.upstream.exchange import OK
 from tidegate.upstream.wire import NoResponse, Response
 
 READS: Final = frozenset({"GET", "HEAD"})
 IDEMPOTENT: Final = READS | {"PUT", "DELETE"}
-PASSING: Final = frozenset({500, 502, 503, 504})  # what a server says that may work a moment later
+NEVER: Final = frozenset({501, 505})  # what a server cannot do, it cannot do later either
+LATER: Final = frozenset({408, 425})  # errors of the client, by their numbers, that pass by themselves
+GONE: Final = frozenset({404, 410})
+MOVED: Final = (
+    "it points to another address, which is not followed: give the API's own, perhaps with https://"
+)
 UNREADABLE: Final = "too_large"  # of an answer that came, but is not read
 MOST_DOUBLINGS: Final = 60
 
@@ -21,8 +28,8 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     """Full jitter: a pause anywhere between 0 and a bound that doubles with each attempt. Seconds.
 
     A 429 surely did nothing: it is not counted as an attempt, but there are at most `refusals` of them.
-    `patience` is for all retries of one request together, from its first attempt; waiting for the first
-    is not counted.
+    `patience`: no retry is begun so long after the first attempt. A retry waits for its turn behind those who
+    came before it, and that wait, as the one for the first attempt, is not cut short.
     """
 
     attempts: int = 5
@@ -89,8 +96,13 @@ class Garbled(msgspec.Struct, frozen=True):
 Verdict = Good | Again | Refused | Away | Unknown | Garbled
 
 
+def passes(status: int) -> bool:
+    """What a server says that may work a moment later. Proxies have numbers of their own, such as 524."""
+    return status in LATER or (status >= HTTPStatus.INTERNAL_SERVER_ERROR and status not in NEVER)
+
+
 def may_have_happened(outcome: Response | NoResponse) -> bool:
-    return outcome.left if isinstance(outcome, NoResponse) else outcome.status in PASSING
+    return outcome.left if isinstance(outcome, NoResponse) else passes(outcome.status)
 
 
 def reason_of(outcome: Response | NoResponse) -> str | None:
@@ -99,36 +111,51 @@ def reason_of(outcome: Response | NoResponse) -> str | None:
         return outcome.reason
     if outcome.status == HTTPStatus.TOO_MANY_REQUESTS:
         return "refused"
-    return f"status_{outcome.status}" if outcome.status >= HTTPStatus.BAD_REQUEST else None
+    return None if outcome.status in OK else f"status_{outcome.status}"
 
 
 def judge(
     outcome: Response | NoResponse,
     *,
+    method: str,
     idempotent: bool,
     tries: Tries,
     policy: RetryPolicy,
     draw: random.Random,
+    hide: Callable[[str], str] = as_it_is,
 ) -> Verdict:
     """Decide; `tries` includes this one. Never raises, whatever was answered."""
-    if isinstance(outcome, Response) and outcome.status not in PASSING:
-        return _answered(outcome, tries, policy)
     reason = reason_of(outcome) or ""
+    if isinstance(outcome, Response) and outcome.status == HTTPStatus.TOO_MANY_REQUESTS:
+        # The limiter waits as long as it was told to; that may be no time at all.
+        return _again(tries.refusals <= policy.refusals, policy.delay(tries.refusals, draw), reason, tries)
+    if isinstance(outcome, Response) and not passes(outcome.status):
+        return _answered(outcome, method, tries, hide)
     if reason == UNREADABLE:
         return Garbled("its answer is too large: ask for less at once")
     if may_have_happened(outcome) and not idempotent:
         return Unknown(reason)
-    if tries.attempts < policy.attempts:
-        return Again(policy.delay(tries.attempts, draw), reason)
+    return _again(tries.attempts < policy.attempts, policy.delay(tries.attempts, draw), reason, tries)
+
+
+def _again(more: bool, delay: float, reason: str, tries: Tries) -> Verdict:  # noqa: FBT001  (private)
+    if more:
+        return Again(delay, reason)
     return Unknown(reason) if tries.unsure else Away(_seen(tries, reason))
 
 
-def _answered(response: Response, tries: Tries, policy: RetryPolicy) -> Verdict:
-    if response.status < HTTPStatus.BAD_REQUEST:
+def _answered(response: Response, method: str, tries: Tries, hide: Callable[[str], str]) -> Verdict:
+    status = response.status
+    if status in OK:
         return Good()
-    if response.status != HTTPStatus.TOO_MANY_REQUESTS:
-        return Refused(response.status, complaint(response))
-    return Again(0.0, "refused") if tries.refusals <= policy.refusals else Away(_seen(tries, "refused"))
+    if status < OK.start:
+        return Garbled(f"it answered {status}, which is no answer: is this the address of the API?")
+    text = complaint(response, hide) if status >= HTTPStatus.BAD_REQUEST else MOVED
+    if not tries.unsure:
+        return Refused(status, text)
+    if method == "DELETE" and status in GONE:  # it is not there: whoever deleted it
+        return Refused(status, f"{text} (an attempt before, without an answer, may have deleted it)")
+    return Unknown(f"{status}, {text}, after an attempt without an answer")
 
 
 def _seen(tries: Tries, reason: str) -> str:

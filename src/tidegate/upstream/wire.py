@@ -1,7 +1,7 @@
 """What a client of an API needs of the wire: one request out, and the certainty that can be had."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import quote
 
 import msgspec
@@ -13,7 +13,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str  # GET, POST …
     path: str  # behind the address of the API, without query: "api/v2/tables/m1/records"
     query: tuple[tuple[str, str], ...] = ()  # as it is meant, not yet encoded
-    body: Any = None  # sent as JSON; None: none
+    body: Any = None  # sent as JSON; None: none. From the client it is JSON already (msgspec.Raw)
 
     @property
     def target(self) -> str:
@@ -52,3 +52,12 @@ class Wire(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Discreet(Protocol):
+    """A wire that knows what is secret, such as a token."""
+
+    def hide(self, text: str) -> str:
+        """The same without it: some APIs repeat a token that they refuse."""
+        ...

@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+import pickle
+from typing import Any
 
 import pytest
 
 from tidegate.errors import (
     BadInputError,
     ClosedError,
+    PartlyDoneError,
     UpstreamAwayError,
+    UpstreamError,
     UpstreamGarbledError,
     UpstreamRefusedError,
     UpstreamUnknownError,
@@ -229,10 +233,26 @@ async def test_a_closed_client_asks_nothing(api: Upstream, wire: ScriptedWire, c
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
-    [("FETCH", "a", None), ("GET", "a?b=1", None), ("GET", "http://x/a", None), ("POST", "a", object())],
+    [
+        ("FETCH", "a", None),
+        (None, "a", None),
+        ("GET", "a?b=1", None),
+        ("GET", "http://x/a", None),
+        ("GET", "a/../../admin", None),
+        ("GET", "./a", None),
+        ("GET", "a\r\nX: y", None),
+        ("GET", "a\ud800", None),
+        ("GET", 5, None),
+        ("POST", "a", object()),
+        ("POST", "a", {"a": "\ud800"}),
+    ],
 )
 async def test_bad_input_is_said_before_anything_is_asked(
-    api: Upstream, wire: ScriptedWire, method: str, path: str, body: object
+    api: Upstream,
+    wire: ScriptedWire,
+    method: Any,  # noqa: ANN401  (as somebody may give it)
+    path: Any,  # noqa: ANN401
+    body: object,
 ) -> None:
     with pytest.raises(BadInputError):
         await api.request(method, path, body=body)
@@ -242,8 +262,133 @@ async def test_bad_input_is_said_before_anything_is_asked(
 async def test_bad_options_are_refused(wire: ScriptedWire) -> None:
     with pytest.raises(BadInputError, match="lockout"):
         Upstream(wire, lockout=-1)
+    with pytest.raises(BadInputError, match="lockout"):
+        Upstream(wire, lockout=3601)
     with pytest.raises(BadInputError, match="attempt"):
         RetryPolicy(attempts=0)
+
+
+@pytest.mark.parametrize("rate", ["5/1", None, Rate(0, 1), Rate(5, 0), Rate(-1, 1), Rate(5, float("inf"))])
+async def test_a_rate_that_would_let_nobody_or_everybody_pass_is_refused(
+    clock: VirtualClock,
+    rate: Any,  # noqa: ANN401
+) -> None:
+    with pytest.raises(BadInputError, match="rate"):
+        MemoryLimiter(rate, clock)
+
+
+@pytest.mark.parametrize(
+    "query", ["where", 5, ["ab"], [("a",)], [("a", None)], [("a", True)], [(1, "a")], [("a", "\ud800")]]
+)
+async def test_what_cannot_stand_in_a_query_is_refused(
+    api: Upstream,
+    wire: ScriptedWire,
+    query: Any,  # noqa: ANN401
+) -> None:
+    with pytest.raises(BadInputError, match="query"):
+        await api.read("records", query=query)
+    assert wire.asked == []
+
+
+async def test_a_query_may_be_a_dict_and_hold_numbers(api: Upstream, wire: ScriptedWire) -> None:
+    await api.read("//api//records/", query={"id": "7", "limit": 5})
+    assert wire.asked[0].target == "/api/records?id=7&limit=5"
+
+
+async def test_what_the_caller_changes_while_he_waits_is_not_sent(api: Upstream, wire: ScriptedWire) -> None:
+    wire.outcomes = [answer(503)]
+    body = {"Paid": True}
+    asked = asyncio.create_task(api.request("PUT", "records", body=body))
+    await asyncio.sleep(0)  # noqa: TID251  (no time passes)
+    body["Paid"] = False
+    await asked
+    assert [bytes(request.body) for request in wire.asked] == [b'{"Paid":true}'] * 2
+
+
+async def test_a_redirect_is_told_as_a_refusal_and_counted_as_a_failure(
+    api: Upstream, wire: ScriptedWire
+) -> None:
+    wire.outcomes = [answer(301)]
+    with pytest.raises(UpstreamRefusedError, match=r"301, .* perhaps with https://"):
+        await api.request("PATCH", "records", body={})
+    assert (api.totals.ok, api.totals.failed) == (0, 1)
+
+
+async def test_a_packed_answer_that_nobody_asked_for_is_named(api: Upstream, wire: ScriptedWire) -> None:
+    wire.outcomes = [Response(200, {"content-encoding": "gzip"}, b"\x1f\x8b")]
+    with pytest.raises(UpstreamGarbledError, match=r"packed \(gzip\)"):
+        await api.read("records")
+
+
+async def test_a_retry_after_of_0_does_not_use_up_all_refusals_at_once(
+    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+) -> None:
+    wire.judge = lambda _: answer(429, headers={"retry-after": "0"}) if clock.monotonic() < 8 else None
+    await api.read("records")
+    assert api.totals.ok == 1
+
+
+class Raises(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        raise RuntimeError(record.name)
+
+
+async def test_a_filter_of_logs_that_raises_costs_no_slot(
+    api: Upstream, wire: ScriptedWire, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, bad = logging.getLogger("tidegate.upstream"), Raises()
+    caplog.set_level(logging.DEBUG, log.name)
+    log.addFilter(bad)
+    for _ in range(5):
+        with pytest.raises(RuntimeError):
+            await api.read("records")
+    log.removeFilter(bad)
+    await clock.sleep(1)
+    await asyncio.gather(*(api.read("records") for _ in range(5)))
+    assert len(wire.asked) == 10
+
+
+async def test_who_waits_when_the_client_is_closed_is_told_at_once(
+    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+) -> None:
+    wire.outcomes = [answer(429)]
+    with pytest.raises(TimeoutError):
+        async with clock.timeout(1):
+            await api.read("records")
+    in_line = asyncio.create_task(api.read("records"))
+    await clock.sleep(1)
+    await api.close()
+    await api.close()
+    with pytest.raises(ClosedError, match="make a new one"):
+        await in_line
+    assert clock.monotonic() == pytest.approx(2)
+
+
+async def test_who_is_closed_out_between_two_attempts_hears_whether_the_first_may_have_happened(
+    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+) -> None:
+    wire.outcomes = [answer(503, headers={"retry-after": "60"})] * 2
+    asked = [asyncio.create_task(api.request(method, "records")) for method in ("GET", "PUT")]
+    await clock.sleep(1)
+    await api.close()
+    ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(one) for one in ended] == [ClosedError, UpstreamUnknownError]
+    assert clock.monotonic() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UpstreamRefusedError("no", api="a", method="GET", endpoint="x", status=404),
+        UpstreamAwayError("gone", api="a", method="GET", endpoint="x", retry_after=3.0),
+        UpstreamUnknownError("maybe", api="a", method="PUT", endpoint="x"),
+        UpstreamGarbledError("what", api="a", method="GET", endpoint="x"),
+        PartlyDoneError(UpstreamAwayError("c", api="a", method="POST", endpoint="x"), ids=[1, 2], of=5),
+    ],
+)
+def test_an_error_crosses_processes_with_what_it_carries(error: UpstreamError) -> None:
+    same = pickle.loads(pickle.dumps(error))  # noqa: S301  (our own)
+    assert (type(same), str(same), vars(same)) == (type(error), str(error), vars(error))
 
 
 async def test_every_request_is_told_and_a_hook_that_raises_harms_nobody(

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from tidegate.clock import Clock
@@ -13,6 +15,7 @@ from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.upstream import http
 from tidegate.upstream.client import Upstream
+from tidegate.upstream.complaint import complaint
 from tidegate.upstream.http import HttpWire
 from tidegate.upstream.limiter.memory import MemoryLimiter
 from tidegate.upstream.wire import NoResponse, Request, Response
@@ -141,30 +144,56 @@ async def test_a_silent_server_is_left_alone_after_the_timeout() -> None:
         assert await wire.send(WRITE) == NoResponse(left=True, reason="timeout")
 
 
-class Hurried(Clock):
-    """Whose timeouts are over at once, from some moment on."""
+async def test_who_waits_for_a_connection_in_vain_has_not_left() -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # says nothing of TLS, so that the connection is never there
+        writer.close()
 
-    hurries = False
+    server = await asyncio.start_server(mute, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with wire_to(f"https://127.0.0.1:{port}", timeout=0.05) as wire:
+        assert await wire.send(WRITE) == NoResponse(left=False, reason="timeout")
+    server.close()
+
+
+async def test_nobody_with_a_turn_waits_for_a_connection() -> None:
+    at_once, all_there = 40, asyncio.Event()
+
+    async def late(_: bytes, writer: asyncio.StreamWriter) -> None:
+        if len(server.heads) == at_once:
+            all_there.set()
+        await all_there.wait()
+        writer.write(OK)
+
+    async with serving(late) as server, wire_to(server.url) as wire:
+        answers = await asyncio.gather(*(wire.send(READ) for _ in range(at_once)))
+        assert all(isinstance(answer, Response) for answer in answers)
+
+
+class Patient(Clock):
+    """Gives an hour for a connection."""
+
+    bound: asyncio.Timeout
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
-        return super().timeout(0.02 if self.hurries else seconds)
+        del seconds
+        self.bound = super().timeout(3600)
+        return self.bound
 
 
-async def test_who_waits_for_a_connection_in_vain_has_not_left() -> None:
-    seen, clock = asyncio.Event(), Hurried()
+async def test_the_time_for_an_answer_begins_when_there_is_a_connection() -> None:
+    clock, left = Patient(), list[float]()
 
-    async def keep(head: bytes, writer: asyncio.StreamWriter) -> None:
-        seen.set()
-        await silent(head, writer)
+    async def note(_: bytes, writer: asyncio.StreamWriter) -> None:
+        left.append((clock.bound.when() or 0.0) - asyncio.get_running_loop().time())
+        writer.write(OK)
 
-    async with serving(keep) as server:
-        wire = HttpWire(server.url, headers={}, clock=clock, connections=1)
-        first = asyncio.create_task(wire.send(WRITE))
-        await seen.wait()
-        clock.hurries = True
-        assert await wire.send(WRITE) == NoResponse(left=False, reason="timeout")
+    async with serving(note) as server:
+        wire = HttpWire(server.url, headers={}, clock=clock, timeout=30.0)
+        await wire.send(READ)
         await wire.close()
-        assert await first == NoResponse(left=True, reason="disconnected")
+    assert 20 < left[0] < 31
+    assert wire.longest == 60.0
 
 
 async def test_what_is_no_http_is_no_answer() -> None:
@@ -210,9 +239,8 @@ def test_an_address_that_cannot_be_used_is_refused_without_showing_it(url: str) 
 
 
 def test_other_bad_input_is_refused() -> None:
-    for bad in ({"timeout": 0.0}, {"connections": 0}):
-        with pytest.raises(BadInputError, match="above 0"):
-            HttpWire("http://host", headers={}, clock=Clock(), **bad)
+    with pytest.raises(BadInputError, match="above 0"):
+        HttpWire("http://host", headers={}, clock=Clock(), timeout=0.0)
     with pytest.raises(BadInputError, match="xc-token") as caught:
         HttpWire("http://host", headers={"xc-token": f"{TOKEN}\n"}, clock=Clock())
     assert TOKEN not in str(caught.value)
@@ -224,8 +252,51 @@ async def test_the_token_is_in_no_repr_error_or_log(caplog: pytest.LogCaptureFix
     caplog.set_level(logging.DEBUG)
     async with serving(saying(echo)) as server, wire_to(server.url) as wire:
         api = Upstream(wire, limiter=MemoryLimiter(Rate(99, 1), Clock()))
-        with pytest.raises(Exception, match="bad xc-token: …") as caught:
+        with pytest.raises(Exception, match=r"bad xc-token: \*\*\*") as caught:
             await api.read("records")
         shown = [repr(wire), repr(api), repr(vars(api)), str(caught.value), repr(caught.value), caplog.text]
         assert not [text for text in shown if TOKEN in text]
         assert TOKEN.encode() in server.heads[0]
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "shorttoken123",
+        "abcdefghijklmnopqrstuvwxyzABCDEFGH",
+        "Bearer ab1/cd2/ef3/gh4/ij5/kl6",
+        "user:p@ssw0rd!",
+        'quo"ted-one',
+    ],
+)
+@pytest.mark.parametrize("before", [0, 190])  # so that it would be cut in the middle
+def test_a_token_that_the_api_repeats_is_hidden(token: str, before: int) -> None:
+    wire = HttpWire("http://host", headers={"Authorization": token}, clock=Clock())
+    for shown in (token, token.rsplit(maxsplit=1)[-1]):
+        said = msgspec.json.encode({"msg": "x" * before + f" {shown} is bad"})
+        said = said.replace(b"/", b"\\/")  # as PHP has it
+        text = complaint(Response(401, {}, said), wire.hide)
+        assert "***" in text
+        assert token[:6].removeprefix("Bearer") not in text or token.startswith("Bearer")
+        assert shown[-6:] not in text
+
+
+@pytest.mark.parametrize(
+    "headers", [None, {"xc-token": None}, {"a\r\nEvil": "1"}, {"": "x"}, {"a b": "x"}, {5: "x"}]
+)
+def test_headers_that_cannot_be_sent_are_refused(headers: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadInputError, match="header"):
+        HttpWire("http://host", headers=headers, clock=Clock())
+
+
+@pytest.mark.parametrize("url", [None, 5, "http://host/\r\nX: y", "http://host/a\nb"])
+def test_an_address_that_is_no_text_is_refused(url: Any) -> None:  # noqa: ANN401
+    with pytest.raises(BadInputError, match="http"):
+        HttpWire(url, headers={}, clock=Clock())
+
+
+def test_neither_wire_nor_client_is_pickled_with_its_token() -> None:
+    wire = HttpWire("http://host", headers={"xc-token": TOKEN}, clock=Clock())
+    for secretive in (wire, Upstream(wire)):
+        with pytest.raises(TypeError, match="not pickled"):
+            pickle.dumps(secretive)

@@ -157,3 +157,21 @@ async def test_closing_ends_reads_under_way(api: Upstream, clock: VirtualClock) 
     await api.close()
     with pytest.raises(ClosedError):
         await reading
+
+
+async def test_a_closed_client_answers_nothing_not_even_what_it_keeps(
+    wire: ScriptedWire, clock: VirtualClock
+) -> None:
+    api = Upstream(wire, clock=clock)
+    await api.read("a", fresh_for=60)
+    await api.close()
+    with pytest.raises(ClosedError):
+        await api.read("a", fresh_for=60)
+
+
+async def test_a_path_spelled_with_more_slashes_is_the_same(wire: ScriptedWire, clock: VirtualClock) -> None:
+    api = Upstream(wire, clock=clock)
+    await api.read("a//b", fresh_for=60)
+    await api.request("PATCH", "a/b", body={})
+    await api.read("a//b", fresh_for=60)
+    assert [request.path for request in wire.asked] == ["a/b"] * 3

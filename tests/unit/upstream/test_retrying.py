@@ -1,16 +1,29 @@
 """What an answer means, as a pure function: retries, lockouts, complaints."""
 
 import random
+from time import tzset
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.clock import Clock
 from tidegate.sim.virtual import EPOCH
 from tidegate.upstream.complaint import LONGEST, complaint
 from tidegate.upstream.retry_after import closing
-from tidegate.upstream.retrying import IDEMPOTENT, Again, Good, RetryPolicy, Tries, Verdict, judge
+from tidegate.upstream.retrying import (
+    IDEMPOTENT,
+    Again,
+    Garbled,
+    Good,
+    Refused,
+    RetryPolicy,
+    Tries,
+    Unknown,
+    Verdict,
+    judge,
+)
 from tidegate.upstream.wire import NoResponse, Response
 
 POLICY = RetryPolicy(attempts=3, refusals=2)
@@ -28,6 +41,7 @@ def run_of(method: str, told: list[Response | NoResponse]) -> list[Verdict]:
         verdicts.append(
             judge(
                 outcome,
+                method=method,
                 idempotent=method in IDEMPOTENT,
                 tries=tries,
                 policy=POLICY,
@@ -58,9 +72,78 @@ def test_what_is_not_idempotent_is_never_repeated_after_it_may_have_happened(
 
 
 @given(outcomes)
-def test_only_answers_below_400_are_good(outcome: Response | NoResponse) -> None:
+def test_only_2xx_is_good(outcome: Response | NoResponse) -> None:
     good = isinstance(run_of("GET", [outcome])[0], Good)
-    assert good == (isinstance(outcome, Response) and outcome.status < 400)
+    assert good == (isinstance(outcome, Response) and 200 <= outcome.status < 300)
+
+
+@pytest.mark.parametrize("status", [301, 302, 304, 307, 308])
+def test_a_redirect_is_no_success(status: int) -> None:
+    (verdict,) = run_of("PATCH", [Response(status, {"location": "https://secret.example/"}, b"moved")])
+    assert isinstance(verdict, Refused)
+    assert "https://" in verdict.text
+    assert "secret" not in verdict.text
+
+
+def test_an_interim_answer_is_no_answer() -> None:
+    assert isinstance(run_of("POST", [Response(101, {}, b"")])[0], Garbled)
+
+
+@pytest.mark.parametrize("status", [408, 425, 500, 503, 520, 522, 524, 529, 599])
+def test_what_a_proxy_says_in_its_own_numbers_passes_too(status: int) -> None:
+    answer = Response(status, {}, b"")
+    assert isinstance(run_of("GET", [answer])[0], Again)
+    assert isinstance(run_of("POST", [answer])[0], Unknown)
+
+
+@pytest.mark.parametrize("status", [501, 505])
+def test_what_a_server_cannot_do_is_not_asked_again(status: int) -> None:
+    assert isinstance(run_of("GET", [Response(status, {}, b"")])[0], Refused)
+
+
+@pytest.mark.parametrize("end", [[429, 429, 429], [400], [403], [404], [302]])
+def test_after_an_attempt_without_an_answer_a_refusal_does_not_mean_that_nothing_happened(
+    end: list[int],
+) -> None:
+    told: list[Response | NoResponse] = [NoResponse(left=True, reason="timeout")]
+    verdicts = run_of("PUT", [*told, *(Response(status, {}, b"") for status in end)])
+    assert isinstance(verdicts[-1], Unknown)
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_deletion_whose_answer_was_lost_says_that_it_may_have_been_the_one(status: int) -> None:
+    lost = NoResponse(left=True, reason="timeout")
+    *_, verdict = run_of("DELETE", [lost, Response(status, {}, b"gone")])
+    assert isinstance(verdict, Refused)
+    assert (verdict.status, "may have deleted it" in verdict.text) == (status, True)
+
+
+def test_a_429_backs_off_by_itself_where_the_api_names_no_time() -> None:
+    draw, tries = random.Random(1), Tries(refusals=6)
+    pauses = [
+        judge(Response(429, {}, b""), method="GET", idempotent=True, tries=tries, policy=patient, draw=draw)
+        for patient in [RetryPolicy()] * 20
+    ]
+    delays = [pause.delay for pause in pauses if isinstance(pause, Again)]
+    assert len(set(delays)) == 20
+    assert max(delays) > 8
+
+
+def test_a_page_of_letters_is_read_in_a_moment() -> None:
+    began = Clock().monotonic()
+    complaint(Response(400, {}, b"a" * 16_384))
+    assert Clock().monotonic() - began < 0.5  # it took seconds
+
+
+def test_a_date_without_a_zone_is_not_of_the_zone_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    tzset()
+    try:
+        headers = {"retry-after": "Mon Jan  5 09:00:42 2026"}
+        assert closing(Response(429, headers, b""), lockout=5.0, now=EPOCH) == pytest.approx(42.0)
+    finally:
+        monkeypatch.undo()
+        tzset()
 
 
 @given(st.integers(1, 200), st.integers(0, 2**32))

@@ -1,12 +1,28 @@
 """Who may ask now. One contract suite runs on every kind of limiter."""
 
-from typing import Protocol
+import math
+from typing import ClassVar, Protocol
 
+from tidegate.errors import BadInputError
 from tidegate.model import Rate
+
+
+def as_rate(given: object) -> Rate:
+    """Raises BadInputError for what is no rate, or would let nobody or everybody pass."""
+    if not isinstance(given, Rate):
+        raise BadInputError(f'a rate is Rate(5, 1), or Rate.parse("5/1"), not {given!r:.60}')
+    if given.count < 1 or not 0 < given.seconds < math.inf:
+        raise BadInputError(f"a rate of {given}: calls and seconds must both be above 0, such as Rate(5, 1)")
+    return given
 
 
 class Limiter(Protocol):
     """The limit of one API and token: n slots, each free again W seconds after the answer to its request."""
+
+    shared: ClassVar[bool] = False  # what it knows is kept outside of this process
+
+    def introduce(self, name: str, longest: float) -> None:
+        """Whose it is: the API's name, for the log, and the seconds that a request may last at most."""
 
     @property
     def rate(self) -> Rate:
@@ -16,7 +32,8 @@ class Limiter(Protocol):
     async def take(self, *, background: bool = False) -> float:
         """Wait for a slot; the seconds that it took. First come, first served, background after all others.
 
-        Background leaves one slot free (if there are two), for whoever comes. One that is cancelled while
+        Background leaves one slot free (if there are two), for whoever comes, and stands behind the others
+        like one of them after two seconds: it does not starve. One that is cancelled while
         it waits has taken nothing.
         """
         ...

@@ -1,9 +1,12 @@
-"""Who waits for a slot: first come, first served, background behind all others."""
+"""Who waits for a slot: first come, first served, background behind all others, but not for ever."""
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 Turn = asyncio.Future[None]
+
+STARVING: Final = 2.0  # seconds that one of the background lets all others go first
 
 
 class Lines:
@@ -30,6 +33,13 @@ class Lines:
         turn = asyncio.get_running_loop().create_future()
         (self._background if background else self._foreground)[turn] = None
         return turn
+
+    def promote(self, turn: Turn) -> bool:
+        """One of the background that has waited long enough stands with the others now, behind them."""
+        if self._background.pop(turn, turn) is turn:
+            return False  # it is not there any more
+        self._foreground[turn] = None
+        return True
 
     def call(self, *, background: bool) -> bool:
         """Give the first of a line its turn; False if nobody stands there any more."""

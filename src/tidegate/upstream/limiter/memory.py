@@ -7,8 +7,8 @@ from tidegate.clock import Clock
 from tidegate.model import Rate
 from tidegate.pacing.learned import Learned
 from tidegate.pacing.window import Window
-from tidegate.upstream.limiter.base import Limiter
-from tidegate.upstream.limiter.lines import Lines
+from tidegate.upstream.limiter.base import Limiter, as_rate
+from tidegate.upstream.limiter.lines import STARVING, Lines, Turn
 
 TICK: Final = 1e-6  # seconds: a timer that is early by rounding must not be set to the same instant again
 
@@ -17,12 +17,16 @@ class MemoryLimiter(Limiter):
     """Belongs to one event loop. No step of it can be interrupted, so none is done by halves."""
 
     def __init__(self, rate: Rate, clock: Clock) -> None:
+        rate = as_rate(rate)
         self._clock = clock
         self._window = Window.of(rate)
         self._learned = Learned(rate)
         self._lines = Lines()
         self._closed_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
+
+    def introduce(self, name: str, longest: float) -> None:
+        """It tells nothing, and whoever holds its slots lives as long as it does."""
 
     @property
     def rate(self) -> Rate:
@@ -36,9 +40,18 @@ class MemoryLimiter(Limiter):
     async def take(self, *, background: bool = False) -> float:
         began = self._clock.monotonic()
         turn = self._lines.join(background=background)
+        starving = self._clock.call_later(STARVING, lambda: self._promote(turn)) if background else None
         self._serve()
-        await self._lines.wait(turn, left=self._serve, spare=self._free)
+        try:
+            await self._lines.wait(turn, left=self._serve, spare=self._free)
+        finally:
+            if starving is not None:
+                starving.cancel()
         return self._clock.monotonic() - began
+
+    def _promote(self, turn: Turn) -> None:
+        if self._lines.promote(turn):
+            self._serve()
 
     async def answered(self) -> None:
         self._window.answered(self._clock.monotonic())

@@ -9,11 +9,12 @@ from tidegate.clock import Clock
 from tidegate.model import Rate
 from tidegate.outbox.redis.link import Link
 from tidegate.pacing.window import Window
-from tidegate.upstream.limiter.base import Limiter
-from tidegate.upstream.limiter.lines import Lines
+from tidegate.upstream.limiter.base import Limiter, as_rate
+from tidegate.upstream.limiter.lines import STARVING, Lines, Turn
 from tidegate.upstream.limiter.shared import SharedSlots
 
 LEASE: Final = 30.0  # seconds: no request takes longer
+TOLD_AGAIN: Final = 10.0  # seconds after which a Redis that has forgotten a lockout hears of it at the latest
 TICK: Final = 1e-6
 
 
@@ -21,11 +22,15 @@ class RedisLimiter(Limiter):
     """All processes with the same `name` share the slots, the lockout and what was learned of the rate.
 
     Who waits in one process goes in his order, with one question to Redis for all of them. While Redis
-    cannot be asked, this process counts alone, at half the rate (one call at least). The slots of a process
-    that died come back after `lease` and a window; the link is opened and closed by whoever gave it.
+    cannot be asked, this process counts alone, at half the rate (one call at least): how many others do so is
+    not known. The slots of a process that died come back after `lease` and a window: in no process may a
+    request last longer. The link is opened and closed by whoever gave it.
     """
 
+    shared = True
+
     def __init__(self, rate: Rate, link: Link, clock: Clock, name: str, *, lease: float = LEASE) -> None:
+        rate = as_rate(rate)
         self._clock = clock
         self._slots = SharedSlots(rate, link, clock, name, lease=lease)
         self._alone = Window.of(rate)  # what this process took, for when it is alone
@@ -33,6 +38,9 @@ class RedisLimiter(Limiter):
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asker: asyncio.Task[None] | None = None
+
+    def introduce(self, name: str, longest: float) -> None:
+        self._slots.introduce(name, longest)
 
     @property
     def rate(self) -> Rate:
@@ -49,8 +57,17 @@ class RedisLimiter(Limiter):
         turn = self._lines.join(background=background)
         if self._asker is None:
             self._asker = self._start(self._serve())
-        await self._lines.wait(turn, left=self._wake.set, spare=self._spare)
+        starving = self._clock.call_later(STARVING, lambda: self._promote(turn)) if background else None
+        try:
+            await self._lines.wait(turn, left=self._wake.set, spare=self._spare)
+        finally:
+            if starving is not None:
+                starving.cancel()
         return self._clock.monotonic() - began
+
+    def _promote(self, turn: Turn) -> None:
+        if self._lines.promote(turn):
+            self._wake.set()
 
     async def answered(self) -> None:
         self._alone.answered(self._clock.monotonic())
@@ -90,6 +107,9 @@ class RedisLimiter(Limiter):
             self._asker = None
 
     async def _ask(self) -> float:
+        if self.closed_for > TICK:
+            await self._slots.take(0, 0)  # tells a Redis that has forgotten it
+            return max(TICK, min(self.closed_for, TOLD_AGAIN))
         most = self._slots.rate.count  # more cannot go at once
         foreground, background = min(self._lines.foreground, most), min(self._lines.background, most)
         taken = await self._slots.take(foreground, background)

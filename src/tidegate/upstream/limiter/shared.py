@@ -44,7 +44,8 @@ class Taken(NamedTuple):
 class SharedSlots:
     """The rate and the lockout are those that Redis told last.
 
-    A step that Redis does not take is owed: what was settled meanwhile is told when it is back.
+    A step that Redis does not take is owed: what was settled meanwhile is told when it is back. So is what a
+    Redis has forgotten, which is seen by its mark: slots in flight, slots that cool, and the lockout.
     """
 
     def __init__(self, rule: Rate, link: Link, clock: Clock, name: str, *, lease: float) -> None:
@@ -54,11 +55,16 @@ class SharedSlots:
         self.away_until: float | None = None
         self._rule, self._link, self._clock = rule, link, clock
         self._lease = lease + rule.seconds
-        self._name = name
+        self._title = name
         self._keys = [link.key(f"upstream:{name}:{part}") for part in ("held", "cooling", "state")]
         self._prefix, self._number = f"{link.me}:{secrets.token_hex(4)}:", 0
         self._owed: dict[str, float] = {}  # slots that were settled without Redis, and when each is free
+        self._cooling: dict[str, float] = {}  # of this process, and when each is free
         self._estranged = False  # Redis may not know what this process holds
+        self._mark = ""  # of the state in Redis that knows it
+
+    def introduce(self, title: str, longest: float) -> None:
+        self._title, self._lease = title, longest + self._rule.seconds
 
     def new(self) -> str:
         """The name of a slot that this process takes alone."""
@@ -80,13 +86,21 @@ class SharedSlots:
         return Taken(names[:middle], names[middle:end], float(reply[2]))
 
     async def settle(self, slot: str, *, answered: bool) -> None:
-        free_at = self._clock.monotonic() + (self.rate.seconds if answered else 0.0)
+        now = self._clock.monotonic()
+        free_at = now + (self.rate.seconds if answered else 0.0)
+        if answered:
+            self._cool(slot, free_at, now)
         if await self._step("settle", "answered" if answered else "never_left", slot) is None:
             self._owed[slot] = free_at
 
     async def close(self, seconds: float, *, refused: bool) -> None:
         self.closed_until = max(self.closed_until, self._clock.monotonic() + seconds)
         await self._step("close", seconds, int(refused))
+
+    def _cool(self, slot: str, free_at: float, now: float) -> None:
+        while self._cooling and self._cooling[first := next(iter(self._cooling))] <= now:
+            del self._cooling[first]
+        self._cooling[slot] = free_at
 
     async def _step(self, step: str, *args: Argument) -> list[Any] | None:
         return None if self._is_away() else await self._try(step, *args)
@@ -96,27 +110,41 @@ class SharedSlots:
             async with self._clock.timeout(PROBE if self._estranged else PATIENCE):
                 if self._estranged:
                     await self._adopt()
-                reply: list[Any] = await self._run(step, *args)
+                reply = await self._run(step, *args)
+                if self._forgot(reply):
+                    await self._adopt()
+                    reply = await self._run(step, *args)
         except (StoreError, TimeoutError) as error:
             self._failed(error)
             return None
         return reply
 
+    def _forgot(self, reply: list[Any]) -> bool:
+        """Whether this is another state than the one that was told. Until then none of it is believed."""
+        mark: str = reply[-1].decode()
+        if self._mark in ("", mark):
+            self._mark = mark
+        return self._mark != mark
+
     async def _adopt(self) -> None:
         now = self._clock.monotonic()
-        told = dict(self._owed)
-        owed = [word for slot, free_at in told.items() for word in (slot, max(0.0, free_at - now))]
+        owed = list(self._owed)
+        settled = {**self._cooling, **self._owed}
+        words = [word for slot, free_at in settled.items() for word in (slot, max(0.0, free_at - now))]
         closed = max(0.0, self.closed_until - now)
-        await self._run("adopt", self._lease, closed, len(self.held), *self.held, *owed)
-        for slot in told:
+        reply = await self._run("adopt", self._lease, closed, len(self.held), *self.held, *words)
+        for slot in owed:
             self._owed.pop(slot, None)
-        self._estranged, self.away_until = False, None
-        log.warning("the limit of %s is counted in Redis again", self._name)
+        if self._estranged:
+            log.warning("the limit of %s is counted in Redis again", self._title)
+        elif self.held or closed or any(map(float, words[1::2])):
+            log.warning("Redis had forgotten the limit of %s: it was told what is known here", self._title)
+        self._estranged, self.away_until, self._mark = False, None, reply[-1].decode()
 
     async def _run(self, step: str, *args: Argument) -> list[Any]:
-        rule = self._rule
-        reply: list[Any] = await self._link.script(SCRIPTS[step], self._keys, rule.count, rule.seconds, *args)
-        count, seconds, closed = map(float, reply[-3:])
+        rule = (self._rule.count, self._rule.seconds)
+        reply: list[Any] = await self._link.script(SCRIPTS[step], self._keys, *rule, self._mark, *args)
+        count, seconds, closed = map(float, reply[-4:-1])
         self.rate = Rate(int(count), seconds)
         self.closed_until = max(self.closed_until, self._clock.monotonic() + closed)
         return reply
@@ -134,8 +162,11 @@ class SharedSlots:
         now = self._clock.monotonic()
         if not self._estranged:
             reason = str(error) or f"no answer within {PATIENCE:g} s"
-            text = "the limit of %s is counted in this process alone, at half of it, until Redis answers: %s"
-            log.warning(text, self._name, reason)
+            text = (
+                "the limit of %s is counted in this process alone, at half of it, until Redis answers: %s (if"
+                " more than two processes share it, they may exceed it together)"
+            )
+            log.warning(text, self._title, reason)
         self._estranged, self.away_until = True, now + AGAIN
         # What is older, no lease holds any more.
         self._owed = {slot: at for slot, at in self._owed.items() if at > now - self._lease}

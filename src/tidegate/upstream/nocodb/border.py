@@ -1,11 +1,14 @@
 """What is checked before it becomes part of an address."""
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from tidegate.errors import BadInputError
 
+Item = TypeVar("Item")
 RecordId = int | str
 
 MOST_PER_PAGE: Final = 1_000  # NocoDB gives no more, without a word (its cloud: 100)
@@ -49,3 +52,24 @@ def page_size(given: int) -> str:
             f"{given} rows in one answer: 1 to {MOST_PER_PAGE} are possible, for more use pages()"
         )
     return str(given)
+
+
+def several(given: Sequence[Item], what: str) -> list[Item]:
+    """A text is a sequence too, of its characters: hardly what was meant."""
+    if isinstance(given, str | bytes | bytearray) or not isinstance(given, Sequence):
+        raise BadInputError(f"{what} are given as a list, not as {type(given).__name__}")
+    return list(given)
+
+
+def encoded(rows: Sequence[Mapping[str, Any]]) -> list[msgspec.Raw]:
+    """All of them as JSON, before any is sent."""
+    return [_encoded(row) for row in several(rows, "rows")]
+
+
+def _encoded(row: object) -> msgspec.Raw:
+    if not isinstance(row, Mapping):
+        raise BadInputError(f"{row!r:.60} is no row: give dicts of titles of fields and values")
+    try:
+        return msgspec.Raw(msgspec.json.encode(dict(row)))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInputError(f"a row is sent as JSON, which this one cannot be: {error}") from error

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from tidegate.errors import PartlyDoneError, UpstreamError
+from tidegate.errors import PartlyDoneError, TidegateError, UpstreamAwayError, UpstreamError
 
 MOST_ROWS: Final = 100  # NocoDB takes no more in one request
 
@@ -12,15 +12,18 @@ RecordId = int | str
 
 
 async def in_hundreds(
-    items: Sequence[Item], write: Callable[[Sequence[Item]], Awaitable[Sequence[Any]]]
+    items: Sequence[Item],
+    write: Callable[[Sequence[Item]], Awaitable[Sequence[Any]]],
+    interrupted: Callable[[str], UpstreamAwayError],
 ) -> list[Any]:
-    """What each `write` gave, one after the other."""
+    """What each `write` gave, one after the other. `interrupted` names what was done in an error."""
     given: list[Any] = []
     for start in range(0, len(items), MOST_ROWS):
         try:
             given += await write(items[start : start + MOST_ROWS])
-        except UpstreamError as error:
+        except TidegateError as error:
             if start == 0:
                 raise
-            raise PartlyDoneError(error, ids=given, of=len(items)) from error
+            cause = error if isinstance(error, UpstreamError) else interrupted(str(error))
+            raise PartlyDoneError(cause, ids=given, of=len(items)) from error
     return given

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
+from tidegate.upstream.access import checked
 from tidegate.upstream.client import Upstream
 from tidegate.upstream.http import TIMEOUT, HttpWire
 from tidegate.upstream.limiter.memory import MemoryLimiter
@@ -17,16 +18,16 @@ from tidegate.upstream.nocodb.table import Table
 RATE = Rate(5, 1)  # per user or token; beyond it NocoDB answers 429 for 30 s
 
 
-def headers_with(token: str) -> dict[str, str]:
+def headers_with(token: object) -> dict[str, str]:
     """Raises BadInputError for what cannot be a token."""
-    if not re.fullmatch(r"[!-~]+", str(token)):
+    if not isinstance(token, str) or not re.fullmatch(r"[!-~]+", token):
         raise BadInputError("this is no token of NocoDB: copy one from Account settings, Tokens")
     return {"xc-token": token}
 
 
 def room_behind(url: str, url_bytes: int = URL_BYTES) -> int:
     """What an address of so many bytes leaves for paths behind this one."""
-    return url_bytes - len(urlsplit(url).path.rstrip("/"))
+    return url_bytes - len(urlsplit(checked(url)).path)
 
 
 class NocoDb:
@@ -53,7 +54,11 @@ class NocoDb:
         timeout: float = TIMEOUT,
         url_bytes: int = URL_BYTES,
     ) -> Self:
-        """With a limiter of its own, for a token that no other process uses. `timeout` in seconds."""
+        """With a limiter of its own: make one for each token, and use the token nowhere else.
+
+        Two would each take the whole limit, and NocoDB lock both out. Where several parts of a bot or several
+        processes share a token, `gate.nocodb(url, token)` shares the limit. `timeout` in seconds.
+        """
         clock = clock or Clock()
         wire = HttpWire(url, headers=headers_with(token), clock=clock, timeout=timeout)
         upstream = Upstream(wire, name="NocoDB", limiter=MemoryLimiter(rate, clock), clock=clock)

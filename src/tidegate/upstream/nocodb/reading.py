@@ -8,7 +8,15 @@ import msgspec
 
 from tidegate.errors import BadInputError, UpstreamGarbledError, UpstreamRefusedError
 from tidegate.upstream.client import Upstream
-from tidegate.upstream.nocodb.border import MOST_PER_PAGE, RecordId, names, page_size, record_id, table_id
+from tidegate.upstream.nocodb.border import (
+    MOST_PER_PAGE,
+    RecordId,
+    names,
+    page_size,
+    record_id,
+    several,
+    table_id,
+)
 from tidegate.upstream.nocodb.fitting import how_many_fit
 from tidegate.upstream.nocodb.grammar import text_of
 from tidegate.upstream.nocodb.shapes import Counted, Listing, Page, Row
@@ -141,7 +149,7 @@ class Records:
             query = _query(beyond, (*fields, self.key), (self.key,), MOST_PER_PAGE, 0)
             return Request(method="GET", path=self._path, query=tuple(query))
 
-        return how_many_fit(values, asking, self._url_bytes)
+        return how_many_fit(several(values, "values"), asking, self._url_bytes)
 
     def _advanced(self, last: Value | None, rows: Rows) -> Value:
         """The key of the last row; the next page begins behind it."""

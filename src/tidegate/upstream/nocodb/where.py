@@ -73,6 +73,8 @@ def lte(field: str, value: Value) -> Where:
 
 def one_of(field: str, values: Iterable[Value]) -> Where:
     """How many fit one request, `Table.most` says."""
+    if isinstance(values, str | bytes):
+        raise BadInputError(f"{values!r:.60} is one value ({field}): give a list, or use eq()")
     said = tuple(map(_said, values))
     if not said:
         raise BadInputError(f"one of no values ({field}): no row can match, so there is nothing to ask")

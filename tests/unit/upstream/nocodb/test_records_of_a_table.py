@@ -1,5 +1,6 @@
 """The client against a wire that says anything: borders, shapes, lost answers, failures half-way."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from tidegate.errors import (
     BadInputError,
+    ClosedError,
     PartlyDoneError,
     UpstreamError,
     UpstreamGarbledError,
@@ -158,6 +160,15 @@ async def test_bad_input_is_refused_before_anything_is_sent(scripted: Scripting)
         table.update([{"Paid": True}]),
         table.update([{"Id": 1}, {"Id": "1"}]),
         table.delete([1, 1]),
+        table.delete("12"),  # a text is a sequence too
+        table.delete({1, 2}),  # type: ignore[arg-type]
+        table.create({"Title": "x"}),  # type: ignore[arg-type]
+        table.create({"Title": "x"} for _ in range(2)),  # type: ignore[arg-type]
+        table.create([None]),  # type: ignore[list-item]
+        table.create("x"),  # type: ignore[arg-type]
+        table.update(["x"]),  # type: ignore[list-item]
+        table.create([{"Title": "x"}] * 100 + [{"Title": object()}]),  # the first hundred is not sent either
+        table.update([{"Id": number, "Title": object() if number == 100 else 1} for number in range(101)]),
     ):
         with pytest.raises(BadInputError):
             await call
@@ -205,6 +216,40 @@ async def test_a_failure_after_the_first_hundred_says_what_was_done_and_what_is_
     assert isinstance(caught.value, UpstreamError)
 
 
+async def test_a_client_closed_after_the_first_hundred_says_what_was_done(
+    clock: VirtualClock, simulator: Simulator
+) -> None:
+    orders = simulator.create_table("orders")
+    upstream = Upstream(NocoWire(simulator), clock=clock, limiter=MemoryLimiter(Rate(1, 60), clock))
+    writing = asyncio.create_task(NocoDb(upstream).table(orders).create([{"Title": "y"}] * 300))
+    await clock.sleep(10)
+    await upstream.close()
+    with pytest.raises(PartlyDoneError, match="100 of 300 rows") as caught:
+        await writing
+    assert (caught.value.done, len(simulator.rows(orders))) == (100, 100)
+    assert isinstance(caught.value.__cause__, ClosedError)
+
+
+async def test_a_text_is_no_list_of_values(scripted: Scripting) -> None:
+    with pytest.raises(BadInputError, match="give a list"):
+        one_of("OrderId", "A17")
+    with pytest.raises(BadInputError, match="as a list"):
+        scripted(said({})).most("OrderId", "A17")
+
+
+async def test_rows_changed_while_they_wait_go_as_they_were_given(
+    clock: VirtualClock, simulator: Simulator
+) -> None:
+    orders = simulator.create_table("orders")
+    rows = [{"Title": "given"} for _ in range(150)]
+    writing = asyncio.create_task(tables(NocoWire(simulator), clock).table(orders).create(rows))
+    await asyncio.sleep(0)  # noqa: TID251  (no time passes)
+    for row in rows:
+        row["Title"] = "changed"
+    await writing
+    assert {row["Title"] for row in simulator.rows(orders)} == {"given"}
+
+
 async def test_a_failure_of_the_first_hundred_is_raised_as_it_is(scripted: Scripting) -> None:
     with pytest.raises(UpstreamRefusedError):
         await scripted(said({"msg": "no"}, 422)).create([{"OrderId": "a"}] * 250)
@@ -236,7 +281,8 @@ async def test_a_condition_that_leaves_no_room_is_refused(clock: VirtualClock) -
 
 
 async def test_no_token_is_refused_without_being_repeated() -> None:
-    for token in ("", "two words", "ключ", "line\nbreak"):
+    given: list[Any] = ["", "two words", "ключ", "line\nbreak", None]
+    for token in given:
         with pytest.raises(BadInputError) as caught:
             NocoDb.at("http://127.0.0.1:1", token)
         assert not token or token not in str(caught.value)

@@ -10,7 +10,7 @@ from hypothesis import settings
 
 gc.disable()  # while everything is imported, aiogram's thousand models above all: a fifth of the time
 
-settings.register_profile("default", deadline=None, max_examples=60)
+settings.register_profile("default", deadline=None, max_examples=40)
 settings.register_profile("proof", deadline=None, max_examples=2_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -10,7 +10,7 @@ from contract.stores import SLOW, STORES
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_does_what_the_simple_model_does(store: str) -> None:
-    examples = settings().max_examples // SLOW.get(store, 1)
+    examples = settings().max_examples // (2 * SLOW.get(store, 1))
     run_state_machine_as_test(
         machine_for(STORES[store]), settings=settings(stateful_step_count=40, max_examples=examples)
     )

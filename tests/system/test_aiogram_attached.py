@@ -144,6 +144,7 @@ async def test_queued_messages_take_the_way_of_a_session_of_ones_own(
     assert used == ["detour"]
 
 
+@pytest.mark.proof  # aiogram takes seconds to start
 def test_a_script_without_a_dispatcher_ends(tmp_path: Path) -> None:
     """It forgot to close the gate; that must not keep it from ending."""
     script = """

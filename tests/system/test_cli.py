@@ -192,8 +192,16 @@ def test_a_full_disk_under_the_output_is_one_line(arguments: tuple[str, ...]) ->
     assert (ran.returncode, ran.stderr) == (1, "tidegate: No space left on device\n")
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize("arguments", ["version", "demo --seconds 1 --people 5"])
+@pytest.mark.parametrize(
+    ("closed", "arguments"),
+    [
+        ("<&-", "version"),
+        (">&-", "version"),
+        ("2>&-", "version"),
+        ("<&- >&- 2>&-", "version"),
+        ("<&- >&- 2>&-", "demo --seconds 1 --people 5"),
+    ],
+)
 def test_closed_streams_are_no_error(closed: str, arguments: str) -> None:
     ran = subprocess.run(  # noqa: S603  (likewise)
         ["/bin/sh", "-c", f"exec {sys.executable} -m tidegate {arguments} {closed}"],

@@ -218,6 +218,7 @@ async def test_replies_wait_for_each_other_at_the_usual_limits(
     assert server.telegram.report()["peaks"]["private"] == 1
 
 
+@pytest.mark.proof  # aiogram takes seconds to start
 async def test_a_process_of_its_own_ends_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BOT_TOKEN", TOKEN)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))

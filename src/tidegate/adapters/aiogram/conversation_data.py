@@ -10,10 +10,7 @@ from aiogram.exceptions import DataNotDictLikeError
 from tidegate.errors import BadInputError
 
 _DEEPEST: Final = 100  # levels, of which a path is told
-_ADVICE: Final = (
-    "Give texts, finite numbers, True, False, None, lists, and dicts whose keys are texts; or keep"
-    " conversations in memory, with gate.attach(…, fsm=False)"
-)
+_ADVICE: Final = "Give texts, finite numbers, True, False, None, lists, and dicts whose keys are texts"
 
 # As aiogram's other storages do: subclasses of texts and numbers, such as enums, come back as plain ones.
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode

@@ -11,6 +11,7 @@ from aiogram.fsm.storage.base import BaseEventIsolation, StorageKey
 from aiogram.fsm.storage.memory import DisabledEventIsolation, MemoryStorage
 
 from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
+from tidegate.adapters.aiogram.what_fits import WhatFits
 from tidegate.effects import is_in_hand
 from tidegate.errors import BadInputError
 
@@ -36,13 +37,13 @@ def nobody_chose(dispatcher: Dispatcher) -> bool:
     return True
 
 
-def keep_in_file(dispatcher: Dispatcher, storage: SqliteStorage, busy: Busy) -> SqliteStorage:
+def keep_in_file(dispatcher: Dispatcher, storage: SqliteStorage, busy: Busy) -> WhatFits:
     fsm = dispatcher.fsm
-    fsm.storage = storage
+    fsm.storage = kept = WhatFits(storage)
     if type(fsm.events_isolation) is DisabledEventIsolation:
         fsm.events_isolation = InOrder(busy)
     log.info("conversations are kept in the gate's file")
-    return storage
+    return kept
 
 
 class InOrder(BaseEventIsolation):

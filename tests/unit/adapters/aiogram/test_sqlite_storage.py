@@ -31,6 +31,7 @@ from tidegate import Tidegate
 from tidegate.adapters.aiogram import sqlite_storage
 from tidegate.adapters.aiogram.placing import InOrder
 from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
+from tidegate.adapters.aiogram.what_fits import WhatFits
 from tidegate.effects import effects_of
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.sim.virtual import VirtualClock
@@ -182,7 +183,7 @@ async def test_what_json_cannot_hold_is_refused_by_name(
 ) -> None:
     await storage.set_data(ALICE, {"before": 1})
 
-    with pytest.raises(BadInputError, match=f"{text}.*fsm=False"):
+    with pytest.raises(BadInputError, match=f"{text}.*dicts whose keys are texts"):
         await storage.set_data(ALICE, data)
     with pytest.raises(BadInputError, match=text):
         await storage.update_data(ALICE, data)
@@ -326,7 +327,7 @@ def test_conversations_that_nobody_placed_go_to_the_gates_file(gate: Tidegate, b
     gate.attach(second, bot)
     gate.attach(declines, bot, fsm=False)
 
-    assert type(first.storage) is type(second.storage) is SqliteStorage
+    assert type(first.storage) is type(second.storage) is WhatFits
     assert isinstance(first.fsm.events_isolation, InOrder)
     assert type(declines.storage) is MemoryStorage
     assert type(declines.fsm.events_isolation) is DisabledEventIsolation
@@ -345,7 +346,7 @@ def test_what_was_chosen_is_left_alone(gate: Tidegate, bot: Bot, path: Path) -> 
 
     assert placed.storage is storage
     assert type(placed.fsm.events_isolation) is DisabledEventIsolation
-    assert type(isolated.storage) is SqliteStorage
+    assert type(isolated.storage) is WhatFits
     assert isolated.fsm.events_isolation is isolation
     assert type(without.storage) is MemoryStorage
 
@@ -484,3 +485,23 @@ async def test_what_comes_through_the_inbox_is_in_order_already(clock: VirtualCl
     with effects_of("an update"):
         async with clock.timeout(1), isolation.lock(ALICE), isolation.lock(ALICE):
             assert not isolation.lines
+
+
+async def test_a_bot_that_keeps_more_than_json_in_memory_works_as_before(
+    storage: SqliteStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As aiogram's own quiz does: its answers are numbered."""
+    kept = WhatFits(storage)
+    await kept.set_data(ALICE, {"step": 1})
+
+    assert await kept.update_data(ALICE, {"answers": {0: "a"}}) == {"step": 1, "answers": {0: "a"}}
+    assert await kept.update_data(ALICE, {"step": 2}) == {"step": 2, "answers": {0: "a"}}
+    assert await kept.get_data(ALICE) == {"step": 2, "answers": {0: "a"}}
+    assert await storage.get_data(ALICE) == {}, "after a restart, none are better than old ones"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+    await kept.set_data(ALICE, {"step": 3})
+    assert await storage.get_data(ALICE) == await kept.get_data(ALICE) == {"step": 3}
+    await kept.set_data(ALICE, {"at": dt.datetime.fromtimestamp(0, dt.UTC)})
+    await kept.set_data(ALICE, {})
+    assert not kept._misfits  # noqa: SLF001  (it shrinks)

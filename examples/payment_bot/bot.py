@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from aiogram import Dispatcher
 
@@ -25,10 +25,17 @@ BATCH: Final = 20  # orders in one request
 
 
 class PaymentBot:
-    """Nothing runs before `serving` or `run`. `say` is told who is restored at the start."""
+    """Nothing runs before `serving` or `run`. `say` is told who is restored at the start.
+    `on_unknown="park"`: rather a message too few than one twice.
+    """
 
     def __init__(
-        self, config: Config, *, gate: Tidegate | None = None, say: Callable[[str], Any] = print
+        self,
+        config: Config,
+        *,
+        gate: Tidegate | None = None,
+        say: Callable[[str], Any] = print,
+        on_unknown: Literal["resend", "park"] = "resend",
     ) -> None:
         self.gate = gate or Tidegate()
         self.flow = payment_flow(
@@ -50,6 +57,7 @@ class PaymentBot:
             api_url=config.api_url,
             work={"create_order": self._create_order, "cancel_order": self._cancel_order},
             restore=False,  # by hand, to show it
+            on_unknown=on_unknown,
             **self._polling(config),
         )
         self.dispatcher = Dispatcher()

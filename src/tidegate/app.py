@@ -1,7 +1,6 @@
 """The facade, and the one place where stores are chosen and parts are put together."""
 
 import asyncio
-import hashlib
 import inspect
 import itertools
 import logging
@@ -19,7 +18,6 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -81,11 +79,15 @@ from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.polling.poller import Poller
 from tidegate.polling.store.base import Subscriptions
+from tidegate.polling.store.lasting import LastingSubscriptions
+from tidegate.polling.store.memory import MemorySubscriptions
 from tidegate.roster import TELEGRAM, AnyBot, Bot, BotInfo, Roster
 from tidegate.settings import Settings
 from tidegate.tickets import LiveTicket, Receipt, receipt_for
 from tidegate.upstream.client import LOCKOUT, RATE, Upstream
-from tidegate.upstream.http import TIMEOUT, HttpWire
+from tidegate.upstream.clients import Clients
+from tidegate.upstream.clients import Terms as UpstreamTerms
+from tidegate.upstream.http import TIMEOUT
 from tidegate.upstream.nocodb.client import NocoDb, headers_with, room_behind
 
 if TYPE_CHECKING:  # each is there only if it is used
@@ -139,8 +141,12 @@ class Tidegate:
         self._is_open = self._was_open = False
         self._starts = 0
         self._starting = asyncio.Lock()
-        self._clients: dict[str, Upstream] = {}  # by API and token
+        self._clients = Clients(
+            self.clock,
+            lambda api, rate: self._kept.limiter(api, rate),  # noqa: PLW0108  (there will be another)
+        )
         self._pollers: list[Poller] = []
+        self._delivering: list[AsyncExitStack] = []  # in which pollers run
         self._running = AsyncExitStack()  # what `start` has opened
         self._assemble({})
 
@@ -209,9 +215,7 @@ class Tidegate:
             try:
                 await self._warn_of_loss()
             finally:
-                for client in self._clients.values():
-                    await client.close()
-                self._clients.clear()
+                await self._clients.close()
                 await self._sender.close()
                 await self._outbox.close()
 
@@ -506,21 +510,14 @@ class Tidegate:
         timeout: float = TIMEOUT,
         lockout: float = LOCKOUT,
     ) -> Upstream:
-        """The one client of an API that has a limit: the same one whenever address and headers are the same.
+        """A client of an API that has a limit: one limit for each host and token, whatever the paths.
 
         `headers` hold its token, which is in no text. With a store in Redis all processes share the limit.
-        `name` is for logs: the host, if none is given. It is closed with the gate.
+        `name` is for logs: the host, if none is given. `timeout` is for a connection, and once more for the
+        answer. Raises BadInputError if the same API has another rate, timeout or lockout already. It is
+        closed with the gate: ask for a new one when that is opened again.
         """
-        api = _api_of(url, headers or {})
-        if api not in self._clients:
-            self._clients[api] = Upstream(
-                HttpWire(url, headers=headers or {}, clock=self.clock, timeout=timeout),
-                name=name or urlsplit(url).hostname or "api",
-                limiter=self._kept.limiter(api, rate),
-                clock=self.clock,
-                lockout=lockout,
-            )
-        return self._clients[api]
+        return self._clients.client(url, headers or {}, UpstreamTerms(rate, timeout, lockout), name)
 
     def nocodb(self, url: str, token: str, *, rate: Rate = RATE) -> NocoDb:
         """A NocoDB, by its address and API token: `.table("m…")` has typed records."""
@@ -528,15 +525,27 @@ class Tidegate:
         return NocoDb(client, url_bytes=room_behind(url))
 
     def subscriptions(self, name: str) -> Subscriptions:
-        """Where the poller with this name keeps who waits: in the store, so that they survive a restart."""
-        return self._kept.subscriptions(name)
+        """Where the poller with this name keeps who waits: in the store, so that they survive a restart.
+
+        They are good for as long as the gate is, also when it was closed and is opened again.
+        """
+        if isinstance(kept := self._kept.subscriptions(name), MemorySubscriptions):
+            return kept
+        return LastingSubscriptions(lambda: self._kept, name)
 
     def poll(self, poller: Poller) -> None:
-        """Let a poller run while this gate delivers in this process: between `start` and `stop`, `worker`."""
+        """Let a poller run while this gate delivers in this process: between `start` and `stop`, `worker`.
+
+        If that is now, it starts at once.
+        """
         if not isinstance(poller, Poller):
             raise BadInputError(f"a poller is a DeltaPoller, BatchPoller or UserPoller, not {poller!r}")
-        if poller not in self._pollers:
-            self._pollers.append(poller)
+        if poller in self._pollers:
+            return
+        self._pollers.append(poller)
+        for stack in self._delivering[:1]:
+            poller.begin()
+            stack.push_async_callback(poller.stop)
 
     # --- sending ---
 
@@ -726,7 +735,11 @@ class Tidegate:
         async with worker, AsyncExitStack() as stack:
             for poller in self._pollers:
                 await stack.enter_async_context(poller)
-            yield worker
+            self._delivering.append(stack)
+            try:
+                yield worker
+            finally:
+                self._delivering.remove(stack)
 
     async def drained(self, bot: AnyBot | None = None) -> None:
         """Wait until nothing waits and nothing is being sent, for one bot or for all."""
@@ -786,12 +799,6 @@ def _keyed(message: Message) -> Message:
         return message
     key = key_for((message.method, message.chat_id, message.params))
     return message if key is None else msgspec.structs.replace(message, dedup_key=key)
-
-
-def _api_of(url: str, headers: Mapping[str, str]) -> str:
-    """Names an API and token among those that share a limit, and says nothing of the token."""
-    told = msgspec.json.encode([url.rstrip("/"), sorted(headers.items())])
-    return hashlib.sha256(told).hexdigest()[:16]
 
 
 def _ids() -> Iterator[TicketId]:

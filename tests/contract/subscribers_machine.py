@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contract.subscribers import Ground, keys, order
 from tidegate.clock import Clock
-from tidegate.polling.store.base import Then
+from tidegate.polling.store.base import Kept, Then
 from tidegate.polling.subscriptions import Kind, News, Subscription
 from tidegate.sim.virtual import VirtualClock, VirtualLoop
 
@@ -19,6 +19,7 @@ names = st.sampled_from("abcde")
 some = st.lists(names, max_size=4)
 kinds = st.sampled_from(("met", "met", "reversed", "gone"))
 numbers = st.integers(0, 3)
+fates = st.sampled_from(("forget", "watch", "wait"))
 
 
 class One:
@@ -28,6 +29,7 @@ class One:
         self.subscription = subscription
         self.met = False
         self.news: News | None = None
+        self.numbered_anew = False  # since he was read
 
     def concerned_by(self, kind: Kind) -> bool:
         states: dict[Kind, tuple[bool, ...]] = {"met": (False,), "reversed": (True,), "gone": (False, True)}
@@ -49,6 +51,8 @@ class SubscribersMachine(RuleBasedStateMachine):
         self.model: list[One] = []
         self.marked: str | None = None
         self.last = 0  # the greatest number that was seen
+        self.read: list[Kept] = []  # a while ago
+        self.read_model: dict[str, One] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.runner.get_loop().run_until_complete(coroutine)
@@ -74,9 +78,38 @@ class SubscribersMachine(RuleBasedStateMachine):
         newer = [one.subscription for one in self.run(self.kept.after(self.last))]
         assert newer == [one.subscription for one in self.model[len(self.model) - len(set(who)) :]]
 
+    @rule(who=some, number=numbers)
+    def add_missing(self, who: list[str], number: int) -> None:
+        given = [order(key, number=number, missing=place) for place, key in enumerate(who)]
+        expected = []
+        for one in given:
+            expected.append(self.find(one.key) is None)
+            self.model += [One(one)] if expected[-1] else []
+        assert self.run(self.kept.add(given, replace=False)) == expected
+
     @rule(who=some)
     def remove(self, who: list[str]) -> None:
         assert self.run(self.kept.remove(who)) == sum([self.drop(key) for key in who])
+
+    @rule()
+    def remember(self) -> None:
+        self.read = self.run(self.kept.after(0))
+        self.read_model = {one.subscription.key: one for one in self.model}
+        for one in self.model:
+            one.numbered_anew = False
+
+    def same(self, who: list[str]) -> list[Kept]:
+        return [one for one in self.read if one.subscription.key in who]
+
+    def is_same(self, kept: Kept) -> bool:
+        one = self.find(kept.subscription.key)
+        return one is not None and one is self.read_model[kept.subscription.key] and not one.numbered_anew
+
+    @rule(who=some)
+    def remove_those_who_were_read(self, who: list[str]) -> None:
+        there = self.same(who)
+        expected = sum([self.is_same(kept) and self.drop(kept.subscription.key) for kept in there])
+        assert self.run(self.kept.remove(there)) == expected
 
     @rule(found=st.lists(st.tuples(names, kinds, numbers), max_size=4))
     def ready(self, found: list[tuple[str, Kind, int]]) -> None:
@@ -90,18 +123,30 @@ class SubscribersMachine(RuleBasedStateMachine):
         told = self.run(self.kept.ready(given))
         assert [(one.subscription, one.met, one.news) for one in told] == expected
 
-    @rule(who=some, then=st.sampled_from(("forget", "watch", "wait")))
+    @rule(who=some, then=fates)
     def told(self, who: list[str], then: Then) -> None:
         self.run(self.kept.told(who, then))
         for key in who:
-            one = self.find(key)
-            if one is None or one.news is None:
-                continue
-            if then != "watch":
-                self.model.remove(one)
-            if then == "wait":
-                self.model.append(one)  # with a new number
-            one.met, one.news = then == "watch", None
+            self.settle(key, then)
+
+    @rule(who=some, then=fates)
+    def told_those_who_were_read(self, who: list[str], then: Then) -> None:
+        there = self.same(who)
+        self.run(self.kept.told(there, then))
+        for kept in there:
+            if self.is_same(kept):
+                self.settle(kept.subscription.key, then)
+
+    def settle(self, key: str, then: Then) -> None:
+        one = self.find(key)
+        if one is None or one.news is None:
+            return
+        if then != "watch":
+            self.model.remove(one)
+        if then == "wait":
+            self.model.append(one)
+            one.numbered_anew = True
+        one.met, one.news = then == "watch", None
 
     @rule(mark=st.text(max_size=3))
     def keep_mark(self, mark: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from contract.subscribers import KINDS, SHARED, Ground, everyone, keys, news, order
-from tidegate.errors import BadInputError
-from tidegate.polling.store.base import Subscriptions
+from tidegate.errors import BadInputError, NotTheSenderError
+from tidegate.polling.store.base import Subscriptions, Then
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.virtual import VirtualClock
 
@@ -69,6 +69,41 @@ async def test_who_is_added_twice_at_once_is_there_once_as_he_came_last(kept: Su
     assert await kept.add([order("a", x=1), order("b"), order("a", x=2)]) == [True, True, False]
 
     assert [one.subscription for one in await kept.after(0)] == [order("b"), order("a", x=2)]
+
+
+async def test_who_is_added_only_if_he_is_missing_replaces_nobody(kept: Subscriptions) -> None:
+    await kept.add([order("waits", old=1), order("to be told"), order("watched")])
+    await kept.ready(news("to be told", "watched"))
+    await kept.told(["watched"], "watch")
+    before = await kept.after(0)
+
+    given = [order(key, new=2) for key in ("waits", "new", "to be told", "watched", "new")]
+    assert await kept.add(given, replace=False) == [False, True, False, False, False]
+
+    found = await kept.after(0)
+    assert found[:3] == before
+    assert [one.subscription for one in found[3:]] == [order("new", new=2)]
+
+
+async def test_of_two_who_add_the_same_at_once_one_is_first(ground: Ground) -> None:
+    one = ground.of("orders")
+
+    added = await asyncio.gather(*(one.add([order("a", n=n)], replace=False) for n in (1, 2)))
+
+    assert sorted(added) == [[False], [True]]
+    assert await one.count() == 1
+
+
+async def test_who_subscribed_anew_is_not_removed_as_the_one_who_was_there_before(
+    kept: Subscriptions,
+) -> None:
+    await kept.add([order("a"), order("b")])
+    before = await kept.after(0)
+    await kept.add([order("a", again=True)])
+
+    assert await kept.remove(before) == 1
+
+    assert [one.subscription for one in await kept.after(0)] == [order("a", again=True)]
 
 
 async def test_who_is_removed_is_gone_whatever_he_waited_for(kept: Subscriptions) -> None:
@@ -216,6 +251,22 @@ async def test_who_has_no_news_was_not_told(kept: Subscriptions) -> None:
     await kept.told(["watched"], "wait")
 
     assert await everyone(kept) == [("waits", False, None), ("watched", True, None), ("again", False, None)]
+
+
+@pytest.mark.parametrize("then", ["forget", "watch", "wait"])
+async def test_who_subscribed_anew_and_has_news_was_not_told_them_with_the_old_ones(
+    kept: Subscriptions, then: Then
+) -> None:
+    await kept.add([order("a"), order("b")])
+    told = await kept.ready(news("a", "b"))
+    await kept.add([order("a", again=True)])
+    await kept.ready(news("a", value=2))
+
+    await kept.told(told, then)
+
+    found = {one.subscription.key: one.news for one in await kept.after(0)}
+    assert found.pop("a") == News("a", 2)
+    assert found == ({} if then == "forget" else {"b": None})
 
 
 async def test_what_is_kept_does_not_change_with_what_was_given_or_got(kept: Subscriptions) -> None:
@@ -392,3 +443,30 @@ async def test_a_clock_that_is_set_back_does_not_make_a_lease_last(
     await clock.sleep(10.1)
 
     assert await other.lease(10)
+
+
+@shared
+async def test_a_leader_that_comes_late_notes_nothing_and_settles_nothing(
+    ground: Ground, clock: VirtualClock
+) -> None:
+    late, leader = ground.of("orders"), ground.of("orders")
+    await late.add([order("a"), order("b")])
+    assert await late.lease(10)
+    told = await late.ready(news("a"))
+    await clock.sleep(10.1)
+    assert keys(await late.ready(news("b"))) == ["b"], "nobody else polls: whoever will reads it first"
+    assert await leader.lease(10)
+    before = await everyone(leader)
+
+    with pytest.raises(NotTheSenderError, match="another process polls for orders"):
+        await late.told(told, "forget")
+    await leader.add([order("c")])
+    with pytest.raises(NotTheSenderError):
+        await late.ready(news("c"))
+
+    assert await everyone(leader) == [*before, ("c", False, None)]
+    assert keys(await leader.ready(news("c"))) == ["c"]
+    await leader.told(told, "forget")
+    await clock.sleep(10.1)
+    await late.told(["b"], "forget")
+    assert keys(await late.after(0)) == ["c"]

@@ -9,7 +9,6 @@ import logging
 import os
 import sys
 import threading
-from typing import Any
 
 import msgspec
 import uvloop
@@ -18,19 +17,10 @@ from payment_bot.bot import PaymentBot
 from payment_bot.config import Books, Config
 from tidegate import Tidegate
 from tidegate.polling import leading
-from tidegate.tickets import LiveTicket
-
-
-class CarefulGate(Tidegate):
-    """Whatever may have been sent is not sent again."""
-
-    async def send(self, **fields: Any) -> LiveTicket:  # noqa: ANN401
-        return await super().send(**{"on_unknown": "park", **fields})
 
 
 async def live(config: Config, store: str, *, park: bool) -> None:
-    gate = (CarefulGate if park else Tidegate)(store)
-    bot = PaymentBot(config, gate=gate, say=say)
+    bot = PaymentBot(config, gate=Tidegate(store), say=say, on_unknown="park" if park else "resend")
     bot.executor.router.startup.register(lambda: say("ready"))
     await bot.run()
 

@@ -132,6 +132,11 @@ async def test_what_is_asked_wrongly_is_a_400_with_one_line(
         assert "\n" not in (await answer.json())["error"]
 
 
+async def test_a_table_that_is_not_there_is_told_where_they_are_listed(http: aiohttp.ClientSession) -> None:
+    async with http.post("/sim/pay", json={"table": "orders", "id": 1}) as answer:
+        assert "GET /sim/tables" in (await answer.json())["error"]
+
+
 @pytest.mark.parametrize(
     "option", [{"rate": "0/1"}, {"block": -1}, {"nonsense": 1}, {"retry_after": "never"}]
 )

@@ -107,3 +107,53 @@ async def test_what_cannot_be_an_address_or_a_token_is_refused(
 async def test_only_a_poller_can_be_polled_with(clock: VirtualClock) -> None:
     with pytest.raises(BadInputError, match="DeltaPoller"):
         Tidegate("memory://", clock=clock).poll("payments")  # type: ignore[arg-type]
+
+
+async def test_a_poller_that_comes_while_the_gate_delivers_runs_at_once_and_stops_with_it(
+    clock: VirtualClock, telegram: Telegram, tmp_path: Path
+) -> None:
+    shop = Shop("order 1")
+    async with open_gate(str(tmp_path / "bot.db"), clock, telegram) as gate:
+        payments = poller(gate, shop, clock)
+        async with gate.worker():
+            gate.poll(payments)
+            assert payments.is_running
+            await payments.subscribe("order 1", {"chat": 1001})
+            await clock.sleep(61)
+        assert not payments.is_running
+        later = poller(gate, shop, clock)
+        gate.poll(later)
+        assert not later.is_running
+
+    assert telegram.report()["accepted"] == 1
+
+
+@pytest.mark.parametrize("store", ["bot.db", "memory://"])
+async def test_subscriptions_of_a_gate_are_good_when_it_is_opened_again(
+    clock: VirtualClock, telegram: Telegram, tmp_path: Path, store: str
+) -> None:
+    shop = Shop("order 1", "order 2")
+    gate = open_gate(store if "//" in store else str(tmp_path / store), clock, telegram)
+    payments = poller(gate, shop, clock)
+    gate.poll(payments)
+    for order in ("order 1", "order 2"):
+        async with gate, gate.worker():
+            await payments.subscribe(order, {"chat": 1001})
+            await clock.sleep(61)
+
+    assert telegram.report()["accepted"] == 2
+
+
+async def test_a_callback_may_stop_the_gate(clock: VirtualClock, telegram: Telegram, tmp_path: Path) -> None:
+    gate, shop = open_gate(str(tmp_path / "bot.db"), clock, telegram), Shop("order 1")
+
+    async def tell(_: Subscription, __: News) -> None:
+        await gate.stop()
+
+    payments = BatchPoller(shop.fetch, notify=tell, clock=clock, subscriptions=gate.subscriptions("payments"))
+    gate.poll(payments)
+    await gate.start()
+    await payments.subscribe("order 1")
+    await clock.sleep(2)
+
+    assert (gate.is_open, payments.is_running) == (False, False)

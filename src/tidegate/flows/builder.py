@@ -121,11 +121,16 @@ class FlowBuilder:
         )
         self._states: list[StateBuilder] = []
         self._commands: dict[str, str] = {}
+        self._arguments: dict[str, str] = {}
         self._guards: dict[str, Guard] = {}
 
-    def command(self, name: str, *, to: str) -> Self:
-        """Works in every state that has no way of its own for it."""
+    def command(self, name: str, *, to: str, save: str | None = None) -> Self:
+        """Works in every state that has no way of its own for it. `save`: the field to keep its argument in,
+        such as that of a link `t.me/bot?start=promo7`.
+        """
         self._commands[name] = to
+        if save is not None:
+            self._arguments[name] = save
         return self
 
     def state(self, name: str, *, say: str | None = None, otherwise: str | None = None) -> StateBuilder:
@@ -156,5 +161,6 @@ class FlowBuilder:
             initial=self._flow.initial or states[0].name,
             states=states,
             commands=dict(self._commands),
+            arguments=dict(self._arguments),
             guards=dict(self._guards),
         )

@@ -27,6 +27,7 @@ class _Outline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     initial: str
     states: dict[str, dict[str, Any]]
     commands: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     lifetime: float | None = None
     otherwise: str = OTHERWISE
     expired: str = EXPIRED

@@ -16,12 +16,14 @@ from tidegate.flows.validation import problems_of
 OTHERWISE = "Please use the buttons."
 EXPIRED = "This conversation has expired. Please start again."
 STALE = "That button is no longer in use."
+USUAL = frozenset((OTHERWISE, EXPIRED, STALE))
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Immutable. Whatever it says is a key of its texts, or a text.
 
     `commands` work in every state; one that leads to the initial state begins a session where there is none.
+    `arguments`: of these commands, the fields that what is written behind them is kept in.
     `lifetime`: seconds after it last entered a state at which a session ends. `given`: fields of the data
     that a session has from the beginning.
     """
@@ -30,6 +32,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     initial: str
     states: tuple[State, ...]
     commands: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     lifetime: float | None = None
     otherwise: str = OTHERWISE
     expired: str = EXPIRED

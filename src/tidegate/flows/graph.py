@@ -15,6 +15,7 @@ class Edge(NamedTuple):
     source: str
     target: str
     saves: frozenset[str]
+    anew: bool = False  # a command that begins sessions too
 
 
 class Graph:
@@ -29,7 +30,8 @@ class Graph:
             self._into[edge.target].append(edge)
 
     def has_way_out(self, state: str) -> bool:
-        return any(edge.target != state for edge in self._out[state])
+        """To begin anew is none."""
+        return any(edge.target != state and not edge.anew for edge in self._out[state])
 
     def reachable(self) -> set[str]:
         """From the initial state."""
@@ -83,9 +85,10 @@ def _edges(flow: "Flow") -> Iterable[Edge]:
             if way.to is not None and way.to in flow.by_name:
                 yield Edge(state.name, way.to, names(way.save) | _saved_by_buttons(state, way))
         if not state.final:
-            for target in flow.commands.values():
+            for command, target in flow.commands.items():
                 if target in flow.by_name:
-                    yield Edge(state.name, target, frozenset())
+                    saves = names(flow.arguments.get(command))
+                    yield Edge(state.name, target, saves, flow.begins_with(command))
 
 
 def _saved_by_buttons(state: State, way: Transition) -> frozenset[str]:

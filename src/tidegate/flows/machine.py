@@ -5,6 +5,8 @@ step(flow, session, event)
   │  begins? ─────────▶ leave, enter the initial state
   │  outlived its lifetime, or its state is no more? ─▶ leave, say so, end
   ▼
+what it needs by now: another subscription, a timer
+  ▼
 the first way of the state that fits and whose guard holds, else the flow's own commands
   leave: unsubscribe, clear the timer ─▶ save ─▶ say on the way
   ─▶ enter: say, subscribe, set the timer, begin work; or end
@@ -39,7 +41,6 @@ from tidegate.flows.pressing import read_press
 from tidegate.flows.session import Session
 from tidegate.flows.triggers import TIMEOUT, pressing
 from tidegate.flows.turn import Turn
-from tidegate.flows.upkeep import subscription
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -71,13 +72,22 @@ def _take(turn: Turn) -> None:
     if isinstance(event, Begin) or (
         over and isinstance(event, Command) and turn.flow.begins_with(event.name)
     ):
-        turn.begin(event.data)
+        turn.begin({**event.data, **_argument(turn)})
     elif over:
         turn.answer(turn.flow.stale)
         if turn.is_live:
             turn.expire()
     else:
+        if not _is_news_of_what_is_held(turn):  # they are told once, and what is held may not be so after
+            turn.keep_up()
         _move(turn, turn.flow.by_name[turn.live.state])
+
+
+def _argument(turn: Turn) -> dict[str, str]:
+    """Of a command that begins, as it is to be kept."""
+    event = turn.event
+    field = turn.flow.arguments.get(event.name) if isinstance(event, Command) else None
+    return {} if field is None else {field: value_of(event)}
 
 
 def _is_over(turn: Turn) -> bool:
@@ -98,19 +108,23 @@ def _move(turn: Turn, state: State) -> None:
         case TimedOut():
             _time_out(turn, state, event)
         case Signal() | Polled() | WorkDone() | WorkFailed():
-            if _is_awaited(turn, event):
-                _follow(turn, trigger_of(event))
+            if not (_is_awaited(turn, event) and _follow(turn, trigger_of(event))):
+                turn.keep_up()
         case Begin() | Expired():
             pass  # it began before this; it is not yet time
         case _:
             assert_never(event)
 
 
+def _is_news_of_what_is_held(turn: Turn) -> bool:
+    return isinstance(turn.event, Polled) and _is_awaited(turn, turn.event)
+
+
 def _is_awaited(turn: Turn, event: Signal | Polled | WorkDone | WorkFailed) -> bool:
     """What comes too late is about an earlier visit, or something else that was subscribed to."""
     if isinstance(event, WorkDone | WorkFailed):
         return event.visit == turn.live.visit
-    return isinstance(event, Signal) or subscription(turn.flow, turn.live) == Subscribe(event.poll, event.key)
+    return isinstance(event, Signal) or turn.live.held == Subscribe(event.poll, event.key)
 
 
 def _press(turn: Turn, state: State, press: Press) -> None:
@@ -139,7 +153,8 @@ def _time_out(turn: Turn, state: State, event: TimedOut) -> None:
     if event.visit != session.visit or session.timer is None:
         return
     if at < session.timer:
-        turn.set_timer()  # it rang too early
+        turn.set_timer()
+        turn.comes_again = True  # it rang too early
     elif timeout is None:
         turn.wait_until(None)  # the state had one when it was entered
     elif timeout.say is not None and session.nudged < timeout.times:
@@ -163,7 +178,9 @@ def _find(turn: Turn, trigger: str) -> Transition | None:
         if _holds(turn, way.guard):
             return way
     target = turn.flow.commands.get(trigger)
-    return None if target is None else Transition(trigger, to=target)
+    return (
+        None if target is None else Transition(trigger, to=target, save=turn.flow.arguments.get(trigger, ()))
+    )
 
 
 def _go(turn: Turn, way: Transition, value: object, also: str | None = None) -> None:
@@ -175,6 +192,8 @@ def _go(turn: Turn, way: Transition, value: object, also: str | None = None) -> 
         turn.say(way.say)
     if way.to is not None:
         turn.enter(way.to)
+    else:
+        turn.keep_up()
 
 
 def _holds(turn: Turn, name: str | None) -> bool:

@@ -30,6 +30,10 @@ def check_names(flow: "Flow") -> Iterator[Problem]:
         if kind_of(command) != "command":
             text = f"{command!r} is no command: write a slash, then letters, digits and _, such as /cancel"
             yield Problem("bad_trigger", None, text)
+    for command in flow.arguments:
+        if command not in flow.commands:
+            text = f"{command} is none of the commands, so its argument is never kept: add it to them"
+            yield Problem("bad_trigger", None, text)
     if flow.lifetime is not None and not _is_time(flow.lifetime):
         text = f"the lifetime is {flow.lifetime}: give seconds above 0, or None"
         yield Problem("bad_time", None, text)

@@ -42,10 +42,14 @@ def pressing(button: Button) -> str:
 
 
 def ways_of(state: State) -> list[Transition]:
-    """Every way out of a state, in the order they are tried: its own first, then those it has by itself."""
+    """Every way out of a state, in the order they are tried: its own first, then those it has by itself,
+    unless one of its own is always taken instead.
+    """
     if state.final:
         return []
-    return [*state.on, *_by_buttons(state), *_by_outcomes(state)]
+    certain = {way.trigger for way in state.on if way.guard is None}
+    outcomes = (way for way in _by_outcomes(state) if way.trigger not in certain)
+    return [*state.on, *_by_buttons(state), *outcomes]
 
 
 def _by_buttons(state: State) -> list[Transition]:

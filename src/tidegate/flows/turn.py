@@ -5,14 +5,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
-from tidegate.flows.effects import Answer, ClearTimer, Effect, End, Pending, SetTimer, Unsubscribe
+from tidegate.flows.effects import Answer, ClearTimer, Effect, End, Pending, SetTimer, Subscribe, Unsubscribe
 from tidegate.flows.events import Event, Press
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError, Save, State
 from tidegate.flows.saving import as_json_has_it, kept
-from tidegate.flows.session import RECENT, Session
+from tidegate.flows.session import RECENT, Session, tag_of
 from tidegate.flows.speaking import answered, shown, spoken
-from tidegate.flows.upkeep import subscription, upkeep
+from tidegate.flows.upkeep import missing_times, subscription, upkeep
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -27,6 +27,7 @@ class Turn:
         self.before = session
         self.session = session
         self.effects: list[Effect] = []
+        self.comes_again = False  # the same event, with the same id: it is not to be known then
 
     @property
     def is_live(self) -> bool:
@@ -40,14 +41,15 @@ class Turn:
 
     def begin(self, data: dict[str, Any]) -> None:
         """Anew, in the initial state. Visits go on: buttons of an earlier session stay stale, also of one
-        that was forgotten, as the first visit is the second in which it begins.
+        that was forgotten, as the first visit is the millisecond in which it begins.
         """
         self.leave()
         before, event = self.session, self.event
         self.session = Session(
             flow=self.flow.name,
             state=self.flow.initial,
-            visit=max(int(event.at), before.visit if before else 0),
+            visit=max(int(event.at * 1_000), before.visit if before else 0),
+            tag=tag_of(event.id),
             data={name: self._try(as_json_has_it, name, value) for name, value in data.items()},
             language=event.language or (before.language if before else None),
             recent=before.recent if before else (),
@@ -63,9 +65,11 @@ class Turn:
             entered_at=at,
             expires_at=None if lifetime is None or state.final else at + lifetime,
             due=None if state.timeout is None or state.final else at + state.timeout.seconds,
+            timed=state.timeout is not None,
             nudged=0,
             ended=state.final,
         )
+        self._change(held=subscription(self.flow, self.live))
         self._do(shown(self.flow, self.live, state))
         self.effects += [End(name)] if state.final else upkeep(self.flow, self.live)
         if self.live.timer is not None:  # setting it takes the place of the one before
@@ -75,10 +79,28 @@ class Turn:
         """What the state held is let go of."""
         if not self.is_live:
             return
-        if (held := subscription(self.flow, self.live)) is not None:
+        if (held := self.live.held) is not None:
             self._do(Unsubscribe(held.poll, held.key))
+            self._change(held=None)
         if self.live.timer is not None:
             self._do(ClearTimer())
+
+    def keep_up(self) -> None:
+        """What the state needs by now: its data may have changed, or since it was entered the flow."""
+        session, wanted = self.live, subscription(self.flow, self.live)
+        if wanted != session.held and (wanted is not None or not self._polls_on(session.held)):
+            if session.held is not None:
+                self._do(Unsubscribe(session.held.poll, session.held.key))
+            self._do(wanted)
+            self._change(held=wanted)
+        if (missing := missing_times(self.flow, self.live, self.event.at)) is not None:
+            self._change(**missing)
+            self.set_timer()
+
+    def _polls_on(self, held: Subscribe | None) -> bool:
+        """The poll has another key now, which this session does not know: it goes on with the old one."""
+        poll = self.flow.by_name[self.live.state].poll
+        return held is not None and poll is not None and poll.name == held.poll
 
     def expire(self) -> None:
         self.leave()
@@ -119,8 +141,9 @@ class Turn:
         if self.session is None or (self.session is self.before and not self.effects):
             return self.session
         decided = (Pending(self.event.id, place, effect) for place, effect in enumerate(self.effects))
+        known = () if self.comes_again else (self.event.id,)
         self._change(
-            recent=(*self.session.recent, self.event.id)[-RECENT:],
+            recent=(*self.session.recent, *known)[-RECENT:],
             pending=(*self.session.pending, *decided),
         )
         return self.session

@@ -1,5 +1,7 @@
 """What a session needs while it is in its state: decided when it enters, and again after a restart."""
 
+from typing import Any
+
 from tidegate.flows.effects import Effect, Run, SetTimer, Subscribe
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError
@@ -34,3 +36,13 @@ def subscription(flow: Flow, session: Session) -> Subscribe | None:
         return None
     key = session.data.get(state.poll.key)
     return None if key is None or key == "" else Subscribe(state.poll.name, str(key))
+
+
+def missing_times(flow: Flow, session: Session, at: float) -> dict[str, Any] | None:
+    """The times that its timer needs, if the flow has got a timeout or a lifetime since it was entered."""
+    state, missing = flow.by_name[session.state], dict[str, Any]()
+    if session.expires_at is None and flow.lifetime is not None:
+        missing["expires_at"] = session.entered_at + flow.lifetime
+    if state.timeout is not None and not session.timed:
+        missing |= {"due": at + state.timeout.seconds, "timed": True}
+    return missing or None

@@ -19,7 +19,7 @@ def problems_of(
     """In the order of the states; linear in the number of ways."""
     graph = Graph(flow)
     saved = graph.saved_anywhere()
-    found = [*_of_the_whole(flow, graph), *check_flow_texts(flow)]
+    found = [*_of_the_whole(flow, graph), *check_flow_texts(flow, saved)]
     for state in flow.states:
         found += check_triggers(state)
         found += check_times(state)
@@ -61,9 +61,12 @@ def _ends(flow: "Flow", graph: Graph) -> Iterator[Problem]:
     can_end = graph.can_end()
     # One that has no end and says after which time it is forgotten was meant so.
     endless = flow.lifetime is not None and not any(state.final for state in flow.states)
+    anew = ", but to begin anew" if any(map(flow.begins_with, flow.commands)) else ""
     for state in flow.states:
+        if flow.lifetime is not None and state.otherwise == "":
+            continue  # it is silent until its time is over: somebody else has taken over
         if not state.final and not graph.has_way_out(state.name):
-            text = "no way leads out of it: add one, or make it final"
+            text = f"no way leads out of it{anew}: add one, or make it final"
             yield Problem("dead_end", state.name, text)
         elif state.name not in can_end and not endless:
             text = (

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import ClassVar, Final, Unpack
 
 from tidegate.errors import BadInputError, UpstreamError
-from tidegate.polling.changes import Changes
+from tidegate.polling.following import Changes
 from tidegate.polling.further import Further, Looks
 from tidegate.polling.pace import Pace
 from tidegate.polling.poller import Options, Poller
@@ -23,6 +23,10 @@ FULL_SCAN: Final = 300.0  # seconds
 SHARE: Final = 0.5  # of what the API allows
 APPEAR_WITHIN: Final = 3_600.0  # seconds that a record may take to appear
 KEEP_EVERY: Final = 5.0  # seconds, at least: between two writes of the watermark
+IDLE: Final = 0.5  # seconds between two looks at whether somebody waits
+ALONE: Final = (
+    60.0  # seconds between two requests for one, if each were asked for alone: what is compared with
+)
 RESTORE_GROUP: Final = 1_000  # who is restored costs no request of his own
 RESTORE_EVERY: Final = 0.0  # seconds
 
@@ -58,6 +62,7 @@ class DeltaPoller(Poller):
         self._tempo = Pace(share)
         self._interval = 0.0 if interval is None else _seconds("interval", interval, above=0)
         self._delta_at = 0.0  # monotonic
+        self._read_at = self._clock.monotonic()
         self._overlap = _seconds("overlap", overlap)
         self._full_scan = _seconds("full_scan", full_scan, above=0)
         self._appear_within = _seconds("appear_within", appear_within)
@@ -93,6 +98,8 @@ class DeltaPoller(Poller):
         return "watch" if news.kind == "met" and self._watch > 0 else super()._then(news)
 
     async def _cycle(self) -> float:
+        if not (self.waiting or self.watched):
+            return self._rest()
         began, waited, since = self._clock.monotonic(), self._source.waited, self._changes.since
         try:
             pages = await self._read_changes(since, began)
@@ -101,6 +108,8 @@ class DeltaPoller(Poller):
             requests = pages + await self._look_further(since)
         except UpstreamError:
             self._tempo.failed()
+            self._totals.requests += 1
+            self._totals.failed_batches += 1
             raise
         self._totals.requests += requests
         await self._keep_mark()
@@ -109,6 +118,12 @@ class DeltaPoller(Poller):
         turn_at = began + self._tempo.after(requests, waited, self._source.rate)
         next_at = turn_at if self._further.has_more else max(turn_at, self._delta_at)
         return max(0.0, next_at - self._clock.monotonic())
+
+    def _rest(self) -> float:
+        """Nobody is there to be told of what changes now, and who comes is searched for."""
+        self._mark.passed(self._clock.monotonic())
+        self._further.rest()
+        return IDLE
 
     async def _read_changes(self, since: float | None, began: float) -> int:
         """The requests it took: none before the first scan is done, nor while only a scan goes on between
@@ -120,7 +135,9 @@ class DeltaPoller(Poller):
         pages = await self._changes.read(since, self._take)
         self._delta_at = began + self._interval
         self._totals.batches += pages
-        self._totals.end_cycle(asked=asked, seconds=self._clock.monotonic() - began)
+        alone = asked * min(began - self._read_at, ALONE) / ALONE
+        self._read_at = began
+        self._totals.end_cycle(asked=asked, seconds=self._clock.monotonic() - began, alone=alone)
         return pages
 
     async def _take(self, rows: Sequence[Row]) -> None:

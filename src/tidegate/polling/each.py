@@ -2,6 +2,7 @@
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Unpack
 
@@ -10,10 +11,13 @@ from tidegate.polling.fetching import Failure, attempt, check_fetch, checked_int
 from tidegate.polling.poller import Options, Poller
 from tidegate.polling.sizes import even_share, is_count
 from tidegate.polling.subscriptions import News, Subscription
+from tidegate.polling.troubles import reason_of
+
+log = logging.getLogger("tidegate.polling")
 
 AT_ONCE: Final = 8
 LOOK: Final = 1.0  # seconds between two looks at who has subscribed
-ASK: Final = "ask about everybody"
+FEW: Final = 5  # keys that fail, each of which is named
 
 FetchOne = Callable[[str], Awaitable[Any]]
 """What has become of this key. None or False: not yet."""
@@ -48,6 +52,7 @@ class UserPoller(Poller):
         self._first_at = 0.0
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._round_ends = 0.0
+        self._failing: set[str] = set()
 
     def _admitted(self, subscriptions: Sequence[Subscription]) -> None:
         for one in subscriptions:
@@ -79,6 +84,7 @@ class UserPoller(Poller):
         await asyncio.gather(*tasks, return_exceptions=True)
         self._due.clear()
         self._due_of.clear()
+        self._failing.clear()
 
     async def _ask(self, key: str) -> None:
         begun = self._clock.monotonic()
@@ -88,13 +94,31 @@ class UserPoller(Poller):
         answer = await attempt(lambda: self._fetch_one(key), self._clock)
         if isinstance(answer, Failure):
             self._totals.failed_batches += 1
-            self._troubles.note(answer.error, doing=ASK)
+            self._note_failure(key, answer.error)
         else:
-            self._troubles.over(ASK)
+            self._note_success(key)
             await self._tell(key, answer)
         self._totals.last_cycle_seconds = seconds = self._clock.monotonic() - begun
         if key in self.waiting:
             self._plan(key, max(0.0, self._interval - seconds))
+        else:
+            self._failing.discard(key)
+
+    def _note_failure(self, key: str, error: Exception) -> None:
+        """Once for each spell of a key; where many fail it is the API, and the first few say it for all."""
+        if key in self._failing:
+            return
+        self._failing.add(key)
+        if len(self._failing) <= FEW:
+            log.warning("%s cannot ask about %r, and goes on trying: %s", self.name, key, reason_of(error))
+        elif len(self._failing) == FEW + 1:
+            log.warning("%s cannot ask about others either, and goes on trying", self.name)
+
+    def _note_success(self, key: str) -> None:
+        if key in self._failing:
+            self._failing.discard(key)
+            if not self._failing:
+                log.warning("%s can ask about everybody again", self.name)
 
     async def _tell(self, key: str, answer: object) -> None:
         if not has_come_true(answer) or key not in self.waiting:
@@ -122,6 +146,7 @@ class UserPoller(Poller):
             del self._due_of[key]
             if key in self.waiting:
                 return key
+            self._failing.discard(key)
         return None
 
     def _next(self) -> float:

@@ -57,7 +57,6 @@ class Further:
         self._known: Known = {}
         self._scan: Scan | None = None
         self._scan_at = clock.monotonic()
-        self._is_first = True
         self._has_searched = False
         self._at_once = MANY  # keys in a search
 
@@ -70,15 +69,22 @@ class Further:
         """It may have come true before they came, longer ago than any delta reaches."""
         self._new.update(dict.fromkeys(keys))
 
+    def rest(self) -> None:
+        """Nobody is there: what was begun for others is given up."""
+        self._scan = None
+        self._known.clear()
+        self._new.clear()
+        self._doubts.clear()
+
     async def step(self, since: float | None) -> tuple[list[News], int]:
         """What one look has shown, and the requests it took: none if there is nothing to look at.
 
-        `since` is how far back the deltas reach; None: there are none yet, and the scan goes on alone.
+        `since` is how far back the deltas reach; None: there are none yet, and the scan teaches from when on.
         """
         if self._scan is None and self._is_due(since):
             self._scan = Scan(self._clock.monotonic())
         # By turns, so that neither waits for the end of the other.
-        self._has_searched = since is not None and not (self._scan and self._has_searched)
+        self._has_searched = not (self._scan and (self._has_searched or len(self._new) > MANY))
         if self._has_searched and (keys := self._next_keys()):
             return await self._try_search(keys)
         return await self._turn_page(self._scan, since) if self._scan else ([], 0)
@@ -132,13 +138,15 @@ class Further:
         page = await self._source.scan(scan.after)
         heard = self._clock.monotonic()
         self._looks.scan_requests += page.requests
-        if self._is_first:  # in later ones, times may be of a clock that was set since
+        if since is None:  # later, times may be of a clock that was set since
             for row in page.rows:
                 self._mark.saw(row.changed, heard)
         if not scan.has_begun and len(self._new) > MANY:  # it finds them
             self._new.clear()
         scan.note(page.rows, self._people)
-        scan.late += [(row, heard) for row in page.rows if self._is_late(row, since)]
+        scan.late += [
+            (row.changed, heard) for row in page.rows if row.changed is not None and self._is_late(row, since)
+        ]
         scan.after = page.after
         if page.after is None:
             self._end(scan, since)
@@ -146,12 +154,13 @@ class Further:
 
     def _is_late(self, row: Row, since: float | None) -> bool:
         """Whether it was written after the last scan with a time that was over by then for the deltas."""
-        before = self._known.get(row.key)
-        is_new = since is not None and before is not None and before != row.changed < since
-        return is_new and row.met and row.key in self._people.waiting
+        before, changed = self._known.get(row.key, {}).get(row.id), row.changed
+        if since is None or before is None or changed is None or not row.met:
+            return False
+        return before != changed < since and row.key in self._people.waiting
 
     def _end(self, scan: Scan, since: float | None) -> None:
-        self._scan, self._is_first = None, False
+        self._scan = None
         self._scan_at = scan.began + self._every
         self._looks.scans += 1
         self._known = {key: at for key, at in self._known.items() if key in self._people} | scan.known
@@ -162,9 +171,9 @@ class Further:
             self._set_back(scan)
 
     def _set_back(self, scan: Scan) -> None:
-        row, heard = max(scan.late, key=lambda late: late[0].changed - late[1])
+        changed, heard = max(scan.late, key=lambda late: late[0] - late[1])
         self._looks.late += len(scan.late)
-        self._mark.set_back(row.changed, heard, scan.began)
+        self._mark.set_back(changed, heard, scan.began)
         log.warning(
             "the source's clock was set back, or it commits later than the overlap: deltas reach back now"
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.errors import StoreError
+from tidegate.errors import ClosedError, StoreError
 from tidegate.polling.store.base import Subscriptions
 from tidegate.polling.troubles import Troubles
 
@@ -57,6 +57,10 @@ class Leadership:
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.create_task(self._renew(), name=f"tidegate: polls {self._name}")
 
+    def lose(self) -> None:
+        """The store says that another process leads, whatever our clock says."""
+        self._until = 0.0
+
     async def give_up(self) -> None:
         """Another process may poll at once."""
         if self._renewing is not None:
@@ -66,7 +70,7 @@ class Leadership:
             self._until = 0.0
             try:
                 await self._subscriptions.give_back()
-            except StoreError as error:
+            except (StoreError, ClosedError) as error:
                 log.debug("%s", error)  # the lease runs out
         self.waits = False
 

@@ -3,22 +3,20 @@
 All requests are made in the background: whoever wants something of the API at once goes first.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.polling.conditions import fields_of, judge_of
+from tidegate.polling.records import Record, Records
 from tidegate.polling.source import Page, Row
 from tidegate.polling.subscriptions import Subscription
-from tidegate.upstream.nocodb import Table, instant
+from tidegate.upstream.nocodb import Table
 from tidegate.upstream.nocodb.where import Where, all_of, any_of, checked, gt, gte, lte, one_of
 from tidegate.upstream.nocodb.where import since as not_before
 
 PAGE: Final = 1_000  # rows: the most that NocoDB gives
 PAID: Final = checked("Paid")
-
-Record = Mapping[str, Any]
 
 
 def checks(table: Table, *, key: str = "Id", condition: Where = PAID, fields: Sequence[str] = ()) -> "Checks":
@@ -47,22 +45,11 @@ async def waiting(
     table: Table, where: Where | None = None, *, key: str = "Id", data: Sequence[str] = ()
 ) -> AsyncIterator[Subscription]:
     """For `Poller.restore`: who waits, as the table itself says it. `data`: fields to keep with each."""
+    records = Records(key)
     async for rows in table.pages(where, fields=_once(key, *data), background=True):
         for row in rows:
-            if (found := key_of(row, key)) is not None:
+            if (found := records.key_of(row)) is not None:
                 yield Subscription(found, {name: row.get(name) for name in data})
-
-
-def key_of(row: Record, field: str) -> str | None:
-    """None for a record without one: nobody can wait for it."""
-    value = row.get(field)
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise BadInputError(
-            f"{field} holds {value!r:.60}: give a key= whose values are texts or whole numbers"
-        )
-    return str(value)
 
 
 class Checks:
@@ -71,6 +58,7 @@ class Checks:
     def __init__(self, table: Table, key: str, condition: Where, fields: Sequence[str]) -> None:
         self._table = table
         self._key = key
+        self._records = Records(key)
         self._condition = condition
         self._told = tuple(fields) or _once(key, *fields_of(condition))
         self._read = _once(table.key, key, *self._told)
@@ -79,7 +67,7 @@ class Checks:
         where = all_of(one_of(self._key, keys), self._condition)
         pages = self._table.pages(where, fields=self._read, background=True)
         rows = [row async for page in pages for row in page]
-        found = ((key_of(row, self._key), row) for row in rows)
+        found = ((self._records.key_of(row), row) for row in rows)
         return {key: _part(row, self._told) for key, row in found if key is not None}
 
     def most(self, keys: Sequence[str]) -> int:
@@ -108,6 +96,7 @@ class ChangesOfTable:
         self._judge = judge_of(condition)
         self._among = (among,) if among is not None else ()
         self._times = (updated, created)
+        self._records = Records(key, self._times)
         self._told = tuple(fields) or _once(key, *fields_of(condition))
         needed = fields_of(condition) if self._judge is not None else ()
         self._read = _once(table.key, key, *self._times, *self._told, *needed)
@@ -169,13 +158,9 @@ class ChangesOfTable:
         return [row for row in page.rows if row.get(self._id) is not None], last
 
     def _row(self, row: Record, *, met: bool) -> Row:
-        times = [instant(row[name]) for name in self._times if row.get(name) is not None]
-        if not times:
-            either = " nor ".join(self._times)
-            raise BadInputError(f"a record has neither {either}: without times of changes use a BatchPoller")
-        # A record without a key concerns nobody.
-        key = key_of(row, self._key) or ""
-        return Row(str(row[self._id]), key, met=met, changed=max(times), value=_part(row, self._told))
+        key = self._records.key_of(row) or ""  # a record without one concerns nobody
+        changed = self._records.changed(row)
+        return Row(str(row[self._id]), key, met=met, changed=changed, value=_part(row, self._told))
 
 
 def _part(row: Record, fields: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self, TypedDict
 
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
+from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, StoreError
 from tidegate.polling.leading import Leadership
 from tidegate.polling.reading import Reader
 from tidegate.polling.restoring import (
@@ -26,7 +26,7 @@ from tidegate.polling.roster import Roster
 from tidegate.polling.stats import PollingStats, Totals
 from tidegate.polling.store.base import Kept, Subscriptions, Then
 from tidegate.polling.store.memory import MemorySubscriptions
-from tidegate.polling.store.packing import check_text
+from tidegate.polling.store.packing import check_key, check_text
 from tidegate.polling.subscriptions import News, Notify, Subscription
 from tidegate.polling.telling import Given, Teller
 from tidegate.polling.troubles import Troubles, reason_of
@@ -103,18 +103,26 @@ class Poller:
         self._knows_who_leads = asyncio.Event()
         self._restoring: asyncio.Task[object] | None = None
         self._running: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._asides: set[asyncio.Task[Any]] = set()
+        self._notings: dict[int, set[str]] = {}  # keys of which news are being noted
 
     # Subscribers
 
     async def subscribe(
-        self, key: str, data: dict[str, Any] | None = None, *, callback: Notify | None = None
+        self, key: str | int, data: dict[str, Any] | None = None, *, callback: Notify | None = None
     ) -> None:
         """Durable when it returns. One who is subscribed already waits anew, with the new data.
 
         A callback is known to this process alone, and is called only if this process polls.
         """
-        check_text(key, "the key of a subscription")
+        key = check_key(key)
+        self._teller.waiters.made.discard(key)
+        await self._subscribe(key, data, callback)
+
+    async def _subscribe(
+        self, key: str, data: dict[str, Any] | None = None, callback: Notify | None = None
+    ) -> None:
         _check_callback(callback, "callback")
         before, outdated = self._teller.given.pop(key, None), self._teller.number_of(key)
         self._give(key, callback and Given(callback))
@@ -126,36 +134,40 @@ class Poller:
             self._give(key, before)
             self._roster.unread.discard(key)
             raise
+        self._outdate(key)
         self._teller.drop_until(key, outdated)
 
-    async def unsubscribe(self, key: str) -> bool:
+    async def unsubscribe(self, key: str | int) -> bool:
         """Whether he was subscribed. A callback that runs comes to its end; none is called after it."""
+        key = check_key(key)
         was_there = await self._subscriptions.remove([key]) > 0
+        self._outdate(key)
         self._reader.forget([key])
         return was_there
 
-    async def wait(self, key: str) -> Any:  # noqa: ANN401  (whatever is fetched)
+    async def wait(self, key: str | int) -> Any:  # noqa: ANN401  (whatever is fetched)
         """The value for which others get a callback; subscribes if need be. Only in the process that polls.
 
-        Raises ClosedError if it is unsubscribed, its record is gone, or the poller stops. One that is
-        cancelled takes back the subscription that it made.
+        Raises ClosedError if it is unsubscribed, its record is gone, the poller stops, or another process
+        polls by now. The last one that is cancelled takes back the subscription that was made for them.
         """
-        check_text(key, "the key of a subscription")
+        key = check_key(key)
         await self._know_who_leads()
         if self._leadership.waits:
             raise NotTheSenderError(f"another process polls for {self.name}: wait there, or give it notify=")
         teller = self._teller
-        is_made_here = not (key in self._roster or key in teller.telling or key in teller.untold)
+        is_there = key in self._roster or key in teller.telling or key in teller.untold
         future = teller.waiters.join(key)
         try:
-            if is_made_here:
-                await self.subscribe(key)
+            if not is_there:
+                teller.waiters.made.add(key)
+                await self._subscribe(key)
             teller.tell_again(key)
             return await future
         finally:
-            teller.waiters.leave(key, future)
+            was_made = teller.waiters.leave(key, future)
             is_given_up = future.cancelled() or not future.done()
-            if is_made_here and is_given_up and not (key in teller.waiters or key in teller.given):
+            if was_made and is_given_up and key not in teller.given:
                 self._aside(self.unsubscribe(key))
 
     @property
@@ -188,16 +200,27 @@ class Poller:
 
     async def start(self) -> None:
         """A store or an API that cannot be reached is no reason not to start."""
-        if self.is_running:
-            return
-        self._teller.start()
-        self._running = asyncio.create_task(self._run(), name=f"tidegate: {self.name}")
+        self.begin()
+
+    def begin(self) -> None:
+        """As `start`, for where nothing can be awaited."""
+        if not self.is_running:
+            self._running = asyncio.create_task(self._run(), name=f"tidegate: {self.name}")
 
     async def stop(self) -> None:
-        """Callbacks that run have a while to end; then another process may poll."""
+        """Callbacks that run have a while to end; then another process may poll.
+
+        A callback may stop it too, and does not wait: it stops when that callback has ended.
+        """
         running, self._running = self._running, None
-        if running is None:
-            return
+        if running is not None:
+            running.cancel()
+            self._stopping = asyncio.create_task(self._stop(running), name=f"tidegate: {self.name} stops")
+            self._stopping.add_done_callback(self._ended)
+        if self._stopping is not None and not self._teller.is_caller:
+            await asyncio.shield(self._stopping)
+
+    async def _stop(self, running: asyncio.Task[None]) -> None:
         await _end([running, *self._asides])
         await self._end()
         await self._teller.stop(GRACE)
@@ -221,7 +244,7 @@ class Poller:
         """
         pace = self._pace.like(group, every, on_progress)
         if source is not None:
-            return await restore_from(source, self._subscriptions, self._clock, pace)
+            return await restore_from(source, self._subscriptions, self._clock, pace, self._reader)
         await self._know_who_leads()
         self._restores = True  # also whoever is found when this process takes over
         return await self._reader.restore(pace)
@@ -263,18 +286,31 @@ class Poller:
         news = [one for one in news if one.key not in self._teller.telling]
         if not news:
             return
-        kept = await self._note(news)
-        self._roster.found(news)
-        self._teller.tell(kept)
+        noting = {one.key for one in news}
+        self._notings[id(noting)] = noting
+        try:
+            kept = await self._note(news)
+        finally:
+            del self._notings[id(noting)]
+        current = [one for one in kept if one.subscription.key in noting]
+        if len(current) < len(kept):
+            self._reader.doubt()
+        self._roster.found([one for one in news if one.key in noting])
+        self._teller.tell(current)
 
     async def _drop(self, keys: Collection[str]) -> None:
-        """They are waited for and watched no more."""
-        await self._subscriptions.remove(keys)
-        self._reader.forget(keys)
+        """They are watched no more. Who has subscribed anew meanwhile stays."""
+        watched = self._roster.watched_as(keys)
+        await self._subscriptions.remove(watched)
+        gone = [one.subscription.key for one in watched]
+        self._reader.forget([key for key in gone if key not in self._roster.unread])
 
     # Inside
 
     async def _run(self) -> None:
+        if self._stopping is not None and not self._stopping.done():
+            await asyncio.wait([self._stopping])
+        self._teller.start()
         while True:
             await self._clock.sleep(await self._turn())
 
@@ -319,6 +355,17 @@ class Poller:
                 log.error("%s cannot tell %r: %s", self.name, news[0].key, reason_of(error))  # noqa: TRY400
                 return []
             return [kept for one in news for kept in await self._note([one])]
+        except NotTheSenderError:
+            self._leadership.lose()
+            raise
+        except StoreError:
+            self._reader.doubt()  # it may have been noted all the same
+            raise
+
+    def _outdate(self, key: str) -> None:
+        """What is being noted of him may be of one who waits no more: the store knows."""
+        for noting in self._notings.values():
+            noting.discard(key)
 
     @property
     def _has_read(self) -> bool:
@@ -334,7 +381,8 @@ class Poller:
             self._teller.given[key] = given
 
     def _on_standby(self) -> None:
-        self._roster.unread.clear()  # by whoever polls they are read
+        self._roster.clear()  # whoever polls has read them
+        self._teller.yield_to_another()
         self._knows_who_leads.set()
 
     async def _know_who_leads(self) -> None:

@@ -32,6 +32,7 @@ class Reader:
         self._on_admitted = on_admitted
         self._number = 0  # up to which it was read
         self._recount_at = 0.0  # monotonic
+        self._is_in_doubt = False
         self._restoring = asyncio.Lock()
 
     async def read_all(self) -> None:
@@ -49,10 +50,27 @@ class Reader:
         for one in kept:
             self._number = one.number
             self._teller.drop_until(one.subscription.key, one.number - 1)
-        self._admit([one for one in kept if one.news is None])
+        self._take([one for one in kept if one.news is None])
         self._teller.tell(kept)
+        if self._is_in_doubt:
+            await self._tell_noted()
         if self._clock.monotonic() >= self._recount_at:
             await self._recount()
+
+    def doubt(self) -> None:
+        """There may be news in the store of which this process has not heard."""
+        self._is_in_doubt = True
+
+    def reserve(self, keys: Sequence[str]) -> list[str]:
+        """Those who are not known yet: they are admitted when they are released."""
+        reserved = [key for key in keys if key not in self._roster]
+        self._roster.reserved.update(reserved)
+        return reserved
+
+    def release(self, keys: Collection[str]) -> None:
+        """Whoever of them was read is admitted; the others are when they are."""
+        self._admit([self._roster.pending[key] for key in keys if key in self._roster.pending])
+        self._roster.reserved.difference_update(keys)
 
     async def restore(self, pace: Staggering) -> Restored:
         """Those found in the store, in groups; in one go at a time."""
@@ -74,6 +92,24 @@ class Reader:
         """They are gone from the store."""
         self._roster.forget(keys)
         self._teller.forget(keys)
+
+    def _take(self, kept: Sequence[Kept]) -> None:
+        """Who was restored here is admitted in his turn, unless he has subscribed since."""
+        reserved = self._roster.reserved - self._roster.unread
+        self._roster.put_off([one for one in kept if one.subscription.key in reserved])
+        self._admit([one for one in kept if one.subscription.key not in reserved])
+
+    async def _tell_noted(self) -> None:
+        """Those with news whom nobody tells; who was told in vain too often rests on."""
+        self._is_in_doubt = False
+        try:
+            kept = await everyone(self._subscriptions)
+        except BaseException:
+            self._is_in_doubt = True
+            raise
+        noted = [one for one in kept if self._teller.number_of(one.subscription.key) != one.number]
+        self._roster.found([one.news for one in noted if one.news is not None])
+        self._teller.tell(noted)
 
     def _admit(self, kept: Sequence[Kept]) -> None:
         self._roster.admit(kept)

@@ -3,8 +3,9 @@
 import inspect
 import logging
 import math
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ log = logging.getLogger("tidegate.polling")
 GROUP: Final = 10
 EVERY: Final = 1.0  # seconds
 PAGE: Final = 1_000
+AT_ONCE: Final = 500  # that are added in a step
 
 T = TypeVar("T")
 People = AsyncIterable[Subscription] | Iterable[Subscription]
@@ -103,28 +105,56 @@ class Staggering:
             self._on_progress = None
 
 
+class Admission(Protocol):
+    """Whoever is added to the store meanwhile waits for his turn."""
+
+    def reserve(self, keys: Sequence[str]) -> Collection[str]:
+        """Those who are not to be admitted before they are released."""
+        ...
+
+    def release(self, keys: Collection[str]) -> None: ...
+
+
 async def restore_from(
-    source: People, subscriptions: Subscriptions, clock: Clock, pace: Staggering
+    source: People, subscriptions: Subscriptions, clock: Clock, pace: Staggering, admission: Admission
 ) -> Restored:
-    """Add whoever is in the source and not in the store. If the source fails, those read before are restored,
-    then its error is raised: call it again for the rest.
+    """Add whoever is in the source and not in the store, at once, and admit them by and by. If the source
+    fails, those read before are restored, then its error is raised: call it again for the rest.
     """
-    begun = clock.monotonic()
-    found, failure = await _read(source)
-    known = {kept.subscription.key for kept in await everyone(subscriptions)}
-    missing = {one.key: one for one in found if one.key not in known}
+    begun, found, failure = clock.monotonic(), 0, None
+    missing: dict[str, Subscription] = {}
 
-    async def add(group: Sequence[Subscription]) -> None:
-        await subscriptions.add([_dated(one, clock.now()) for one in group])
+    async def admit(group: Sequence[Subscription]) -> None:
+        admission.release([one.key for one in group])
 
-    groups = await pace.restore(list(missing.values()), add, lambda one: one)
+    try:
+        async with aclosing(_pages(source)) as pages:
+            async for page, failure in pages:  # noqa: B007  (the last one is)
+                found += len(page)
+                missing |= await _add_missing(page, subscriptions, clock, admission)
+        groups = await pace.restore(list(missing.values()), admit, lambda one: one)
+    finally:
+        admission.release(missing.keys())
     if failure is not None:
-        text = f"{len(missing)} of {len(found)} read before are restored: call restore() again for the rest"
+        text = f"{len(missing)} of {found} read before are restored: call restore() again for the rest"
         log.error("the source of who waits has failed: %s; %s", reason_of(failure), text)
         failure.add_note(text)
         raise failure
-    seconds = clock.monotonic() - begun
-    return Restored(len(found), len(missing), len(found) - len(missing), seconds, groups)
+    return Restored(found, len(missing), found - len(missing), clock.monotonic() - begun, groups)
+
+
+async def _add_missing(
+    page: Sequence[Subscription], subscriptions: Subscriptions, clock: Clock, admission: Admission
+) -> dict[str, Subscription]:
+    """Those who were not there, by their keys. Others stay as they are: what is in the store is newer."""
+    reserved = set(admission.reserve([one.key for one in page]))
+    added: dict[str, Subscription] = {}
+    try:
+        fresh = await subscriptions.add([_dated(one, clock.now()) for one in page], replace=False)
+        added = {one.key: one for one, is_new in zip(page, fresh, strict=True) if is_new}
+    finally:
+        admission.release(reserved - added.keys())
+    return added
 
 
 async def everyone(subscriptions: Subscriptions, after: int = 0) -> list[Kept]:
@@ -138,18 +168,28 @@ async def everyone(subscriptions: Subscriptions, after: int = 0) -> list[Kept]:
         after = page[-1].number
 
 
-async def _read(source: People) -> tuple[list[Subscription], Exception | None]:
-    found: list[Subscription] = []
+async def _pages(source: People) -> AsyncGenerator[tuple[list[Subscription], Exception | None]]:
+    """As they are read, so that they are added before much changes; the last page says why it is the last."""
+    page: list[Subscription] = []
+    failure: Exception | None = None
     try:
-        if isinstance(source, AsyncIterable):
-            async for one in source:
-                found.append(_checked(one))  # noqa: PERF401  (what was read before a failure is kept)
-        else:
-            for one in source:
-                found.append(_checked(one))  # noqa: PERF401
+        async for one in _each(source):
+            page.append(_checked(one))
+            if len(page) >= AT_ONCE:
+                yield page, None
+                page = []
     except Exception as error:  # noqa: BLE001  (raised when those found are restored)
-        return found, error
-    return found, None
+        failure = error
+    yield page, failure
+
+
+async def _each(source: People) -> AsyncGenerator[Subscription]:
+    if isinstance(source, AsyncIterable):
+        async for one in source:
+            yield one
+    else:
+        for one in source:
+            yield one
 
 
 def _checked(one: object) -> Subscription:

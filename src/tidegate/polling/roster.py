@@ -15,9 +15,13 @@ class Roster:
         self.watched: dict[str, Subscription] = {}
         self.pending: dict[str, Kept] = {}  # found in the store, not yet restored
         self.unread: set[str] = set()  # subscribed here, not yet read from the store
+        self.reserved: set[str] = set()  # restored here from elsewhere: their turn to be admitted comes
+        self._kept: dict[str, Kept] = {}  # the watched, as they were read
 
     def __contains__(self, key: str) -> bool:
-        return key in self.waiting or key in self.watched or key in self.pending or key in self.unread
+        return any(
+            key in known for known in (self.waiting, self.watched, self.pending, self.unread, self.reserved)
+        )
 
     @property
     def active(self) -> int:
@@ -32,6 +36,10 @@ class Roster:
         if len(self.unread) < MOST_UNREAD:
             self.unread.add(key)
 
+    def watched_as(self, keys: Collection[str]) -> list[Kept]:
+        """Who waits anew has another number than the one who was watched."""
+        return [self._kept[key] for key in keys if key in self._kept]
+
     def replace(self, kept: Sequence[Kept]) -> list[Kept]:
         """These are all. Returns those who need not be restored, to be admitted: who was polled for before,
         or subscribed here a moment ago.
@@ -39,6 +47,7 @@ class Roster:
         before = {*self.waiting, *self.watched, *self.unread}
         self.waiting.clear()
         self.watched.clear()
+        self._kept.clear()
         self.pending = {one.subscription.key: one for one in kept if one.subscription.key not in before}
         return [one for one in kept if one.subscription.key in before]
 
@@ -46,7 +55,17 @@ class Roster:
         for one in kept:
             key = one.subscription.key
             self.forget([key])
-            (self.watched if one.met else self.waiting)[key] = one.subscription
+            if one.met:
+                self._watch(one)
+            else:
+                self.waiting[key] = one.subscription
+
+    def put_off(self, kept: Sequence[Kept]) -> None:
+        """They are admitted when they are restored."""
+        for one in kept:
+            key = one.subscription.key
+            self.forget([key])
+            self.pending[key] = one
 
     def found(self, news: Sequence[News]) -> None:
         """They are told, or were unsubscribed elsewhere."""
@@ -54,21 +73,29 @@ class Roster:
             if one.kind != "reversed":
                 self.waiting.pop(one.key, None)
             if one.kind != "met":
-                self.watched.pop(one.key, None)
+                self._unwatch(one.key)
 
     def told(self, kept: Kept, then: Then) -> None:
         """Who waits again has a new number, and is read; who subscribed anew meanwhile waits as he is."""
-        subscription = kept.subscription
-        if then == "watch" and subscription.key not in self:
-            self.watched[subscription.key] = subscription
+        if then == "watch" and kept.subscription.key not in self:
+            self._watch(kept)
 
     def forget(self, keys: Collection[str]) -> None:
         for key in keys:
             self.waiting.pop(key, None)
-            self.watched.pop(key, None)
+            self._unwatch(key)
             self.pending.pop(key, None)
             self.unread.discard(key)
+            self.reserved.discard(key)
 
     def clear(self) -> None:
-        for known in (self.waiting, self.watched, self.pending, self.unread):
+        for known in (self.waiting, self.watched, self.pending, self.unread, self.reserved, self._kept):
             known.clear()
+
+    def _watch(self, kept: Kept) -> None:
+        key = kept.subscription.key
+        self.watched[key], self._kept[key] = kept.subscription, kept
+
+    def _unwatch(self, key: str) -> None:
+        self.watched.pop(key, None)
+        self._kept.pop(key, None)

@@ -13,8 +13,8 @@ import msgspec
 from tidegate.polling.source import Row
 from tidegate.polling.subscriptions import News, Subscription
 
-Known = dict[str, float]
-"""The keys whose record was there, with the time of its last change."""
+Known = dict[str, dict[str, float | None]]
+"""The keys whose records were there: for the id of each, the time of its last change, if it has one."""
 
 
 class People(msgspec.Struct, frozen=True):
@@ -37,7 +37,9 @@ class Scan:
         self.began = began  # monotonic
         self.after: str | None = None  # where the next page begins
         self.known: Known = {}
-        self.late: list[tuple[Row, float]] = []  # no delta could see them; and when they were heard of
+        self.late: list[
+            tuple[float, float]
+        ] = []  # of those no delta could see: the time, when it was heard of
         self._expected: frozenset[str] | None = None
         self._unmet: set[str] = set()
 
@@ -61,7 +63,7 @@ class Scan:
 
 
 def note(known: Known, row: Row) -> None:
-    known[row.key] = max(row.changed, known.get(row.key, row.changed))
+    known.setdefault(row.key, {})[row.id] = row.changed
 
 
 def met_by(rows: Iterable[Row], waiting: Collection[str]) -> list[News]:

@@ -19,9 +19,9 @@ class Seen:
         return len(self._changed)
 
     def fresh(self, rows: Iterable[Row]) -> list[Row]:
-        """Those that are new, or have changed since; they are seen now."""
-        new = [row for row in rows if self._changed.get(row.id) != row.changed]
-        self._changed.update((row.id, row.changed) for row in new)
+        """Those that are new, or have changed since; they are seen now. One without a time is never new."""
+        new = [row for row in rows if row.changed is not None and self._changed.get(row.id) != row.changed]
+        self._changed.update((row.id, row.changed) for row in new if row.changed is not None)
         if len(self._changed) > self._at_most:
             self._keep_newest()
         return new

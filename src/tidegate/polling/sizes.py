@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from tidegate.errors import BadInputError
+
 STEPS: Final = ((300, 20), (1_000, 30))  # up to so many subscribers: so many keys in a request
 LARGE: Final = 50
 
@@ -23,10 +25,19 @@ def cut(keys: Sequence[str], size: int, most: Most | None = None) -> Iterator[li
     begin = 0
     while begin < len(keys):
         batch = list(keys[begin : begin + size])
-        if most is not None:  # a key that does not fit alone is asked for alone: the API says what is wrong
-            batch = batch[: max(1, most(batch))]
+        if most is not None:
+            batch = _fitting(batch, most)
         yield batch
         begin += len(batch)
+
+
+def _fitting(batch: list[str], most: Most) -> list[str]:
+    """From the first on. A key that fits nowhere is asked for alone: then it is said what is wrong."""
+    try:
+        return batch[: max(1, most(batch))]
+    except BadInputError:
+        half = len(batch) // 2
+        return _fitting(batch[:half], most) if half else batch
 
 
 def is_count(given: object) -> bool:

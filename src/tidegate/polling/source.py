@@ -14,7 +14,7 @@ class Row(msgspec.Struct, frozen=True):
     id: str  # the record's own
     key: str  # what a subscriber waits for
     met: bool  # whether what they wait for is true of it
-    changed: float  # when it was written last, as the source says
+    changed: float | None  # when it was written last, as the source says; None: it does not say
     value: Any = None  # what they are told
 
 

@@ -8,27 +8,32 @@ LINE: Final = "=" * 60
 
 
 class Totals(msgspec.Struct):
-    """Counted by a poller since it was made. `asked`: subscribers, each counted in every cycle again."""
+    """Counted by a poller since it was made. `asked`: subscribers, each counted in every cycle again.
+    `alone`: the requests that it would have taken to ask for each of them alone.
+    """
 
     cycles: int = 0
     batches: int = 0
     requests: int = 0
     asked: int = 0
+    alone: float = 0.0
     failed_batches: int = 0
     told: int = 0
     failed_callbacks: int = 0
     last_cycle_seconds: float = 0.0
 
-    def end_cycle(self, *, asked: int, seconds: float) -> None:
+    def end_cycle(self, *, asked: int, seconds: float, alone: float | None = None) -> None:
         self.cycles += 1
         self.asked += asked
+        self.alone += asked if alone is None else alone
         self.last_cycle_seconds = seconds
 
 
 class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
     """At one moment, of one poller in this process.
 
-    `requests_avoided` is against one request per subscriber and cycle; `reduction` is in percent.
+    `requests_avoided` is against one request for each subscriber in every interval, of a delta in every
+    minute: below zero where more were made. `reduction` is the same in percent.
     """
 
     title: str
@@ -48,16 +53,16 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, totals: Totals, *, title: str, active: int, telling: int, untold: int) -> "PollingStats":
-        asked, avoided = totals.asked, totals.asked - totals.requests
+        avoided = round(totals.alone) - totals.requests
         return cls(
             title=title,
             active_subscriptions=active,
             cycles=totals.cycles,
             batches=totals.batches,
             requests=totals.requests,
-            average_batch_size=asked / totals.batches if totals.batches else 0.0,
+            average_batch_size=totals.asked / totals.batches if totals.batches else 0.0,
             requests_avoided=avoided,
-            reduction=100 * avoided / asked if asked else 0.0,
+            reduction=100 * avoided / totals.alone if totals.alone else 0.0,
             told=totals.told,
             telling=telling,
             untold=untold,

@@ -5,6 +5,7 @@ between tells it again, for the same cause, so that what the callback put into t
 """
 
 import asyncio
+import hashlib
 import inspect
 import logging
 from collections import deque
@@ -16,7 +17,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.effects import effects_of
-from tidegate.errors import StoreError
+from tidegate.errors import ClosedError, NotTheSenderError, StoreError
 from tidegate.polling.stats import Totals
 from tidegate.polling.store.base import Kept, Subscriptions, Then
 from tidegate.polling.subscriptions import News, Notify
@@ -76,7 +77,9 @@ class Teller:
         self._telling: dict[str, _Telling] = {}
         self._untold: dict[str, Kept] = {}
         self._queue: deque[_Telling] = deque()
+        self._again: deque[_Telling] = deque()  # those that have failed, behind all others
         self._calls: set[asyncio.Task[None]] = set()
+        self._places: set[asyncio.Task[None]] = set()  # of those calls that are not past their deadline
         self._done: list[_Telling] = []
         self._settling: asyncio.Task[None] | None = None
         self._said_that_nobody_is_here = False
@@ -89,6 +92,11 @@ class Teller:
     @property
     def untold(self) -> Collection[str]:
         return self._untold.keys()
+
+    @property
+    def is_caller(self) -> bool:
+        """Whether who asks is a callback."""
+        return asyncio.current_task() in self._calls
 
     def tell(self, kept: Sequence[Kept]) -> None:
         """Begin, as room allows. Whom it is being told is not told twice."""
@@ -138,6 +146,11 @@ class Teller:
         known = {**self._untold, **{key: telling.kept for key, telling in self._telling.items()}}
         self.drop([key for key, kept in known.items() if kept.number not in numbers])
 
+    def yield_to_another(self) -> None:
+        """Another process tells them. A callback that runs goes on."""
+        self.drop([*self._telling, *self._untold])
+        self.waiters.fail(self.waiters.keys, f"another process polls for {self._name} by now: wait there")
+
     def start(self) -> None:
         self._over = False
 
@@ -145,7 +158,8 @@ class Teller:
         """Callbacks that run have `grace` seconds to end; whom they did not reach is told after a start."""
         self._over = True
         self._queue.clear()
-        calls = self._calls - {asyncio.current_task()}  # one may be who stops us
+        self._again.clear()
+        calls = set(self._calls)
         if calls:
             await asyncio.wait(calls, timeout=grace)
         for task in calls:
@@ -155,19 +169,34 @@ class Teller:
         if self._settling is not None:
             self._settling.cancel()
             await asyncio.gather(self._settling, return_exceptions=True)
-        with suppress(StoreError):  # who was told is told again, for the same cause
+        # If that fails, who was told is told again, for the same cause.
+        with suppress(StoreError, NotTheSenderError, ClosedError):
             await self._write()
         self.drop([*self._telling, *self._untold])
         self.waiters.fail(self.waiters.keys, f"{self._name} was stopped while this waited")
 
     def _fill(self) -> None:
-        while self._queue and len(self._calls) < AT_ONCE:
-            telling = self._queue.popleft()
-            if not self._is_current(telling):
-                continue
-            task = asyncio.create_task(self._tell(telling), name=f"tidegate: tells {telling.news.key}")
-            self._calls.add(task)
-            task.add_done_callback(lambda task, telling=telling: self._ended(task, telling))  # type: ignore[misc]
+        while (queue := self._queue or self._again) and len(self._places) < AT_ONCE:
+            telling = queue.popleft()
+            if self._is_current(telling):
+                self._begin(telling)
+
+    def _begin(self, telling: _Telling) -> None:
+        task = asyncio.create_task(self._tell(telling), name=f"tidegate: tells {telling.news.key}")
+        overdue = self._clock.call_later(DEADLINE, lambda: self._give_place(task))
+        self._calls.add(task)
+        self._places.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            overdue.cancel()
+            self._ended(task, telling)
+
+        task.add_done_callback(ended)
+
+    def _give_place(self, task: asyncio.Task[None]) -> None:
+        """It is cancelled, and if it does not heed that, the others do not wait for it."""
+        self._places.discard(task)
+        self._fill()
 
     def _is_current(self, telling: _Telling) -> bool:
         return self._telling.get(telling.news.key) is telling
@@ -189,13 +218,15 @@ class Teller:
 
     async def _call(self, callback: Notify, telling: _Telling) -> None:
         kept, news = telling.kept, telling.news
-        # The time makes it another cause where numbers begin anew: those kept in memory, after a restart.
-        cause = f"poll:{self._name}:{kept.number}:{kept.subscription.since:.3f}:{news.kind}"
+        who = kept.subscription
+        # The key and the time make it another cause where numbers begin anew: in a store that was emptied.
+        key = hashlib.blake2b(who.key.encode(), digest_size=6).hexdigest()
+        cause = f"poll:{self._name}:{kept.number}:{who.since:.3f}:{news.kind}:{key}"
         limit = self._clock.timeout(DEADLINE)
         try:
             with effects_of(cause):
                 async with limit:
-                    result = callback(kept.subscription, news)
+                    result = callback(who, news)
                     if inspect.isawaitable(result):
                         await result
         except TimeoutError as error:
@@ -205,6 +236,7 @@ class Teller:
 
     def _ended(self, task: asyncio.Task[None], telling: _Telling) -> None:
         self._calls.discard(task)
+        self._places.discard(task)
         cut = asyncio.CancelledError("it was cancelled")
         error = cut if task.cancelled() else task.exception()
         if error is not None:
@@ -237,7 +269,7 @@ class Teller:
     def _retry(self, telling: _Telling) -> None:
         telling.timer = None
         telling.given = self.given.get(telling.news.key)
-        self._queue.append(telling)
+        self._again.append(telling)
         self._fill()
 
     def _leave(self, telling: _Telling, *, said: bool = False) -> None:
@@ -276,7 +308,10 @@ class Teller:
                 fates.setdefault(self._then(telling.news), []).append(telling)
         count = len(self._done)
         for then, told in fates.items():
-            await self._subscriptions.told([telling.news.key for telling in told], then)
+            try:
+                await self._subscriptions.told([telling.kept for telling in told], then)
+            except NotTheSenderError:  # who polls now has read that they are to be told, and tells them
+                self.drop([telling.news.key for telling in told if self._is_current(telling)])
             for telling in told:
                 self._forget(telling, then)
         del self._done[:count]  # not before: what the store did not take is told to it again

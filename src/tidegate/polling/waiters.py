@@ -11,6 +11,7 @@ from tidegate.polling.subscriptions import News
 class Waiters:
     def __init__(self) -> None:
         self._of: dict[str, list[asyncio.Future[Any]]] = {}
+        self.made: set[str] = set()  # the keys whose subscription is there only because somebody awaits it
 
     def __contains__(self, key: str) -> bool:
         return key in self._of
@@ -24,12 +25,16 @@ class Waiters:
         self._of.setdefault(key, []).append(future)
         return future
 
-    def leave(self, key: str, future: asyncio.Future[Any]) -> None:
+    def leave(self, key: str, future: asyncio.Future[Any]) -> bool:
+        """Whether that was the last one, and the subscription was made for them."""
         left = [other for other in self._of.get(key, ()) if other is not future]
         if left:
             self._of[key] = left
-        else:
-            self._of.pop(key, None)
+            return False
+        self._of.pop(key, None)
+        was_made = key in self.made
+        self.made.discard(key)
+        return was_made
 
     def tell(self, news: News) -> bool:
         """Whether anybody awaited it. One who awaits a payment is not told of its reversal."""

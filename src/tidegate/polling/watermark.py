@@ -23,14 +23,18 @@ class Watermark:
         self._newest = kept  # time of a row
         self._ahead: float | None = None  # of our time, at least
 
-    def saw(self, changed: float, heard: float) -> None:
-        """A row that was not seen before. One that was proves nothing: the clock may have been set since."""
+    def saw(self, changed: float | None, heard: float) -> None:
+        """A row that was not seen before. One that was proves nothing: the clock may have been set since. Nor
+        does one without a time.
+        """
+        if changed is None:
+            return
         ahead = changed - STEADY * heard
         self._ahead = ahead if self._ahead is None else max(self._ahead, ahead)
         self._newest = changed if self._newest is None else max(self._newest, changed)
 
     def passed(self, began: float) -> None:
-        """All that was there at `began` has been read, to the last page."""
+        """All that was there at `began` has been read, to the last page, or concerns nobody."""
         if self._ahead is not None:
             reached = self._ahead + STEADY * began
             self._mark = reached if self._mark is None else max(self._mark, reached)

@@ -28,11 +28,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With a module and a file in it, forgotten afterwards."""
     (tmp_path / "shop_flows.py").write_text(MODULE, encoding="utf-8")
     (tmp_path / "breaks_flows.py").write_text("import nowhere_to_be_found", encoding="utf-8")
+    (tmp_path / "ends_flows.py").write_text("raise SystemExit('no token')", encoding="utf-8")
     (tmp_path / "raises_flows.py").write_text("1 / 0", encoding="utf-8")
     (tmp_path / "shop.json").write_text(json.dumps(plain_of(shop().build())), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("shop_flows", "breaks_flows", "raises_flows"):
+    for name in ("shop_flows", "breaks_flows", "ends_flows", "raises_flows"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     return tmp_path
 
@@ -92,6 +93,7 @@ def test_a_diagram_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ("shop_flows:x", "shop_flows has no x: its flows are builder, good, wrong"),
         ("shop_flows:number", "shop_flows:number is no flow but int"),
         ("breaks_flows:x", "breaks_flows needs nowhere_to_be_found, which is not installed"),
+        ("ends_flows:x", "ends_flows cannot be imported: SystemExit: no token"),
         ("raises_flows:x", "raises_flows cannot be imported: ZeroDivisionError: division by zero"),
         ("missing.toml", "missing.toml: No such file"),
     ],

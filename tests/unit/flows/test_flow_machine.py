@@ -5,9 +5,23 @@ from typing import Literal
 import msgspec
 import pytest
 
-from tidegate.flows import Flow, FlowError, State, Transition, read_session, step, upkeep
+from tidegate.flows import (
+    Button,
+    Flow,
+    FlowBuilder,
+    FlowError,
+    Poll,
+    State,
+    Transition,
+    flow_of,
+    plain_of,
+    read_session,
+    step,
+    upkeep,
+)
 from tidegate.flows.effects import Answer, ClearTimer, End, Run, Say, SetTimer, Subscribe, Unsubscribe
-from tidegate.flows.events import Begin, Command, Content, Expired, Press, Signal, Text, TimedOut
+from tidegate.flows.events import Begin, Command, Content, Expired, Polled, Press, Signal, Text, TimedOut
+from tidegate.flows.pressing import LONGEST_DATA
 from unit.flows.talk import NOW, Talk, only, shop, words
 
 Kind = Literal["met", "gone", "reversed"]
@@ -416,3 +430,66 @@ def test_a_session_of_another_flow_is_refused(talk: Talk) -> None:
     other = Flow(name="other", initial="a", states=(State("a", final=True),))
     with pytest.raises(FlowError, match="the session is of flow shop"):
         step(other, talk.session, Text("x", id="1", at=NOW))
+
+
+def test_a_timer_that_rang_early_rings_again_under_the_same_name(talk: Talk) -> None:
+    talk.wait_for_payment()
+    early = TimedOut(talk.live.visit, id="t", at=talk.live.entered_at + 1)
+    assert only(talk.take(early), SetTimer)
+    due = TimedOut(talk.live.visit, id="t", at=talk.live.entered_at + 900)
+    assert words(talk.take(due)) == ["Still there?"]
+    assert talk.take(due) == ()
+
+
+def test_what_a_button_sends_back_fits_for_the_longest_name() -> None:
+    button = ((Button("Go", to="b"),),)
+    states = (State("a", "Hi", buttons=button), State("b", final=True))
+    talk = Talk(Flow(name="n" * 32, initial="a", states=states))
+    assert talk.flow.validate() == []
+    talk.begin()
+    assert len((talk.buttons[0].data or "").encode()) <= LONGEST_DATA
+    assert isinstance(talk.press("Go")[-1], End)
+
+
+def test_a_session_that_begins_in_the_same_second_repeats_no_visit(talk: Talk) -> None:
+    visits = set[int]()
+    for _ in range(3):
+        talk.session = None  # it has ended, and was forgotten
+        talk.take(Begin({"name": "Ann"}, **talk.cause(0.1)))
+        talk.press("Help")
+        talk.command("/start", after=0.01)
+        visits |= {talk.live.visit - 1, talk.live.visit}
+    assert len(visits) == 6
+
+
+def test_staying_with_another_key_lets_go_of_the_one_before() -> None:
+    waiting = State("b", "B", poll=Poll("p", "key", "end"), on=(Transition("text", save="key"),))
+    states = (State("a", "A", on=(Transition("text", "b", save="key"),)), waiting, State("end", final=True))
+    talk = Talk(Flow(name="f", initial="a", states=states))
+    talk.begin()
+    assert Subscribe("p", "1") in talk.write("1")
+    assert talk.write("2") == (Unsubscribe("p", "1"), Subscribe("p", "2"))
+    assert talk.write("2") == ()
+    assert words(talk.take(Polled("p", "1", **talk.cause()))) == []
+    assert isinstance(talk.take(Polled("p", "2", **talk.cause()))[-1], End)
+
+
+def test_the_states_own_way_is_taken_before_that_of_its_poll() -> None:
+    own = Transition("met:p", "other", save="amount")
+    polling = State("a", "A", poll=Poll("p", "key", "end"), on=(own,))
+    states = (polling, State("other", "{amount}", final=True))
+    flow = Flow(name="f", initial="a", states=states, given=("key",))
+    talk = Talk(flow)
+    talk.begin(key="1")
+    assert flow.validate() == []
+    assert words(talk.take(Polled("p", "1", value=5, **talk.cause()))) == ["5"]
+
+
+def test_what_stands_behind_a_command_is_kept() -> None:
+    flow = FlowBuilder("f")
+    flow.command("/start", to="a", save="promo").command("/use", to="b", save="code")
+    flow.state("a", say="Promo {promo}.").on("text", to="b")
+    flow.final("b", say="Code {code}, promo {promo}.")
+    talk = Talk(flow_of(plain_of(flow.build())))
+    assert words(talk.take(Command("/start", "promo7", **talk.cause()))) == ["Promo promo7."]
+    assert words(talk.take(Command("/use", "x", **talk.cause()))) == ["Code x, promo promo7."]

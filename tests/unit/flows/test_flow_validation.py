@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tidegate.errors import BadInputError
@@ -64,12 +65,6 @@ WRONG: Sequence[tuple[Flow, str, str | None, str]] = [
     ),
     (flow(a(on=(*TO_END, Transition("text"), Transition("text", "end")))), "ambiguous", "a", "never taken"),
     (
-        flow(a(on=(Transition("timeout", "end"),), timeout=Timeout(5, to="a"))),
-        "ambiguous",
-        "a",
-        "timeout has",
-    ),
-    (
         flow(a(buttons=buttons(Button("Go", to="end"), Button("Go", to="a")))),
         "ambiguous",
         "a",
@@ -87,6 +82,18 @@ WRONG: Sequence[tuple[Flow, str, str | None, str]] = [
     (flow(a(buttons=buttons(Button("Go", trigger="x")))), "bad_button", "a", "button:x: add one"),
     (flow(a(buttons=buttons(Button(" ", to="end")))), "bad_button", "a", "has no text"),
     (flow(a(say=None, buttons=buttons(Button("Go", to="end")))), "bad_button", "a", "says nothing"),
+    (flow(a(say=" ", buttons=buttons(Button("Go", to="end")))), "bad_button", "a", "says nothing"),
+    (flow(a(buttons=buttons(Button("Go", url="pay.example")))), "bad_button", "a", "begins with https://"),
+    (flow(a(), otherwise="{nobody}?"), "missing_field", None, "{nobody} is never saved"),
+    (flow(a(), expired="x" * 4_097), "too_long", None, "4,097 characters"),
+    (flow(a(), stale="x" * 201), "too_long", None, "Telegram takes 200"),
+    (flow(a(), arguments={"/z": "z"}), "bad_trigger", None, "/z is none of the commands"),
+    (
+        flow(a(on=(*TO_END, Transition("text", "b"))), State("b", say="B"), commands={"/start": "a"}),
+        "dead_end",
+        "b",
+        "but to begin anew",
+    ),
     (flow(a(), name="bücher"), "bad_name", None, "up to 32 letters"),
     (flow(a(), name="f" * 33), "bad_name", None, "up to 32 letters"),
     (flow(a(), a()), "bad_name", "a", "2 states have this name"),
@@ -147,7 +154,7 @@ def test_a_key_saved_in_a_loop_is_not_there_the_first_time() -> None:
 
 
 def test_what_only_a_command_leads_to_is_reachable_and_can_be_left_by_one() -> None:
-    assert found(flow(a(), State("help", say="Help"), commands={"/help": "help", "/back": "a"})) == []
+    assert found(flow(a(), State("help", say="Help"), commands={"/help": "help", "/bye": "end"})) == []
 
 
 def test_an_endless_flow_is_sound_if_it_has_a_lifetime_and_no_end() -> None:
@@ -158,6 +165,41 @@ def test_an_endless_flow_is_sound_if_it_has_a_lifetime_and_no_end() -> None:
     endless = Flow(name="f", initial="a", states=loop, lifetime=60)
     assert found(endless) == []
     assert found(Flow(name="f", initial="a", states=loop)) == [("never_ends", "a"), ("never_ends", "b")]
+
+
+def test_a_silent_state_may_last_until_the_lifetime_is_over() -> None:
+    human = State("human", say="A colleague reads this.", otherwise="")
+    declared = flow(a(on=(*TO_END, Transition("text", "human"))), human, lifetime=60)
+    assert found(declared) == []
+    assert found(msgspec.structs.replace(declared, lifetime=None)) == [("dead_end", "human")]
+
+
+@pytest.mark.parametrize("trigger", ["met:p", "done:w", "failed:w", "timeout"])
+def test_a_states_own_way_for_an_outcome_is_not_ambiguous(trigger: str) -> None:
+    outcomes = {
+        "poll": Poll("p", "key", "end"),
+        "run": Work("w", "end", "end"),
+        "timeout": Timeout(5, to="end"),
+    }
+    declared = flow(a(on=(Transition(trigger, "end"),), **outcomes), given=("key",))
+    assert found(declared) == []
+
+
+def test_buttons_that_read_alike_in_one_language_are_ambiguous() -> None:
+    texts = texts_of({"en": {"yes": "Yes", "sure": "Sure"}, "de": {"yes": "Ja", "sure": "Ja"}})
+    two = buttons(Button("yes", to="end"), Button("sure", to="a"))
+    declared = flow(a(buttons=two), texts=texts)
+    assert [str(problem) for problem in declared.validate()] == [
+        "a: 2 buttons read 'Ja': give each a text of its own"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_key"), [("Welcome_text", True), ("Buttons.Buy", True), ("Hello", False)]
+)
+def test_a_key_that_is_in_no_language_is_found_also_with_capitals(said: str, *, is_key: bool) -> None:
+    declared = flow(a(say=said), texts=texts_of({"en": {"hi": "Hi"}}))
+    assert found(declared) == ([("missing_text", "a")] if is_key else [])
 
 
 def test_a_first_way_with_a_guard_is_not_ambiguous() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tidegate.errors import StoreAwayError
+from tidegate.errors import NotTheSenderError, StoreAwayError
 from tidegate.polling.store.base import Kept, Then
 from tidegate.polling.store.memory import MemorySubscriptions
 from tidegate.polling.subscriptions import News, Subscription
@@ -93,30 +93,39 @@ class SharedSubscriptions(MemorySubscriptions):
             raise StoreAwayError("the disk is away")
         return self._disk.kept
 
-    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
-        return await (await self._reach()).add(subscriptions)
+    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
+        return await (await self._reach()).add(subscriptions, replace=replace)
 
-    async def remove(self, keys: Any) -> int:  # noqa: ANN401
-        return await (await self._reach()).remove(keys)
+    async def remove(self, who: Any) -> int:  # noqa: ANN401
+        return await (await self._reach()).remove(who)
 
     async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
         return await (await self._reach()).after(number, limit)
 
     async def ready(self, news: Sequence[News]) -> list[Kept]:
-        return await (await self._reach()).ready(news)
+        return await (await self._lead()).ready(news)
 
-    async def told(self, keys: Any, then: Then) -> None:  # noqa: ANN401
-        await (await self._reach()).told(keys, then)
+    async def told(self, who: Any, then: Then) -> None:  # noqa: ANN401
+        await (await self._lead()).told(who, then)
+
+    async def _lead(self) -> MemorySubscriptions:
+        kept = await self._reach()
+        if self._another_leads:
+            raise NotTheSenderError("another process polls now")
+        return kept
+
+    @property
+    def _another_leads(self) -> bool:
+        return self._disk.leader is not self and self._disk.clock.monotonic() < self._disk.until
 
     async def count(self) -> int:
         return await (await self._reach()).count()
 
     async def lease(self, seconds: float) -> bool:
         await self._reach()
-        now = self._disk.clock.monotonic()
-        if self._disk.leader is not self and now < self._disk.until:
+        if self._another_leads:
             return False
-        self._disk.leader, self._disk.until = self, now + seconds
+        self._disk.leader, self._disk.until = self, self._disk.clock.monotonic() + seconds
         return True
 
     async def give_back(self) -> None:

@@ -302,7 +302,15 @@ async def test_bad_input_is_refused_with_what_to_give(
     assert text in str(refusal.value)
 
 
-@pytest.mark.parametrize("key", ["", 12, None, "x" * 1_000])
+async def test_a_records_number_is_a_key_too(make: Make, source: Source) -> None:
+    async with make() as poller:
+        await poller.subscribe(11)
+        assert await poller.unsubscribe(11)
+        source.paid = {"12": "row"}
+        assert await poller.wait(12) == "row"
+
+
+@pytest.mark.parametrize("key", ["", True, None, "x" * 1_000])
 async def test_a_bad_key_is_refused(make: Make, key: Any) -> None:  # noqa: ANN401
     with pytest.raises(BadInputError):
         await make().subscribe(key)
@@ -329,3 +337,28 @@ async def test_a_callback_of_his_own_is_called_instead_of_notify(
 
     assert own == [({"chat": 5}, 9)]
     assert heard.calls == []
+
+
+async def test_one_bad_key_does_not_stop_the_others_and_is_reported(
+    clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, heard = Source(clock), Heard(clock)
+
+    class Fetch:
+        async def __call__(self, keys: Sequence[str]) -> dict[str, Any]:
+            self.most(keys)
+            return await source.fetch(keys)
+
+        def most(self, keys: Sequence[str]) -> int:
+            if "bad" in keys:
+                raise BadInputError("'bad' cannot be said")
+            return len(keys)
+
+    async with BatchPoller(Fetch(), 10, clock=clock, notify=heard.notify) as poller:
+        for key in ("a", "bad", "b"):
+            await poller.subscribe(key)
+        source.paid = {"a": 1, "b": 2}
+        await clock.sleep(60)
+
+    assert heard.keys == ["a", "b"]
+    assert caplog.text.count("'bad' cannot be said") == 1

@@ -65,9 +65,11 @@ async def test_a_first_row_in_an_empty_table_is_seen(shop: Shop) -> None:
 
 
 async def test_a_cycle_is_one_request_and_takes_half_of_the_limit(shop: Shop) -> None:
-    for order in shop.order(50):
+    waits, *orders = shop.order(50)
+    for order in orders:
         shop.pay(order)
     async with shop.poller() as poller:
+        await poller.subscribe(str(waits))
         await shop.clock.sleep(10)
         before, cycles = shop.noco.report()["requests"], poller.stats().cycles
         await shop.clock.sleep(60)
@@ -226,8 +228,9 @@ async def test_the_mark_is_not_written_in_every_cycle(shop: Shop) -> None:
             marks.append(mark)
             await super().keep_mark(mark)
 
-    orders = shop.order(40)
-    async with shop.poller(subscriptions=Counting(shop.clock)):
+    waits, *orders = shop.order(41)
+    async with shop.poller(subscriptions=Counting(shop.clock)) as poller:
+        await poller.subscribe(str(waits))
         for order in orders:
             shop.pay(order)
             await shop.clock.sleep(1)
@@ -327,6 +330,7 @@ async def test_a_given_interval_is_kept_but_the_first_scan_does_not_wait_for_it(
     shop.noco.direct(shop.table_id, orders[-1], Paid=True)
     async with shop.poller(interval=50) as poller:
         await poller.subscribe(str(orders[-1]))
+        await poller.subscribe(str(orders[0]))
         await shop.until(lambda: len(shop.told) == 1, within=3)
         await shop.clock.sleep(10)
         before = shop.noco.report()["requests"]
@@ -341,7 +345,9 @@ async def test_a_key_that_cannot_be_asked_for_does_not_hold_up_the_others(
     shop.order(1, OrderId=strange, Paid=True)
     for order in shop.order(20):
         shop.pay(order)
+    shop.order(1, OrderId="nobody pays it")
     async with shop.poller(key="OrderId", full_scan=90) as poller:
+        await poller.subscribe("nobody pays it")
         await shop.clock.sleep(60)
         for key in (*(f"A-{n}" for n in range(2, 11)), strange, *(f"A-{n}" for n in range(11, 22))):
             await poller.subscribe(key)
@@ -402,3 +408,95 @@ async def test_an_api_that_refuses_is_told_once_and_nobody_is_lost(
     said = [record.message for record in caplog.records if record.name == "tidegate.polling"]
     assert len([text for text in said if "cannot poll" in text]) == 1
     assert len([text for text in said if "can poll again" in text]) == 1
+
+
+async def test_a_record_without_times_stops_nobody_and_is_found_by_the_scan(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    by_sql, waits, other = shop.order(3)
+    row = shop.noco.tables[shop.table_id].rows[by_sql]
+    row.fields, row.created = {**row.fields, "CreatedAt": None}, 0.0  # an INSERT that sets no times
+    async with shop.poller(full_scan=60) as poller:
+        await poller.subscribe(str(by_sql))
+        await poller.subscribe(str(waits))
+        await poller.subscribe(str(other))
+        await shop.clock.sleep(5)
+        shop.pay(waits)
+        await shop.until(lambda: shop.heard(waits) == ["met"], within=1)
+        shop.noco.direct(shop.table_id, by_sql, Paid=True)
+        await shop.until(lambda: shop.heard(by_sql) == ["met"], within=61)
+    assert caplog.text.count("neither UpdatedAt nor CreatedAt") == 1
+
+
+async def test_who_subscribes_anew_when_his_watch_ends_is_told_again(shop: Shop) -> None:
+    order, *_ = shop.order(2)
+    subscriptions = MemorySubscriptions(shop.clock)
+    async with shop.poller(watch=20, subscriptions=subscriptions) as poller:
+        await poller.subscribe(str(order))
+        shop.pay(order)
+        await shop.clock.sleep(10)
+        real = subscriptions.remove
+
+        async def remove(who: Any) -> int:  # noqa: ANN401
+            await poller.subscribe(str(order), {"again": True})  # a moment before
+            return await real(who)
+
+        subscriptions.remove = remove  # type: ignore[method-assign]
+        await shop.until(lambda: shop.heard(order) == ["met", "met"], within=30)
+
+
+async def test_with_nobody_there_nothing_is_asked_and_the_first_comer_is_searched_for(shop: Shop) -> None:
+    paid, pays = shop.order(2)
+    shop.order(5_000)
+    async with shop.poller() as poller:
+        await shop.clock.sleep(3_600)
+        assert shop.noco.report()["requests"] == 0
+        shop.pay(paid)
+        await poller.subscribe(str(paid))
+        await shop.until(lambda: shop.heard(paid) == ["met"], within=1)
+        await poller.subscribe(str(pays))
+        await shop.clock.sleep(60)
+        await poller.unsubscribe(str(pays))
+        await shop.clock.sleep(1)
+        before = shop.noco.report()["requests"]
+        for order in shop.order(3_000):
+            shop.pay(order)
+        await shop.clock.sleep(3_600)
+        assert shop.noco.report()["requests"] == before
+        await poller.subscribe(str(pays))
+        await shop.clock.sleep(2)
+        assert poller.stats().batches <= poller.stats().cycles, "what nobody waited for is not read"
+        shop.pay(pays)
+        await shop.until(lambda: shop.heard(pays) == ["met"], within=1)
+
+
+async def test_a_row_of_tomorrow_does_not_slow_down_the_next_run(shop: Shop) -> None:
+    first, second, wrong, waits = shop.order(4)
+    subscriptions = MemorySubscriptions(shop.clock)
+    async with shop.poller(subscriptions=subscriptions, full_scan=60) as poller:
+        for order in (first, second, waits):
+            await poller.subscribe(str(order))
+        await shop.clock.sleep(100)
+        shop.noco.skew = 86_400
+        shop.pay(wrong)
+        await shop.clock.sleep(5)
+        shop.noco.skew = 0
+        shop.pay(first)
+        await shop.until(lambda: shop.heard(first) == ["met"], within=70)
+        await shop.clock.sleep(10)
+    async with shop.poller(subscriptions=subscriptions, full_scan=60):
+        await shop.clock.sleep(10)
+        shop.pay(second)
+        await shop.until(lambda: shop.heard(second) == ["met"], within=1)
+
+
+async def test_an_old_record_of_a_key_with_two_does_not_set_the_mark_back(shop: Shop) -> None:
+    old, *_ = shop.order(1, OrderId="K")
+    await shop.clock.sleep(86_400)
+    shop.order(1, OrderId="K")
+    async with shop.poller(key="OrderId", full_scan=60) as poller:
+        await poller.subscribe("K")
+        await shop.clock.sleep(90)
+        shop.noco.direct(shop.table_id, old, Paid=True)
+        await shop.until(lambda: shop.heard("K") == ["met"], within=61)
+        assert poller.looks.late == 0

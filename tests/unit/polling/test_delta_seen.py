@@ -13,7 +13,7 @@ def row(number: int, changed: float) -> Row:
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=8)))
 def test_each_version_of_a_row_is_new_once(reads: list[list[tuple[int, int]]]) -> None:
-    seen, newest = Seen(), dict[str, float]()
+    seen, newest = Seen(), dict[str, float | None]()
     for read in reads:
         rows = list({number: row(number, float(changed)) for number, changed in read}.values())
         expected = [each for each in rows if newest.get(each.id) != each.changed]

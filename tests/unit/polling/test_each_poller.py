@@ -1,11 +1,15 @@
 """One by one: the fallback where an API cannot be asked for many."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 
 from tidegate.errors import BadInputError, UpstreamAwayError
 from tidegate.polling.each import UserPoller
+from tidegate.polling.store.base import Kept
+from tidegate.polling.store.memory import MemorySubscriptions
+from tidegate.polling.subscriptions import News
 from tidegate.sim.virtual import VirtualClock
 from unit.polling.polled import Heard, Source
 
@@ -91,3 +95,43 @@ async def test_bad_input_is_refused(source: Source) -> None:
         UserPoller(source.fetch_one, at_once=0)
     with pytest.raises(BadInputError, match="fetch is None"):
         UserPoller(None)  # type: ignore[arg-type]
+
+
+async def test_a_key_that_fails_is_logged_once_though_the_others_succeed(
+    clock: VirtualClock, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    source.failing = {"k7": ValueError("no such record")}
+    async with UserPoller(source.fetch_one, clock=clock) as poller:
+        for number in range(30):
+            await poller.subscribe(f"k{number}")
+        await clock.sleep(600)
+        assert [entry.message[:28] for entry in caplog.records] == ["poller cannot ask about 'k7'"]
+        source.failing = {}
+        await clock.sleep(60)
+        assert caplog.records[-1].message == "poller can ask about everybody again"
+        source.failing = {f"k{number}": ValueError("it is down") for number in range(30)}
+        await clock.sleep(600)
+
+    assert len(caplog.records) == 2 + 6
+
+
+async def test_who_comes_again_while_his_news_is_being_noted_is_told(
+    clock: VirtualClock, source: Source, heard: Heard
+) -> None:
+    class Slow(MemorySubscriptions):
+        async def ready(self, news: Sequence[News]) -> list[Kept]:
+            await clock.sleep(3)
+            return await super().ready(news)
+
+    source.paid, kept = {"a": 1}, Slow(clock)
+    async with UserPoller(
+        source.fetch_one, 10, clock=clock, notify=heard.notify, subscriptions=kept
+    ) as poller:
+        await poller.subscribe("a")
+        await clock.sleep(1)
+        await poller.unsubscribe("a")
+        await poller.subscribe("a", {"again": True})
+        await clock.sleep(60)
+
+    assert heard.keys == ["a"]
+    assert await kept.count() == 0

@@ -1,10 +1,14 @@
 """Several processes over one store: any subscribes, one polls, another takes over."""
 
+import asyncio
 import logging
+from collections.abc import Sequence
 
 import pytest
 
+from tidegate.errors import ClosedError, StoreAwayError
 from tidegate.polling.batch import BatchPoller
+from tidegate.polling.store.base import Kept
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.virtual import VirtualClock
 from unit.polling.polled import Disk, Heard, SharedSubscriptions, Source
@@ -161,5 +165,126 @@ async def test_it_starts_while_the_store_is_away_and_can_be_started_again(
     one.source.paid = {"a": 1}
     async with one.poller:
         await clock.sleep(2)
+
+    assert one.heard.keys == ["a"]
+
+
+@pytest.mark.parametrize("pause", [7.0, 15.0])
+async def test_what_a_leader_found_that_slept_on_its_lease_is_told_by_the_other(
+    clock: VirtualClock, disk: Disk, monkeypatch: pytest.MonkeyPatch, pause: float
+) -> None:
+    one, other = Process(disk, clock, interval=30), Process(disk, clock, interval=30)
+    other.source = one.source
+    real_ready, real_lease, asleep = one.view.ready, one.view.lease, False
+
+    async def ready(news: Sequence[News]) -> list[Kept]:  # as if the process were stopped before it writes
+        nonlocal asleep
+        asleep = True
+        await clock.sleep(pause)
+        asleep = False
+        return await real_ready(news)
+
+    async def lease(seconds: float) -> bool:
+        if asleep:
+            raise StoreAwayError("it sleeps")
+        return await real_lease(seconds)
+
+    await one.poller.start()
+    await clock.sleep(1)
+    async with other.poller:
+        for number in range(300):
+            await one.poller.subscribe(f"k{number}")
+        await clock.sleep(40)
+        monkeypatch.setattr(one.view, "ready", ready)
+        monkeypatch.setattr(one.view, "lease", lease)
+        one.source.paid = {"k299": 1}
+        other.poller._fetch = one.source.fetch  # noqa: SLF001  (both ask the same API)
+        await clock.sleep(200)
+        assert one.heard.keys + other.heard.keys == ["k299"]
+        assert other.poller.is_leading
+    await one.poller.stop()
+
+
+async def test_what_was_noted_though_the_store_did_not_answer_is_told(
+    clock: VirtualClock, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Process(disk, clock)
+    real = one.view.ready
+
+    async def ready(news: Sequence[News]) -> list[Kept]:
+        monkeypatch.setattr(one.view, "ready", real)
+        await real(news)
+        raise StoreAwayError("the answer was lost")
+
+    async with one.poller:
+        await one.poller.subscribe("a")
+        monkeypatch.setattr(one.view, "ready", ready)
+        one.source.paid = {"a": 1}
+        await clock.sleep(15)
+
+    assert one.heard.keys == ["a"]
+    assert await disk.kept.count() == 0
+
+
+async def test_what_a_late_leader_told_does_not_settle_what_another_is_to_tell(
+    clock: VirtualClock, disk: Disk
+) -> None:
+    one, other = Process(disk, clock, interval=1), Process(disk, clock, interval=1)
+    one.source.paid = other.source.paid = {"a": 1}
+    other.heard.failing = {"a"}
+
+    async def slow(*_: object) -> None:
+        await clock.sleep(20)
+
+    await one.poller.start()
+    await clock.sleep(1)
+    async with other.poller:
+        await one.poller.subscribe("a", {"n": 1}, callback=slow)
+        await clock.sleep(3)
+        one.view.is_dead = True  # for a while
+        await clock.sleep(8)
+        one.view.is_dead = False
+        await other.poller.subscribe("a", {"n": 2})
+        await clock.sleep(14)
+        [kept] = await disk.kept.after(0)
+        assert (kept.subscription.data, kept.news is not None) == ({"n": 2}, True)
+    await one.poller.stop()
+
+
+async def test_one_that_waits_to_take_over_counts_nobody_and_awaits_nothing(
+    clock: VirtualClock, disk: Disk
+) -> None:
+    one, other = Process(disk, clock), Process(disk, clock)
+    await one.poller.start()
+    await clock.sleep(1)
+    async with other.poller:
+        await one.poller.subscribe("a")
+        await clock.sleep(11)
+        awaits = asyncio.create_task(one.poller.wait("a"))
+        assert one.poller.stats().active_subscriptions == 1
+        one.view.is_dead = True
+        await clock.sleep(10)
+        one.view.is_dead = False
+        await clock.sleep(5)
+        assert (one.poller.stats().active_subscriptions, other.poller.stats().active_subscriptions) == (0, 1)
+        with pytest.raises(ClosedError, match="another process polls"):
+            await awaits
+    await one.poller.stop()
+
+
+async def test_one_whom_the_store_denies_its_lease_asks_no_more_until_it_leads(
+    clock: VirtualClock, disk: Disk
+) -> None:
+    one, other = Process(disk, clock, interval=5), disk.process()
+    async with one.poller:
+        await one.poller.subscribe("a")
+        await clock.sleep(1)
+        one.source.paid = {"a": 1}
+        one.source.asked.clear()
+        await clock.sleep(4.05)
+        disk.leader, disk.until = other, clock.monotonic() + 1.5  # by a clock that was set
+        await clock.sleep(1.4)
+        assert (len(one.source.asked), one.heard.keys) == (1, [])
+        await clock.sleep(5)
 
     assert one.heard.keys == ["a"]

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.errors import BadInputError
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.conditions import fields_of, judge_of
-from tidegate.polling.nocodb import changes, checks, key_of, waiting
+from tidegate.polling.nocodb import changes, checks, waiting
+from tidegate.polling.records import Records
 from tidegate.polling.store.memory import MemorySubscriptions
 from tidegate.polling.subscriptions import Subscription
 from tidegate.sim.virtual import EPOCH, VirtualClock
@@ -129,14 +129,32 @@ async def test_what_does_not_matter_is_not_read_but_found_by_its_key(shop: Shop)
     assert [row.id for row in (await source.find([str(archived)])).rows] == [str(archived)]
 
 
-async def test_a_record_without_a_key_or_without_times_is_said_or_left_out(shop: Shop) -> None:
+async def test_a_record_without_a_key_or_without_times_concerns_nobody_or_says_no_time(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
     shop.order(1, OrderId=None)
+    shop.order(1)
     page = await changes(shop.table, key="OrderId").scan()
-    assert [row.key for row in page.rows] == [""]
-    with pytest.raises(BadInputError, match="neither Status nor Status: without times"):
-        await changes(shop.table, updated="Status", created="Status").scan()
-    with pytest.raises(BadInputError, match="give a key= whose values are texts or whole numbers"):
-        key_of({"Amount": 1.5}, "Amount")
+    assert [row.key for row in page.rows] == ["", "A-2"]
+    assert caplog.text == ""
+
+    page = await changes(shop.table, updated="Status", created="Status").scan()
+
+    assert [row.changed for row in page.rows] == [None, None]
+    assert caplog.text.count("a record has neither Status nor Status: only scans see it") == 1
+
+
+@pytest.mark.parametrize("odd", [1.5, True, {"a": 1}, [1]])
+async def test_a_record_whose_key_is_no_key_is_left_out_with_one_warning(
+    caplog: pytest.LogCaptureFixture, odd: object
+) -> None:
+    records = Records("OrderId", ("UpdatedAt",))
+
+    found = [records.key_of(row) for row in ({"OrderId": odd}, {"OrderId": "A-1"}, {"OrderId": odd})]
+
+    assert found == [None, "A-1", None]
+    assert caplog.text.count("give a key= whose values are texts or whole numbers") == 1
+    assert records.changed({"UpdatedAt": "yesterday"}) is None
 
 
 async def test_those_who_wait_are_restored_from_the_table_itself(shop: Shop) -> None:

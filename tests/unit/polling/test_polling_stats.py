@@ -4,7 +4,7 @@ import json
 
 from tidegate.polling.stats import PollingStats, Totals
 
-TOTALS = Totals(cycles=120, batches=1_800, requests=1_800, asked=36_000)
+TOTALS = Totals(cycles=120, batches=1_800, requests=1_800, asked=36_000, alone=36_000)
 
 
 def stats_of(totals: Totals) -> PollingStats:

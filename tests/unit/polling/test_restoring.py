@@ -1,5 +1,6 @@
 """After a restart: everybody waits again, in groups, and it is seen how far it has come."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
@@ -200,3 +201,64 @@ async def test_a_poller_that_does_not_run_restores_from_a_source_only(
         await poller.restore()
     with pytest.raises(BadInputError, match="yields Subscription"):
         await poller.restore(["rec_1"])  # type: ignore[list-item]
+
+
+async def test_two_processes_that_restore_at_once_tell_nobody_twice_and_fresh_data_stay(
+    clock: VirtualClock, source: Source
+) -> None:
+    disk, heard, found = Disk(clock), Heard(clock), people(100)
+    pollers = [
+        BatchPoller(source.fetch, 1, clock=clock, notify=heard.notify, subscriptions=disk.process())
+        for _ in range(2)
+    ]
+
+    async def late() -> Restored:
+        await clock.sleep(0.5)
+        return await pollers[1].restore(found)
+
+    async with pollers[0], pollers[1]:
+        await clock.sleep(1)
+        restoring = asyncio.gather(pollers[0].restore(found), late())
+        await clock.sleep(0.6)
+        await pollers[0].subscribe("rec_100", {"fresh": True})
+        for one in reversed(found[:-1]):
+            source.paid[one.key] = 1
+            await clock.sleep(0.1)
+        first, second = await restoring
+        await clock.sleep(5)
+        assert pollers[0].waiting["rec_100"].data == {"fresh": True}
+
+    assert (first.restored, second.restored) == (100, 0)
+    assert sorted(heard.keys) == sorted(one.key for one in found[:-1])
+
+
+async def test_all_are_in_the_store_at_once_and_admitted_in_groups(
+    clock: VirtualClock, source: Source
+) -> None:
+    kept = MemorySubscriptions(clock)
+    async with BatchPoller(source.fetch, 0.5, clock=clock, subscriptions=kept) as poller:
+        await clock.sleep(0.1)
+        restoring = asyncio.create_task(poller.restore(people(30)))
+        await clock.sleep(0.1)
+        assert await kept.count() == 30
+        seen = []
+        for _ in range(3):
+            await clock.sleep(1)
+            seen.append(len(poller.waiting))
+        restoring.cancel()
+        await clock.sleep(1)
+
+    assert seen == [20, 30, 30]
+
+
+async def test_who_was_not_yet_admitted_when_a_restore_is_cancelled_waits_all_the_same(
+    clock: VirtualClock, source: Source
+) -> None:
+    async with BatchPoller(source.fetch, 0.5, clock=clock) as poller:
+        await clock.sleep(0.1)
+        restoring = asyncio.create_task(poller.restore(people(1_000)))
+        await clock.sleep(2)
+        assert len(poller.waiting) < 100
+        restoring.cancel()
+        await clock.sleep(1)
+        assert len(poller.waiting) == 1_000

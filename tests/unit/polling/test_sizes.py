@@ -1,9 +1,12 @@
 """How many keys in a request: few, unless a cycle would need too many requests; never too long a URL."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.errors import BadInputError
 from tidegate.polling.sizes import cut, even_share, size_for
 
 
@@ -35,3 +38,19 @@ def test_places_are_spread_evenly_whatever_their_number() -> None:
         places = sorted(even_share(number) for number in range(count))
         gaps = [after - before for before, after in zip(places, [*places[1:], 1.0], strict=True)]
         assert max(gaps) <= 2 / count
+
+
+def test_a_key_that_cannot_be_asked_for_is_alone_and_the_others_are_not() -> None:
+    keys = [f"k{number}" for number in range(100)]
+    keys[37] = "both ' and \""
+
+    def most(batch: Sequence[str]) -> int:
+        if keys[37] in batch:
+            raise BadInputError("it holds both kinds of quotes")
+        return len(batch)
+
+    batches = list(cut(keys, 20, most))
+
+    assert [key for batch in batches for key in batch] == keys
+    assert [keys[37]] in batches
+    assert len(batches) < 15

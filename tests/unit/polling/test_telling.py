@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tidegate.effects import key_for
 from tidegate.errors import ClosedError, NotTheSenderError
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.poller import Poller
+from tidegate.polling.store.base import Kept
 from tidegate.polling.store.memory import MemorySubscriptions
 from tidegate.polling.subscriptions import News, Notify, Subscription
 from tidegate.sim.virtual import VirtualClock
@@ -134,7 +137,7 @@ async def test_what_a_callback_puts_has_the_same_cause_when_it_is_called_again(
     first, again, other = causes
     assert first == again
     assert first is not None
-    assert first.startswith("poll:poller:1:")
+    assert first.startswith("poll:poller:")
     assert other != first
 
 
@@ -412,3 +415,139 @@ async def test_a_token_in_an_error_of_a_callback_is_not_logged(
 
     assert [entry for entry in caplog.records if entry.levelno == logging.ERROR]
     assert "AAHdqTcv" not in caplog.text
+
+
+async def test_two_pollers_in_memory_have_two_causes(clock: VirtualClock, source: Source) -> None:
+    causes: list[str | None] = []
+
+    def notify(_: Subscription, __: News) -> None:
+        causes.append(key_for("your order has moved on"))
+
+    source.paid = {"parcel": 1, "payment": 1}
+    async with batch(source, notify) as one, batch(source, notify) as other:
+        await one.subscribe("parcel")
+        await other.subscribe("parcel")
+        await other.subscribe("payment")
+        await clock.sleep(61)
+
+    assert len(set(causes)) == 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 0), (0, 3)])
+@pytest.mark.parametrize("comes_again", [False, True])
+async def test_nobody_is_called_after_he_left_though_his_news_was_being_noted(
+    clock: VirtualClock, source: Source, heard: Heard, before: float, after: float, *, comes_again: bool
+) -> None:
+    class Slow(MemorySubscriptions):
+        """Notes later, or answers later: more than 500 are noted in several steps."""
+
+        async def ready(self, news: Sequence[News]) -> list[Kept]:
+            await clock.sleep(before)
+            kept = await super().ready(news)
+            await clock.sleep(after)
+            return kept
+
+    source.paid = {"a": 1, "b": 2}
+    kept = Slow(clock)
+    async with batch(source, heard.notify, interval=5, subscriptions=kept) as poller:
+        await poller.subscribe("a")
+        await poller.subscribe("b")
+        await clock.sleep(1)
+        assert await poller.unsubscribe("a")
+        if comes_again:
+            await poller.subscribe("a", {"again": True})
+        await clock.sleep(30)
+
+    assert sorted(heard.keys) == (["a", "b"] if comes_again else ["b"])
+    assert await kept.count() == 0
+
+
+async def test_callbacks_that_heed_no_deadline_give_their_places_back(
+    clock: VirtualClock, source: Source, heard: Heard
+) -> None:
+    over = asyncio.Event()
+
+    async def notify(subscription: Subscription, news: News) -> None:
+        while subscription.key.startswith("stubborn") and not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await over.wait()
+        await heard.notify(subscription, news)
+
+    source.paid = {f"stubborn {number}": 1 for number in range(16)} | {"a": 1}
+    async with batch(source, notify) as poller:
+        for key in source.paid:
+            await poller.subscribe(key)
+        await clock.sleep(59)
+        assert heard.keys == []
+        await clock.sleep(3)
+        assert heard.keys == ["a"]
+        over.set()
+
+
+async def test_who_is_tried_again_goes_behind_who_was_not_told_yet(
+    clock: VirtualClock, source: Source
+) -> None:
+    calls: list[str] = []
+
+    async def notify(subscription: Subscription, _: News) -> None:
+        calls.append(subscription.key)
+        await clock.sleep(6)
+        if int(subscription.key) < 16:
+            raise ValueError
+
+    source.paid = {str(number): 1 for number in range(64)}
+    async with batch(source, notify, interval=0.5, batch_size=100) as poller:
+        for key in source.paid:
+            await poller.subscribe(key)
+        await clock.sleep(11.5)  # the first are to be tried again since 11 s
+        source.paid["99"] = 1
+        await poller.subscribe("99")
+        await clock.sleep(30)
+
+    assert calls[:65] == list(source.paid)
+    assert calls[65:81] == list(source.paid)[:16]
+
+
+async def test_a_callback_may_stop_the_poller_and_is_not_called_again_after_the_next_start(
+    clock: VirtualClock, source: Source
+) -> None:
+    calls: list[str] = []
+
+    async def notify(subscription: Subscription, _: News) -> None:
+        calls.append(subscription.key)
+        await poller.stop()
+        await clock.sleep(1)
+
+    source.paid = {"a": 1}
+    kept = MemorySubscriptions(clock)
+    poller = batch(source, notify, subscriptions=kept)
+    await poller.start()
+    await poller.subscribe("a")
+    await clock.sleep(5)
+    assert (poller.is_running, await kept.count()) == (False, 0)
+    async with poller:
+        await clock.sleep(5)
+        assert poller.is_leading
+
+    assert calls == ["a"]
+
+
+async def test_two_who_wait_and_are_cancelled_leave_no_subscription(
+    clock: VirtualClock, source: Source
+) -> None:
+    kept = MemorySubscriptions(clock)
+    async with batch(source, subscriptions=kept) as poller:
+        waits = [asyncio.create_task(poller.wait("a")) for _ in range(2)]
+        await clock.sleep(1)
+        waits[0].cancel()
+        await clock.sleep(1)
+        assert await kept.count() == 1
+        waits[1].cancel()
+        await clock.sleep(1)
+        assert await kept.count() == 0
+        theirs = asyncio.create_task(poller.wait("b"))
+        await clock.sleep(1)
+        await poller.subscribe("b")
+        theirs.cancel()
+        await clock.sleep(1)
+        assert await kept.count() == 1, "somebody has subscribed to it"

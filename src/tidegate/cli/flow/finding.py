@@ -58,7 +58,7 @@ def _imported(module: str) -> ModuleType:
                 f"there is no module {error.name} in {here} or among what is installed"
             ) from error
         raise BadInputError(f"{module} needs {error.name}, which is not installed") from error
-    except Exception as error:  # whatever its code raises
+    except (Exception, SystemExit) as error:  # whatever its code raises; a script may also end
         raise BadInputError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
 
 

@@ -3,16 +3,18 @@
 import msgspec
 
 from tidegate.flows.effects import Pending, Run, Unsubscribe
-from tidegate.flows.events import Begin, Event, Polled, Signal, WorkDone, WorkFailed
+from tidegate.flows.events import Begin, Event, Expired, Polled, Signal, TimedOut, WorkDone, WorkFailed
 from tidegate.flows.flow import Flow
 from tidegate.flows.session import Session
 
 
 def is_unrepeated(event: Event) -> bool:
-    """Whether nobody will bring it again after a crash. A reversal ends what would bring it."""
+    """Whether nobody may bring it again after a crash. A reversal ends what would bring it; and a timer rings
+    again until it is cleared, which is before the last of what it caused is done.
+    """
     if isinstance(event, Polled):
         return event.kind == "reversed"
-    return isinstance(event, Begin | Signal | WorkDone | WorkFailed)
+    return isinstance(event, Begin | Signal | WorkDone | WorkFailed | TimedOut | Expired)
 
 
 def due_works(session: Session) -> tuple[Pending, ...]:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any, assert_never
+from typing import Any, Final, Literal, assert_never
 
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.flows.effects import (
@@ -30,16 +30,30 @@ from tidegate.polling.troubles import reason_of
 
 log = logging.getLogger("tidegate.flows")
 
+KNOWN_FOR: Final = 7 * 86_400.0  # seconds beyond a lifetime, in which the bot may be away
+OnUnknown = Literal["resend", "park"]
+"""What becomes of a message that left, and of which nobody knows whether it arrived."""
+
 
 class Doer:
     """What is said is put into the outbox with a key of its own, by which it is known if it is put again."""
 
-    def __init__(self, flow: Flow, gate: Gate, polls: Polls, timers: Timers, counts: Counts) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        gate: Gate,
+        polls: Polls,
+        timers: Timers,
+        counts: Counts,
+        *,
+        on_unknown: OnUnknown = "resend",
+    ) -> None:
         self._flow = flow
         self._gate = gate
         self._polls = polls
         self._timers = timers
         self._counts = counts
+        self._on_unknown = on_unknown
         self._answering: set[asyncio.Task[None]] = set()
 
     async def do(self, place: Place, session: Session, pending: Pending) -> None:
@@ -54,7 +68,7 @@ class Doer:
     async def _do(self, place: Place, session: Session, effect: Effect, name: str) -> None:
         match effect:
             case Say():
-                await self.say(place, effect.text, name, effect.buttons)
+                await self._say(place, session, effect, name)
             case Answer():
                 self.answer(place.bot, effect.query, effect.text)
             case Subscribe():
@@ -75,22 +89,34 @@ class Doer:
                 assert_never(effect)
 
     async def say(
-        self, place: Place, text: str, name: str, buttons: tuple[tuple[ShownButton, ...], ...] = ()
+        self,
+        place: Place,
+        text: str,
+        name: str,
+        **fields: Any,  # noqa: ANN401  (Telegram's, and the gate's)
     ) -> None:
-        """`name`: of what causes it, unique in the session."""
-        fields: dict[str, Any] = {"text": text, "parse_mode": self._flow.parse_mode}
-        if buttons:
-            fields["reply_markup"] = {"inline_keyboard": [[_shown(one) for one in row] for row in buttons]}
+        """As it is, without formatting. `name`: of what causes it, unique for the person."""
         if place.thread is not None:
             fields["message_thread_id"] = place.thread
         await self._gate.send(
             bot=place.bot,
             chat_id=place.chat,
-            priority="normal" if name.startswith("t") else "high",  # a timer's: nobody has just written
+            text=text,
             dedup_key=f"flow:{self._flow.name}:{place.key}:{name}",
-            **fields,
+            dedup_for=KNOWN_FOR + (self._flow.lifetime or 0.0),
+            on_unknown=self._on_unknown,
+            **{"priority": "high", **fields},
         )
         self._counts.said += 1
+
+    async def _say(self, place: Place, session: Session, said: Say, name: str) -> None:
+        fields: dict[str, Any] = {"parse_mode": self._flow.parse_mode}
+        if said.buttons:
+            rows = [[_shown(one) for one in row] for row in said.buttons]
+            fields["reply_markup"] = {"inline_keyboard": rows}
+        if name.startswith("t"):  # a timer's: nobody has just written
+            fields["priority"] = "normal"
+        await self.say(place, said.text, f"{session.tag}:{name}", **fields)
 
     def answer(self, bot: int, query: str, text: str) -> None:
         """In the background, and not for sure: it is worth nothing a little later."""

@@ -12,11 +12,12 @@ import msgspec
 from tidegate.effects import key_for
 from tidegate.errors import ClosedError
 from tidegate.flows.effects import Pending
-from tidegate.flows.events import Begin, Event, Polled, Signal, TimedOut
+from tidegate.flows.events import Begin, Event, Expired, Polled, Signal, TimedOut
+from tidegate.flows.executor.catching_up import CatchingUp
 from tidegate.flows.executor.counting import Counts, FlowStats
-from tidegate.flows.executor.doing import Doer
+from tidegate.flows.executor.doing import Doer, OnUnknown
 from tidegate.flows.executor.handling import Handling
-from tidegate.flows.executor.lasting import LastingSubscriptions
+from tidegate.flows.executor.hearing import Heard
 from tidegate.flows.executor.place import Place, place_in, place_of
 from tidegate.flows.executor.polls import MakePoller, make_polls
 from tidegate.flows.executor.ports import Gate, Sessions, Turns
@@ -53,6 +54,7 @@ class Executor:
         in_batches: bool = True,
         restore: bool = True,
         tries: int = TRIES,
+        on_unknown: OnUnknown = "resend",
     ) -> None:
         self.flow = flow
         self.clock = clock = gate.clock
@@ -71,23 +73,29 @@ class Executor:
             gate.poll(poller)
         kept = f"flow:{flow.name}"
         self._counts = Counts()
-        self._timers = Timers(LastingSubscriptions(gate, f"{kept}:timers"), clock, self._ring)
-        self._unfinished = Unfinished(LastingSubscriptions(gate, f"{kept}:unfinished"), clock, self._resume)
-        self._doer = Doer(flow, gate, self.polls, self._timers, self._counts)
+        self._timers = Timers(timers := gate.subscriptions(f"{kept}:timers"), clock, self._ring)
+        self._unfinished = Unfinished(gate.subscriptions(f"{kept}:unfinished"), clock, self._resume)
+        self._heard = Heard(events := gate.subscriptions(f"{kept}:events"), clock)
+        self._catching_up = CatchingUp(flow, clock, marks=events, timers=timers, polls=self.polls.kept)
+        self._doer = Doer(flow, gate, self.polls, self._timers, self._counts, on_unknown=on_unknown)
         self._handling = Handling(
             flow,
             doer=self._doer,
             timers=self._timers,
             unfinished=self._unfinished,
+            heard=self._heard,
             works=self._works,
             counts=self._counts,
         )
         self._started = asyncio.Event()
         self._is_over = False
+        self._looking: asyncio.Task[None] | None = None
         self._own: list[Poller] = []  # that the gate does not run: it delivered before it was told of them
 
     async def start(self, sessions: Sessions, turns: Turns) -> None:
         """From here on sessions are kept there, and nobody else changes them without his turn."""
+        if not any(map(self.flow.begins_with, self.flow.commands)):
+            log.warning("no command begins flow %s: nobody gets into it but by begin()", self.flow.name)
         self._handling.keep(sessions, turns)
         self._is_over = False
         self._started.set()
@@ -96,6 +104,9 @@ class Executor:
             await poller.start()
         self._timers.start()
         self._unfinished.start()
+        self._looking = asyncio.create_task(
+            self._catching_up.run(self._look), name=f"tidegate: flow {self.flow.name} catches up"
+        )
 
     async def stop(self) -> None:
         """What is not done is done after the next start."""
@@ -105,10 +116,14 @@ class Executor:
         self._is_over = True
         for poller in self._own:
             await poller.stop()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
         await self._timers.stop()
         await self._unfinished.stop()
         await self._works.stop(GRACE)
         await self._doer.stop()
+        self._heard.forget()
 
     def stats(self) -> FlowStats:
         return FlowStats(
@@ -140,13 +155,15 @@ class Executor:
         event: str | None = None,
     ) -> None:
         """Anew, whatever was. `event`: its id, if it may be said again and is to count once."""
-        await self.handle(place, Begin(dict(data or {}), language=language, **self._cause(event)))
+        begin = Begin(dict(data or {}), language=language, **self._cause(event))
+        await self._handling.handle(place, begin, once=event is not None)
 
     async def signal(
         self, place: Place, name: str, value: object = None, *, event: str | None = None
     ) -> bool:
-        """Whether there is a session that heard it."""
-        return await self.handle(place, Signal(name, value, **self._cause(event)))
+        """Whether there is a session that heard it, or there was."""
+        signal = Signal(name, value, **self._cause(event))
+        return await self._handling.handle(place, signal, once=event is not None)
 
     def _cause(self, event: str | None) -> dict[str, Any]:
         return {"id": f"a{event or secrets.token_hex(8)}", "at": self.clock.now()}
@@ -169,8 +186,8 @@ class Executor:
             if session is None:
                 await handling.begin_with(place, wanted)
                 return True
-            held = subscription(self.flow, session)
-            if held is not None and held == subscription(self.flow, wanted):
+            held = session.held
+            if held is not None and held == wanted.held:
                 await self.polls.subscribe(held.poll, held.key, place, session.data.get("username"))
             return False
 
@@ -179,17 +196,26 @@ class Executor:
         session = Session(
             flow=self.flow.name,
             state=state,
-            visit=int(now) + 1,
+            visit=int(now * 1_000) + 1,
+            tag=secrets.token_hex(5),
             data=data,
             entered_at=now,
             expires_at=None if lifetime is None else now + lifetime,
             due=None if declared.timeout is None else now + declared.timeout.seconds,
+            timed=declared.timeout is not None,
         )
+        session = msgspec.structs.replace(session, held=subscription(self.flow, session))
         effects = upkeep(self.flow, session)
         pending = tuple(Pending("restored", place, effect) for place, effect in enumerate(effects))
         return msgspec.structs.replace(session, pending=pending)
 
     # What comes by itself
+
+    async def _look(self, place: Place) -> None:
+        """One whose state is no more is told so when he comes back, not now."""
+        session = await self._handling.sessions.get(place)
+        if session is not None and session.state in self.flow.by_name:
+            await self._handling.handle(place, Expired(**self._cause(None)))
 
     async def _resume(self, key: str) -> None:
         await self._handling.resume(key)

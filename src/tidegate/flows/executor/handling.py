@@ -21,6 +21,7 @@ from tidegate.flows.executor.deciding import (
     without_work,
 )
 from tidegate.flows.executor.doing import Doer
+from tidegate.flows.executor.hearing import Heard
 from tidegate.flows.executor.place import Place, place_of
 from tidegate.flows.executor.ports import Sessions, Turns
 from tidegate.flows.executor.timers import Timers
@@ -45,6 +46,7 @@ class Handling:
         doer: Doer,
         timers: Timers,
         unfinished: Unfinished,
+        heard: Heard,
         works: Works,
         counts: Counts,
     ) -> None:
@@ -53,6 +55,7 @@ class Handling:
         self._doer = doer
         self._timers = timers
         self._unfinished = unfinished
+        self._heard = heard
         self._works = works
         self._counts = counts
         self._kept: tuple[Sessions, Turns] | None = None
@@ -73,11 +76,15 @@ class Handling:
             raise ClosedError(f"flow {self._flow.name} does not run yet: start the bot first")
         return self._kept
 
-    async def handle(self, place: Place, event: Event, *, awaited_only: bool = False) -> bool:
-        """See `Executor.handle`."""
+    async def handle(
+        self, place: Place, event: Event, *, awaited_only: bool = False, once: bool = False
+    ) -> bool:
+        """See `Executor.handle`. `once`: also if its session has ended, and it comes again."""
         async with self.turns.hold(place.key):
             session = await self.sessions.get(place)
-            is_known = session is not None and event.id in session.recent
+            is_known = (session is not None and event.id in session.recent) or (
+                once and await self._heard.knows(place.key, event.id)
+            )
             session = await self.finish(place, session)
             flow = self._quiet if awaited_only else self._flow
             decided = Step(session) if is_known else self._decide(flow, session, event)
@@ -88,6 +95,8 @@ class Handling:
             session = await self._take(place, event, session, decided)
             if isinstance(event, TimedOut) and (session is None or session.timer is None):
                 await self._timers.clear(place.key)  # it has rung
+            if once and is_ours and not is_known:
+                await self._heard.note(place.key, event.id)
             return is_ours
 
     async def resume(self, key: str) -> None:
@@ -150,17 +159,17 @@ class Handling:
         self, place: Place, event: Event, before: Session | None, decided: Step
     ) -> Session | None:
         """Write it and do it."""
-        after = decided.session
+        after, is_noted = decided.session, False
         if after is None:  # an answer to a press, and nobody to remember it
             for number, effect in enumerate(decided.effects):
                 await self._doer.do(place, nobody(self._flow), Pending(event.id, number, effect))
         elif after is not before or isinstance(event, WorkDone | WorkFailed):
-            if is_unrepeated(event):
+            if is_noted := is_unrepeated(event):
                 await self._unfinished.note(place.key)
             await self.sessions.put(place, left := without_what_is_over(after, event))
             self._counts.begun += before is None or (isinstance(event, Begin) and after is not before)
             after = await self.finish(place, left)
-        if is_unrepeated(event) and not (after is not None and after.pending):
+        if is_noted and not (after is not None and after.pending):
             await self._unfinished.cross_off(place.key)
         return after
 

@@ -4,17 +4,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.errors import BadInputError
-from tidegate.flows.executor.lasting import LastingSubscriptions
 from tidegate.flows.executor.place import Place, marked, place_in
 from tidegate.flows.executor.ports import Gate
 from tidegate.flows.flow import Flow
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.each import UserPoller
 from tidegate.polling.poller import Options, Poller
+from tidegate.polling.store.base import Subscriptions
 from tidegate.polling.store.memory import MemorySubscriptions
 from tidegate.polling.subscriptions import Fetch, Notify
 
 INTERVAL: Final = 60.0  # seconds
+MOST_LATEST: Final = 10_000  # subscribers known by heart, until their poller has read them
 _KNOWN: Final = ("batch_size", "interval", "batch_check_fn")
 
 MakePoller = Callable[..., Poller]
@@ -27,17 +28,49 @@ class Polls:
     One session waits for a key at a time: whoever subscribes to it later takes the place of who did before.
     """
 
-    def __init__(self, pollers: Mapping[str, Poller]) -> None:
+    def __init__(self, pollers: Mapping[str, Poller], kept: Callable[[str], Subscriptions]) -> None:
         self.pollers = pollers
+        self._kept = kept
+        self._latest: dict[tuple[str, str], Place] = {}  # who subscribed, the latest last
+
+    @property
+    def kept(self) -> list[Subscriptions]:
+        """Where it is kept who waits."""
+        return [poller._subscriptions for poller in self.pollers.values()]  # noqa: SLF001  (it keeps them)
 
     async def subscribe(self, poll: str, key: str, place: Place, username: object) -> None:
+        if poll not in self.pollers:
+            return  # decided before the flow was changed; what the session needs by now is decided anew
+        self._latest.pop((poll, key), None)
+        self._latest[poll, key] = place
+        if len(self._latest) > MOST_LATEST:
+            del self._latest[next(iter(self._latest))]
         await self.pollers[poll].subscribe(key, marked(place, username))
 
     async def unsubscribe(self, poll: str, key: str, place: Place) -> None:
         """Unless another session has taken the key over, as far as this process knows."""
-        waiting = self.pollers[poll].waiting.get(key)
-        if waiting is None or place_in(waiting) == place:
+        if self._owner(poll, key) not in {None, place}:
+            return
+        self._latest.pop((poll, key), None)
+        if poll in self.pollers:
             await self.pollers[poll].unsubscribe(key)
+        else:  # the flow had it when the session subscribed
+            await self._kept(poll).remove([key])
+
+    def _owner(self, poll: str, key: str) -> Place | None:
+        """A poller reads who has subscribed when it looks next, and restores those from before one by one."""
+        if (latest := self._latest.get((poll, key))) is not None or poll not in self.pollers:
+            return latest
+        roster = self.pollers[poll]._roster  # noqa: SLF001  (whom it is yet to restore)
+        waiting = roster.waiting.get(key) or roster.watched.get(key)
+        if waiting is None and key in roster.pending:
+            waiting = roster.pending[key].subscription
+        return None if waiting is None else place_in(waiting)
+
+
+def titled(flow: Flow, poll: str) -> str:
+    """The name under which it is kept who waits."""
+    return f"flow:{flow.name}:{poll}"
 
 
 def names_in(flow: Flow) -> list[str]:
@@ -62,16 +95,16 @@ def make_polls(
         if isinstance(own, Poller):
             pollers[name] = _adopted(own, name, notify(name), gate)
         elif own is not None:
-            title = f"flow:{flow.name}:{name}"
+            title = titled(flow, name)
             options = Options(
                 name=title,
                 notify=notify(name),
-                subscriptions=LastingSubscriptions(gate, title),
+                subscriptions=gate.subscriptions(title),
                 clock=gate.clock,
                 restore=restore,
             )
             pollers[name] = own(**options)
-    return Polls(pollers)
+    return Polls(pollers, lambda name: gate.subscriptions(titled(flow, name)))
 
 
 def _maker(config: Mapping[str, Any], *, in_batches: bool) -> MakePoller:

@@ -1,8 +1,8 @@
 """Sessions that nobody would come back to after a crash: what moved them comes only once.
 
-An update is handled again by the inbox, news are told again by their poller, a timer rings again. Work, and
-what the application said, are not repeated by anybody: so the session is noted here before it is written,
-and looked after here until nothing of it is left to do.
+An update is handled again by the inbox, news are told again by their poller. Work, and what the application
+said, are not repeated by anybody, and a timer that was cleared does not ring again: so the session is noted
+here before it is written, and looked after here until nothing of it is left to do.
 """
 
 import asyncio

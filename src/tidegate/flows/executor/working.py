@@ -94,7 +94,10 @@ class Works:
 
     async def attempt(self, place: Place, session: Session, run: Run) -> WorkDone | WorkFailed:
         """What came of it. No text of an exception gets further than the log."""
-        function, context = self.functions[run.work], self._context(place, session, run)
+        if (function := self.functions.get(run.work)) is None:
+            log.error("the work %s for session %s is not there any more", run.work, place.key)
+            return self.gave_up(run, "it is not there any more")
+        context = self._context(place, session, run)
         reason = ""
         for number in range(1, self._tries + 1):
             async with self._room:
@@ -120,7 +123,7 @@ class Works:
             chat=place.chat,
             user=place.user,
             data=copy.deepcopy(session.data),
-            key=f"{self._flow}:{place.key}:{run.visit}",
+            key=f"{self._flow}:{place.key}:{session.tag}:{run.visit}",
             gate=self._gate,
             bot=place.bot,
             thread=place.thread,

@@ -23,6 +23,15 @@ class Kept(msgspec.Struct, frozen=True):
     news: News | None = None
 
 
+Who = str | Kept
+"""A key; or one as he was read, who is meant only while he has the same number."""
+
+
+def named(who: Who) -> tuple[str, int | None]:
+    """His key, and the number that he must have."""
+    return (who.subscription.key, who.number) if isinstance(who, Kept) else (who, None)
+
+
 class Subscriptions(Protocol):
     """Of one poller, which has a name; several processes may share them. Each step is atomic and durable;
     of many at once, a store may make several steps.
@@ -30,13 +39,13 @@ class Subscriptions(Protocol):
 
     name: str
 
-    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
-        """Whether each is new. One whose key is there already waits anew, with the new data; what it was to
-        be told is forgotten.
+    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
+        """Whether each is new. One whose key is there already waits anew, with the new data, and what it was
+        to be told is forgotten; or it stays as it is, if they do not replace others.
         """
         ...
 
-    async def remove(self, keys: Collection[str]) -> int:
+    async def remove(self, who: Collection[Who]) -> int:
         """How many there were."""
         ...
 
@@ -48,13 +57,16 @@ class Subscriptions(Protocol):
         """Note what is to be told, for those whom it concerns, and return these.
 
         "met" concerns who waits, "reversed" who was told "met", "gone" both; nobody who has news already.
-        What was noted is still to be told after a crash, without asking the API again.
+        What was noted is still to be told after a crash, without asking the API again; and, if this raised
+        StoreError, may have been noted all the same. Raises NotTheSenderError, and notes nothing, while
+        another process is the one that polls: it has read what is to be told, and would not see this.
         """
         ...
 
-    async def told(self, keys: Collection[str], then: Then) -> None:
+    async def told(self, who: Collection[Who], then: Then) -> None:
         """They were told: forget them, or watch on, or let them wait again, with a new number: what they are
-        told next is something else. Those without news stay as they are.
+        told next is something else. Those without news stay as they are. Raises NotTheSenderError, and
+        changes nothing, while another process is the one that polls: it tells them.
         """
 
     async def count(self) -> int: ...

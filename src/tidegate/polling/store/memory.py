@@ -1,12 +1,13 @@
 """Subscriptions in memory: for tests, and where the data source itself says who waits."""
 
+import secrets
 from collections.abc import Collection, Sequence
 from itertools import takewhile
 
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.polling.store.base import Kept, Subscriptions, Then
+from tidegate.polling.store.base import Kept, Subscriptions, Then, Who, named
 from tidegate.polling.store.packing import check_text, pack, pack_news, unpack, unpack_news
 from tidegate.polling.subscriptions import Kind, News, Subscription
 
@@ -34,12 +35,13 @@ class MemorySubscriptions(Subscriptions):
         self.name = check_text(name, "the name of a poller")
         self._clock = clock
         self._rows: dict[str, _Row] = {}  # by rising numbers
-        self._number = 0
+        # Part of what tells causes apart: no other store, and no later run, gives the same numbers.
+        self._number = secrets.randbits(48)
         self._mark: str | None = None
 
-    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
+    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         packed = [(one.key, pack(one)) for one in subscriptions]
-        return [self._add(key, body) for key, body in packed]
+        return [(replace or key not in self._rows) and self._add(key, body) for key, body in packed]
 
     def _add(self, key: str, body: bytes) -> bool:
         is_new = self._rows.pop(key, None) is None
@@ -47,10 +49,16 @@ class MemorySubscriptions(Subscriptions):
         self._rows[key] = _Row(self._number, body)
         return is_new
 
-    async def remove(self, keys: Collection[str]) -> int:
-        for key in keys:
+    async def remove(self, who: Collection[Who]) -> int:
+        pairs = [named(one) for one in who]
+        for key, _ in pairs:
             check_text(key, "the key of a subscription")
-        return sum(self._rows.pop(key, None) is not None for key in keys)
+        there = [key for key, number in pairs if self._find(key, number) is not None]
+        return sum(self._rows.pop(key, None) is not None for key in there)
+
+    def _find(self, key: str, number: int | None) -> _Row | None:
+        row = self._rows.get(key)
+        return row if row is not None and number in {None, row.number} else None
 
     async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
         newest_first = reversed(self._rows.values())
@@ -67,9 +75,9 @@ class MemorySubscriptions(Subscriptions):
                 found.append(row.kept())
         return found
 
-    async def told(self, keys: Collection[str], then: Then) -> None:
-        for key in keys:
-            row = self._rows.get(key)
+    async def told(self, who: Collection[Who], then: Then) -> None:
+        for key, number in [named(one) for one in who]:
+            row = self._find(key, number)
             if row is None or row.news is None:
                 continue
             if then == "forget":

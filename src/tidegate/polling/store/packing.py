@@ -48,6 +48,12 @@ def pack_news(news: News) -> bytes:
         raise BadInputError(f"what was found for {news.key!r} cannot be kept as JSON: {error}") from error
 
 
+def check_key(key: object) -> str:
+    """Of a subscription: a number is its text, as a record's id often is one."""
+    whole = isinstance(key, int) and not isinstance(key, bool)
+    return check_text(str(key) if whole else key, "the key of a subscription")
+
+
 def check_text(text: object, what: str) -> str:
     """A key, or the name of a poller. Raises BadInputError."""
     if not isinstance(text, str):

@@ -4,12 +4,14 @@ import hashlib
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from tidegate.clock import Clock
+from tidegate.errors import NotTheSenderError
 from tidegate.outbox.redis.link import Argument, Link
 from tidegate.outbox.redis.scripts import Script
-from tidegate.polling.store.base import Kept, Subscriptions, Then
+from tidegate.polling.store.base import Kept, Subscriptions, Then, Who, named
 from tidegate.polling.store.packing import check_text, pack, pack_news, unpack, unpack_news
 from tidegate.polling.subscriptions import News, Subscription
 
@@ -24,6 +26,7 @@ KEYS: Final = (
     "news",
     "lease",
 )  # in the order in which the scripts take them
+ANOTHER_POLLS: Final = 0  # a script's reply
 AT_ONCE: Final = 500  # subscriptions in a step: Redis is for others too
 
 
@@ -55,8 +58,8 @@ class RedisSubscriptions(Subscriptions):
     async def _run(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
         return await self._link.script(SCRIPTS[step], self._keys, *args)
 
-    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
-        return await self._add([Kept(0, one) for one in subscriptions], replaces=True)
+    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
+        return await self._add([Kept(0, one) for one in subscriptions], replaces=replace)
 
     async def bring(self, kept: Sequence[Kept]) -> int:
         """Add them in the state in which another store had them, and say how many; whoever is there stays."""
@@ -65,12 +68,14 @@ class RedisSubscriptions(Subscriptions):
     async def _add(self, kept: Sequence[Kept], *, replaces: bool) -> list[bool]:
         fresh: list[int] = []
         for page in _pages([_told_of(one) for one in kept]):
-            fresh += await self._run("add", int(replaces), *(part for one in page for part in one))
+            fresh += await self._run("add", int(replaces), *chain(*page))
         return [one == 1 for one in fresh]
 
-    async def remove(self, keys: Collection[str]) -> int:
-        checked = [check_text(key, "the key of a subscription") for key in keys]
-        return sum([await self._run("remove", *page) for page in _pages(checked)])
+    async def remove(self, who: Collection[Who]) -> int:
+        pairs = [_named(one) for one in who]
+        for key, _ in pairs:
+            check_text(key, "the key of a subscription")
+        return sum([await self._run("remove", *chain(*page)) for page in _pages(pairs)])
 
     async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
         found: list[Kept] = []
@@ -85,13 +90,20 @@ class RedisSubscriptions(Subscriptions):
     async def ready(self, news: Sequence[News]) -> list[Kept]:
         found: list[Kept] = []
         for page in _pages([(one.key, one.kind, pack_news(one)) for one in news]):
-            rows = await self._run("ready", *(part for one in page for part in one))
+            rows = await self._lead("ready", self._me, *(part for one in page for part in one))
             found += [_kept(number, body, met, page[place][2]) for place, number, body, met in rows]
         return found
 
-    async def told(self, keys: Collection[str], then: Then) -> None:
-        for page in _pages(list(keys)):
-            await self._run("told", then, *page)
+    async def told(self, who: Collection[Who], then: Then) -> None:
+        for page in _pages([_named(one) for one in who]):
+            await self._lead("told", self._me, then, *chain(*page))
+
+    async def _lead(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        """A step that is not made while another process polls, however late this one comes."""
+        reply = await self._run(step, *args)
+        if reply == ANOTHER_POLLS:
+            raise NotTheSenderError(f"another process polls for {self.name} now")
+        return reply
 
     async def count(self) -> int:
         return int(await self._link.command("ZCARD", self._key("numbers")))
@@ -116,6 +128,11 @@ class RedisSubscriptions(Subscriptions):
 def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
     for first in range(0, len(items), AT_ONCE):
         yield items[first : first + AT_ONCE]
+
+
+def _named(who: Who) -> tuple[Argument, Argument]:
+    key, number = named(who)
+    return key, "" if number is None else number
 
 
 def _told_of(one: Kept) -> tuple[Argument, ...]:

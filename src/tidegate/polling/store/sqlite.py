@@ -1,12 +1,13 @@
 """Subscriptions in the file of the outbox: what is found and what is said of it share commits."""
 
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 from tidegate.clock import Clock
+from tidegate.errors import NotTheSenderError
 from tidegate.outbox.sqlite.file import StoreFile, Transaction
-from tidegate.polling.store.base import Kept, Subscriptions, Then
+from tidegate.polling.store.base import Kept, Subscriptions, Then, Who, named
 from tidegate.polling.store.packing import check_text, pack, pack_news, unpack, unpack_news
 from tidegate.polling.subscriptions import Kind, News, Subscription
 
@@ -15,6 +16,7 @@ _CONCERNS: Final[dict[Kind, tuple[int, int]]] = {
     "reversed": (1, 1),
     "gone": (0, 1),
 }  # of `met`
+_HIS: Final = "poller = ? AND key = ? AND number = coalesce(?, number)"
 
 
 class SqliteSubscriptions(Subscriptions):
@@ -26,18 +28,21 @@ class SqliteSubscriptions(Subscriptions):
         self.name = self._name = check_text(name, "the name of a poller")
         self._me = secrets.token_hex(6)
 
-    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
+    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         packed = [(one.key, pack(one)) for one in subscriptions]
         if not packed:
             return []
-        fresh: list[bool] = await self._file.write(lambda tx: _add(tx, self._name, packed))
+        step = _add if replace else _add_missing
+        fresh: list[bool] = await self._file.write(lambda tx: step(tx, self._name, packed))
         return fresh
 
-    async def remove(self, keys: Collection[str]) -> int:
-        rows = [(self._name, check_text(key, "the key of a subscription")) for key in keys]
+    async def remove(self, who: Collection[Who]) -> int:
+        rows = [(self._name, *named(one)) for one in who]
+        for _, key, _ in rows:
+            check_text(key, "the key of a subscription")
         if not rows:
             return 0
-        delete = "DELETE FROM subscriptions WHERE poller = ? AND key = ?"
+        delete = f"DELETE FROM subscriptions WHERE {_HIS}"  # noqa: S608  (nothing of others)
         removed: int = await self._file.write(lambda tx: tx.executemany(delete, rows).rowcount)
         return removed
 
@@ -49,13 +54,26 @@ class SqliteSubscriptions(Subscriptions):
         packed = [(one.key, one.kind, pack_news(one)) for one in news]
         if not packed:
             return []
-        rows = await self._file.write(lambda tx: _ready(tx, self._name, packed))
+        rows = await self._lead(lambda tx: _ready(tx, self._name, packed))
         return [_kept(*row) for row in rows]
 
-    async def told(self, keys: Collection[str], then: Then) -> None:
-        rows = [(self._name, key) for key in keys]
+    async def told(self, who: Collection[Who], then: Then) -> None:
+        rows = [(self._name, *named(one)) for one in who]
         if rows:
-            await self._file.write(lambda tx: _told(tx, rows, then))
+            await self._lead(lambda tx: _told(tx, rows, then))
+
+    async def _lead(self, step: Callable[[Transaction], Any]) -> Any:  # noqa: ANN401  (the step's)
+        """A step that is not made while another process polls, however late this one comes."""
+        now = self._clock.now()
+
+        def make(tx: Transaction) -> tuple[bool, Any]:
+            is_late = _another_polls(tx, self._name, self._me, now) is not None
+            return is_late, None if is_late else step(tx)
+
+        is_late, result = await self._file.write(make)
+        if is_late:
+            raise NotTheSenderError(f"another process polls for {self._name} now")
+        return result
 
     async def count(self) -> int:
         query = "SELECT count(*) FROM subscriptions WHERE poller = ?"
@@ -99,6 +117,14 @@ def _add(tx: Transaction, name: str, packed: Sequence[tuple[str, bytes]]) -> lis
     return fresh
 
 
+def _add_missing(tx: Transaction, name: str, packed: Sequence[tuple[str, bytes]]) -> list[bool]:
+    insert = (
+        "INSERT INTO subscriptions (poller, key, met, body) VALUES (?, ?, 0, ?)"
+        " ON CONFLICT (poller, key) DO NOTHING"
+    )
+    return [tx.execute(insert, (name, key, body)).rowcount > 0 for key, body in packed]
+
+
 def _after(tx: Transaction, name: str, number: int, limit: int) -> list[Any]:
     return tx.execute(
         "SELECT number, body, met, news FROM subscriptions WHERE poller = ? AND number > ?"
@@ -118,19 +144,17 @@ def _ready(tx: Transaction, name: str, packed: Sequence[tuple[str, Kind, bytes]]
     return found
 
 
-def _told(tx: Transaction, rows: Sequence[tuple[str, str]], then: Then) -> None:
+def _told(tx: Transaction, rows: Sequence[tuple[str, str, int | None]], then: Then) -> None:
     if then == "forget":
-        tx.executemany("DELETE FROM subscriptions WHERE poller = ? AND key = ? AND news IS NOT NULL", rows)
+        tx.executemany(f"DELETE FROM subscriptions WHERE {_HIS} AND news IS NOT NULL", rows)  # noqa: S608
         return
     if then == "watch":
-        update = (
-            "UPDATE subscriptions SET met = 1, news = NULL WHERE poller = ? AND key = ? AND news IS NOT NULL"
-        )
+        update = f"UPDATE subscriptions SET met = 1, news = NULL WHERE {_HIS} AND news IS NOT NULL"  # noqa: S608
         tx.executemany(update, rows)
         return
-    find = "SELECT body FROM subscriptions WHERE poller = ? AND key = ? AND news IS NOT NULL"
-    for name, key in rows:
-        for (body,) in tx.execute(find, (name, key)).fetchall():
+    find = f"SELECT body FROM subscriptions WHERE {_HIS} AND news IS NOT NULL"  # noqa: S608
+    for name, key, number in rows:
+        for (body,) in tx.execute(find, (name, key, number)).fetchall():
             _add(tx, name, [(key, body)])
 
 
@@ -142,10 +166,15 @@ def _keep_mark(tx: Transaction, name: str, mark: str) -> None:
     )
 
 
+def _another_polls(tx: Transaction, name: str, me: str, now: float) -> float | None:
+    """Until when."""
+    query = "SELECT until FROM pollers WHERE name = ? AND holder <> ? AND until > ?"
+    row = tx.execute(query, (name, me, now)).fetchone()
+    return None if row is None else row[0]
+
+
 def _lease(tx: Transaction, name: str, me: str, now: float, seconds: float) -> bool:
-    until = tx.execute(
-        "SELECT until FROM pollers WHERE name = ? AND holder <> ? AND until > ?", (name, me, now)
-    ).fetchone()
+    until = _another_polls(tx, name, me, now)
     if until is None:
         tx.execute(
             "INSERT INTO pollers (name, holder, until) VALUES (?, ?, ?)"
@@ -153,7 +182,7 @@ def _lease(tx: Transaction, name: str, me: str, now: float, seconds: float) -> b
             (name, me, now + seconds),
         )
         return True
-    if until[0] > now + seconds:  # the clock was set back: that must not make it last
+    if until > now + seconds:  # the clock was set back: that must not make it last
         tx.execute("UPDATE pollers SET until = ? WHERE name = ?", (now + seconds, name))
     return False
 

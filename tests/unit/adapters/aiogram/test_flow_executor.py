@@ -453,3 +453,75 @@ def test_a_bot_has_an_api_of_its_own() -> None:
     assert executor.flow.lifetime == 60
     assert executor.bot.id == 42
     assert not executor.dispatcher.sub_routers, "it is attached when it starts"
+
+
+def two_flows(stage: Stage) -> FlowExecutor:
+    shop, support = FlowBuilder("shop"), FlowBuilder("support")
+    for flow, command in ((shop, "/start"), (support, "/support")):
+        name = "shop" if flow is shop else "support"
+        flow.command(command, to="start").command("/cancel", to="end")
+        flow.state("start", say=f"{name} begins").button("Go", to="end")
+        flow.final("end", say=f"{name} ends")
+    first = executor_on(stage, shop.build(), work={})
+    second = FlowExecutor(support.build(), TOKEN, gate=stage.gate, bot=stage.bot)
+    stage.dispatcher.include_router(second.router)
+    return first
+
+
+@pytest.mark.parametrize("chat", [None, GROUP])
+async def test_a_command_of_another_flow_or_handler_is_passed_on_in_the_middle_of_a_session(
+    stage: Stage, chat: int | None
+) -> None:
+    executor, alice = two_flows(stage), person(stage, ALICE, chat)
+    async with running(stage, executor):
+        for text in ("/start", "/support", "/play music", "/cancel", "/cancel"):
+            alice.says(text)
+            await stage.clock.sleep(4)
+    said = [text for text in texts(alice) if text != "Please use the buttons."]
+    assert said == ["shop begins", "support begins", "shop ends", "support ends"]
+    assert len(texts(alice)) - len(said) == (1 if chat is None else 0), "what nobody takes is out of place"
+
+
+def fields_of(stage: Stage, name: str) -> list[Any]:
+    """Of each message that is put into the gate from now on."""
+    found, send = list[Any](), stage.gate.send
+
+    async def look(**fields: Any) -> object:  # noqa: ANN401  (Telegram's)
+        found.append(fields.get(name))
+        return await send(**fields)
+
+    stage.gate.send = look  # type: ignore[method-assign,assignment]
+    return found
+
+
+async def test_the_apology_is_plain_whatever_formatting_the_flow_has(stage: Stage) -> None:
+    flow = FlowBuilder("broken", parse_mode="MarkdownV2")
+    flow.command("/start", to="start")
+    flow.state("start", say="*Hi*").on("text", to="end", guard="breaks")
+    flow.final("end")
+
+    @flow.guard
+    def breaks(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001
+        raise RuntimeError("always")
+
+    executor, alice = executor_on(stage, flow.build(), work={}), person(stage, ALICE)
+    formats = fields_of(stage, "parse_mode")
+    async with running(stage, executor):
+        alice.says("/start")
+        await stage.clock.sleep(1)
+        alice.says("x")
+        await stage.clock.sleep(2)
+    assert formats == ["MarkdownV2", None]
+    assert texts(alice)[-1] == "Sorry, something went wrong. Please try again later."
+
+
+async def test_the_application_begins_and_signals_in_a_topic(stage: Stage) -> None:
+    executor = executor_on(stage)
+    threads = fields_of(stage, "message_thread_id")
+    async with running(stage, executor):
+        await executor.begin(GROUP, ALICE, thread=5, event="once")
+        await executor.begin(GROUP, ALICE, thread=5, event="once")
+        assert not await executor.signal(GROUP, ALICE, "refund")
+        assert await executor.signal(GROUP, ALICE, "cheer", thread=5)
+        await stage.clock.sleep(4)
+    assert threads == [5]

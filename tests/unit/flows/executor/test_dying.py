@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.flows import Flow, FlowBuilder
 from tidegate.flows.events import Text
 from tidegate.flows.executor import Place
 from tidegate.polling.subscriptions import Subscription
@@ -200,3 +201,44 @@ async def test_in_a_group_only_what_is_awaited_is_heard(clock: VirtualClock, *, 
     event = Text("chatter", **bot.cause(9))
     assert await bot.executor.handle(ALICE, event, awaited_only=awaited_only) is not awaited_only
     await bot.stop()
+
+
+def impatient(kind: str) -> Flow:
+    """Somebody who does nothing is told so: at its timeout, or at the end of its lifetime."""
+    flow = FlowBuilder("shop", lifetime=60)
+    flow.command("/start", to="start")
+    start = flow.state("start", say="Welcome!").button("Order", to="end")
+    if kind == "final":
+        start.timeout(20, to="end")
+    elif kind == "work":
+        start.timeout(20, to="other")
+        flow.state("other", say="Too late!").run("create_order", done="end", failed="end")
+    flow.final("end", say="Over.")
+    return flow.build()
+
+
+SILENT = {
+    "final": ["Welcome!", "Over."],
+    "work": ["Welcome!", "Too late!", "Over."],
+    "lifetime": ["Welcome!", "This conversation has expired. Please start again."],
+}
+
+
+@pytest.mark.parametrize("kind", SILENT)
+def test_what_a_timer_caused_is_done_whatever_dies_after_the_timer_was_cleared(kind: str) -> None:
+    async def live_and_wait(clock: VirtualClock, deaths: list[Death]) -> Disk:
+        disk = Disk(clock)
+        days = Days(disk, deaths, flow=impatient(kind), batch_polling=None)
+        await days.start()
+        await days.do(lambda bot: bot.command(1, "/start"))
+        await days.sleep(75)
+        await days.stop()
+        return disk
+
+    async def main(clock: VirtualClock) -> None:
+        writes = (await live_and_wait(clock, [])).writes
+        for death in ((number, late) for number in range(1, writes + 1) for late in (False, True)):
+            disk = await live_and_wait(clock, [death])
+            assert (disk.texts(), await disk.left()) == (SILENT[kind], {}), death
+
+    virtual.run(main)

@@ -98,7 +98,7 @@ class Disk:
         """What is not over, by kind."""
         counts = {name: await kept.count() for name, kept in self.subscriptions.items()}
         counts["sessions"] = len(self.sessions.kept)
-        return {name: count for name, count in counts.items() if count}
+        return {name: count for name, count in counts.items() if count and not name.endswith(":events")}
 
 
 class Write:
@@ -125,9 +125,9 @@ class MortalSubscriptions(MemorySubscriptions):
         self._life = life
         self._shared = kept
 
-    async def add(self, subscriptions: Sequence[Subscription]) -> list[bool]:
+    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         async with self._write:
-            return await self._shared.add(subscriptions)
+            return await self._shared.add(subscriptions, replace=replace)
 
     async def remove(self, keys: Any) -> int:  # noqa: ANN401
         async with self._write:
@@ -146,6 +146,12 @@ class MortalSubscriptions(MemorySubscriptions):
 
     async def count(self) -> int:
         return await self._shared.count()
+
+    async def mark(self) -> str | None:
+        return await self._shared.mark()
+
+    async def keep_mark(self, mark: str) -> None:
+        await self._shared.keep_mark(mark)
 
 
 class MortalSessions(MemorySessions):

@@ -2,26 +2,28 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 from aiogram import Bot, Dispatcher, Router
 from aiogram.client.session.aiohttp import AiohttpSession
 from aiogram.client.telegram import TelegramAPIServer
-from aiogram.dispatcher.event.bases import SkipHandler
+from aiogram.dispatcher.event.bases import UNHANDLED, SkipHandler
 from aiogram.enums import ChatType
 from aiogram.fsm.storage.base import BaseStorage
 from aiogram.fsm.storage.memory import MemoryStorage
-from aiogram.types import CallbackQuery, Message, Update
+from aiogram.types import CallbackQuery, Message, TelegramObject, Update
 from aiogram.utils.token import TokenValidationError
 
 from tidegate.adapters.aiogram.flows.gate import BotGate, usual_gate
-from tidegate.adapters.aiogram.flows.reading import place_of, pressed_in, said_in
+from tidegate.adapters.aiogram.flows.reading import knows, place_of, pressed_in, said_in
 from tidegate.adapters.aiogram.flows.sessions import StorageSessions
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.flows.events import Command, Event, Press
 from tidegate.flows.executor.counting import FlowStats
+from tidegate.flows.executor.doing import OnUnknown
 from tidegate.flows.executor.executor import Executor
 from tidegate.flows.executor.memory import MemorySessions
 from tidegate.flows.executor.place import Place
@@ -38,6 +40,7 @@ from tidegate.polling.troubles import reason_of
 
 log = logging.getLogger("tidegate.flows")
 
+Handler = Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]]
 SORRY: Final = "Sorry, something went wrong. Please try again later."
 
 
@@ -50,7 +53,9 @@ class FlowExecutor:
     for one key at a time. `pollers`: for the polls of these names instead; `partial(DeltaPoller, …)`.
     `work`: async functions of a WorkContext, tried `tries` times. `storage`: the gate's, if none is given.
     `lifetime`: seconds, instead of the flow's own. `restore=False`: nobody who waited before is polled for
-    until `restore()` is called. `sorry`: said where the flow itself fails; a text, or a key of its texts.
+    until `restore()` is called. `sorry`: said where the flow itself fails, without formatting; a text, or a
+    key of its texts. `on_unknown="park"`: a message of which nobody knows whether it arrived is not sent
+    again, but put among the dead letters.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class FlowExecutor:
         tries: int = TRIES,
         restore: bool = True,
         sorry: str = SORRY,
+        on_unknown: OnUnknown = "resend",
         api_url: str | None = None,
         bot: Bot | None = None,
     ) -> None:
@@ -86,6 +92,7 @@ class FlowExecutor:
             in_batches=enable_batch_polling,
             restore=restore,
             tries=tries,
+            on_unknown=on_unknown,
         )
         self._dispatcher: Dispatcher | None = None
         self.router = Router(name=f"flow {flow.name}")
@@ -128,6 +135,8 @@ class FlowExecutor:
             return  # the dispatcher is to stop before it has begun
         if self.gate.token_of(self.bot.id) is None:
             self.gate.attach(None, self.bot)
+        if self._on_message_of_nobody not in dispatcher.message.outer_middleware:
+            dispatcher.message.outer_middleware.register(self._on_message_of_nobody)
         storage = self._chosen(dispatcher)
         await self._executor.start(self._sessions(storage), self._turns(storage))
 
@@ -159,10 +168,34 @@ class FlowExecutor:
         said = await said_in(message, bot, event_update.update_id, self.flow, now)
         if said is None or message.from_user is None:
             raise SkipHandler
-        # In a group people also speak to each other.
-        is_private = message.chat.type == ChatType.PRIVATE
         place = place_of(message, message.from_user, bot)
-        await self._handle(place, said, awaited_only=not is_private and not _is_command(said))
+        await self._handle(place, said, awaited_only=not self._is_addressed(message, said))
+
+    def _is_addressed(self, message: Message, said: Event) -> bool:
+        """In a group people also speak to each other; and a command may be that of another handler."""
+        if isinstance(said, Command):
+            return knows(self.flow, said.name)
+        return message.chat.type == ChatType.PRIVATE
+
+    async def _on_message_of_nobody(
+        self, handler: Handler, message: TelegramObject, data: dict[str, Any]
+    ) -> object:
+        """Around all routers: a command that none of them has taken is out of place in a session."""
+        result = await handler(message, data)
+        if (
+            result is not UNHANDLED
+            or not isinstance(message, Message)
+            or message.chat.type != ChatType.PRIVATE
+        ):
+            return result
+        bot, number = data["bot"], data["event_update"].update_id
+        said = await said_in(message, bot, number, self.flow, self.gate.clock.now())
+        if not isinstance(said, Command) or message.from_user is None or knows(self.flow, said.name):
+            return result
+        with suppress(SkipHandler):  # there is no session
+            await self._handle(place_of(message, message.from_user, bot), said)
+            return None
+        return result
 
     async def _on_press(self, query: CallbackQuery, bot: Bot, event_update: Update) -> None:
         pressed = pressed_in(query, event_update.update_id, self.flow, self.gate.clock.now())
@@ -192,20 +225,30 @@ class FlowExecutor:
         *,
         language: str | None = None,
         event: str | None = None,
+        thread: int | None = None,
     ) -> None:
-        """A session anew, whatever was. Without a user: in the chat with him. `event`: its id, if this may be
-        called again for the same cause and is to count once.
+        """A session anew, whatever was. Without a user: in the chat with him. `thread`: in this topic.
+        `event`: its id, if this may be called again for the same cause: within a week it counts once.
         """
-        await self._executor.begin(self._place(chat, user), data, language=language, event=event)
+        await self._executor.begin(self._place(chat, user, thread), data, language=language, event=event)
 
     async def signal(
-        self, chat: int, user: int | None, name: str, value: object = None, *, event: str | None = None
+        self,
+        chat: int,
+        user: int | None,
+        name: str,
+        value: object = None,
+        *,
+        event: str | None = None,
+        thread: int | None = None,
     ) -> bool:
-        """What happened elsewhere: `signal:name` in the flow. Whether there was a session to hear it."""
-        return await self._executor.signal(self._place(chat, user), name, value, event=event)
+        """What happened elsewhere: `signal:name` in the flow. Whether there was a session to hear it. `event`
+        and `thread` as for `begin`; what no session heard may be said again.
+        """
+        return await self._executor.signal(self._place(chat, user, thread), name, value, event=event)
 
-    def _place(self, chat: int, user: int | None) -> Place:
-        return Place(self.bot.id, chat, chat if user is None else user)
+    def _place(self, chat: int, user: int | None, thread: int | None) -> Place:
+        return Place(self.bot.id, chat, chat if user is None else user, thread)
 
     async def restore(
         self,
@@ -239,7 +282,3 @@ def _bot(token: str, api_url: str | None) -> Bot:
         return Bot(token, session=session)
     except TokenValidationError:
         raise BadInputError("that is no bot token: it looks like 123456:ABC…, from @BotFather") from None
-
-
-def _is_command(event: Event) -> bool:
-    return isinstance(event, Command)

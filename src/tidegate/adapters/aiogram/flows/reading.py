@@ -54,6 +54,9 @@ def pressed_in(query: CallbackQuery, update: int, flow: Flow, now: float) -> Pre
 
 
 def place_of(message: Message | InaccessibleMessage, user: User, bot: Bot) -> Place:
+    """Of a message that Telegram no longer shows, it does not say the topic: a press below it finds no
+    session there, and is answered as one of an old button.
+    """
     is_topic = isinstance(message, Message) and message.is_topic_message
     thread = message.message_thread_id if isinstance(message, Message) and is_topic else None
     return Place(bot.id, message.chat.id, user.id, thread)
@@ -63,10 +66,14 @@ def _cause(at: float, update: int, who: User) -> dict[str, Any]:
     return {"id": f"u{update}", "at": at, "language": who.language_code}
 
 
+def knows(flow: Flow, command: str) -> bool:
+    """Whether it is meant for this flow, in whatever state."""
+    return command in flow.commands or any(command in ways for ways in flow.ways.values())
+
+
 def _known(name: str, flow: Flow) -> str:
     """A telephone may begin a word with a capital."""
-    known = name in flow.commands or any(name in ways for ways in flow.ways.values())
-    return name if known else name.lower()
+    return name if knows(flow, name) else name.lower()
 
 
 def _introduction(who: User, chat: int) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 
 call('HDEL', META, 'none')  -- a write that Redis allows then: after it, the others are allowed too
 local time, seconds = now(), tonumber(ARGV[3])
-local till, holder = string.match(call('GET', LEASE) or '', '^(%S+) (.*)$')
-local taken = not holder or holder == ARGV[2] or tonumber(till) <= time
+local till, holder = lease()
+local taken = not another_polls(ARGV[2])
 if taken then holder = ARGV[2] end
 -- If the clock was set back, another's must not last: it is written anew, as if it were taken now.
-if taken or tonumber(till) > time + seconds then
+if taken or till > time + seconds then
   -- Whether it has ended is said by what is written, as all times are; Redis only clears it away in the end.
   call('SET', LEASE, string.format('%.6f %s', time + seconds, holder), 'PX', math.ceil(2000 * seconds))
 end

@@ -21,6 +21,21 @@ local function number_anew(key)
   call('HSET', META, 'last', number)
 end
 
+-- Whether this is the one with that number; the empty number is anybody's.
+local function is_same(key, number)
+  return number == '' or tonumber(call('ZSCORE', NUMBERS, key) or 0) == tonumber(number)
+end
+
+local function lease()
+  local till, holder = string.match(call('GET', LEASE) or '', '^(%S+) (.*)$')
+  return tonumber(till), holder
+end
+
+local function another_polls(me)
+  local till, holder = lease()
+  return holder ~= nil and holder ~= me and till > now()
+end
+
 local function forget(key)
   call('HDEL', BODIES, key)
   call('HDEL', NEWS, key)

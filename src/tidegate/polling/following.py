@@ -20,7 +20,9 @@ class Changes:
         self._overlap = overlap
         self._mark = mark
         self._seen = Seen()
-        self._asked_since = -math.inf
+        # A mark that was kept is of another run, which may have seen these rows: they prove nothing anew, and
+        # one of them may be of a time to come, of a clock that was wrong.
+        self._asked_since = -math.inf if self.since is None else math.inf
 
     @property
     def since(self) -> float | None:

@@ -64,8 +64,7 @@ def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     give connections to this process before, which another one could answer at once.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    if not isinstance(port, int) or not 0 <= port <= LAST_PORT:
-        raise BadInputError(f"a port is a number from 0 (any that is free) to {LAST_PORT}, not {port!r}")
+    _check_port(port)
     if reuse_port and not hasattr(socket, "SO_REUSEPORT"):
         raise BadInputError("this system cannot share a port between processes: give each its own")
     try:
@@ -75,6 +74,11 @@ def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise BadInputError(f"cannot listen at {host} port {port}: {reason}") from None
+
+
+def _check_port(port: object) -> None:
+    if not isinstance(port, int) or not 0 <= port <= LAST_PORT:
+        raise BadInputError(f"a port is a number from 0 (any that is free) to {LAST_PORT}, not {port!r}")
 
 
 def _share(host: str, port: int, family: socket.AddressFamily) -> socket.socket:

@@ -24,9 +24,7 @@ SHARE: Final = 0.5  # of what the API allows
 APPEAR_WITHIN: Final = 3_600.0  # seconds that a record may take to appear
 KEEP_EVERY: Final = 5.0  # seconds, at least: between two writes of the watermark
 IDLE: Final = 0.5  # seconds between two looks at whether somebody waits
-ALONE: Final = (
-    60.0  # seconds between two requests for one, if each were asked for alone: what is compared with
-)
+ALONE: Final = 60.0  # seconds between two requests for one, if each were asked for alone
 RESTORE_GROUP: Final = 1_000  # who is restored costs no request of his own
 RESTORE_EVERY: Final = 0.0  # seconds
 

@@ -121,7 +121,6 @@ def _rows(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("of them in a second, on average", f"{telegram['avg_rps']:g}, {books['avg_rps']:g}"),
         ("most in a second", f"{telegram['peak_rps']:,}, {books['peak_rps']:,}"),
         ("polling: cycles, requests", f"{polling['cycles']:,}, {polling['requests']:,}"),
-        ("requests that one for each would have cost more", f"{polling['requests_avoided']:,}"),
     ]
 
 

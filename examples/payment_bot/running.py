@@ -5,18 +5,31 @@ import logging
 import os
 import sys
 
-from aiogram.exceptions import AiogramError
+from aiogram.exceptions import AiogramError, TelegramUnauthorizedError
 
 from payment_bot.bot import PaymentBot
-from payment_bot.config import BadConfigError, Config, is_simulated
+from payment_bot.config import BadConfigError, Books, Config, is_simulated
 from payment_bot.simulated import simulated
 from tidegate import Tidegate
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, UpstreamAwayError, UpstreamRefusedError
+from tidegate.upstream.nocodb import NocoDb
 
 
 def say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
+
+
+async def look_into(books: Books) -> None:
+    """Raises BadConfigError if there is no such table for this token."""
+    async with NocoDb.at(books.url, books.token) as nocodb:
+        try:
+            await nocodb.table(books.table).count()
+        except UpstreamRefusedError as error:
+            why = f"NocoDB does not know its token or its table ({error.status})"
+            raise BadConfigError(f"NOCODB_URL cannot be used: {why}") from None
+        except UpstreamAwayError as error:
+            say(f"NocoDB is not there yet, and is tried again: {error}")
 
 
 async def run() -> None:
@@ -26,12 +39,16 @@ async def run() -> None:
             # The books end with this process, and so does who waits for them.
             await PaymentBot(config, gate=Tidegate("memory://"), say=say).run()
     else:
-        await PaymentBot(Config.read(), say=say).run()
+        config = Config.read()
+        await look_into(config.books)
+        await PaymentBot(config, say=say).run()
 
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
     try:
         asyncio.run(run())
+    except TelegramUnauthorizedError:
+        sys.exit("payment_bot: Telegram does not know TELEGRAM_BOT_TOKEN: copy it from @BotFather")
     except (BadConfigError, TidegateError, AiogramError, OSError) as error:  # it could not begin
         sys.exit(f"payment_bot: {error}")

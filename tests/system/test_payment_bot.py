@@ -15,6 +15,7 @@ from payment_bot.config import BadConfigError, Books, Config, is_simulated
 from payment_bot.flow import OURS, PAYMENT, payment_flow
 from payment_bot.order_ids import ALPHABET, order_id
 from payment_bot.orders import COLUMNS, Orders
+from payment_bot.running import look_into
 from payment_bot.together import Together
 from tidegate import Tidegate
 from tidegate.cli.demo.payment.customer import ORDER
@@ -271,3 +272,11 @@ def test_without_aiogram_the_demo_says_what_to_install(monkeypatch: pytest.Monke
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtraError, match=r'pip install "tidegate\[aiogram\]"'):
         find_bot()
+
+
+async def test_a_table_that_nocodb_does_not_know_is_named_before_anything_starts() -> None:
+    async with NocoDbServer() as server:
+        known = server.noco.create_table("orders")
+        await look_into(Books(server.url, "any", known))
+        with pytest.raises(BadConfigError, match=r"NOCODB_URL .*token or its table \(404\)"):
+            await look_into(Books(server.url, "any", "m00000000000009"))

@@ -50,8 +50,9 @@ def flow_of(
     return Flow(**{**fields, "states": states, "texts": texts or own, "guards": dict(guards or {})})
 
 
-def load_flow(path: Path, *, guards: Mapping[str, Guard] | None = None) -> Flow:
+def load_flow(path: Path | str, *, guards: Mapping[str, Guard] | None = None) -> Flow:
     """From a .toml or .json file; `texts` may name a file beside it. Does not check the flow."""
+    path = Path(path)
     try:
         data = _read(path)
         named = data.get("texts") if isinstance(data, dict) else None

@@ -32,10 +32,12 @@ class Texts(msgspec.Struct, frozen=True):
         return [language for language, texts in self.languages.items() if key not in texts]
 
 
-def read_texts(path: Path) -> Texts:
+def read_texts(path: Path | str) -> Texts:
     """From a TOML file. Raises BadInputError that names the file and the place."""
     try:
-        return texts_of(tomllib.loads(path.read_text(encoding="utf-8")))
+        return texts_of(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, BadInputError) as error:
         raise BadInputError(f"{path}: {error}") from error
 

@@ -67,7 +67,7 @@ def test_a_file_and_the_builder_make_the_same_flow(tmp_path: Path) -> None:
     (tmp_path / "flow.toml").write_text(SMALL, encoding="utf-8")
     (tmp_path / "texts.toml").write_text(TEXTS, encoding="utf-8")
     built = small().build()
-    assert load_flow(tmp_path / "flow.toml", guards=built.guards) == built
+    assert load_flow(str(tmp_path / "flow.toml"), guards=built.guards) == built
 
 
 def test_a_flow_goes_through_json_and_comes_back(tmp_path: Path) -> None:

@@ -129,6 +129,10 @@ async def test_under_fire_nobody_is_missed_or_told_twice(clock: VirtualClock) ->
     assert shop.noco.report()["refused"] == 0
     looks, tried = poller.looks, stats.cycles + stats.failed_batches
     assert stats.requests - looks.scan_requests - looks.searches == tried, "one request for each cycle"
+    print(  # noqa: T201  (for who asks with -s)
+        f"{len(day.payments)} payments, {len(day.order_of)} subscribers: told after {median(delays):.2f} s"
+        f" (median), {max(delays):.1f} s at most; {stats.cycles} cycles, {stats.requests} requests"
+    )
 
 
 def after_commit(day: Day, told: dict[str, Told]) -> Iterator[float]:

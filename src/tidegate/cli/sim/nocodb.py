@@ -1,6 +1,5 @@
 """`tidegate sim nocodb`: serve until a signal comes, show what happens, report at the end."""
 
-import asyncio
 import math
 from collections.abc import Collection
 from contextlib import AsyncExitStack
@@ -8,7 +7,7 @@ from contextlib import AsyncExitStack
 from tidegate.cli import loop, terminal
 from tidegate.cli.sim import options
 from tidegate.cli.sim.nocodb_view import NocoView
-from tidegate.cli.sim.telegram import Place, why_not
+from tidegate.cli.sim.telegram import Place, watch, why_not
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
@@ -86,10 +85,4 @@ async def _serve(
             say(f"NocoDB is simulated at {where} (Ctrl-C stops it and prints a report)")
             await stop.wait()
         else:
-            await _watch(view, stop)
-
-
-async def _watch(view: NocoView, stop: asyncio.Event) -> None:
-    with terminal.drawing(view.picture) as draw:
-        async for _ in loop.frames(stop, Clock()):
-            draw()
+            await watch(view.picture, stop)

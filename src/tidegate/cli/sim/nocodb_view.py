@@ -10,8 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.meter import Meter, sparkline
-from tidegate.cli.sim.view import FIRST_ERROR, SECONDS_SHOWN, WIDTH, percent
+from tidegate.cli.meter import Meter
+from tidegate.cli.sim.view import FIRST_ERROR, SECONDS_SHOWN, WIDTH, percent, pulse
 from tidegate.cli.terminal import printable
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.nocodb.ledger import LogEntry
@@ -35,7 +35,7 @@ class NocoView:
             Text.assemble("Address:  ", (url, "bold cyan"), "   table  ", (self._shop.table, "bold cyan")),
             Text(),
             _counts(report, self._requests.per_second()),
-            self._pulse(noco.throttle.limits.rate.count),
+            pulse(self._requests, self._refused, noco.throttle.limits.rate.count),
             Text(),
             _limit(report, noco.throttle.limits, noco.throttle.blocked_for(now)),
             Text(),
@@ -45,17 +45,6 @@ class NocoView:
         title = Text("NocoDB, simulated", style="bold")
         hint = Text(f"more: curl {url}/sim/report · Ctrl-C stops", style="dim")
         return Panel(content, title=title, subtitle=hint, width=WIDTH, padding=(0, 2), border_style="cyan")
-
-    def _pulse(self, limit: int) -> RenderableType:
-        requests, refused = self._requests.history(), self._refused.history()
-        top = max(limit, *requests)
-        grid = Table.grid(padding=(0, 1))
-        for name, counts, style, note in (
-            ("requests", requests, "green", f"↑ {top}/s"),
-            ("refused", refused, "red", f"last {SECONDS_SHOWN} s"),
-        ):
-            grid.add_row(name, Text(sparkline(counts, top), style=style), Text(note, style="dim"))
-        return grid
 
 
 def _counts(report: dict[str, Any], per_second: int) -> RenderableType:

@@ -2,8 +2,11 @@
 
 import asyncio
 import errno
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
+
+from rich.console import RenderableType
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.sim.view import SimView
@@ -67,11 +70,12 @@ async def _serve(
             say(f"Telegram is simulated at {server.url} (Ctrl-C stops it and prints a report)")
             await stop.wait()
         else:
-            await _watch(view, stop)
+            await watch(view.picture, stop)
 
 
-async def _watch(view: SimView, stop: asyncio.Event) -> None:
-    with terminal.drawing(view.picture) as draw:
+async def watch(picture: Callable[[], RenderableType], stop: asyncio.Event) -> None:
+    """Draw it anew a few times a second, until it is to end."""
+    with terminal.drawing(picture) as draw:
         async for _ in loop.frames(stop, Clock()):
             draw()
 

@@ -40,7 +40,7 @@ class SimView:
             Text.assemble("Give your bot this address:  ", (url, "bold cyan")),
             Text(),
             _counts(report, self._requests.per_second()),
-            self._pulse(telegram.flood.limits.bot.count),
+            pulse(self._requests, self._refused, telegram.flood.limits.bot.count),
             Text(),
             limits_table(report, telegram.flood.limits),
             Text(),
@@ -51,19 +51,18 @@ class SimView:
         hint = Text(f"more: curl {url}/sim/report · Ctrl-C stops", style="dim")
         return Panel(content, title=title, subtitle=hint, width=WIDTH, padding=(0, 2), border_style="cyan")
 
-    def _pulse(self, limit: int) -> RenderableType:
-        requests, refused = self._requests.history(), self._refused.history()
-        top = max(limit, *requests)
-        grid = Table.grid(padding=(0, 1))
-        grid.add_row(
-            "requests", Text(sparkline(requests, top), style="green"), Text(f"↑ {top}/s", style="dim")
-        )
-        grid.add_row(
-            "refused",
-            Text(sparkline(refused, top), style="red"),
-            Text(f"last {SECONDS_SHOWN} s", style="dim"),
-        )
-        return grid
+
+def pulse(requests: Meter, refused: Meter, limit: int) -> RenderableType:
+    """How fast it is asked and refuses, second by second."""
+    asked, held = requests.history(), refused.history()
+    top = max(limit, *asked)
+    grid = Table.grid(padding=(0, 1))
+    for name, counts, style, note in (
+        ("requests", asked, "green", f"↑ {top}/s"),
+        ("refused", held, "red", f"last {SECONDS_SHOWN} s"),
+    ):
+        grid.add_row(name, Text(sparkline(counts, top), style=style), Text(note, style="dim"))
+    return grid
 
 
 def _counts(report: dict[str, Any], per_second: int) -> RenderableType:

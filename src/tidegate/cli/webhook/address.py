@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import SplitResult, quote, urlsplit
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.reports import discreet
+from tidegate.reports import discreet
 from tidegate.sim.telegram.webhooks import is_loopback
 
 PATH: Final = "/webhook/telegram"  # and the bot's number

@@ -1,89 +1,15 @@
 """The simulator over HTTP: NocoDB's v2 API at `/api/`, and a control API at `/sim/`."""
 
-import asyncio
-from typing import Self
-
 from aiohttp import http_exceptions, web
 
 from tidegate.clock import Clock
+from tidegate.sim.listening import Listening
 from tidegate.sim.nocodb.answers import Answer, ApiError, ConnectionCut
 from tidegate.sim.nocodb.control import Control
 from tidegate.sim.nocodb.faults import NocoFaults
 from tidegate.sim.nocodb.limits import NocoLimits
 from tidegate.sim.nocodb.nocodb import NocoDb
-from tidegate.sim.telegram.incoming import MAX_BODY, MAX_HEADER, MAX_LINE, DiscreetHandler
-
-
-class NocoDbServer:
-    """`async with` it: listens on loopback unless told otherwise, port 0 takes a free one.
-
-    While it is down, requests to the API are cut off without an answer; the control API goes on.
-    """
-
-    def __init__(
-        self,
-        noco: NocoDb | None = None,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        limits: NocoLimits | None = None,
-        faults: NocoFaults | None = None,
-        seed: int = 0,
-    ) -> None:
-        self._host, self._port = host, port
-        self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
-        self.noco = noco or NocoDb(Clock(), limits=limits, faults=faults, seed=seed)
-
-    @property
-    def url(self) -> str:
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}"
-
-    async def __aenter__(self) -> Self:
-        app = web.Application(client_max_size=MAX_BODY)
-        app.add_routes(Control(self.noco).routes())
-        app.router.add_route("*", "/{path:.*}", self._api)
-        # No access log: a request is the client's business.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        try:
-            self._listening = await asyncio.get_running_loop().create_server(
-                self._connection, self._host, self._port, backlog=1024
-            )
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        if self._port == 0:
-            self._port = self._listening.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._listening is not None:
-            self._listening.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    def _connection(self) -> DiscreetHandler:
-        assert self._runner is not None  # noqa: S101  (set before anybody can connect)
-        assert self._runner.server is not None  # noqa: S101
-        return _Connection(
-            self._runner.server,
-            loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # that is how it is switched off
-            max_line_size=MAX_LINE,
-            max_field_size=MAX_HEADER,
-        )
-
-    async def _api(self, request: web.Request) -> web.Response:
-        body = await request.read() if request.can_read_body else None
-        try:
-            answer = await self.noco.handle(request.method, request.raw_path, request.headers, body)
-        except ConnectionCut:
-            if request.transport is not None:
-                request.transport.abort()
-            return web.Response()  # nobody hears it
-        return _response(answer)
+from tidegate.sim.telegram.incoming import MAX_BODY, DiscreetHandler
 
 
 class _Connection(DiscreetHandler):
@@ -104,6 +30,44 @@ class _Connection(DiscreetHandler):
         answer = _response(ApiError(status, "", "the request could not be carried out").answer())
         answer.force_close()
         return answer
+
+
+class NocoDbServer(Listening):
+    """`async with` it: listens on loopback unless told otherwise, port 0 takes a free one.
+
+    While it is down, requests to the API are cut off without an answer; the control API goes on.
+    """
+
+    connection = _Connection
+
+    def __init__(
+        self,
+        noco: NocoDb | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        limits: NocoLimits | None = None,
+        faults: NocoFaults | None = None,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(host, port)
+        self.noco = noco or NocoDb(Clock(), limits=limits, faults=faults, seed=seed)
+
+    def _application(self) -> web.Application:
+        app = web.Application(client_max_size=MAX_BODY)
+        app.add_routes(Control(self.noco).routes())
+        app.router.add_route("*", "/{path:.*}", self._api)
+        return app
+
+    async def _api(self, request: web.Request) -> web.Response:
+        body = await request.read() if request.can_read_body else None
+        try:
+            answer = await self.noco.handle(request.method, request.raw_path, request.headers, body)
+        except ConnectionCut:
+            if request.transport is not None:
+                request.transport.abort()
+            return web.Response()  # nobody hears it
+        return _response(answer)
 
 
 def _response(answer: Answer) -> web.Response:

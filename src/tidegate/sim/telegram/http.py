@@ -1,22 +1,18 @@
 """The simulator over HTTP: the Bot API at `/bot<token>/<method>`, files, and a control API at `/sim/`."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Self
 
 import aiohttp
 from aiohttp import web
 
 from tidegate.clock import Clock
+from tidegate.sim.listening import Listening
 from tidegate.sim.telegram.call import ApiError
 from tidegate.sim.telegram.control import Control
 from tidegate.sim.telegram.faults import Faults
 from tidegate.sim.telegram.incoming import (
     MAX_BODY,
-    MAX_HEADER,
-    MAX_LINE,
-    DiscreetHandler,
     as_json,
     read,
     read_answer,
@@ -30,7 +26,7 @@ from tidegate.sim.telegram.world import World
 WEBHOOK_TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
-class TelegramServer:
+class TelegramServer(Listening):
     """`async with` it: listens on loopback unless told otherwise, port 0 takes a free one."""
 
     def __init__(  # options of a simulator
@@ -44,60 +40,26 @@ class TelegramServer:
         world: World | None = None,
         seed: int = 0,
     ) -> None:
-        self._host, self._port = host, port
+        super().__init__(host, port)
         self._session: aiohttp.ClientSession | None = None
-        self._runner: web.AppRunner | None = None
-        self._listening: asyncio.Server | None = None
         self.telegram = Telegram(
             clock or Clock(), limits=limits, faults=faults, world=world, seed=seed, post=self._post
         )
         self.control = Control(self.telegram)
 
-    @property
-    def url(self) -> str:
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self._port}"
-
-    async def __aenter__(self) -> Self:
+    def _application(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY, middlewares=[_errors_as_json])
         app.router.add_route("*", "/bot{token}/{method}", self._bot_api)
         app.router.add_get("/file/bot{token}/files/{file_id}", self._download)
         app.add_routes(self.control.routes())
-        # Requests go on when their client hangs up, as they would on Telegram's side of the wire.
-        # No access log: its lines would hold tokens. Polls that wait are cut at the end.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await self._runner.setup()
-        try:
-            self._listening = await asyncio.get_running_loop().create_server(
-                self._connection, self._host, self._port, backlog=1024
-            )
-        except OSError:
-            await self._runner.cleanup()
-            raise
-        if self._port == 0:
-            self._port = self._listening.sockets[0].getsockname()[1]
-        return self
+        return app
 
     async def __aexit__(self, *exc: object) -> None:
         await self.control.close()
         await self.telegram.close()
         if self._session is not None:
             await self._session.close()
-        if self._listening is not None:
-            self._listening.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    def _connection(self) -> DiscreetHandler:
-        assert self._runner is not None  # noqa: S101  (set before anybody can connect)
-        assert self._runner.server is not None  # noqa: S101
-        return DiscreetHandler(
-            self._runner.server,
-            loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # that is how it is switched off
-            max_line_size=MAX_LINE,
-            max_field_size=MAX_HEADER,
-        )
+        await super().__aexit__(*exc)
 
     async def _bot_api(self, request: web.Request) -> web.Response:
         token, method = request.match_info["token"], request.match_info["method"]

@@ -1,4 +1,4 @@
-"""What is said of a handler that failed: one line, with the place, without a token."""
+"""What is said of something that failed: one line, with the place, without a token."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 _TOKEN: Final = re.compile(r"(\d{1,15}):[\w-]{20,}")
-_LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parents[1]), "<frozen")
+_LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parent), "<frozen")
 _LONGEST: Final = 300  # characters
 
 

@@ -14,6 +14,7 @@ from tidegate.delivery.body import Body
 from tidegate.delivery.file_ids import FileIds, Key, file_id_in
 from tidegate.delivery.form import Part, Spot, as_form, as_json, files_in, look_at, replace_files
 from tidegate.delivery.wire import Answer, NoAnswer
+from tidegate.network_words import word_for
 
 TIMEOUT: Final = 20.0  # from the last byte of a request to the last of its answer
 CONNECTIONS: Final = 100  # to one host
@@ -29,21 +30,6 @@ _REJECTED = re.compile(
 )
 Lend = Callable[[], Awaitable[aiohttp.ClientSession]]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-# The first that fits. Never an error's own text: it may hold the address, and that the token.
-_WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
-    (aiohttp.ClientConnectorDNSError, "dns"),
-    (aiohttp.ClientSSLError, "tls"),
-    (aiohttp.ServerFingerprintMismatch, "tls"),
-    (aiohttp.ClientConnectorError, "connect"),
-    (aiohttp.ConnectionTimeoutError, "connect"),
-    (aiohttp.ServerDisconnectedError, "disconnected"),
-    (aiohttp.ClientPayloadError, "disconnected"),
-    (aiohttp.ClientResponseError, "not_http"),
-    (aiohttp.InvalidURL, "address"),
-    (aiohttp.NonHttpUrlClientError, "address"),
-    (OSError, "disconnected"),
-    (ValueError, "address"),
-)
 
 
 class BotApi:
@@ -117,7 +103,7 @@ class BotApi:
             ) as response:
                 return Answer(response.status, await _read(response))
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            word = body.failure or _word(error)
+            word = body.failure or word_for(error)
             return NoAnswer(body.left, word)
 
     async def _post_files(
@@ -250,7 +236,3 @@ async def _read(response: aiohttp.ClientResponse) -> Mapping[str, Any] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return body if isinstance(body.get("ok"), bool) else None
-
-
-def _word(error: BaseException) -> str:
-    return next((word for kind, word in _WORDS if isinstance(error, kind)), "connection")

@@ -13,7 +13,7 @@ from tidegate.effects import effects_of
 from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.inbound.arrivals import Held, Source
 from tidegate.inbound.inbox.base import Inbox
-from tidegate.inbound.reports import reason_of, told, where_it_hangs
+from tidegate.reports import reason_of, told, where_it_hangs
 
 log = logging.getLogger("tidegate.inbound")
 

@@ -7,7 +7,7 @@ import threading
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.inbound.reports import where_it_runs
+from tidegate.reports import where_it_runs
 
 log = logging.getLogger("tidegate.inbound")
 

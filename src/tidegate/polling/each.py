@@ -11,7 +11,7 @@ from tidegate.polling.fetching import Failure, attempt, check_fetch, checked_int
 from tidegate.polling.poller import Options, Poller
 from tidegate.polling.sizes import even_share, is_count
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.polling.troubles import reason_of
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.polling")
 

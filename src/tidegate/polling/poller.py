@@ -29,7 +29,8 @@ from tidegate.polling.store.memory import MemorySubscriptions
 from tidegate.polling.store.packing import check_key, check_text
 from tidegate.polling.subscriptions import News, Notify, Subscription
 from tidegate.polling.telling import Given, Teller
-from tidegate.polling.troubles import Troubles, reason_of
+from tidegate.polling.troubles import Troubles
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.polling")
 

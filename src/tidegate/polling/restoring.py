@@ -14,7 +14,7 @@ from tidegate.errors import BadInputError
 from tidegate.polling.sizes import is_count
 from tidegate.polling.store.base import Kept, Subscriptions
 from tidegate.polling.subscriptions import Subscription
-from tidegate.polling.troubles import reason_of
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.polling")
 

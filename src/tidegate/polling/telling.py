@@ -21,8 +21,9 @@ from tidegate.errors import ClosedError, NotTheSenderError, StoreError
 from tidegate.polling.stats import Totals
 from tidegate.polling.store.base import Kept, Subscriptions, Then
 from tidegate.polling.subscriptions import News, Notify
-from tidegate.polling.troubles import Troubles, reason_of
+from tidegate.polling.troubles import Troubles
 from tidegate.polling.waiters import Waiters
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.polling")
 

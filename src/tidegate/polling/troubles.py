@@ -1,19 +1,17 @@
 """What is said when something fails: once a spell, in one line, without a token."""
 
 import logging
-import re
-import traceback
 from typing import Final
 
 import msgspec
+
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.polling")
 
 FIRST: Final = 1.0  # seconds to leave alone what has failed
 LONGEST: Final = 30.0  # seconds
 MOST_DOUBLINGS: Final = 10
-_TOKEN: Final = re.compile(r"(\d{1,15}):[\w-]{20,}")
-_LONGEST_TEXT: Final = 300  # characters
 
 
 class _Spell(msgspec.Struct):
@@ -42,15 +40,3 @@ class Troubles:
         """It has worked."""
         if self._spells.pop(doing, None) is not None:
             log.warning("%s can %s again", self._name, doing)
-
-
-def reason_of(error: BaseException) -> str:
-    """Its kind, its text and where it was raised."""
-    try:
-        text = f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  (whatever its author did)
-        text = f"{type(error).__name__}: its text cannot be had"
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({'/'.join(frames[-1].filename.split('/')[-2:])}:{frames[-1].lineno})" if frames else ""
-    plain = text.encode(errors="backslashreplace").decode()  # no log takes half a character
-    return _TOKEN.sub(r"\1:…", " ".join(plain.split()))[:_LONGEST_TEXT] + place

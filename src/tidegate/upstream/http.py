@@ -1,7 +1,7 @@
 """Requests over HTTP, with aiohttp. Its errors end here: what is known comes back as a value."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final, NoReturn
 
@@ -11,6 +11,7 @@ from yarl import URL
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.network_words import word_for
 from tidegate.upstream.access import checked, secrets_in, sendable, words_of
 from tidegate.upstream.retrying import UNREADABLE
 from tidegate.upstream.wire import NoResponse, Request, Response, Wire
@@ -20,20 +21,6 @@ LARGEST_ANSWER: Final = 16 * 1024 * 1024
 KEPT_ALIVE: Final = 4.0  # seconds; Node hangs up after 5, and a request must not cross that
 DNS_CACHE: Final = 300
 NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)  # a trip has its own
-
-# The first that fits. Never an error's own text: it may hold the address.
-_WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
-    (aiohttp.ClientConnectorDNSError, "dns"),
-    (aiohttp.ClientSSLError, "tls"),
-    (aiohttp.ServerFingerprintMismatch, "tls"),
-    (aiohttp.ClientConnectorError, "connect"),
-    (aiohttp.ConnectionTimeoutError, "connect"),
-    (aiohttp.ServerDisconnectedError, "disconnected"),
-    (aiohttp.ClientPayloadError, "disconnected"),
-    (aiohttp.ClientResponseError, "not_http"),
-    (OSError, "disconnected"),
-    (ValueError, "address"),
-)
 
 
 class SentBeforeError(aiohttp.ClientError):
@@ -118,7 +105,7 @@ class HttpWire(Wire):
         except TimeoutError:
             return NoResponse(trip.left, "timeout")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return NoResponse(trip.left, "disconnected" if trip.left else _word(error))
+            return NoResponse(trip.left, "disconnected" if trip.left else word_for(error))
 
     async def close(self) -> None:
         """Hang up. Requests under way come back without an answer, later ones do not leave."""
@@ -174,7 +161,3 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
             response.close()
             return None
     return bytes(raw)
-
-
-def _word(error: BaseException) -> str:
-    return next((word for kind, word in _WORDS if isinstance(error, kind)), "connection")

@@ -26,7 +26,7 @@ from tidegate.flows.executor.ports import Gate
 from tidegate.flows.executor.timers import Timers
 from tidegate.flows.flow import Flow
 from tidegate.flows.session import Session
-from tidegate.polling.troubles import reason_of
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.flows")
 

@@ -30,7 +30,7 @@ from tidegate.flows.session import Session
 from tidegate.flows.upkeep import subscription, upkeep
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import News, Notify, Subscription
-from tidegate.polling.troubles import reason_of
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.flows")
 

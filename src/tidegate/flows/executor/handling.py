@@ -31,7 +31,7 @@ from tidegate.flows.flow import Flow
 from tidegate.flows.machine import Step, step
 from tidegate.flows.model import FlowError
 from tidegate.flows.session import Session
-from tidegate.polling.troubles import reason_of
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.flows")
 

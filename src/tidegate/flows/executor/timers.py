@@ -13,7 +13,8 @@ from tidegate.polling.leading import Leadership
 from tidegate.polling.restoring import PAGE
 from tidegate.polling.store.base import Kept, Subscriptions
 from tidegate.polling.subscriptions import Subscription
-from tidegate.polling.troubles import Troubles, reason_of
+from tidegate.polling.troubles import Troubles
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.flows")
 

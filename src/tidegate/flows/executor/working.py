@@ -18,7 +18,7 @@ from tidegate.flows.executor.ports import Gate
 from tidegate.flows.session import Session
 from tidegate.polling.fetching import Failure, attempt
 from tidegate.polling.sizes import is_count
-from tidegate.polling.troubles import reason_of
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.flows")
 

@@ -8,7 +8,7 @@ from tidegate.inbound.http.hooks import take_event
 from tidegate.inbound.http.refusals import Refusals
 from tidegate.inbound.http.request import Bodies, Receive, Request, Scope, Send
 from tidegate.inbound.http.webhook import take_update
-from tidegate.inbound.reports import discreet
+from tidegate.reports import discreet
 
 _WEBHOOK = "/webhook/telegram/"
 _HOOK = "/hooks/"

@@ -7,7 +7,7 @@ from tidegate.errors import TidegateError
 from tidegate.inbound.http.answers import OK, Answer, not_by
 from tidegate.inbound.http.door import Door
 from tidegate.inbound.http.request import Request
-from tidegate.inbound.reports import discreet
+from tidegate.reports import discreet
 
 LOOK: Final = 5.0  # seconds that a look at the store may take
 

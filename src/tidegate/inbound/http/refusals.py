@@ -7,7 +7,7 @@ from typing import Final
 from tidegate.clock import Clock
 from tidegate.inbound.http.answers import Answer
 from tidegate.inbound.http.request import Request
-from tidegate.inbound.reports import discreet
+from tidegate.reports import discreet
 
 log = logging.getLogger("tidegate.inbound")
 

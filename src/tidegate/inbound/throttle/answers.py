@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tidegate.errors import TidegateError
-from tidegate.inbound.reports import discreet
 from tidegate.inbound.throttle.base import Held
 from tidegate.inbound.throttle.throttle import Throttle
 from tidegate.inbound.updates import About
+from tidegate.reports import discreet
 
 log = logging.getLogger("tidegate.inbound")
 

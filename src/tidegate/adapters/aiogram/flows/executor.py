@@ -36,7 +36,7 @@ from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError
 from tidegate.polling.poller import Poller
 from tidegate.polling.restoring import EVERY, GROUP, OnProgress, People, Restored, show
-from tidegate.polling.troubles import reason_of
+from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.flows")
 

@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.pacing_processes import EACH_WAY, die_with_parent, tell
 
-from tidegate.sim.telegram import Faults, Limits, Telegram
+from tidegate.sim.telegram import Faults, Limits, SimulatedTelegram
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.world import Bot, Json
+from tidegate.sim.telegram.world import Json, SimulatedBot
 
 TOKEN: Final = "42:flood"
 FIRST_WRITER: Final = 1_000_001
@@ -41,7 +41,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 class Writer:
     """Somebody who writes now and then, and knows what was answered."""
 
-    def __init__(self, telegram: Telegram, bot: Bot, user: int, scene: Scene) -> None:
+    def __init__(self, telegram: SimulatedTelegram, bot: SimulatedBot, user: int, scene: Scene) -> None:
         self._telegram, self._bot, self._id = telegram, bot, user
         self._every = scene.every
         self._draw = random.Random(f"{scene.seed}:{user}")
@@ -67,7 +67,7 @@ class Writer:
 class Audience:
     """Everybody: those who write, and those who only read the news."""
 
-    def __init__(self, telegram: Telegram, scene: Scene) -> None:
+    def __init__(self, telegram: SimulatedTelegram, scene: Scene) -> None:
         bot = telegram.world.bot(TOKEN)
         assert bot is not None
         self._telegram, self._scene = telegram, scene

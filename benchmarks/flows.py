@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.flows import Flow, FlowBuilder, Poll, Session, State, Transition, read_session, step
-from tidegate.flows.events import Begin, Event, Polled, Text, WorkDone
+from tidegate.flows.events import Begin, FlowEvent, Polled, Text, WorkDone
 
 STATES: Final = 1_000
 ORDERS: Final = 5_000
@@ -69,7 +69,7 @@ def until_waiting(flow: Flow, number: int) -> Session:
     return take(flow, session, WorkDone("create", session.visit, result, id=f"{number}c", at=1.8e9))
 
 
-def take(flow: Flow, session: Session | None, event: Event) -> Session:
+def take(flow: Flow, session: Session | None, event: FlowEvent) -> Session:
     after = step(flow, session, event).session
     assert after is not None
     return read_session(after.done().to_json())

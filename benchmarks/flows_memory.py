@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tidegate import Tidegate
-from tidegate.adapters.aiogram.flows.sessions import StorageSessions
+from tidegate.adapters.aiogram.flow_storage import StorageFlowSessions
 from tidegate.clock import Clock
-from tidegate.delivery.wire import Answer
+from tidegate.delivery.transport import ApiAnswer
 from tidegate.flows import Flow, FlowBuilder
-from tidegate.flows.executor import Executor, LocalTurns, Place
+from tidegate.flows.executor import FlowRunner, LocalSessionLocks, SessionKey
 
 USERS: Final = 100_000
 MOST: Final = 500  # MB
@@ -36,7 +36,7 @@ INTERVAL: Final = 5.0  # seconds
 class NoWire:
     """Nothing is to be sent."""
 
-    async def call(self, *_: object, **__: object) -> Answer:
+    async def call(self, *_: object, **__: object) -> ApiAnswer:
         raise AssertionError("nobody says anything here")
 
     async def close(self) -> None:
@@ -59,7 +59,7 @@ class Bot:
         self.gate = Tidegate(path, wire=NoWire())
         self.gate.add_bot(f"{BOT}:token")
         config = {"batch_check_fn": self._check, "interval": INTERVAL}
-        self.executor = Executor(payment(), self.gate, batch_polling=config, restore=False)
+        self.executor = FlowRunner(payment(), self.gate, batch_polling=config, restore=False)
         self.poller = self.executor.polls.pollers["payment"]
 
     async def _check(self, keys: Sequence[str]) -> Mapping[str, Any]:
@@ -68,7 +68,9 @@ class Bot:
 
     async def __aenter__(self) -> Self:
         await self.gate.start()
-        await self.executor.start(StorageSessions(self.gate.fsm_storage(), "payment"), LocalTurns())
+        await self.executor.start(
+            StorageFlowSessions(self.gate.fsm_storage(), "payment"), LocalSessionLocks()
+        )
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -82,7 +84,7 @@ async def fill(path: str, users: int) -> None:
     async def put(bot: Bot) -> None:
         for user in numbers:
             data = {"order_id": f"TG-{user:08d}", "user_id": user, "username": f"user{user}"}
-            await bot.executor.put_into(Place(BOT, user, user), "waiting", data)
+            await bot.executor.put_into(SessionKey(BOT, user, user), "waiting", data)
 
     async with Bot(path) as bot, asyncio.TaskGroup() as group:
         for _ in range(AT_ONCE):

@@ -24,7 +24,7 @@ from aiogram.fsm.storage.redis import RedisStorage
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from servers import redis_server
-from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
+from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
 
 SECONDS: Final = 0.5  # of a round
 ROUNDS: Final = 3

@@ -27,9 +27,9 @@ from benchmarks.outbox_subject import (
 )
 
 from tidegate import Tidegate
-from tidegate.delivery.wire import Answer, Wire
+from tidegate.delivery.transport import ApiAnswer, BotApiTransport
 from tidegate.model import Claim, Delivered, Settlement
-from tidegate.outbox.base import Outbox
+from tidegate.outbox.port import Outbox
 
 CHATS: Final = 10_000
 BATCH: Final = 100
@@ -43,13 +43,13 @@ RESULT: Final = {
 }
 
 
-class DeafWire(Wire):
+class DeafWire(BotApiTransport):
     """Answers at once."""
 
-    async def call(self, *_: object, on_written: Callable[[], None] | None = None, **__: object) -> Answer:
+    async def call(self, *_: object, on_written: Callable[[], None] | None = None, **__: object) -> ApiAnswer:
         if on_written is not None:
             on_written()
-        return Answer(200, {"ok": True, "result": RESULT})
+        return ApiAnswer(200, {"ok": True, "result": RESULT})
 
     async def close(self) -> None:
         pass

@@ -10,8 +10,8 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.model import BotId, Message, Priority, Rate, TicketId
-from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules
+from tidegate.stores.sqlite.outbox import SqliteOutbox
 
 Figures = dict[str, float]
 

@@ -17,7 +17,7 @@ import uvloop
 from benchmarks.outbox_subject import RULES, STORE, Figures, Section, Subject, Target
 
 from tidegate import Tidegate
-from tidegate.delivery.wire import Answer, Wire
+from tidegate.delivery.transport import ApiAnswer, BotApiTransport
 
 TARGET: Final = Target("p99_ms", below=150)
 BETWEEN: Final = (0.01, 0.12)  # seconds between two puts, at random: no beat with whoever polls
@@ -25,7 +25,7 @@ SCRIPT: Final = Path(__file__).with_name("outbox.py")
 Times = dict[str, float]  # by the text of a message
 
 
-class NotingWire(Wire):
+class NotingWire(BotApiTransport):
     """Answers at once, and knows when it was asked."""
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class NotingWire(Wire):
         api_url: str,  # noqa: ARG002
         deadline: float,  # noqa: ARG002
         on_written: Callable[[], None] | None = None,
-    ) -> Answer:
+    ) -> ApiAnswer:
         self.asked[params["text"]] = time.monotonic()
         if on_written is not None:
             on_written()
-        return Answer(200, {"ok": True, "result": {"message_id": 1}})
+        return ApiAnswer(200, {"ok": True, "result": {"message_id": 1}})
 
     async def close(self) -> None:
         pass

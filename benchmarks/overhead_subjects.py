@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate import Tidegate
-from tidegate.delivery.wire import Answer
+from tidegate.delivery.transport import ApiAnswer
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
 from tidegate.settings import Settings
@@ -51,9 +51,9 @@ class Stuck:
     def __init__(self) -> None:
         self.answers = asyncio.Event()
 
-    async def call(self, *_: object, **__: object) -> Answer:
+    async def call(self, *_: object, **__: object) -> ApiAnswer:
         await self.answers.wait()
-        return Answer(200, {"ok": True, "result": {"message_id": 1}})
+        return ApiAnswer(200, {"ok": True, "result": {"message_id": 1}})
 
     async def close(self) -> None: ...
 

@@ -13,7 +13,7 @@ from benchmarks.pacing_processes import Simulator, Weather, simulator, tell
 from benchmarks.pacing_senders import Tally, TimedWire, token_of
 
 from tidegate import Tidegate
-from tidegate.delivery.sender import SILENCE
+from tidegate.delivery.sender import SILENCE_AFTER
 from tidegate.sim.telegram import Limits
 
 CAP: Final = 300.0
@@ -175,8 +175,8 @@ async def faults(variant: str, tally: Tally, *, small: bool) -> Result:
         seen = await lab.telegram.seen()
     window = most_ended - started
     calls = sum(at < most_ended for at, _ in tally.trips)
-    held = statistics.fmean(min(trip, SILENCE) for _, trip in tally.trips)
-    answered = statistics.fmean(trip for _, trip in tally.trips if trip < SILENCE)
+    held = statistics.fmean(min(trip, SILENCE_AFTER) for _, trip in tally.trips)
+    answered = statistics.fmean(trip for _, trip in tally.trips if trip < SILENCE_AFTER)
     limit = Limits().bot
     ended = stats.delivered + stats.dead + stats.parked
     share = calls / window / (limit.count / (limit.seconds + held))

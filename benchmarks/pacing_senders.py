@@ -10,8 +10,8 @@ from benchmarks.pacing_ideal import Job
 
 from tidegate import Tidegate
 from tidegate.clock import Clock
-from tidegate.delivery.botapi import BotApi
-from tidegate.delivery.wire import Answer, NoAnswer
+from tidegate.delivery.bot_api import BotApiClient
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 
 # In flight, of those who bound nothing but their connections: enough for 660 calls/s at 45 ms, for 20 bots
 # 2,200. More would measure how two cores cope with 429s, and disturb whoever runs beside.
@@ -48,7 +48,7 @@ class Tally:
 Send = Callable[[Sequence[Job], str, Tally], Awaitable[None]]
 
 
-class TimedWire(BotApi):
+class TimedWire(BotApiClient):
     """Tidegate's own client with a stopwatch around each call."""
 
     def __init__(self, tally: Tally) -> None:
@@ -65,7 +65,7 @@ class TimedWire(BotApi):
         api_url: str,
         deadline: float,
         on_written: Callable[[], None] | None = None,
-    ) -> Answer | NoAnswer:
+    ) -> ApiAnswer | NoAnswer:
         started = time.perf_counter()
         try:
             return await super().call(

@@ -10,7 +10,7 @@ from benchmarks.redis_load import BOT, TEXT
 from benchmarks.redis_tidegate import BULK, RESULT, ROOM, message, outbox_at
 
 from tidegate.model import Claim, Delivered, Message, Settlement
-from tidegate.outbox.base import Outbox
+from tidegate.outbox.port import Outbox
 
 LEVELS: Final = (1_000, 10_000, 100_000, 1_000_000)
 CLAIMS: Final = 50  # at each level

@@ -18,12 +18,12 @@ from benchmarks.redis_load import BOT, Params, Tally, arguments, chunks
 
 from tidegate import Tidegate
 from tidegate.clock import Clock
-from tidegate.delivery.wire import Answer, Wire
+from tidegate.delivery.transport import ApiAnswer, BotApiTransport
 from tidegate.model import BotId, Delivered, Message, Priority, Rate, Settlement, TicketId
-from tidegate.outbox.base import Outbox
-from tidegate.outbox.redis.link import RedisLink
-from tidegate.outbox.redis.store import RedisOutbox
+from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
+from tidegate.stores.redis.connection import RedisPyConnection
+from tidegate.stores.redis.outbox import RedisOutbox
 
 BULK: Final = 1_000
 ROOM: Final = 100
@@ -35,7 +35,7 @@ RESULT: Final = {"message_id": 123_456}
 
 def outbox_at(url: str) -> Outbox:
     clock = Clock()
-    return RedisOutbox(RedisLink(url, clock, secrets.token_hex(4)), clock, RULES)
+    return RedisOutbox(RedisPyConnection(url, clock, secrets.token_hex(4)), clock, RULES)
 
 
 def message(i: int, params: Params) -> Message:
@@ -76,17 +76,17 @@ async def work(url: str, number: int) -> None:
     await asyncio.gather(*(cycle() for _ in range(AT_ONCE)))
 
 
-class CountingWire(Wire):
+class CountingWire(BotApiTransport):
     """Answers at once."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
 
-    async def call(self, *_: object, on_written: Callable[[], None] | None = None, **__: object) -> Answer:
+    async def call(self, *_: object, on_written: Callable[[], None] | None = None, **__: object) -> ApiAnswer:
         if on_written is not None:
             on_written()
         self._tally.add()
-        return Answer(200, {"ok": True, "result": RESULT})
+        return ApiAnswer(200, {"ok": True, "result": RESULT})
 
     async def close(self) -> None:
         pass

@@ -10,7 +10,7 @@ from benchmarks.redis_load import BOT, CHATS
 from benchmarks.redis_tidegate import RESULT, outbox_at
 
 from tidegate.model import BotId, Delivered
-from tidegate.outbox.base import Outbox
+from tidegate.outbox.port import Outbox
 
 IN_FLIGHT: Final = (1, 50)
 

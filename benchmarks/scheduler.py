@@ -23,9 +23,9 @@ import uvloop
 from tidegate.clock import Clock
 from tidegate.model import BotId, Delivered, Message, Priority, Rate, Settlement, TicketId
 from tidegate.outbox.lanes import HIGH, Entry
-from tidegate.outbox.memory import MemoryOutbox
 from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.rules import Rules
+from tidegate.stores.memory.outbox import MemoryOutbox
 
 SIZES: Final = (10_000, 100_000, 1_000_000)
 BATCH: Final = 100

@@ -17,7 +17,7 @@ import uvloop
 
 from tidegate.clock import Clock
 from tidegate.model import Rate
-from tidegate.sim.telegram import Limits, Telegram
+from tidegate.sim.telegram import Limits, SimulatedTelegram
 from tidegate.sim.telegram.http import TelegramServer
 
 ROUNDS = 3
@@ -28,7 +28,7 @@ LOOSE = Limits(bot=FREE, private=FREE, group=FREE)
 
 
 async def in_process() -> float:
-    telegram = Telegram(Clock(), limits=LOOSE)
+    telegram = SimulatedTelegram(Clock(), limits=LOOSE)
     started = time.perf_counter()
     for i in range(CALLS_IN_PROCESS):
         await telegram.call("42:token", "sendMessage", {"chat_id": 1 + i % CHATS, "text": f"Hello #{i}"})

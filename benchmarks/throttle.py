@@ -26,12 +26,12 @@ from aiolimiter import AsyncLimiter
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from servers import redis_server
 from tidegate.clock import Clock
-from tidegate.inbound.throttle.memory import MemoryBuckets
-from tidegate.inbound.throttle.redis import RedisBuckets
-from tidegate.inbound.throttle.rules import ThrottleRules
-from tidegate.inbound.throttle.throttle import Throttle
-from tidegate.inbound.updates import About
-from tidegate.outbox.redis.link import RedisLink
+from tidegate.inbound.throttle import Throttle
+from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.updates import UpdateInfo
+from tidegate.stores.memory.throttle import MemoryThrottle
+from tidegate.stores.redis.connection import RedisPyConnection
+from tidegate.stores.redis.throttle import RedisThrottle
 
 USERS: Final = 100_000
 FEW: Final = 20_000  # in Redis, where each is a round trip
@@ -40,7 +40,7 @@ AT_ONCE: Final = 64
 ROUNDS: Final = 3
 RULES: Final = ThrottleRules()
 
-Check = Callable[[About], Awaitable[object]]
+Check = Callable[[UpdateInfo], Awaitable[object]]
 Figures = dict[str, float]
 
 
@@ -49,8 +49,8 @@ def rss() -> int:
     return pages * resource.getpagesize()
 
 
-def about(user: int) -> About:
-    return About("message", user, user, is_private=True)
+def about(user: int) -> UpdateInfo:
+    return UpdateInfo("message", user, user, is_private=True)
 
 
 async def ask(check: Check, users: int) -> Figures:
@@ -68,14 +68,14 @@ async def ask(check: Check, users: int) -> Figures:
 
 
 async def in_memory() -> Figures:
-    throttle = Throttle(RULES, MemoryBuckets(RULES, Clock()))
+    throttle = Throttle(RULES, MemoryThrottle(RULES, Clock()))
     return await ask(lambda one: throttle.check(one, 42), USERS)
 
 
 async def by_hand() -> Figures:
     limiters: dict[int | None, AsyncLimiter] = {}
 
-    async def check(one: About) -> bool:
+    async def check(one: UpdateInfo) -> bool:
         limiter = limiters.setdefault(one.user, AsyncLimiter(30, 60))
         if not limiter.has_capacity():
             return False
@@ -87,9 +87,9 @@ async def by_hand() -> Figures:
 
 async def in_redis() -> Figures:
     with redis_server() as server:
-        link = RedisLink(server.url, Clock(), "benchmark")
+        link = RedisPyConnection(server.url, Clock(), "benchmark")
         await link.open(b"")
-        throttle = Throttle(RULES, RedisBuckets(RULES, link, Clock()))
+        throttle = Throttle(RULES, RedisThrottle(RULES, link, Clock()))
         used = (await link.command("INFO", "memory"))["used_memory"]
         rate = await side_by_side(throttle, iter(range(FEW)), FEW)
         size = ((await link.command("INFO", "memory"))["used_memory"] - used) / FEW

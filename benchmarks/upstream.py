@@ -34,9 +34,9 @@ from rich.table import Table
 
 from tidegate.clock import Clock
 from tidegate.model import Rate
+from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
-from tidegate.upstream.http import HttpWire
-from tidegate.upstream.limiter.memory import MemoryLimiter
+from tidegate.upstream.http_transport import HttpTransport
 
 READS: Final = 200  # in a round
 ROUNDS: Final = 5
@@ -63,7 +63,7 @@ def api() -> Iterator[str]:
 @asynccontextmanager
 async def tidegate(url: str, rate: Rate) -> AsyncIterator[Read]:
     clock = Clock()
-    wire = HttpWire(url, headers={"xc-token": "t"}, clock=clock)
+    wire = HttpTransport(url, headers={"xc-token": "t"}, clock=clock)
     async with Upstream(wire, clock=clock, limiter=MemoryLimiter(rate, clock)) as client:
         yield client.read
 

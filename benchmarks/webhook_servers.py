@@ -11,14 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from tidegate.clock import Clock
-from tidegate.inbound.arrivals import Held, bot_source
-from tidegate.inbound.http.front import Front
-from tidegate.inbound.http.hook import Hook
-from tidegate.inbound.inbox.sqlite import SqliteInbox
-from tidegate.inbound.reception import Reception
-from tidegate.inbound.secret import webhook_secret
-from tidegate.inbound.serving import serve
-from tidegate.outbox.sqlite.file import StoreFile
+from tidegate.inbound.handler_registry import HandlerRegistry
+from tidegate.inbound.inbox import ClaimedItem, bot_source
+from tidegate.inbound.server import serve
+from tidegate.inbound.signed_hooks import Hook
+from tidegate.inbound.webhook_app import WebhookApp, webhook_secret
+from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.inbox import SqliteInbox
 
 BOT = 42
 TOKEN = f"{BOT}:AAbbccddeeffgghhiijjkkllmmnnoopp"
@@ -47,7 +46,7 @@ class Gate:
         self.handled = 0
         self.waited = 0
 
-    def reception(self) -> Reception:
+    def reception(self) -> HandlerRegistry:
         return self._reception
 
     def secret_of(self, bot_id: int) -> str | None:
@@ -58,7 +57,7 @@ class Gate:
 
     async def start(self) -> None:
         await self._file.open()
-        self._reception = Reception(SqliteInbox(self._file, Clock()), Clock())
+        self._reception = HandlerRegistry(SqliteInbox(self._file, Clock()), Clock())
         if self._handles:
             self._reception.serve(bot_source(BOT), self._handle)
             await self._reception.start()
@@ -69,13 +68,13 @@ class Gate:
         self.waited = (await self._reception.stats()).waiting
         await self._file.close()
 
-    async def _handle(self, _: Held) -> None:
+    async def _handle(self, _: ClaimedItem) -> None:
         self.handled += 1
 
 
 async def tidegate(folder: Path, *, handles: bool) -> int:
     gate = Gate(folder, handles=handles)
-    await serve(Front(gate), port=0, on_ready=say)
+    await serve(WebhookApp(gate), port=0, on_ready=say)
     return gate.handled + gate.waited
 
 

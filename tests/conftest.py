@@ -33,7 +33,7 @@ def no_blocking_calls() -> Iterator[BlockBuster]:
     """A blocking call inside a coroutine raises `BlockingError`."""
     with blockbuster_ctx() as guard:
         for call in guard.functions.values():
-            call.can_block_in("tidegate/sim/virtual.py", "run_in_executor")  # elsewhere that is a thread
+            call.can_block_in("tidegate/sim/virtual_time.py", "run_in_executor")  # elsewhere that is a thread
             call.can_block_in("contract/stores.py", {"sqlite", "redis_url"})  # make a folder, start a server
             call.can_block_in("tempfile.py", "cleanup")  # removes it
         yield guard

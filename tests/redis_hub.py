@@ -16,14 +16,14 @@ from contract.stores import redis_url
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.model import Record
-from tidegate.outbox.redis.link import SCHEMA, Argument, Heard, Link
-from tidegate.outbox.redis.scripts import KEYS, Script, load
-from tidegate.outbox.redis.store import RedisOutbox
 from tidegate.pacing.rules import Rules
-from tidegate.sim import virtual
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim import virtual_time
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis.connection import REDIS_SCHEMA, Argument, OnPublished, RedisConnection
+from tidegate.stores.redis.outbox import RedisOutbox
+from tidegate.stores.redis.scripts import OUTBOX_KEYS, Script, load_outbox_scripts
 
-SCRIPTS: Final = load()
+SCRIPTS: Final = load_outbox_scripts()
 Delay = Callable[[str, tuple[Argument, ...]], float]  # seconds that a step is on its way, each way
 FOREVER: Final = 1e6  # seconds: of a blocking pop, so that a lost wake-up is not healed by its end
 LATE: Final = 0.2  # seconds after which nobody who could act has acted
@@ -36,14 +36,14 @@ class Hub:
         self.clock = clock
         self.redis: Redis = Redis.from_url(redis_url())
         self.prefix = f"t{os.getpid()}-{secrets.token_hex(4)}"
-        self.keys = {name: self.key(name) for name in KEYS}
+        self.keys = {name: self.key(name) for name in OUTBOX_KEYS}
         self.links: list[SharedLink] = []
         self.run_id = "first"
         self.steps: list[str] = []
         self.sleepers: list[asyncio.Future[None]] = []
         self._channel: PubSub = self.redis.pubsub()  # type: ignore[no-untyped-call]
         self._channel.psubscribe(f"{self.prefix}:*")
-        self.followed: dict[bytes, list[Heard]] = {}  # by channel
+        self.followed: dict[bytes, list[OnPublished]] = {}  # by channel
 
     def close(self) -> None:
         self._channel.close()
@@ -70,7 +70,7 @@ class Hub:
         self.deliver()
         return reply
 
-    def follow(self, channel: str, heard: Heard) -> Callable[[], object]:
+    def follow(self, channel: str, heard: OnPublished) -> Callable[[], object]:
         followers = self.followed.setdefault(channel.encode(), [])
         followers.append(heard)
         return lambda: followers.remove(heard)
@@ -97,7 +97,7 @@ class Hub:
         return said
 
 
-class SharedLink(Link):
+class SharedLink(RedisConnection):
     """One process's way to the hub. It may take a while, lose answers, or be cut."""
 
     heartbeat = None
@@ -119,7 +119,7 @@ class SharedLink(Link):
 
     async def open(self, terms: bytes) -> None:
         self.terms = terms
-        await self.run("open", self.hub.run_id, SCHEMA, int(self.opened))
+        await self.run("open", self.hub.run_id, REDIS_SCHEMA, int(self.opened))
         self.opened = True
 
     async def close(self) -> None:
@@ -159,7 +159,7 @@ class SharedLink(Link):
     def listen(self, heard: Callable[[], None]) -> None:
         self.heard = heard
 
-    def follow(self, topic: str, heard: Heard) -> Callable[[], object]:
+    def follow(self, topic: str, heard: OnPublished) -> Callable[[], object]:
         return self.hub.follow(self.key(topic), heard)
 
     async def _travel(self, step: str, args: tuple[Argument, ...]) -> None:
@@ -215,11 +215,13 @@ class Watchman:
             late = await inline(hub.ask, "ZRANGEBYSCORE", hub.keys["timers"], "-inf", now - LATE)
             late += await inline(hub.ask, "ZRANGEBYSCORE", hub.keys["leases"], "-inf", now - LATE)
             if late:
-                self.complaints.append(f"{now - virtual.EPOCH:.3f}: {late} are due, and a worker sleeps")
+                self.complaints.append(f"{now - virtual_time.EPOCH:.3f}: {late} are due, and a worker sleeps")
             if await inline(hub.ask, "ZCARD", hub.keys["active"]) == 0:
                 active_since = None
             elif active_since is None:
                 active_since = now
             elif now - active_since > LATE:
-                self.complaints.append(f"{now - virtual.EPOCH:.3f}: pools are active, and a worker sleeps")
+                self.complaints.append(
+                    f"{now - virtual_time.EPOCH:.3f}: pools are active, and a worker sleeps"
+                )
                 active_since = None

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from contract.post import ROOMY, Post
 from tidegate.clock import Clock
-from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules
+from tidegate.stores.sqlite.outbox import SqliteOutbox
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from typing import Any
 from restarts import in_thread
 from tidegate.clock import Clock
 from tidegate.model import BotId, Message, TicketId
-from tidegate.outbox.redis.spool import Spool
-from tidegate.outbox.redis.spool_file import SpoolFile
+from tidegate.stores.redis.spool import Spool
+from tidegate.stores.redis.spool_file import SpoolFile
 
 numbers = itertools.count(1)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate.flows import Flow, FlowBuilder, Texts, read_texts
-from tidegate.flows.events import Event, WorkDone
+from tidegate.flows.events import FlowEvent, WorkDone
 
 OURS: Final = Path(__file__).with_name("texts.toml")
 TEXTS: Final = read_texts(OURS)
@@ -56,11 +56,11 @@ def _cancel(flow: FlowBuilder) -> None:
     """Who paid at the same moment is confirmed: the books decide, not the order of two messages."""
 
     @flow.guard
-    def was_paid(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001  (a guard is given both)
+    def was_paid(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001  (a guard is given both)
         return isinstance(event, WorkDone) and bool((event.result or {}).get("paid"))
 
     @flow.guard
-    def is_ordered(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001
+    def is_ordered(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001
         return bool(data.get("order_id"))
 
     state = flow.state("cancelling", otherwise="moment").on("/start", say="moment")

@@ -15,7 +15,7 @@ from telegram.warnings import PTBUserWarning
 from shop.book import Book
 from shop.pages import Pages
 from shop_ptb.updates import Context, chat_of, data_of, keyboard, message_of, query_of
-from tidegate.adapters.ptb import Pace
+from tidegate.adapters.ptb import CallOptions
 
 ADDRESS, RECIPIENT, CONFIRMATION = range(3)
 END = ConversationHandler.END
@@ -62,7 +62,7 @@ class Checkout:
             customer,
             self._pages.receipt(order),
             filename=self._pages.texts("receipt_file", number=order.number),
-            rate_limit_args=Pace(queue=True),
+            rate_limit_args=CallOptions(queue=True),
         )
         return END
 

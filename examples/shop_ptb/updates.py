@@ -6,11 +6,11 @@ from telegram import CallbackQuery, Chat, InlineKeyboardButton, InlineKeyboardMa
 from telegram.ext import CallbackContext, ExtBot
 
 from shop.pages import Page
-from tidegate.adapters.ptb import Pace
+from tidegate.adapters.ptb import CallOptions
 
 T = TypeVar("T")
 Data = dict[Any, Any]
-Context = CallbackContext[ExtBot[Pace], Data, Data, Data]
+Context = CallbackContext[ExtBot[CallOptions], Data, Data, Data]
 
 
 def chat_of(update: Update) -> Chat:

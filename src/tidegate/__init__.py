@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidegate.adapters.aiogram.flows import FlowExecutor
-    from tidegate.app import Tidegate
-    from tidegate.audience.sql import sql
-    from tidegate.inbound.throttle.rules import ThrottleRules
+    from tidegate.bots.registry import Bot
+    from tidegate.broadcast.sql import sql
+    from tidegate.gate import Tidegate
+    from tidegate.inbound.throttle_rules import ThrottleRules
     from tidegate.model import File, Priority
-    from tidegate.roster import Bot
-    from tidegate.tickets import LiveTicket, Receipt
+    from tidegate.outbox.tickets import LiveTicket, Receipt
 
 __all__ = [
     "Bot",
@@ -25,15 +25,15 @@ __all__ = [
 ]
 
 _PLACES = {
-    "Bot": "roster",
+    "Bot": "bots.registry",
     "File": "model",
     "FlowExecutor": "adapters.aiogram.flows",
-    "LiveTicket": "tickets",
+    "LiveTicket": "outbox.tickets",
     "Priority": "model",
-    "Receipt": "tickets",
-    "ThrottleRules": "inbound.throttle.rules",
-    "Tidegate": "app",
-    "sql": "audience.sql",
+    "Receipt": "outbox.tickets",
+    "ThrottleRules": "inbound.throttle_rules",
+    "Tidegate": "gate",
+    "sql": "broadcast.sql",
 }
 
 

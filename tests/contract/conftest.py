@@ -8,9 +8,9 @@ import pytest
 
 from contract.post import ROOMY, Post
 from contract.stores import STORES, Store
-from tidegate.outbox.base import Outbox
+from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual import VirtualClock, VirtualLoop
+from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
 
 OpenPost = Callable[..., Awaitable[Post]]
 

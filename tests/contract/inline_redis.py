@@ -11,14 +11,14 @@ from redis import Redis
 from redis.exceptions import NoScriptError
 
 from tidegate.clock import Clock
-from tidegate.outbox.redis.link import Argument, Heard, Link
-from tidegate.outbox.redis.scripts import KEYS, Script, load
+from tidegate.stores.redis.connection import Argument, OnPublished, RedisConnection
+from tidegate.stores.redis.scripts import OUTBOX_KEYS, Script, load_outbox_scripts
 
 QUIET = frozenset({"claim", "look", "letters", "scan", "stats", "wait_for", "why", "extend"})
-SCRIPTS = load()
+SCRIPTS = load_outbox_scripts()
 
 
-class InlineLink(Link):
+class InlineLink(RedisConnection):
     """Each has keys of its own in the same Redis. A wake-up is a flag instead of a blocking pop."""
 
     longest_wait = 1e9
@@ -33,7 +33,7 @@ class InlineLink(Link):
         self._stirred = False
         self._sleepers: list[asyncio.Future[None]] = []
         self._heard: Callable[[], None] | None = None
-        self._keys = [self.key(name) for name in KEYS]
+        self._keys = [self.key(name) for name in OUTBOX_KEYS]
         self._others: set[str] = set()  # keys that are not the outbox's
 
     def key(self, name: str) -> str:
@@ -81,7 +81,7 @@ class InlineLink(Link):
     def listen(self, heard: Callable[[], None]) -> None:
         self._heard = heard
 
-    def follow(self, topic: str, heard: Heard) -> Callable[[], object]:  # noqa: ARG002  (it is alone)
+    def follow(self, topic: str, heard: OnPublished) -> Callable[[], object]:  # noqa: ARG002  (it is alone)
         return lambda: None
 
     @staticmethod

@@ -28,10 +28,10 @@ from tidegate.model import (
     TicketId,
     Unknown,
 )
-from tidegate.outbox.base import Turn
+from tidegate.outbox.port import Turn
 from tidegate.pacing.rules import Rules, cost_of, is_private
-from tidegate.sim.telegram.limits import FloodControl, Limits
-from tidegate.sim.virtual import VirtualClock, VirtualLoop
+from tidegate.sim.telegram.flood_control import FloodControl, Limits
+from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from tidegate.model import (
     TicketId,
     Why,
 )
-from tidegate.outbox.base import Outbox, Turn
+from tidegate.outbox.port import Outbox, Turn
 from tidegate.pacing.rules import Rules
 
 T = TypeVar("T")

@@ -12,11 +12,11 @@ from typing import Final, Protocol
 from contract.inline_redis import InlineLink
 from servers import redis_server
 from tidegate.clock import Clock
-from tidegate.outbox.base import Outbox
-from tidegate.outbox.memory import MemoryOutbox
-from tidegate.outbox.redis.store import RedisOutbox
-from tidegate.outbox.sqlite.store import SqliteOutbox
+from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
+from tidegate.stores.memory.outbox import MemoryOutbox
+from tidegate.stores.redis.outbox import RedisOutbox
+from tidegate.stores.sqlite.outbox import SqliteOutbox
 
 # What the disk keeps is tested elsewhere; here it would only be waited for.
 FAST: Final = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108

@@ -9,12 +9,11 @@ from typing import Any, Final
 from contract.inline_redis import InlineLink
 from contract.stores import FAST, redis_url
 from tidegate.clock import Clock
-from tidegate.outbox.sqlite.file import StoreFile
-from tidegate.polling.store.base import Kept, Subscriptions
-from tidegate.polling.store.memory import MemorySubscriptions
-from tidegate.polling.store.redis import RedisSubscriptions
-from tidegate.polling.store.sqlite import SqliteSubscriptions
-from tidegate.polling.subscriptions import Kind, News, Subscription
+from tidegate.polling.subscriptions import News, NewsKind, StoredSubscription, Subscription, Subscriptions
+from tidegate.stores.memory.subscriptions import MemorySubscriptions
+from tidegate.stores.redis.subscriptions import RedisSubscriptions
+from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
 
 
 class Ground:
@@ -57,11 +56,11 @@ def order(key: str, **data: Any) -> Subscription:  # noqa: ANN401  (as JSON)
     return Subscription(key, data, since=5.0)
 
 
-def news(*keys: str, kind: Kind = "met", value: Any = True) -> list[News]:  # noqa: ANN401  (as JSON)
+def news(*keys: str, kind: NewsKind = "met", value: Any = True) -> list[News]:  # noqa: ANN401  (as JSON)
     return [News(key, value, kind) for key in keys]
 
 
-def keys(kept: list[Kept]) -> list[str]:
+def keys(kept: list[StoredSubscription]) -> list[str]:
     return [one.subscription.key for one in kept]
 
 

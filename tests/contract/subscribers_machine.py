@@ -9,9 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from contract.subscribers import Ground, keys, order
 from tidegate.clock import Clock
-from tidegate.polling.store.base import Kept, Then
-from tidegate.polling.subscriptions import Kind, News, Subscription
-from tidegate.sim.virtual import VirtualClock, VirtualLoop
+from tidegate.polling.subscriptions import AfterNews, News, NewsKind, StoredSubscription, Subscription
+from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
 
 T = TypeVar("T")
 
@@ -31,8 +30,12 @@ class One:
         self.news: News | None = None
         self.numbered_anew = False  # since he was read
 
-    def concerned_by(self, kind: Kind) -> bool:
-        states: dict[Kind, tuple[bool, ...]] = {"met": (False,), "reversed": (True,), "gone": (False, True)}
+    def concerned_by(self, kind: NewsKind) -> bool:
+        states: dict[NewsKind, tuple[bool, ...]] = {
+            "met": (False,),
+            "reversed": (True,),
+            "gone": (False, True),
+        }
         return self.news is None and self.met in states[kind]
 
 
@@ -51,7 +54,7 @@ class SubscribersMachine(RuleBasedStateMachine):
         self.model: list[One] = []
         self.marked: str | None = None
         self.last = 0  # the greatest number that was seen
-        self.read: list[Kept] = []  # a while ago
+        self.read: list[StoredSubscription] = []  # a while ago
         self.read_model: dict[str, One] = {}
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -98,10 +101,10 @@ class SubscribersMachine(RuleBasedStateMachine):
         for one in self.model:
             one.numbered_anew = False
 
-    def same(self, who: list[str]) -> list[Kept]:
+    def same(self, who: list[str]) -> list[StoredSubscription]:
         return [one for one in self.read if one.subscription.key in who]
 
-    def is_same(self, kept: Kept) -> bool:
+    def is_same(self, kept: StoredSubscription) -> bool:
         one = self.find(kept.subscription.key)
         return one is not None and one is self.read_model[kept.subscription.key] and not one.numbered_anew
 
@@ -112,7 +115,7 @@ class SubscribersMachine(RuleBasedStateMachine):
         assert self.run(self.kept.remove(there)) == expected
 
     @rule(found=st.lists(st.tuples(names, kinds, numbers), max_size=4))
-    def ready(self, found: list[tuple[str, Kind, int]]) -> None:
+    def ready(self, found: list[tuple[str, NewsKind, int]]) -> None:
         given = [News(key, {"n": value}, kind) for key, kind, value in found]
         expected = []
         for news in given:
@@ -124,20 +127,20 @@ class SubscribersMachine(RuleBasedStateMachine):
         assert [(one.subscription, one.met, one.news) for one in told] == expected
 
     @rule(who=some, then=fates)
-    def told(self, who: list[str], then: Then) -> None:
+    def told(self, who: list[str], then: AfterNews) -> None:
         self.run(self.kept.told(who, then))
         for key in who:
             self.settle(key, then)
 
     @rule(who=some, then=fates)
-    def told_those_who_were_read(self, who: list[str], then: Then) -> None:
+    def told_those_who_were_read(self, who: list[str], then: AfterNews) -> None:
         there = self.same(who)
         self.run(self.kept.told(there, then))
         for kept in there:
             if self.is_same(kept):
                 self.settle(kept.subscription.key, then)
 
-    def settle(self, key: str, then: Then) -> None:
+    def settle(self, key: str, then: AfterNews) -> None:
         one = self.find(key)
         if one is None or one.news is None:
             return

@@ -13,11 +13,11 @@ from contract.inline_redis import InlineLink
 from contract.stores import redis_url
 from tidegate.clock import Clock
 from tidegate.model import Rate
-from tidegate.sim import virtual
-from tidegate.sim.virtual import VirtualClock
-from tidegate.upstream.limiter.base import Limiter
-from tidegate.upstream.limiter.memory import MemoryLimiter
-from tidegate.upstream.limiter.redis import RedisLimiter
+from tidegate.sim import virtual_time
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.limiter import MemoryLimiter
+from tidegate.stores.redis.limiter import RedisLimiter
+from tidegate.upstream.limiter import Limiter
 
 RULE: Final = Rate(5, 1)
 KINDS: Final = ("memory", "redis")
@@ -244,7 +244,7 @@ def test_no_window_at_the_servers_side_ever_holds_more_than_the_rule(kind: str) 
         seed=st.integers(0, 1_000),
     )
     def check(rule: Rate, calls: list[tuple[int, int, int, bool, int]], seed: int) -> None:
-        arrived = virtual.run(lambda clock: traffic(kind, rule, calls, clock), seed)
+        arrived = virtual_time.run(lambda clock: traffic(kind, rule, calls, clock), seed)
         for first, over in zip(arrived, arrived[rule.count :], strict=False):
             assert over - first > rule.seconds - 1e-9
 

@@ -8,7 +8,7 @@ import pytest
 from contract.conftest import OpenPost
 from contract.post import BOT, OTHER_BOT, SOON, Post
 from tidegate.model import NotSent, Priority, Rate, Retry, State
-from tidegate.outbox.base import Outbox
+from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
 
 

@@ -24,11 +24,11 @@ from tidegate.model import (
     TicketId,
     Unknown,
 )
-from tidegate.outbox.base import Outbox
+from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules, cost_of, family_of, is_private
-from tidegate.sim import virtual
-from tidegate.sim.telegram.limits import FloodControl, Limits
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim import virtual_time
+from tidegate.sim.telegram.flood_control import FloodControl, Limits
+from tidegate.sim.virtual_time import VirtualClock
 
 CHATS = (1, 2, 3, 4, -1, -2)
 NO_ANSWER_FOR = 2.0
@@ -189,7 +189,7 @@ def test_no_limit_is_ever_broken_and_nothing_is_lost_doubled_or_out_of_order(sto
             async with clock.timeout(100_000):
                 return await live(clock, STORES[store], rules, seed, messages, claimers)
 
-        judge(*virtual.run(main, seed))
+        judge(*virtual_time.run(main, seed))
 
     lives = given(rules, st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 4))(lives_well)
     settings(max_examples=settings().max_examples // SLOW.get(store, 1))(lives)()
@@ -200,4 +200,4 @@ def test_a_busy_hour_at_telegrams_own_limits_draws_no_429(store: str) -> None:
     async def main(clock: VirtualClock) -> tuple[FarEnd, list[Message]]:
         return await live(clock, STORES[store], Rules(), 1, 1_500 // SLOW.get(store, 1), 8)
 
-    judge(*virtual.run(main, 1))
+    judge(*virtual_time.run(main, 1))

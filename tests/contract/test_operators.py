@@ -7,7 +7,7 @@ import pytest
 from contract.conftest import OpenPost
 from contract.post import BOT, DELIVERED, OTHER_BOT, SOON, Post
 from tidegate.model import Dead, Outcome, Priority, Rate, Record, Refused, Retry, State, TicketId, Unknown
-from tidegate.outbox.base import Outbox
+from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
 
 BAD = Dead("bad_request", "no")

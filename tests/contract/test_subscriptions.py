@@ -9,9 +9,8 @@ import pytest
 
 from contract.subscribers import KINDS, SHARED, Ground, everyone, keys, news, order
 from tidegate.errors import BadInputError, NotTheSenderError
-from tidegate.polling.store.base import Subscriptions, Then
-from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.virtual import VirtualClock
+from tidegate.polling.subscriptions import AfterNews, News, Subscription, Subscriptions
+from tidegate.sim.virtual_time import VirtualClock
 
 
 @pytest.fixture(params=KINDS)
@@ -255,7 +254,7 @@ async def test_who_has_no_news_was_not_told(kept: Subscriptions) -> None:
 
 @pytest.mark.parametrize("then", ["forget", "watch", "wait"])
 async def test_who_subscribed_anew_and_has_news_was_not_told_them_with_the_old_ones(
-    kept: Subscriptions, then: Then
+    kept: Subscriptions, then: AfterNews
 ) -> None:
     await kept.add([order("a"), order("b")])
     told = await kept.ready(news("a", "b"))

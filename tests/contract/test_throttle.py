@@ -11,27 +11,26 @@ from hypothesis import strategies as st
 
 from contract.inline_redis import InlineLink
 from contract.stores import redis_url
-from tidegate.inbound.throttle.base import PASS, Buckets, Charge, Held, Verdict
-from tidegate.inbound.throttle.memory import MemoryBuckets
-from tidegate.inbound.throttle.redis import RedisBuckets
-from tidegate.inbound.throttle.rules import ThrottleRules
-from tidegate.inbound.throttle.throttle import Throttle
-from tidegate.inbound.updates import About
+from tidegate.inbound.throttle import ALLOWED, Charge, Throttle, Throttled, ThrottleStore, ThrottleVerdict
+from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.updates import UpdateInfo
 from tidegate.model import Rate
-from tidegate.sim import virtual
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim import virtual_time
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.throttle import MemoryThrottle
+from tidegate.stores.redis.throttle import RedisThrottle
 
 BOT, GROUP = 42, -100
 RULES: Final = ThrottleRules(user=Rate(3, 30), chat=Rate(5, 30), stubborn=4, pause=100)
 
 
 @asynccontextmanager
-async def buckets(kind: str, rules: ThrottleRules, clock: VirtualClock) -> AsyncIterator[Buckets]:
+async def buckets(kind: str, rules: ThrottleRules, clock: VirtualClock) -> AsyncIterator[ThrottleStore]:
     if kind == "memory":
-        yield MemoryBuckets(rules, clock)
+        yield MemoryThrottle(rules, clock)
         return
     link = InlineLink(redis_url(), clock)
-    yield RedisBuckets(rules, link, clock)
+    yield RedisThrottle(rules, link, clock)
     await link.close()
 
 
@@ -44,29 +43,29 @@ async def throttle(request: pytest.FixtureRequest, clock: VirtualClock) -> Async
         yield Throttle(RULES, opened)
 
 
-def private(user: int, kind: str = "message") -> About:
-    return About(kind, user, user, is_private=True)
+def private(user: int, kind: str = "message") -> UpdateInfo:
+    return UpdateInfo(kind, user, user, is_private=True)
 
 
-def in_group(user: int | None, kind: str = "message", chat: int = GROUP) -> About:
-    return About(kind, user, chat, is_private=False)
+def in_group(user: int | None, kind: str = "message", chat: int = GROUP) -> UpdateInfo:
+    return UpdateInfo(kind, user, chat, is_private=False)
 
 
-async def flood(throttle: Throttle, about: About, count: int) -> list[Verdict]:
+async def flood(throttle: Throttle, about: UpdateInfo, count: int) -> list[ThrottleVerdict]:
     return [await throttle.check(about, BOT) for _ in range(count)]
 
 
-def held(wait: float, *, answer: bool = False) -> Verdict:
+def held(wait: float, *, answer: bool = False) -> ThrottleVerdict:
     about: Any = pytest.approx(wait)
-    return Held(answer=answer, wait=about)
+    return Throttled(answer=answer, wait=about)
 
 
-def passed(verdicts: list[Verdict]) -> int:
-    return verdicts.count(PASS)
+def passed(verdicts: list[ThrottleVerdict]) -> int:
+    return verdicts.count(ALLOWED)
 
 
-def answers(verdicts: list[Verdict]) -> list[bool]:
-    return [isinstance(verdict, Held) and verdict.answer for verdict in verdicts]
+def answers(verdicts: list[ThrottleVerdict]) -> list[bool]:
+    return [isinstance(verdict, Throttled) and verdict.answer for verdict in verdicts]
 
 
 async def test_who_writes_too_much_is_held_told_once_and_may_come_again(
@@ -79,7 +78,7 @@ async def test_who_writes_too_much_is_held_told_once_and_may_come_again(
     assert throttle.held == 2
 
     await clock.sleep(10)
-    assert await flood(throttle, private(1), 2) == [PASS, held(10)]
+    assert await flood(throttle, private(1), 2) == [ALLOWED, held(10)]
 
 
 async def test_in_the_next_window_he_is_told_again(throttle: Throttle, clock: VirtualClock) -> None:
@@ -91,7 +90,7 @@ async def test_in_the_next_window_he_is_told_again(throttle: Throttle, clock: Vi
 async def test_nobody_else_is_held_and_each_bot_counts_for_itself(throttle: Throttle) -> None:
     await flood(throttle, private(1), 10)
     assert passed(await flood(throttle, private(2), 3)) == 3
-    assert await throttle.check(private(1), 43) == PASS
+    assert await throttle.check(private(1), 43) == ALLOWED
 
 
 async def test_the_stubborn_pauses_and_is_free_after_it(throttle: Throttle, clock: VirtualClock) -> None:
@@ -115,23 +114,23 @@ async def test_after_a_short_pause_the_strikes_begin_anew_and_he_is_not_told_aga
         throttle = Throttle(rules, opened)
         assert (await flood(throttle, private(1), 7))[-1] == held(15)
         await clock.sleep(15)
-        assert await flood(throttle, private(1), 5) == [PASS, held(5), held(5), held(5), held(15)]
+        assert await flood(throttle, private(1), 5) == [ALLOWED, held(5), held(5), held(5), held(15)]
 
 
 async def test_a_group_at_its_limit_is_held_in_silence(throttle: Throttle, clock: VirtualClock) -> None:
     verdicts = [await throttle.check(in_group(user), BOT) for user in range(1, 8)]
-    assert verdicts == [*[PASS] * 5, held(6), held(6)]
+    assert verdicts == [*[ALLOWED] * 5, held(6), held(6)]
 
-    assert await throttle.check(in_group(8, chat=-200), BOT) == PASS
+    assert await throttle.check(in_group(8, chat=-200), BOT) == ALLOWED
     await clock.sleep(6)
-    assert await throttle.check(in_group(7), BOT) == PASS
+    assert await throttle.check(in_group(7), BOT) == ALLOWED
 
 
 async def test_what_a_group_holds_is_not_taken_from_its_users(throttle: Throttle) -> None:
     for user in range(1, 6):
         await throttle.check(in_group(user), BOT)
     await flood(throttle, in_group(9), 20)
-    assert isinstance(await throttle.check(in_group(9), BOT, album="a"), Held)
+    assert isinstance(await throttle.check(in_group(9), BOT, album="a"), Throttled)
     assert passed(await flood(throttle, private(9), 4)) == 3
 
 
@@ -161,8 +160,8 @@ async def test_what_becomes_of_a_chat_passes_and_does_not_count(throttle: Thrott
 
 
 async def test_those_of_nobody_pass(throttle: Throttle) -> None:
-    assert passed(await flood(throttle, About("poll", None, None, is_private=False), 20)) == 20
-    assert passed(await flood(throttle, About("new_kind", None, None, is_private=False), 20)) == 20
+    assert passed(await flood(throttle, UpdateInfo("poll", None, None, is_private=False), 20)) == 20
+    assert passed(await flood(throttle, UpdateInfo("new_kind", None, None, is_private=False), 20)) == 20
 
 
 async def test_a_channel_counts_without_a_user(throttle: Throttle) -> None:
@@ -171,7 +170,7 @@ async def test_a_channel_counts_without_a_user(throttle: Throttle) -> None:
 
 async def test_anonymous_admins_of_all_groups_are_not_one_user(throttle: Throttle) -> None:
     for chat in range(-210, -200):
-        assert await throttle.check(in_group(1087968824, chat=chat), BOT) == PASS
+        assert await throttle.check(in_group(1087968824, chat=chat), BOT) == ALLOWED
 
 
 async def test_an_album_counts_once(throttle: Throttle) -> None:
@@ -185,8 +184,8 @@ async def test_an_album_is_held_as_a_whole_and_is_one_strike(throttle: Throttle,
     parts = [await throttle.check(private(1), BOT, album="a") for _ in range(10)]
     assert answers(parts) == [True] + [False] * 9
     await clock.sleep(11)  # it would pass now, half of it
-    assert isinstance(await throttle.check(private(1), BOT, album="a"), Held)
-    assert await throttle.check(private(1), BOT) == PASS
+    assert isinstance(await throttle.check(private(1), BOT, album="a"), Throttled)
+    assert await throttle.check(private(1), BOT) == ALLOWED
 
 
 # --- any sequence ---
@@ -214,8 +213,8 @@ rules = st.builds(
 )
 
 
-def play(kind: str, rules: ThrottleRules, script: list[Step]) -> list[tuple[float, Charge, Verdict]]:
-    async def main(clock: VirtualClock) -> list[tuple[float, Charge, Verdict]]:
+def play(kind: str, rules: ThrottleRules, script: list[Step]) -> list[tuple[float, Charge, ThrottleVerdict]]:
+    async def main(clock: VirtualClock) -> list[tuple[float, Charge, ThrottleVerdict]]:
         told = []
         async with buckets(kind, rules, clock) as opened:
             for gap, charge in script:
@@ -223,7 +222,7 @@ def play(kind: str, rules: ThrottleRules, script: list[Step]) -> list[tuple[floa
                 told.append((clock.monotonic(), charge, await opened.charge(charge)))
         return told
 
-    return virtual.run(main)
+    return virtual_time.run(main)
 
 
 @settings(max_examples=settings().max_examples // 2)
@@ -233,7 +232,7 @@ def test_redis_and_memory_say_the_same(rules: ThrottleRules, script: list[Step])
         play("memory", rules, script), play("redis", rules, script), strict=True
     ):
         assert type(here) is type(there), charge
-        if isinstance(here, Held) and isinstance(there, Held):
+        if isinstance(here, Throttled) and isinstance(there, Throttled):
             assert here.answer == there.answer
             assert here.wait == pytest.approx(there.wait, abs=1e-5)
 
@@ -256,7 +255,7 @@ def test_no_stretch_of_time_lets_more_pass_than_the_rate_and_what_had_gathered(
             taken = [
                 (at, charge.cost)
                 for at, charge, told in played
-                if told == PASS and getattr(charge, name) == who
+                if told == ALLOWED and getattr(charge, name) == who
             ]
             for first, (start, _) in enumerate(taken):
                 total = 0.0
@@ -272,7 +271,7 @@ def test_answers_to_one_user_are_a_window_apart(rules: ThrottleRules, script: li
         told = [
             at
             for at, charge, verdict in played
-            if charge.user == user and isinstance(verdict, Held) and verdict.answer
+            if charge.user == user and isinstance(verdict, Throttled) and verdict.answer
         ]
         assert all(later - sooner >= rules.user.seconds for sooner, later in pairwise(told))
 
@@ -280,16 +279,16 @@ def test_answers_to_one_user_are_a_window_apart(rules: ThrottleRules, script: li
 @given(rules, steps)
 def test_who_waits_as_long_as_he_is_told_passes(rules: ThrottleRules, script: list[Step]) -> None:
     async def main(clock: VirtualClock) -> None:
-        opened = MemoryBuckets(rules, clock)
+        opened = MemoryThrottle(rules, clock)
         for gap, charge in script:
             await clock.sleep(gap / 1024)
             alike = Charge(BOT, charge.user or 3, None, 1.0)
             verdict = await opened.charge(alike)
-            if isinstance(verdict, Held):
+            if isinstance(verdict, Throttled):
                 await clock.sleep(verdict.wait + 1e-6)
-                assert await opened.charge(alike) == PASS
+                assert await opened.charge(alike) == ALLOWED
 
-    virtual.run(main)
+    virtual_time.run(main)
 
 
 async def test_what_was_written_during_a_downtime_is_charged_as_of_then(

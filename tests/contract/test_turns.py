@@ -8,7 +8,7 @@ import pytest
 from contract.conftest import OpenPost
 from contract.post import BOT, DELIVERED, OTHER_BOT, SOON, Post
 from tidegate.model import NotSent, Priority, Rate, Refused, State, Unknown
-from tidegate.outbox.base import Turn
+from tidegate.outbox.port import Turn
 from tidegate.pacing.rules import Rules
 
 ONE = Rules(bot=Rate(1, 10), private=Rate(1, 10))

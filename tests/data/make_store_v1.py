@@ -24,9 +24,9 @@ from tidegate.model import (
     TicketId,
     Unknown,
 )
-from tidegate.outbox.sqlite.store import SqliteOutbox
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual import VirtualClock, run
+from tidegate.sim.virtual_time import VirtualClock, run
+from tidegate.stores.sqlite.outbox import SqliteOutbox
 
 BOT: Final = BotId(42)
 ROOMY: Final = Rules(bot=Rate(1000, 1), private=Rate(1000, 1), group=Rate(1000, 1))

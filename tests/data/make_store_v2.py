@@ -8,10 +8,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from tidegate.inbound.arrivals import Arrival, Held, bot_source
-from tidegate.inbound.inbox.sqlite import SqliteInbox
-from tidegate.outbox.sqlite.file import StoreFile
-from tidegate.sim.virtual import VirtualClock, run
+from tidegate.inbound.inbox import ClaimedItem, InboxItem, bot_source
+from tidegate.sim.virtual_time import VirtualClock, run
+from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.inbox import SqliteInbox
 
 BOT: Final = bot_source(42)
 PLACE: Final = Path(__file__).with_name("store-v2.db")
@@ -25,12 +25,12 @@ async def main(clock: VirtualClock) -> None:
     await inbox.done([await _hold(inbox, "handled")])
     await inbox.park(await _hold(inbox, "parked"), "ValueError: no")
     await _hold(inbox, "held")
-    await inbox.accept([Arrival(BOT, "waiting", "2", b"{}")])
+    await inbox.accept([InboxItem(BOT, "waiting", "2", b"{}")])
     await file.close()  # and what is held stays so, as if this process had died
 
 
-async def _hold(inbox: SqliteInbox, key: str) -> Held:
-    await inbox.accept([Arrival(BOT, key, "1", b"{}")])
+async def _hold(inbox: SqliteInbox, key: str) -> ClaimedItem:
+    await inbox.accept([InboxItem(BOT, key, "1", b"{}")])
     [held] = await inbox.claim([BOT], 1, suspects=1)
     return held
 

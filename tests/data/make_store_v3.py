@@ -11,11 +11,11 @@ from typing import Final
 
 from aiogram.fsm.storage.base import StorageKey
 
-from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
-from tidegate.outbox.sqlite.file import StoreFile
-from tidegate.polling.store.sqlite import SqliteSubscriptions
+from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.virtual import VirtualClock, run
+from tidegate.sim.virtual_time import VirtualClock, run
+from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
 
 PLACE: Final = Path(__file__).with_name("store-v3.db")
 

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 from tidegate.clock import Clock
 from tidegate.model import Rate
-from tidegate.sim.nocodb import NocoDb, NocoLimits
+from tidegate.sim.nocodb import NocoLimits, SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer
 
 COLUMNS = {
@@ -53,7 +53,7 @@ class Simulated:
 
     @classmethod
     def made(cls, *, postgres: bool) -> Self:
-        noco = NocoDb(Clock(), limits=LOOSE, tokens={TOKEN}, postgres=postgres)
+        noco = SimulatedNocoDb(Clock(), limits=LOOSE, tokens={TOKEN}, postgres=postgres)
         return cls(NocoDbServer(noco), postgres)
 
     def make_table(self, title: str, zone: str | None = None) -> str:

@@ -12,7 +12,6 @@ from nocodb.judging import matches
 from nocodb.places import Place
 from tidegate.errors import BadInputError
 from tidegate.upstream.nocodb import NocoDb, Table
-from tidegate.upstream.nocodb.grammar import text_of
 from tidegate.upstream.nocodb.where import (
     Where,
     all_of,
@@ -20,6 +19,7 @@ from tidegate.upstream.nocodb.where import (
     before,
     checked,
     eq,
+    filter_text,
     gt,
     gte,
     is_blank,
@@ -163,8 +163,8 @@ async def test_conditions_groups_and_negations_select_what_they_say(table: Table
     for where in [*singles, *trees]:
         found = (await table.list(where, sort=("Id",))).rows
         expected = [row["Id"] for row in rows if matches(where, row)]
-        assert [row["Id"] for row in found] == expected, text_of(where)
-        assert len(expected) + len(await ids(table, negate(where))) == len(rows), text_of(where)
+        assert [row["Id"] for row in found] == expected, filter_text(where)
+        assert len(expected) + len(await ids(table, negate(where))) == len(rows), filter_text(where)
 
 
 async def test_a_count_takes_the_same_filters(table: Table) -> None:

@@ -17,10 +17,10 @@ from system.mortal_redis import MortalRedis, mortal_redis
 from tidegate import Tidegate
 from tidegate.model import BotId, Record, State
 from tidegate.pacing.rules import Rules
-from tidegate.sim.telegram.faults import Faults, Latency
+from tidegate.sim.faults import Faults, Latency
+from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.ledger import LogEntry
-from tidegate.sim.telegram.limits import Limits
+from tidegate.sim.telegram.request_log import LoggedCall
 
 EACH_WAY: Final = Latency(5, 40)  # ms
 Wanted = dict[tuple[int, int], list[str]]  # texts by bot and chat, in order
@@ -68,7 +68,7 @@ class Scene:
         self.redis, self.server, self.terms = redis, server, terms
 
     @property
-    def log(self) -> list[LogEntry]:
+    def log(self) -> list[LoggedCall]:
         return list(self.server.telegram.ledger.log)
 
     async def put(self, wanted: Wanted) -> None:
@@ -142,7 +142,7 @@ def chat_in(text: str) -> int:
     return int(text.split(" ")[1])
 
 
-def arrivals(log: Iterable[LogEntry]) -> Mapping[tuple[int, int], list[str]]:
+def arrivals(log: Iterable[LoggedCall]) -> Mapping[tuple[int, int], list[str]]:
     """The texts of the queue that Telegram accepted, by bot and chat, in order."""
     texts: defaultdict[tuple[int, int], list[str]] = defaultdict(list)
     for entry in log:

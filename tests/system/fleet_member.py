@@ -20,18 +20,18 @@ import uvloop
 
 from tidegate import Tidegate
 from tidegate.clock import Clock
-from tidegate.delivery.botapi import BotApi
+from tidegate.delivery.bot_api import BotApiClient
 from tidegate.delivery.direct import DirectCalls
-from tidegate.delivery.sender import LATE, BotAccess, Sender
-from tidegate.delivery.wire import Answer, NoAnswer, Wire
+from tidegate.delivery.sender import LATE_AFTER, BotAccess, Sender
+from tidegate.delivery.transport import ApiAnswer, BotApiTransport, NoAnswer
 from tidegate.delivery.worker import Worker
 from tidegate.errors import TidegateError
 from tidegate.model import BotId, Delivered, Message, Rate, Settlement, TicketId
-from tidegate.outbox.redis.link import RedisLink
-from tidegate.outbox.redis.spool import Spool
-from tidegate.outbox.redis.store import RedisOutbox
 from tidegate.pacing.rules import Rules
 from tidegate.settings import Settings
+from tidegate.stores.redis.connection import RedisPyConnection
+from tidegate.stores.redis.outbox import RedisOutbox
+from tidegate.stores.redis.spool import Spool
 
 REAL: Final = Rules()
 FAST: Final = Rules(bot=Rate(50, 0.25), private=Rate(1, 0.25), group=Rate(4, 2.5))  # a run takes seconds
@@ -89,10 +89,10 @@ class Wrong(Clock):
         return super().now() + self._shift
 
 
-class Timed(Wire):
+class Timed(BotApiTransport):
     """Telegram, and how long its answers took."""
 
-    def __init__(self, wire: Wire, clock: Clock, done: Done) -> None:
+    def __init__(self, wire: BotApiTransport, clock: Clock, done: Done) -> None:
         self._wire, self._clock, self._done = wire, clock, done
 
     async def call(
@@ -104,12 +104,12 @@ class Timed(Wire):
         api_url: str,
         deadline: float,
         on_written: Callable[[], None] | None = None,
-    ) -> Answer | NoAnswer:
+    ) -> ApiAnswer | NoAnswer:
         began = self._clock.monotonic()
         answer = await self._wire.call(
             token, method, params, api_url=api_url, deadline=deadline, on_written=on_written
         )
-        if isinstance(answer, Answer):
+        if isinstance(answer, ApiAnswer):
             self._done.calls += 1
             self._done.round_trips += self._clock.monotonic() - began
         return answer
@@ -124,12 +124,12 @@ class Member:
     def __init__(self, terms: Terms) -> None:
         self.terms, self.clock, self.done = terms, Wrong(terms.shift), Done()
         self.rules, self.draw = terms.rules(), random.Random(terms.seed)
-        link, spool = RedisLink(terms.store, self.clock, secrets.token_hex(6)), Path(terms.spool)
+        link, spool = RedisPyConnection(terms.store, self.clock, secrets.token_hex(6)), Path(terms.spool)
         self.outbox = RedisOutbox(
             link, self.clock, self.rules, lease=terms.lease, keep=terms.keep, spool=Spool(spool, self.clock)
         )
-        wire = Timed(BotApi(self.clock), self.clock, self.done)
-        self.sender = Sender(wire, self.clock, late=min(LATE, terms.lease / 4))
+        wire = Timed(BotApiClient(self.clock), self.clock, self.done)
+        self.sender = Sender(wire, self.clock, late=min(LATE_AFTER, terms.lease / 4))
         for bot in terms.bots:
             self.sender.bots[BotId(bot)] = BotAccess(f"{bot}:token", terms.telegram)
         self.direct = DirectCalls(self.outbox, self.sender, self.clock, max_attempts=5)

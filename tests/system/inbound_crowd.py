@@ -18,8 +18,8 @@ from system.inbound_vitals import percentile
 from tidegate.clock import Clock
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
-from tidegate.sim.telegram import Limits, Telegram
-from tidegate.sim.telegram.world import Bot, Json
+from tidegate.sim.telegram import Limits, SimulatedTelegram
+from tidegate.sim.telegram.world import Json, SimulatedBot
 
 TOKEN = "42:crowd"
 FIRST = 1_000_001
@@ -61,7 +61,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 class Spammer:
     """Writes in floods. Told what the bot says to him beside echoes."""
 
-    def __init__(self, telegram: Telegram, bot: Bot, scene: Scene) -> None:
+    def __init__(self, telegram: SimulatedTelegram, bot: SimulatedBot, scene: Scene) -> None:
         self._telegram, self._bot, self._scene = telegram, bot, scene
         self.floods = False
         self.said = self.echoes = 0
@@ -102,7 +102,9 @@ class Spammer:
 class Talker:
     """Somebody of the crowd."""
 
-    def __init__(self, telegram: Telegram, bot: Bot, user: int, scene: Scene, spammer: Spammer) -> None:
+    def __init__(
+        self, telegram: SimulatedTelegram, bot: SimulatedBot, user: int, scene: Scene, spammer: Spammer
+    ) -> None:
         self._telegram, self._bot, self._id, self._spammer = telegram, bot, user, spammer
         self._every = scene.every
         self._draw = random.Random(f"{scene.seed}:{user}")
@@ -141,7 +143,7 @@ class Talker:
 class Gathering:
     """Everybody of a scene."""
 
-    def __init__(self, telegram: Telegram, scene: Scene) -> None:
+    def __init__(self, telegram: SimulatedTelegram, scene: Scene) -> None:
         bot = telegram.world.bot(TOKEN)
         assert bot is not None
         self._telegram, self._scene = telegram, scene

@@ -17,11 +17,11 @@ from system.inbound_vitals import Vitals
 from tidegate import Tidegate
 from tidegate.clock import Clock
 from tidegate.settings import Settings
-from tidegate.sim import virtual
-from tidegate.sim.telegram import Faults, Latency, Telegram
+from tidegate.sim import virtual_time
+from tidegate.sim.telegram import Faults, Latency, SimulatedTelegram
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import SimSession
 
 EACH_WAY = Latency(5, 40)
@@ -68,14 +68,14 @@ def run_virtually(scene: Scene) -> dict[str, Any]:
     """What came of it, `passed` among it. In virtual time no loop is ever late."""
 
     async def main(clock: VirtualClock) -> dict[str, Any]:
-        telegram = Telegram(clock, limits=scene.limits(), faults=WEATHER, seed=scene.seed)
-        gate = gate_for(scene, "memory://", clock=clock, wire=SimWire(telegram, clock))
+        telegram = SimulatedTelegram(clock, limits=scene.limits(), faults=WEATHER, seed=scene.seed)
+        gate = gate_for(scene, "memory://", clock=clock, wire=TelegramWire(telegram, clock))
         session = SimSession(telegram)
         session.made = Forgetful()
         async with echoing(gate, Bot(TOKEN, session=session)):
             return await _perform(telegram, scene, Vitals(clock, naps=False), gate)
 
-    found = judge(virtual.run(main, scene.seed))
+    found = judge(virtual_time.run(main, scene.seed))
     return found | {"virtual_seconds": found.pop("seconds")}
 
 
@@ -87,7 +87,9 @@ async def run_really(scene: Scene, folder: Path) -> dict[str, Any]:
             return judge(await _perform(server.telegram, scene, Vitals(Clock()), gate))
 
 
-async def _perform(telegram: Telegram, scene: Scene, vitals: Vitals, gate: Tidegate) -> dict[str, Any]:
+async def _perform(
+    telegram: SimulatedTelegram, scene: Scene, vitals: Vitals, gate: Tidegate
+) -> dict[str, Any]:
     crowd = Gathering(telegram, scene)
     async with asyncio.TaskGroup() as group:
         group.create_task(vitals.watch(scene.seconds))

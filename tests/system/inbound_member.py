@@ -14,9 +14,9 @@ import uvloop
 from tidegate import Tidegate
 from tidegate.clock import Clock
 from tidegate.model import Rate
-from tidegate.outbox.redis.store import RedisOutbox
 from tidegate.pacing.rules import Rules
 from tidegate.settings import Settings
+from tidegate.stores.redis.outbox import RedisOutbox
 
 TOKEN: Final = "42:token"
 MANY: Final = Rate(10_000, 1)

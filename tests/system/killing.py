@@ -23,8 +23,8 @@ from tidegate import Tidegate
 from tidegate.clock import Clock
 from tidegate.errors import StoreError, TidegateError
 from tidegate.model import Rate
-from tidegate.sim.telegram.ledger import LogEntry
-from tidegate.sim.telegram.limits import Limits
+from tidegate.sim.telegram.flood_control import Limits
+from tidegate.sim.telegram.request_log import LoggedCall
 
 T = TypeVar("T")
 
@@ -110,7 +110,7 @@ async def in_thread(function: Callable[..., T], *arguments: object) -> T:
     return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
-def arrivals(log: Iterable[LogEntry]) -> Mapping[int, list[str]]:
+def arrivals(log: Iterable[LoggedCall]) -> Mapping[int, list[str]]:
     """The texts that Telegram accepted for each chat, in order."""
     texts: defaultdict[int, list[str]] = defaultdict(list)
     for entry in log:

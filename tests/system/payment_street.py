@@ -16,8 +16,7 @@ from payment_bot.flow import PAYMENT
 from payment_bot.orders import COLUMNS
 from system.killing import asked
 from tidegate import Tidegate
-from tidegate.cli.demo.payment.town import BOOKS_TOKEN, TOKEN, Town
-from tidegate.cli.demo.payment.words import Words
+from tidegate.cli.demo.customers import BOOKS_TOKEN, TOKEN, ExpectedTexts, PaymentWorld
 from tidegate.clock import Clock
 from tidegate.model import Rate, Record
 from tidegate.sim.nocodb.http import NocoDbServer
@@ -40,13 +39,13 @@ clock: Final = Clock()
 class Street:
     """A town with a bot that dies. `told`: what the latest life has said."""
 
-    def __init__(self, town: Town, store: Path, nursery: asyncio.subprocess.Process) -> None:
+    def __init__(self, town: PaymentWorld, store: Path, nursery: asyncio.subprocess.Process) -> None:
         self.town, self.store = town, store
         self._nursery = nursery
         self._child = 0
         self.told: list[str] = []
         self.kills = 0
-        self.words = Words(PAYMENT)
+        self.words = ExpectedTexts(PAYMENT)
 
     async def live(self, *, park: bool = False) -> None:
         """The next life, ready to be used."""
@@ -96,7 +95,7 @@ async def street(folder: Path, users: int, *, seed: int = 0) -> AsyncIterator[St
     telegram = TelegramServer(limits=GENEROUS, faults=SLOW, seed=seed)
     # The bot keeps to NocoDB's 5/s; what a life has asked in its last second, the next one cannot know.
     books = NocoDbServer(limits=NocoLimits(rate=MANY), seed=seed)
-    town = Town(users, COLUMNS, seed=seed, clock=clock, telegram=telegram, books=books)
+    town = PaymentWorld(users, COLUMNS, seed=seed, clock=clock, telegram=telegram, books=books)
     for customer in town.customers:
         customer.thinks = (0.1, 1.0)
     async with telegram, books:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.model import BotId, Message, TicketId
-from tidegate.outbox.redis.spool import Spool
+from tidegate.stores.redis.spool import Spool
 
 TASKS: Final = 3  # that add at the same time
 

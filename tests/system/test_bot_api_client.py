@@ -12,8 +12,8 @@ import pytest
 
 from simulated import TOKEN
 from tidegate.clock import Clock
-from tidegate.delivery.botapi import LARGEST_ANSWER, BotApi
-from tidegate.delivery.wire import Answer, NoAnswer
+from tidegate.delivery.bot_api import LARGEST_ANSWER, BotApiClient
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import BadInputError
 from tidegate.model import File, Rate
 from tidegate.sim.telegram import Faults, Latency, Limits
@@ -27,13 +27,13 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 class Client:
     """A `BotApi`, its calls to one address, and how often a request was written."""
 
-    def __init__(self, api: BotApi, clock: Clock, url: str) -> None:
+    def __init__(self, api: BotApiClient, clock: Clock, url: str) -> None:
         self.api, self.clock, self.url = api, clock, url
         self.written = 0
 
     async def __call__(
         self, method: str = "getMe", *, seconds: float = 5.0, token: str = TOKEN, **params: object
-    ) -> Answer | NoAnswer:
+    ) -> ApiAnswer | NoAnswer:
         deadline = self.clock.monotonic() + seconds
         return await self.api.call(
             token, method, params, api_url=self.url, deadline=deadline, on_written=self._on_written
@@ -41,7 +41,7 @@ class Client:
 
     async def result(self, method: str, **params: Any) -> Any:  # noqa: ANN401  (Telegram's)
         answer = await self(method, **params)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ApiAnswer)
         assert answer.body is not None
         assert answer.body["ok"], answer
         return answer.body["result"]
@@ -53,7 +53,7 @@ class Client:
 @asynccontextmanager
 async def client(url: str, *, timeout: float = 5.0, connections: int = 100) -> AsyncIterator[Client]:  # noqa: ASYNC109
     clock = Clock()
-    api = BotApi(clock, timeout=timeout, connections=connections)
+    api = BotApiClient(clock, timeout=timeout, connections=connections)
     try:
         yield Client(api, clock, url)
     finally:
@@ -130,7 +130,7 @@ async def test_an_error_of_telegram_is_an_answer(server: TelegramServer, telegra
     assert bot is not None
     server.telegram.world.add_private(bot, 7).blocked = True
     answer = await telegram("sendMessage", chat_id=7, text="x")
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, ApiAnswer)
     assert answer.status == 403
     assert answer.body is not None
     assert answer.body["description"] == "Forbidden: bot was blocked by the user"
@@ -233,7 +233,7 @@ async def test_after_its_deadline_nothing_is_sent(server: TelegramServer, telegr
 
 
 async def test_a_deadline_may_be_far(telegram: Client) -> None:
-    assert isinstance(await telegram(seconds=math.inf), Answer)
+    assert isinstance(await telegram(seconds=math.inf), ApiAnswer)
 
 
 async def test_who_waits_for_a_connection_beyond_the_deadline_is_late() -> None:
@@ -268,7 +268,7 @@ async def test_a_kept_connection_that_is_cut_counts_as_left_and_the_post_is_not_
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 25\r\n\r\n" + OK)
 
     async with raw_server(once) as url, client(url) as calls:
-        assert await calls() == Answer(200, {"ok": True, "result": True})
+        assert await calls() == ApiAnswer(200, {"ok": True, "result": True})
         assert await calls() == NoAnswer(left=True, reason="disconnected")
         assert requests == 2
 
@@ -289,7 +289,7 @@ async def test_a_call_that_is_cancelled_is_cancelled_and_the_next_one_works(
     with pytest.raises(asyncio.CancelledError):
         await call
     server.telegram.faults = Faults()
-    assert isinstance(await telegram(), Answer)
+    assert isinstance(await telegram(), ApiAnswer)
 
 
 # Answers that are not Telegram's
@@ -301,29 +301,29 @@ async def test_a_call_that_is_cancelled_is_cancelled_and_the_next_one_works(
 )
 async def test_what_is_not_telegrams_json_has_no_body(body: bytes) -> None:
     async with raw_server(answering("200 OK", body)) as url, client(url) as calls:
-        assert await calls() == Answer(200, None)
+        assert await calls() == ApiAnswer(200, None)
 
 
 async def test_a_page_of_a_proxy_has_a_status_and_no_body() -> None:
     async with raw_server(answering("502 Bad Gateway", b"<html>502</html>")) as url, client(url) as calls:
-        assert await calls() == Answer(502, None)
+        assert await calls() == ApiAnswer(502, None)
 
 
 @pytest.mark.parametrize("length", [True, False])
 async def test_a_huge_answer_is_not_read_to_its_end(*, length: bool) -> None:
     body = b" " * (LARGEST_ANSWER + 1) + OK
     async with raw_server(answering("200 OK", body, length=length)) as url, client(url) as calls:
-        assert await calls() == Answer(200, None)
+        assert await calls() == ApiAnswer(200, None)
 
 
 async def test_an_answer_without_a_length_is_read_to_its_end() -> None:
     async with raw_server(answering("200 OK", OK, length=False)) as url, client(url) as calls:
-        assert await calls() == Answer(200, {"ok": True, "result": True})
+        assert await calls() == ApiAnswer(200, {"ok": True, "result": True})
 
 
 async def test_a_redirect_is_not_followed() -> None:
     async with raw_server(answering("302 Found\r\nLocation: /elsewhere", b"")) as url, client(url) as calls:
-        assert await calls() == Answer(302, None)
+        assert await calls() == ApiAnswer(302, None)
 
 
 # Files
@@ -419,7 +419,7 @@ async def test_who_waits_for_the_upload_of_another_beyond_the_deadline_is_late(
         await telegram.clock.sleep(0)
     late = await telegram("sendPhoto", seconds=0.05, chat_id=8, photo=photo)
     assert late == NoAnswer(left=False, reason="late")
-    assert isinstance(await first, Answer)
+    assert isinstance(await first, ApiAnswer)
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ async def test_a_large_upload_may_take_longer_than_the_timeout_as_long_as_it_mov
 
     async with raw_server(slow) as url, client(url, timeout=0.5) as calls:
         answer = await calls("sendDocument", chat_id=7, document=File(content=bytes(size)))
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ApiAnswer)
 
 
 # What is hidden

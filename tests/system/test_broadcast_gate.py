@@ -18,18 +18,18 @@ import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tidegate import Tidegate
-from tidegate.audience import sql as reading
-from tidegate.audience.sql import sql
-from tidegate.audience.template import Row
+from tidegate.broadcast import sql as reading
 from tidegate.broadcast.campaign import Campaign
-from tidegate.broadcast.letters import Letters
+from tidegate.broadcast.message import MessageWriter
+from tidegate.broadcast.sql import sql
+from tidegate.broadcast.template import Row
 from tidegate.clock import Clock
 from tidegate.errors import TidegateError
 from tidegate.model import Rate
-from tidegate.sim.telegram import Telegram
-from tidegate.sim.telegram.faults import Faults, Latency
+from tidegate.sim.faults import Faults, Latency
+from tidegate.sim.telegram import SimulatedTelegram
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram.wire import TelegramWire
 
 TOKEN = "42:token"
 PEOPLE = 300
@@ -40,7 +40,7 @@ async def broadcast(gate: Tidegate, audience: Any, letter: object, **options: An
     campaign = Campaign(
         "sale",
         audience,
-        Letters(letter, fields),
+        MessageWriter(letter, fields),
         put=lambda items: gate.send_many(items, **fields),
         outbox=gate.outbox,
         clock=Clock(),
@@ -141,12 +141,12 @@ async def test_who_is_gone_can_be_marked_in_the_database_that_is_read(shop: Path
     async def on_dead(row: Row, reason: str) -> None:
         await asyncio.to_thread(mark, row, reason)
 
-    telegram = Telegram(Clock())
+    telegram = SimulatedTelegram(Clock())
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     for chat in (3, 7):
         telegram.world.user_blocks(bot, chat, Clock().now())
-    gate = Tidegate("memory://", wire=SimWire(telegram, Clock()))
+    gate = Tidegate("memory://", wire=TelegramWire(telegram, Clock()))
     gate.add_bot(TOKEN)
     async with gate, gate.worker():
         campaign = await broadcast(gate, people, "Hello {name}", on_dead=on_dead)

@@ -9,9 +9,9 @@ import pytest
 
 from system.inbound_crowd import TOKEN, Gathering, Scene, judge
 from system.inbound_echo import run_really, run_virtually
-from tidegate.sim import virtual
-from tidegate.sim.telegram import Telegram
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim import virtual_time
+from tidegate.sim.telegram import SimulatedTelegram
+from tidegate.sim.virtual_time import VirtualClock
 
 Answers = Callable[[int], list[int]]  # a number that was said → the numbers that are repeated
 
@@ -20,7 +20,7 @@ def crowd_before(answers: Answers, scene: Scene) -> dict[str, Any]:
     """What it says of a bot without a library or limits, which repeats what `answers` gives."""
 
     async def main(clock: VirtualClock) -> dict[str, Any]:
-        telegram = Telegram(clock)
+        telegram = SimulatedTelegram(clock)
         bot = telegram.world.bot(TOKEN)
         assert bot is not None
 
@@ -39,7 +39,7 @@ def crowd_before(answers: Answers, scene: Scene) -> dict[str, Any]:
         answering.cancel()
         return judge(crowd.report())
 
-    return virtual.run(main)
+    return virtual_time.run(main)
 
 
 @pytest.mark.parametrize(

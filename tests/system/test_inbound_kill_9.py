@@ -19,11 +19,11 @@ from system.killing import in_thread, line_of, running
 from system.mortal_redis import mortal_redis
 from tidegate import Tidegate
 from tidegate.clock import Clock
-from tidegate.inbound.inbox.base import InboxStats
-from tidegate.inbound.secret import webhook_secret
+from tidegate.inbound.inbox import InboxStats
+from tidegate.inbound.webhook_app import webhook_secret
 from tidegate.model import Rate, Record
+from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.limits import Limits
 from tidegate.sim.telegram.people import Person
 
 MANY: Final = Rate(10_000, 1)

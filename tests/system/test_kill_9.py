@@ -9,7 +9,7 @@ import pytest
 
 from system.killing import LIMITS, TOKEN, arrivals, asked, clock, kill, line_of, running
 from tidegate import Tidegate
-from tidegate.sim.telegram.faults import Faults, Latency
+from tidegate.sim.faults import Faults, Latency
 from tidegate.sim.telegram.http import TelegramServer
 
 LATENCY = Latency(5, 40)  # ms, each way

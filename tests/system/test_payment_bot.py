@@ -18,28 +18,25 @@ from payment_bot.orders import COLUMNS, Orders
 from payment_bot.running import look_into
 from payment_bot.together import Together
 from tidegate import Tidegate
-from tidegate.cli.demo.payment.customer import ORDER
-from tidegate.cli.demo.payment.finding import find_bot
-from tidegate.cli.demo.payment.report import passed, report_table
-from tidegate.cli.demo.payment.show import PaymentDemo
-from tidegate.cli.demo.payment.view import PaymentView
-from tidegate.cli.demo.payment.words import Words
+from tidegate.cli.demo.customers import ORDER, ExpectedTexts
+from tidegate.cli.demo.payment import PaymentDemo, find_bot
+from tidegate.cli.demo.payment_report import PaymentView, passed, report_table
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, MissingExtraError
 from tidegate.flows import read_texts
-from tidegate.flows.filling import fill
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
 from tidegate.sim.nocodb import NocoLimits
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.telegram import Limits, Person
 from tidegate.sim.telegram.http import TelegramServer
+from tidegate.templates import fill
 
 MANY: Final = Rate(10_000, 1)
 TOKEN: Final = "42:token"
 ADMIN: Final = 7
 clock: Final = Clock()
-words: Final = Words(PAYMENT)
+words: Final = ExpectedTexts(PAYMENT)
 
 
 class Stall:

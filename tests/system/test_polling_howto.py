@@ -14,16 +14,16 @@ from simulated import TOKEN
 from system.snippets import HOWTOS, blocks, read
 from tidegate.clock import Clock
 from tidegate.polling import BatchPoller, DeltaPoller
-from tidegate.sim.nocodb import NocoDb
+from tidegate.sim.nocodb import SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.nocodb.shop import Shop
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.upstream.story import Storyteller
+from tidegate.upstream.request_log import RequestPrinter
 
 PAYMENTS, CALLS = "wait-for-payments.md", "call-a-limited-api.md"
 ORDERS: Final = 8
 CUSTOMER = {"id": 17, "name": "Ann"}
-LOADED: Final = (BatchPoller, DeltaPoller, Storyteller)  # or a page would read files while the loop runs
+LOADED: Final = (BatchPoller, DeltaPoller, RequestPrinter)  # or a page would read files while the loop runs
 
 
 class Page:
@@ -46,7 +46,7 @@ class Page:
 @pytest.fixture
 async def shop() -> AsyncIterator[SimpleNamespace]:
     """The table that `tidegate sim nocodb` has, over HTTP."""
-    noco = NocoDb(Clock())
+    noco = SimulatedNocoDb(Clock())
     made = Shop(noco, ORDERS)
     async with NocoDbServer(noco) as server:
         yield SimpleNamespace(noco=noco, table=made.table, url=server.url)

@@ -15,7 +15,7 @@ from system.bots import ptb_shop
 from system.bots.ptb_shop import running
 from system.bots.scenes import GENEROUS, MANY, PAPER, PICTURE, SCENES, TOKEN, Scene, Visit
 from tidegate import Tidegate
-from tidegate.adapters.ptb import Pace, TidegateLimiter
+from tidegate.adapters.ptb import CallOptions, TidegateLimiter
 from tidegate.errors import ClosedError, OutcomeUnknownError
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
@@ -25,7 +25,7 @@ from tidegate.sim.telegram.http import TelegramServer
 App = Application[Any, Any, Any, Any, Any, Any]
 Context = CallbackContext[ExtBot[Any], Any, Any, Any]
 CHAT, GROUP = 7, -5
-QUEUE = Pace(queue=True)
+QUEUE = CallOptions(queue=True)
 FAST = Rules(bot=MANY, private=MANY, group=MANY, actions=(MANY,))
 BRISK = Rules(private=Rate(1, 0.2), group=Rate(1, 0.5))  # so that nobody waits for long
 AS_BRISK = Limits(private=Rate(1, 0.2), group=Rate(1, 0.5))

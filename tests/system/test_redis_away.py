@@ -12,7 +12,7 @@ from system.killing import clock
 from tidegate import Tidegate
 from tidegate.errors import StoreFullError
 from tidegate.model import BotId
-from tidegate.outbox.base import Health
+from tidegate.outbox.port import StoreHealth
 
 BOT = BotId(42)
 CHATS = range(1, 11)
@@ -23,7 +23,7 @@ async def put(gate: Tidegate, number: int) -> None:
     await gate.send_many([{"chat_id": chat, "text": f"to {chat} #{number}"} for chat in CHATS])
 
 
-async def health(gate: Tidegate, *, ready: bool) -> Health:
+async def health(gate: Tidegate, *, ready: bool) -> StoreHealth:
     """Once it is known."""
     async with clock.timeout(PATIENCE):
         while (found := gate.outbox.health()).ready != ready or (ready and found.spooled):

@@ -17,16 +17,17 @@ import pytest
 from redis import Redis
 
 from system.operators import PATIENCE, TIDEGATE, TOKEN, Desk, environment, telegram
-from tidegate import Tidegate, roster
+from tidegate import Tidegate
+from tidegate.bots import registry
+from tidegate.bots.encryption import TokenCipher, new_key
+from tidegate.bots.registry import TELEGRAM
 from tidegate.cli import main
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, WrongKeyError
-from tidegate.keys import Keys, new_key
 from tidegate.model import BotId
-from tidegate.outbox.redis.bots import RedisBotShelf
-from tidegate.outbox.redis.link import RedisLink
-from tidegate.roster import TELEGRAM
 from tidegate.settings import Settings
+from tidegate.stores.redis.bots import RedisBotStore
+from tidegate.stores.redis.connection import RedisPyConnection
 
 Result = TypeVar("Result")
 KEY = new_key()
@@ -129,9 +130,9 @@ def office(tmp_path: Path, url: str, address: str) -> Office:
     return Office(tmp_path, url, address)
 
 
-def shelf_at(url: str, *keys: str) -> RedisBotShelf:
+def shelf_at(url: str, *keys: str) -> RedisBotStore:
     settings = Settings.model_validate({"tidegate_key": ",".join(keys)})
-    return RedisBotShelf(RedisLink(url, Clock(), "me"), Keys.of(settings.tidegate_key, None))
+    return RedisBotStore(RedisPyConnection(url, Clock(), "me"), TokenCipher.of(settings.tidegate_key, None))
 
 
 # --- bots ---
@@ -165,7 +166,7 @@ def test_a_worker_without_the_key_says_which_variable_it_needs(office: Office) -
 def test_other_processes_notice_bots_that_come_and_go(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(roster, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(registry, "LOOK_EVERY", 0.02)
     seen: list[set[int]] = []
 
     shelf, clock = shelf_at(office.url, KEY), Clock()

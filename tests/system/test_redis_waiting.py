@@ -6,15 +6,15 @@ import pytest
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.outbox.redis.link import RedisLink
-from tidegate.outbox.redis.store import RedisOutbox
+from tidegate.stores.redis.connection import RedisPyConnection
+from tidegate.stores.redis.outbox import RedisOutbox
 
 FAR_LESS = 0.7  # seconds: by Redis's own time-outs, ten waits would take one
 
 
 async def test_short_waits_end_in_time_though_redis_ends_a_blocking_pop_late(redis_url: str) -> None:
     clock = Clock()
-    outbox = RedisOutbox(RedisLink(redis_url, clock, "waiting", prefix="waiting"), clock)
+    outbox = RedisOutbox(RedisPyConnection(redis_url, clock, "waiting", prefix="waiting"), clock)
     await outbox.open()
     began = clock.monotonic()
 
@@ -27,7 +27,7 @@ async def test_short_waits_end_in_time_though_redis_ends_a_blocking_pop_late(red
 
 async def test_a_wake_up_that_comes_while_nobody_waits_here_goes_to_another_process(redis_url: str) -> None:
     clock = Clock()
-    one, other = (RedisLink(redis_url, clock, name, prefix="passing") for name in ("one", "other"))
+    one, other = (RedisPyConnection(redis_url, clock, name, prefix="passing") for name in ("one", "other"))
     await one.open(RedisOutbox(one, clock)._terms)  # noqa: SLF001  (what every script is told)
     await one.wait(0.01)  # leaves a blocking pop behind, the first in the queue
     waiting = asyncio.create_task(other.wait(5))
@@ -44,12 +44,12 @@ async def test_a_wake_up_that_comes_while_nobody_waits_here_goes_to_another_proc
 @pytest.mark.parametrize("url", ["redis://host/abc", "redis://host/0?foo=1", "redis://host:port/0"])
 def test_an_address_that_means_nothing_is_refused(url: str) -> None:
     with pytest.raises(BadInputError, match="redis://host:6379/0"):
-        RedisLink(url, Clock(), "x")
+        RedisPyConnection(url, Clock(), "x")
 
 
 def test_two_databases_of_a_redis_are_two_stores_whatever_the_password() -> None:
     names = [
-        RedisLink(url, Clock(), "x").name
+        RedisPyConnection(url, Clock(), "x").name
         for url in ("redis://host/0", "redis://:secret@host/0", "redis://host/1", "redis://other/0")
     ]
 

@@ -10,7 +10,7 @@ import pytest
 from system import spooling
 from system.killing import clock, in_thread, kill, line_of, running
 from tidegate.model import Message
-from tidegate.outbox.redis.spool import Spool
+from tidegate.stores.redis.spool import Spool
 
 
 async def live_and_die(folder: Path, taken: Path, name: str, seconds: float) -> list[str]:

@@ -14,8 +14,8 @@ from system.killing import TOKEN, arrivals, asked, in_thread, line_of, running
 from system.operators import Desk
 from tidegate import Tidegate
 from tidegate.model import Rate
+from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.limits import Limits
 
 # --- what the commands say ---
 

@@ -13,9 +13,9 @@ from system.killing import TOKEN, arrivals, asked, clock, end, kill, line_of, ru
 from tidegate import Tidegate
 from tidegate.errors import DeadError, NotTheSenderError, WithdrawnError
 from tidegate.model import BotId, Rate, State, TicketId
+from tidegate.outbox.tickets import LiveTicket
+from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.limits import Limits
-from tidegate.tickets import LiveTicket
 
 BOT = BotId(42)
 PATIENCE = 5.0  # seconds; a machine under load is slow, and what is promised is measured elsewhere

@@ -17,9 +17,9 @@ import uvicorn.protocols.http.auto  # noqa: F401  (an import reads files, which 
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreAwayError
-from tidegate.inbound.arrivals import Arrival
-from tidegate.inbound.http import heads
-from tidegate.inbound.serving import listen, serve
+from tidegate.inbound import server
+from tidegate.inbound.inbox import InboxItem
+from tidegate.inbound.server import listen, serve
 from unit.inbound.http_caller import PATH, SECRET, House, update
 
 clock = Clock()
@@ -116,7 +116,7 @@ async def test_a_body_of_20_mb_is_refused_at_its_first_byte() -> None:
 
 
 async def test_half_a_head_is_given_up_and_an_endless_one_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads, "HEAD_TIME", 0.1)
+    monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.1)
     async with served(House(clock)) as port, connected(port) as slow, connected(port) as endless:
         slow[1].write(b"POST / HTTP/1.1\r\nHost")
         endless[1].write(b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000)
@@ -147,7 +147,7 @@ async def test_a_signal_ends_it_when_everything_is_answered(monkeypatch: pytest.
     house = House(clock)
     arrived, go_on, accept = asyncio.Event(), asyncio.Event(), house.inbox.accept
 
-    async def slowly(arrivals: list[Arrival]) -> list[bool]:
+    async def slowly(arrivals: list[InboxItem]) -> list[bool]:
         arrived.set()
         await go_on.wait()
         return await accept(arrivals)

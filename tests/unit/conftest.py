@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.sim.virtual import VirtualClock, VirtualLoop
+from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
 
 
 @pytest.fixture

@@ -2,15 +2,15 @@
 
 import asyncio
 
-from tidegate.effects import effects_of, key_for
+from tidegate.outbox.effect_keys import effect_key, effect_keys_for
 
 ONE = "bot:42:7"
 OTHER = "bot:42:8"
 
 
 def keys(cause: str, *contents: object) -> list[str | None]:
-    with effects_of(cause):
-        return [key_for(content) for content in contents]
+    with effect_keys_for(cause):
+        return [effect_key(content) for content in contents]
 
 
 def test_the_same_update_gives_the_same_keys() -> None:
@@ -31,7 +31,7 @@ def test_another_order_or_another_path_through_the_handler_changes_no_key() -> N
 def test_outside_of_a_handler_there_is_no_key() -> None:
     keys(ONE, "a")
 
-    assert key_for("a") is None
+    assert effect_key("a") is None
 
 
 async def test_a_task_that_outlives_its_handler_has_no_part_in_it() -> None:
@@ -39,10 +39,10 @@ async def test_a_task_that_outlives_its_handler_has_no_part_in_it() -> None:
 
     async def later() -> str | None:
         await go_on.wait()
-        return key_for("a")
+        return effect_key("a")
 
-    with effects_of(ONE):
-        inside = asyncio.create_task(asyncio.sleep(0, key_for("a")))  # noqa: TID251  (yields once)
+    with effect_keys_for(ONE):
+        inside = asyncio.create_task(asyncio.sleep(0, effect_key("a")))  # noqa: TID251  (yields once)
         outliving = asyncio.create_task(later())
         await inside
     go_on.set()

@@ -25,25 +25,25 @@ from tidegate.errors import (
 from tidegate.model import Message, Rate
 from tidegate.pacing.rules import Rules
 from tidegate.settings import Settings
-from tidegate.sim.telegram import Faults, Latency, Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram import Faults, Latency, SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 
 @pytest.fixture
-async def telegram(clock: VirtualClock) -> Telegram:
-    return Telegram(clock)
+async def telegram(clock: VirtualClock) -> SimulatedTelegram:
+    return SimulatedTelegram(clock)
 
 
 @pytest.fixture
-async def gate(clock: VirtualClock, telegram: Telegram) -> AsyncIterator[Tidegate]:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> AsyncIterator[Tidegate]:
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     async with gate:
         yield gate
 
 
-async def test_what_is_sent_is_delivered_with_a_receipt(gate: Tidegate, telegram: Telegram) -> None:
+async def test_what_is_sent_is_delivered_with_a_receipt(gate: Tidegate, telegram: SimulatedTelegram) -> None:
     ticket = await gate.send(chat_id=1001, text="Hello", priority="high", disable_notification=True)
     async with gate.worker():
         receipt = await ticket.delivered(timeout=30)
@@ -53,7 +53,7 @@ async def test_what_is_sent_is_delivered_with_a_receipt(gate: Tidegate, telegram
     assert (await gate.stats()).delivered == 1
 
 
-async def test_many_are_sent_in_the_order_of_each_chat(gate: Tidegate, telegram: Telegram) -> None:
+async def test_many_are_sent_in_the_order_of_each_chat(gate: Tidegate, telegram: SimulatedTelegram) -> None:
     items = ({"chat_id": 1 + i % 7, "text": f"part #{i}"} for i in range(50))
     tickets = await gate.send_many(items, priority="low")
     async with gate.worker():
@@ -72,7 +72,7 @@ async def test_an_audience_may_be_an_async_iterable(gate: Tidegate) -> None:
 
 
 async def test_a_call_is_made_now_and_paced_without_a_worker(
-    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     for _ in range(3):
         await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
@@ -92,7 +92,7 @@ async def test_a_call_that_would_wait_too_long_says_so(gate: Tidegate) -> None:
 
 
 async def test_a_call_is_tried_again_only_where_it_surely_did_not_happen(
-    gate: Tidegate, telegram: Telegram
+    gate: Tidegate, telegram: SimulatedTelegram
 ) -> None:
     telegram.faults = Faults(server_error=1)
     with pytest.raises(DeadError, match="attempts"):
@@ -104,12 +104,14 @@ async def test_a_call_is_tried_again_only_where_it_surely_did_not_happen(
     assert telegram.ledger.faults["lost_answer"] == 1
 
 
-async def test_a_call_follows_a_group_that_migrated(gate: Tidegate, telegram: Telegram) -> None:
+async def test_a_call_follows_a_group_that_migrated(gate: Tidegate, telegram: SimulatedTelegram) -> None:
     new = telegram.world.migrate(-5, telegram.clock.now())
     assert (await gate.call("sendMessage", {"chat_id": -5, "text": "x"}))["chat"]["id"] == new
 
 
-async def test_a_call_to_someone_who_blocked_the_bot_says_why(gate: Tidegate, telegram: Telegram) -> None:
+async def test_a_call_to_someone_who_blocked_the_bot_says_why(
+    gate: Tidegate, telegram: SimulatedTelegram
+) -> None:
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     telegram.world.user_blocks(bot, 7, telegram.clock.now())
@@ -119,7 +121,7 @@ async def test_a_call_to_someone_who_blocked_the_bot_says_why(gate: Tidegate, te
 
 
 async def test_send_or_queue_sends_while_the_limits_allow_and_queues_then(
-    gate: Tidegate, telegram: Telegram
+    gate: Tidegate, telegram: SimulatedTelegram
 ) -> None:
     first = await gate.send_or_queue(chat_id=7, text="now #1")
     second = await gate.send_or_queue(chat_id=7, text="later #2")
@@ -130,7 +132,9 @@ async def test_send_or_queue_sends_while_the_limits_allow_and_queues_then(
     assert (telegram.report()["accepted"], telegram.report()["out_of_order"]) == (2, 0)
 
 
-async def test_send_or_queue_does_not_overtake_what_waits(gate: Tidegate, telegram: Telegram) -> None:
+async def test_send_or_queue_does_not_overtake_what_waits(
+    gate: Tidegate, telegram: SimulatedTelegram
+) -> None:
     await gate.send(chat_id=7, text="first #1")
     second = await gate.send_or_queue(chat_id=7, text="second #2")
     assert isinstance(second, LiveTicket)
@@ -150,8 +154,10 @@ async def test_urgent_skips_the_wait(gate: Tidegate, clock: VirtualClock) -> Non
     assert (await gate.stats()).urgent == 1
 
 
-async def test_hooks_are_told_of_deliveries_and_deaths(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+async def test_hooks_are_told_of_deliveries_and_deaths(
+    clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     told: list[tuple[int | str, str]] = []
 
@@ -186,8 +192,10 @@ async def test_a_gate_is_not_opened_twice_at_once(gate: Tidegate) -> None:
         await gate.__aenter__()
 
 
-async def test_a_gate_that_was_closed_can_be_opened_again(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+async def test_a_gate_that_was_closed_can_be_opened_again(
+    clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     told: list[str] = []
 
@@ -204,11 +212,11 @@ async def test_a_gate_that_was_closed_can_be_opened_again(clock: VirtualClock, t
 
 
 @pytest.fixture
-def on_disk(clock: VirtualClock, telegram: Telegram, tmp_path: Path) -> Callable[[], Tidegate]:
+def on_disk(clock: VirtualClock, telegram: SimulatedTelegram, tmp_path: Path) -> Callable[[], Tidegate]:
     """Makes gates of one file, as several processes have them."""
 
     def make() -> Tidegate:
-        gate = Tidegate(tmp_path / "store.db", clock=clock, wire=SimWire(telegram, clock))
+        gate = Tidegate(tmp_path / "store.db", clock=clock, wire=TelegramWire(telegram, clock))
         gate.add_bot(TOKEN)
         return gate
 
@@ -216,7 +224,7 @@ def on_disk(clock: VirtualClock, telegram: Telegram, tmp_path: Path) -> Callable
 
 
 async def test_a_gate_that_failed_to_open_while_another_sends_opens_once_that_one_has_left(
-    on_disk: Callable[[], Tidegate], telegram: Telegram
+    on_disk: Callable[[], Tidegate], telegram: SimulatedTelegram
 ) -> None:
     gate = on_disk()
     async with on_disk() as other, other.worker():
@@ -263,8 +271,8 @@ async def test_what_must_not_wait_goes_at_once_where_the_limits_allow_also_with_
         assert isinstance(await gate.send_or_queue(chat_id=chat, text="x"), Receipt)
 
 
-async def test_closing_tells_those_who_wait(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+async def test_closing_tells_those_who_wait(clock: VirtualClock, telegram: SimulatedTelegram) -> None:
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     async with gate:
         ticket = await gate.send(chat_id=7, text="x")
@@ -278,7 +286,7 @@ async def test_closing_tells_those_who_wait(clock: VirtualClock, telegram: Teleg
 
 
 async def test_a_group_that_migrates_while_its_bot_types_loses_nothing(
-    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     telegram.faults = Faults(latency_in=Latency.parse("20"), latency_out=Latency.parse("20"))
     telegram.world.migrate(-5, clock.now())
@@ -292,7 +300,7 @@ async def test_a_group_that_migrates_while_its_bot_types_loses_nothing(
     assert ((await gate.stats()).delivered, report["out_of_order"], report["doubled"]) == (4, 0, 0)
 
 
-async def test_a_chat_is_one_however_its_id_is_written(gate: Tidegate, telegram: Telegram) -> None:
+async def test_a_chat_is_one_however_its_id_is_written(gate: Tidegate, telegram: SimulatedTelegram) -> None:
     telegram.world.add_group(-5, "supergroup", "harbour")
     for chat_id in (1001, "1001", 1001, " 1001 ", "@harbour", -5, "-5"):
         await gate.call("sendMessage", {"chat_id": chat_id, "text": "x"})
@@ -304,7 +312,7 @@ async def test_a_chat_is_one_however_its_id_is_written(gate: Tidegate, telegram:
     assert telegram.report()["refused"] == 0
 
 
-async def test_how_long_to_wait_is_never_forever(gate: Tidegate, telegram: Telegram) -> None:
+async def test_how_long_to_wait_is_never_forever(gate: Tidegate, telegram: SimulatedTelegram) -> None:
     telegram.faults = Faults(latency_in=Latency.parse("500"))
     first = asyncio.create_task(gate.call("sendMessage", {"chat_id": 7, "text": "x"}))
     await telegram.clock.sleep(0.1)
@@ -315,7 +323,7 @@ async def test_how_long_to_wait_is_never_forever(gate: Tidegate, telegram: Teleg
 
 
 async def test_send_or_queue_keeps_to_a_dedup_key(
-    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     async with gate.worker():
         for _ in range(2):
@@ -325,7 +333,7 @@ async def test_send_or_queue_keeps_to_a_dedup_key(
 
 
 async def test_a_call_gives_up_when_its_wait_is_over(
-    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     telegram.faults = Faults(server_error=1)
     with pytest.raises(NotDeliveredError):
@@ -349,9 +357,9 @@ async def test_direct_calls_go_on_though_slots_are_kept_and_nobody_claims(
 
 
 async def test_a_hook_that_never_ends_does_not_keep_the_gate_open(
-    clock: VirtualClock, telegram: Telegram
+    clock: VirtualClock, telegram: SimulatedTelegram
 ) -> None:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     seen: list[int | str] = []
 
@@ -369,7 +377,7 @@ async def test_a_hook_that_never_ends_does_not_keep_the_gate_open(
 
 
 async def test_a_ticket_says_why_it_was_not_delivered(
-    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     soon = clock.now() + 1
     late = await gate.send(chat_id=1, text="x", expires_at=soon)
@@ -457,8 +465,8 @@ async def test_a_long_text_with_markup_is_telegrams_to_judge(gate: Tidegate) -> 
     assert (await gate.stats()).waiting == 2
 
 
-async def test_which_bot_must_be_clear(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+async def test_which_bot_must_be_clear(clock: VirtualClock, telegram: SimulatedTelegram) -> None:
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     with pytest.raises(ClosedError, match="not open"):
         await gate.send(chat_id=7, text="x")
     async with gate:
@@ -518,8 +526,10 @@ def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
         Settings.read()
 
 
-async def test_a_throttled_notifier_keeps_its_rate(clock: VirtualClock, telegram: Telegram) -> None:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock), rules=Rules(bot=Rate(25, 1)))
+async def test_a_throttled_notifier_keeps_its_rate(clock: VirtualClock, telegram: SimulatedTelegram) -> None:
+    gate = Tidegate(
+        "memory://", clock=clock, wire=TelegramWire(telegram, clock), rules=Rules(bot=Rate(25, 1))
+    )
     gate.add_bot(TOKEN)
     async with gate, gate.worker():
         producers = [
@@ -532,7 +542,7 @@ async def test_a_throttled_notifier_keeps_its_rate(clock: VirtualClock, telegram
 
 
 async def test_a_worker_that_stops_finishes_what_is_in_flight(
-    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     telegram.faults = Faults(latency_in=Latency.parse("500"), latency_out=Latency.parse("500"))
     await gate.send_many({"chat_id": 1 + i, "text": f"#{i}"} for i in range(100))
@@ -549,7 +559,7 @@ async def test_a_worker_that_stops_finishes_what_is_in_flight(
 
 
 async def test_a_worker_that_may_not_wait_hands_back_what_left_as_unknown(
-    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     telegram.faults = Faults(latency_in=Latency.parse("5000"))
     parked = await gate.send(chat_id=7, text="x", on_unknown="park")

@@ -9,20 +9,20 @@ from simulated import TOKEN
 from tidegate import Tidegate
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.polling import BatchPoller, News, Subscription
-from tidegate.sim.telegram import Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram import SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 NOCODB = "https://nocodb.example.com"
 
 
 @pytest.fixture
-async def telegram(clock: VirtualClock) -> Telegram:
-    return Telegram(clock)
+async def telegram(clock: VirtualClock) -> SimulatedTelegram:
+    return SimulatedTelegram(clock)
 
 
-def open_gate(store: str, clock: VirtualClock, telegram: Telegram) -> Tidegate:
-    gate = Tidegate(store, clock=clock, wire=SimWire(telegram, clock))
+def open_gate(store: str, clock: VirtualClock, telegram: SimulatedTelegram) -> Tidegate:
+    gate = Tidegate(store, clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     return gate
 
@@ -50,7 +50,7 @@ def poller(gate: Tidegate, shop: Shop, clock: VirtualClock) -> BatchPoller:
 
 
 async def test_who_waits_is_told_while_the_gate_delivers_also_after_a_restart(
-    clock: VirtualClock, telegram: Telegram, tmp_path: Path
+    clock: VirtualClock, telegram: SimulatedTelegram, tmp_path: Path
 ) -> None:
     store, shop = str(tmp_path / "bot.db"), Shop("order 1")
     async with open_gate(store, clock, telegram) as gate:
@@ -110,7 +110,7 @@ async def test_only_a_poller_can_be_polled_with(clock: VirtualClock) -> None:
 
 
 async def test_a_poller_that_comes_while_the_gate_delivers_runs_at_once_and_stops_with_it(
-    clock: VirtualClock, telegram: Telegram, tmp_path: Path
+    clock: VirtualClock, telegram: SimulatedTelegram, tmp_path: Path
 ) -> None:
     shop = Shop("order 1")
     async with open_gate(str(tmp_path / "bot.db"), clock, telegram) as gate:
@@ -130,7 +130,7 @@ async def test_a_poller_that_comes_while_the_gate_delivers_runs_at_once_and_stop
 
 @pytest.mark.parametrize("store", ["bot.db", "memory://"])
 async def test_subscriptions_of_a_gate_are_good_when_it_is_opened_again(
-    clock: VirtualClock, telegram: Telegram, tmp_path: Path, store: str
+    clock: VirtualClock, telegram: SimulatedTelegram, tmp_path: Path, store: str
 ) -> None:
     shop = Shop("order 1", "order 2")
     gate = open_gate(store if "//" in store else str(tmp_path / store), clock, telegram)
@@ -144,7 +144,9 @@ async def test_subscriptions_of_a_gate_are_good_when_it_is_opened_again(
     assert telegram.report()["accepted"] == 2
 
 
-async def test_a_callback_may_stop_the_gate(clock: VirtualClock, telegram: Telegram, tmp_path: Path) -> None:
+async def test_a_callback_may_stop_the_gate(
+    clock: VirtualClock, telegram: SimulatedTelegram, tmp_path: Path
+) -> None:
     gate, shop = open_gate(str(tmp_path / "bot.db"), clock, telegram), Shop("order 1")
 
     async def tell(_: Subscription, __: News) -> None:

@@ -9,16 +9,16 @@ import pytest
 from simulated import TOKEN
 from tidegate import LiveTicket, Tidegate
 from tidegate.errors import ClosedError, LimitedError, StoreError
-from tidegate.sim.telegram import Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram import SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 Answer = Callable[..., Awaitable[object]]
 
 
 @pytest.fixture
 async def gate(clock: VirtualClock) -> AsyncIterator[Tidegate]:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(Telegram(clock), clock))
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(SimulatedTelegram(clock), clock))
     gate.add_bot(TOKEN)
     async with gate:
         yield gate

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from tidegate.bots.encryption import TokenCipher, new_key
+from tidegate.bots.key_file import KeyFile
 from tidegate.errors import BadInputError, StoreError, TidegateError, WrongKeyError
-from tidegate.key_file import KeyFile
-from tidegate.keys import Keys, new_key
 
 TOKEN = "42:hush-hush"
 A_KEY = "aGFyYm91ciB3YXRlciwgdGhpcnR5LXR3byBieXRlcyE="
@@ -26,12 +26,12 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "tidegate.db"
 
 
-def from_variable(*keys: str, store: Path = Path("tidegate.db")) -> Keys:
-    return Keys.of(SecretStr(",".join(keys)), store)
+def from_variable(*keys: str, store: Path = Path("tidegate.db")) -> TokenCipher:
+    return TokenCipher.of(SecretStr(",".join(keys)), store)
 
 
-def from_file(store: Path) -> Keys:
-    return Keys.of(None, store)
+def from_file(store: Path) -> TokenCipher:
+    return TokenCipher.of(None, store)
 
 
 def key_lines(store: Path) -> list[str]:
@@ -305,7 +305,7 @@ def test_no_text_shows_a_key(store: Path) -> None:
 
 def test_a_store_that_is_no_file_needs_the_variable_and_says_how_to_make_one() -> None:
     stored = from_variable(A_KEY).encrypt(TOKEN)
-    without = Keys.of(None, None)
+    without = TokenCipher.of(None, None)
 
     for act in (without.check, lambda: without.encrypt(TOKEN), lambda: without.decrypt(stored)):
         with pytest.raises(BadInputError, match=r"TIDEGATE_KEY is not set.*tidegate key new"):
@@ -316,12 +316,12 @@ def test_a_store_that_is_no_file_needs_the_variable_and_says_how_to_make_one() -
 
 def test_a_store_that_is_no_file_opens_and_rotates_with_the_variable() -> None:
     new = new_key()
-    stored = Keys.of(SecretStr(A_KEY), None).encrypt(TOKEN)
+    stored = TokenCipher.of(SecretStr(A_KEY), None).encrypt(TOKEN)
 
-    with Keys.of(SecretStr(f"{new},{A_KEY}"), None).rotating() as place:
-        rotated = Keys.of(SecretStr(f"{new},{A_KEY}"), None).rotate(stored)
+    with TokenCipher.of(SecretStr(f"{new},{A_KEY}"), None).rotating() as place:
+        rotated = TokenCipher.of(SecretStr(f"{new},{A_KEY}"), None).rotate(stored)
 
     assert place == "TIDEGATE_KEY"
-    assert Keys.of(SecretStr(new), None).decrypt(rotated) == TOKEN
+    assert TokenCipher.of(SecretStr(new), None).decrypt(rotated) == TOKEN
     with pytest.raises(WrongKeyError, match="does not open the stored bot tokens"):
-        Keys.of(SecretStr(new), None).decrypt(stored)
+        TokenCipher.of(SecretStr(new), None).decrypt(stored)

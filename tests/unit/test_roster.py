@@ -4,35 +4,35 @@ import logging
 
 import pytest
 
+from tidegate.bots.port import BotRecord
+from tidegate.bots.registry import LOOK_EVERY, TELEGRAM, BotRegistry, BotStore
 from tidegate.delivery.sender import BotAccess
 from tidegate.errors import StoreAwayError, WrongKeyError
 from tidegate.model import BotId
-from tidegate.outbox.bots import StoredBot
-from tidegate.roster import LOOK_EVERY, TELEGRAM, Roster, Shelf
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 BOT, OTHER = BotId(42), BotId(43)
 
 
-class PlainShelf(Shelf):
+class PlainShelf(BotStore):
     """What all processes see. Its tokens are sealed by a word before them."""
 
     def __init__(self) -> None:
-        self.kept: dict[BotId, StoredBot] = {}
+        self.kept: dict[BotId, BotRecord] = {}
         self.opened: list[BotId] = []
         self.trouble: Exception | None = None
 
-    async def all(self) -> list[StoredBot]:
+    async def all(self) -> list[BotRecord]:
         if self.trouble is not None:
             raise self.trouble
         return list(self.kept.values())
 
-    async def open(self, bot: StoredBot) -> str:
+    async def open(self, bot: BotRecord) -> str:
         self.opened.append(bot.id)
         return bot.sealed.decode().removeprefix("sealed ")
 
     async def put(self, bot: BotId, token: str, api_url: str) -> None:
-        self.kept[bot] = StoredBot(bot, f"sealed {token}".encode(), api_url)
+        self.kept[bot] = BotRecord(bot, f"sealed {token}".encode(), api_url)
 
     async def remove(self, bot: BotId) -> bool:
         return self.kept.pop(bot, None) is not None
@@ -52,16 +52,16 @@ def opened() -> dict[BotId, BotAccess]:
 
 
 @pytest.fixture
-async def roster(shelf: PlainShelf, opened: dict[BotId, BotAccess]) -> Roster:
+async def roster(shelf: PlainShelf, opened: dict[BotId, BotAccess]) -> BotRegistry:
     """Of a process that sends."""
-    roster = Roster(opened, shelf, {})
+    roster = BotRegistry(opened, shelf, {})
     await roster.load()
     await roster.unseal()
     return roster
 
 
 async def test_what_others_register_and_remove_is_known_within_seconds(
-    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess], clock: VirtualClock
+    roster: BotRegistry, shelf: PlainShelf, opened: dict[BotId, BotAccess], clock: VirtualClock
 ) -> None:
     left = iter([True] * 4 + [False])
     started = clock.monotonic()
@@ -77,7 +77,7 @@ async def test_what_others_register_and_remove_is_known_within_seconds(
 
 
 async def test_a_token_is_opened_again_only_if_it_was_changed(
-    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess]
+    roster: BotRegistry, shelf: PlainShelf, opened: dict[BotId, BotAccess]
 ) -> None:
     await shelf.put(BOT, "42:one", TELEGRAM)
     await shelf.put(OTHER, "43:one", TELEGRAM)
@@ -93,7 +93,7 @@ async def test_a_token_is_opened_again_only_if_it_was_changed(
 
 
 async def test_a_bot_removed_and_registered_anew_is_opened_anew(
-    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess]
+    roster: BotRegistry, shelf: PlainShelf, opened: dict[BotId, BotAccess]
 ) -> None:
     await shelf.put(BOT, "42:one", TELEGRAM)
     await roster.load()
@@ -106,7 +106,7 @@ async def test_a_bot_removed_and_registered_anew_is_opened_anew(
 
 
 async def test_a_bot_added_here_is_not_what_the_store_says(
-    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess]
+    roster: BotRegistry, shelf: PlainShelf, opened: dict[BotId, BotAccess]
 ) -> None:
     roster.add("42:mine", TELEGRAM)
     await shelf.put(BOT, "42:theirs", TELEGRAM)
@@ -118,7 +118,7 @@ async def test_a_bot_added_here_is_not_what_the_store_says(
 
 
 async def test_a_store_that_is_away_takes_no_bot_away(
-    roster: Roster, shelf: PlainShelf, opened: dict[BotId, BotAccess], caplog: pytest.LogCaptureFixture
+    roster: BotRegistry, shelf: PlainShelf, opened: dict[BotId, BotAccess], caplog: pytest.LogCaptureFixture
 ) -> None:
     await shelf.put(BOT, "42:one", TELEGRAM)
     await roster.load()
@@ -131,7 +131,7 @@ async def test_a_store_that_is_away_takes_no_bot_away(
 
 
 async def test_a_wrong_key_is_told_once(
-    roster: Roster, shelf: PlainShelf, caplog: pytest.LogCaptureFixture
+    roster: BotRegistry, shelf: PlainShelf, caplog: pytest.LogCaptureFixture
 ) -> None:
     shelf.trouble = WrongKeyError("no key fits")
     with caplog.at_level(logging.WARNING):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tidegate import Tidegate
 from tidegate.model import BotId, ChatId, Rate
-from tidegate.outbox.base import Stats
-from tidegate.sim import virtual
-from tidegate.sim.telegram import Faults, Latency, Limits, Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.outbox.port import OutboxStats
+from tidegate.sim import virtual_time
+from tidegate.sim.telegram import Faults, Latency, Limits, SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 EACH_WAY = Latency.parse("5-40")
 WEATHER = Faults(latency_in=EACH_WAY, latency_out=EACH_WAY)
@@ -31,9 +31,9 @@ class Run:
 
     def __init__(
         self,
-        stats: Stats,
+        stats: OutboxStats,
         learned: Learned,
-        telegram: Telegram,
+        telegram: SimulatedTelegram,
         seconds: float,
         result: Any,  # noqa: ANN401
     ) -> None:
@@ -51,8 +51,8 @@ def run(
     """Let `work` happen with a worker beside it, until everything is delivered."""
 
     async def main(clock: VirtualClock) -> Run:
-        telegram = Telegram(clock, limits=limits, faults=faults, seed=seed)
-        gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+        telegram = SimulatedTelegram(clock, limits=limits, faults=faults, seed=seed)
+        gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
         for bot in range(1, bots + 1):
             gate.add_bot(f"{bot}:token")
         async with gate, gate.worker():
@@ -61,7 +61,7 @@ def run(
             stats, learned = await gate.stats(), await gate.outbox.learned()
             return Run(stats, learned, telegram, clock.monotonic(), result)
 
-    return virtual.run(main, seed)
+    return virtual_time.run(main, seed)
 
 
 def sending(items: Sequence[Mapping[str, Any]], **shared: Any) -> Work:  # noqa: ANN401  (fields)
@@ -92,7 +92,7 @@ def test_groups_wait_for_their_minute_without_holding_up_people() -> None:
     done = run(sending(items))
     assert clean(done, len(items))
     last_person = max(entry.at for entry in done.telegram.ledger.log if str(entry.chat_id)[0] != "-")
-    assert last_person - virtual.EPOCH < 12
+    assert last_person - virtual_time.EPOCH < 12
 
 
 def test_the_parts_of_a_message_arrive_together_and_in_order() -> None:
@@ -117,8 +117,8 @@ def test_bots_do_not_slow_each_other() -> None:
 
 def test_one_chat_with_thousands_of_messages_does_not_slow_the_others() -> None:
     async def main(clock: VirtualClock) -> tuple[float, int]:
-        telegram = Telegram(clock, faults=WEATHER)
-        gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+        telegram = SimulatedTelegram(clock, faults=WEATHER)
+        gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
         gate.add_bot("1:token")
         async with gate, gate.worker():
             await gate.send_many({"chat_id": 7, "text": f"#{i}"} for i in range(10_000))
@@ -127,7 +127,7 @@ def test_one_chat_with_thousands_of_messages_does_not_slow_the_others() -> None:
                 await ticket.delivered()
             return clock.monotonic(), telegram.report()["refused"]
 
-    seconds, refused = virtual.run(main)
+    seconds, refused = virtual_time.run(main)
     assert refused == 0
     assert seconds < 1.1 * 310 / (30 / (1 + ROUND_TRIP))
 
@@ -163,7 +163,7 @@ def test_a_limit_that_the_rules_do_not_know_is_learned(closes: Any) -> None:  # 
     per_minute: Counter[int] = Counter()
     refused: Counter[int] = Counter()
     for entry in done.telegram.ledger.log:
-        minute = int(entry.at - virtual.EPOCH) // 60
+        minute = int(entry.at - virtual_time.EPOCH) // 60
         per_minute[minute] += 1
         refused[minute] += entry.status == 429
     assert done.stats.delivered == 4_000

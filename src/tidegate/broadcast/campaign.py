@@ -1,28 +1,62 @@
-"""A broadcast that runs: what its owner sees of it, and can do to it."""
+"""A running broadcast: its progress, and how its owner pauses, resumes or cancels it."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import math
+import re
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
+from tidegate.broadcast.audience import Audience, check_audience, size_of
 from tidegate.broadcast.feeder import Feeder, Put
-from tidegate.broadcast.gone import Gone, OnDead
-from tidegate.broadcast.letters import Letters
-from tidegate.broadcast.line import Line
-from tidegate.broadcast.people import Audience, check_audience, size_of
-from tidegate.broadcast.progress import Progress, Stage
-from tidegate.broadcast.refusals import Refusals
-from tidegate.broadcast.tally import Tally
-from tidegate.broadcast.terms import REMEMBER, ahead_of, check_name, check_remember
+from tidegate.broadcast.message import MessageWriter
+from tidegate.broadcast.progress import CampaignState, Progress, RefusalCounter
+from tidegate.broadcast.tracker import GoneNotifier, MessageTracker, OnDead, Tally
 from tidegate.clock import Clock
-from tidegate.errors import ClosedError
-from tidegate.model import Rate
-from tidegate.outbox.base import Outbox
+from tidegate.errors import BadInputError, ClosedError, StoreError
+from tidegate.model import BotId, Rate
+from tidegate.outbox.port import Outbox
+from tidegate.pacing.rules import Rules
+
+REMEMBER_SECONDS: Final = 30 * 86_400.0  # seconds
+AHEAD_SECONDS: Final = 5.0
+FEWEST_AHEAD, MOST_AHEAD = 100, 1_000  # that are chosen where nobody says
+_NAME = re.compile(r"[\w.-]{1,64}")
+
+
+def check_name(name: object) -> str:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadInputError(
+            f"{name!r} is no name of a broadcast: write up to 64 letters, digits, dots and dashes"
+        )
+    return name
+
+
+def ahead_of(ahead: object, rate: Rate) -> int:
+    """How many may wait in the outbox at once: what was asked for, or else some seconds' worth."""
+    if ahead is None:
+        soon = math.ceil(AHEAD_SECONDS * rate.count / rate.seconds)
+        return min(MOST_AHEAD, max(FEWEST_AHEAD, soon))
+    if isinstance(ahead, bool) or not isinstance(ahead, int) or ahead < 1:
+        raise BadInputError(f"ahead is {ahead!r}: give how many messages may wait at once, 1 or more")
+    return ahead
+
+
+def check_remember(remember: float, total: int | None, rate: Rate) -> None:
+    """What is forgotten before the end is not known to the call that goes on after a restart."""
+    if not 0 < remember < math.inf:
+        raise BadInputError("remember is the seconds in which nobody gets it twice: give more than 0")
+    takes = (total or 0) * rate.seconds / rate.count
+    if remember < 2 * takes:
+        raise BadInputError(
+            f"remember is {remember:,.0f} s, too short: sending takes {takes:,.0f} s or more; give twice that"
+        )
+
 
 log = logging.getLogger("tidegate.broadcast")
 
-LOOK_EVERY: Final = 1.0  # seconds
+PROGRESS_SECONDS: Final = 1.0  # seconds
 
 
 class Campaign:
@@ -37,14 +71,14 @@ class Campaign:
         self,
         name: str,
         audience: Audience,
-        letters: Letters,
+        letters: MessageWriter,
         *,
         put: Put,
         outbox: Outbox,
         clock: Clock,
         rate: Rate,
         ahead: int | None = None,
-        remember: float = REMEMBER,
+        remember: float = REMEMBER_SECONDS,
         total: int | None = None,
         on_dead: OnDead | None = None,
     ) -> None:
@@ -54,10 +88,10 @@ class Campaign:
         ahead = ahead_of(ahead, rate)
         check_remember(remember, self._total, rate)
         self._clock = clock
-        self._refusals = Refusals(outbox, clock)
+        self._refusals = RefusalCounter(outbox, clock)
         self._tally = Tally(name, clock)
-        self._gone = Gone(on_dead, name)
-        self._line = Line(outbox, clock, self._tally, self._gone, ahead=ahead)
+        self._gone = GoneNotifier(on_dead, name)
+        self._line = MessageTracker(outbox, clock, self._tally, self._gone, ahead=ahead)
         self._feeder = Feeder(
             name,
             audience,
@@ -69,7 +103,7 @@ class Campaign:
             ahead=ahead,
             remember=remember,
         )
-        self._stage: Stage = "running"
+        self._stage: CampaignState = "running"
         self._error: BaseException | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -103,7 +137,7 @@ class Campaign:
         while not self._done.is_set():
             yield self.progress
             with suppress(TimeoutError):
-                async with self._clock.timeout(LOOK_EVERY):
+                async with self._clock.timeout(PROGRESS_SECONDS):
                     await self._done.wait()
         yield self.progress
 
@@ -178,7 +212,7 @@ class Campaign:
             self._feeding.cancel()
             await asyncio.gather(self._feeding, return_exceptions=True)
 
-    async def _end(self, how: Stage) -> None:
+    async def _end(self, how: CampaignState) -> None:
         stage = how if self._stage == "running" else self._stage
         ended_at = self._clock.now()
         try:
@@ -216,3 +250,39 @@ class Campaign:
         if total is None or not rate:
             return None
         return round(max(0, total - self._tally["read"] + self._tally["waiting"]) / rate, 1)
+
+
+class RunningCampaigns:
+    """Owns those that run, and ends them with the gate."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[BotId, str], Campaign] = {}
+
+    async def start(self, bot: BotId, campaign: Campaign) -> Campaign:
+        """Raises BadInputError if one of this name runs already for the bot."""
+        self._running = {key: known for key, known in self._running.items() if not known.has_ended}
+        key = (bot, campaign.name)
+        if key in self._running:
+            raise BadInputError(
+                f"broadcast {campaign.name!r} runs already: wait for its end, or give another name"
+            )
+        self._running[key] = campaign
+        await campaign.start()
+        return campaign
+
+    async def close(self) -> None:
+        await asyncio.gather(*(campaign.close() for campaign in self._running.values()))
+
+
+async def limit_for(bot: BotId, fields: Mapping[str, Any], rules: Rules, outbox: Outbox) -> Rate:
+    """The limit of the bot as things stand, which is what a broadcast runs into.
+
+    That of the rules while the store cannot say what was learned: it may still take messages.
+    """
+    if fields.get("allow_paid_broadcast") is True:
+        return rules.paid
+    try:
+        learned = await outbox.learned()
+    except StoreError:
+        return rules.bot
+    return learned.get((bot, None), rules.bot)

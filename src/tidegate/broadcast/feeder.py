@@ -6,14 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple
 
-from tidegate.broadcast.letters import Letters, check_first
-from tidegate.broadcast.line import PATIENCE, Letter, Line
-from tidegate.broadcast.people import Audience, each, row_of
-from tidegate.broadcast.tally import Tally
+from tidegate.broadcast.audience import Audience, each, row_of
+from tidegate.broadcast.message import MessageWriter, check_first
+from tidegate.broadcast.tracker import STORE_RETRY_SECONDS, BroadcastMessage, MessageTracker, Tally
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError, TidegateError
 from tidegate.model import ChatId
-from tidegate.tickets import LiveTicket
+from tidegate.outbox.tickets import LiveTicket
 
 log = logging.getLogger("tidegate.broadcast")
 
@@ -35,10 +34,10 @@ class Feeder:
         self,
         name: str,
         audience: Audience,
-        letters: Letters,
+        letters: MessageWriter,
         *,
         put: Put,
-        line: Line,
+        line: MessageTracker,
         tally: Tally,
         clock: Clock,
         ahead: int,
@@ -129,7 +128,7 @@ class Feeder:
         if self._tally.found_one:
             self.begun.set()
 
-    async def _letter(self, one: object) -> Letter | None:
+    async def _letter(self, one: object) -> BroadcastMessage | None:
         number = self._tally.read()
         try:
             row = row_of(one)
@@ -146,11 +145,11 @@ class Feeder:
         if fields is None:
             self._tally.skip()
             return None
-        return Letter(number, row, fields)
+        return BroadcastMessage(number, row, fields)
 
     # --- letters ---
 
-    async def _enter(self, letters: list[Letter]) -> None:
+    async def _enter(self, letters: list[BroadcastMessage]) -> None:
         if not letters:
             return
         try:
@@ -165,14 +164,14 @@ class Feeder:
         for letter, ticket in zip(letters, tickets, strict=False):  # none, once it is closed
             self._line.enter(letter, ticket)
 
-    async def _put_again(self, letter: Letter) -> LiveTicket | None:
+    async def _put_again(self, letter: BroadcastMessage) -> LiveTicket | None:
         try:
             tickets = await self._put_when_open([letter])
         except BadInputError:  # its deadline has passed meanwhile, or its bot was removed
             return None
         return tickets[0] if tickets else None
 
-    async def _put_when_open(self, letters: Sequence[Letter]) -> list[LiveTicket]:
+    async def _put_when_open(self, letters: Sequence[BroadcastMessage]) -> list[LiveTicket]:
         """In one step, after a pause if there is one; none if it was closed meanwhile."""
         while True:
             await self._open.wait()
@@ -184,9 +183,9 @@ class Feeder:
                     if tickets is not None:
                         return tickets
             if self.trouble is not None:
-                await self._clock.sleep(PATIENCE)
+                await self._clock.sleep(STORE_RETRY_SECONDS)
 
-    async def _try_to_put(self, letters: Sequence[Letter]) -> list[LiveTicket] | None:
+    async def _try_to_put(self, letters: Sequence[BroadcastMessage]) -> list[LiveTicket] | None:
         """None if the store cannot take them now."""
         shared = {"dedup_for": self._remember}
         prefix = f"broadcast:{self._name}:"

@@ -1,13 +1,18 @@
-"""How a broadcast stands, in the vocabulary that all reports share."""
+"""The progress of a broadcast, in the vocabulary that all reports share."""
 
+from collections import deque
 from collections.abc import Mapping
-from typing import Literal
+from contextlib import suppress
+from typing import Final, Literal
 
 import msgspec
 
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
 from tidegate.model import ChatId
+from tidegate.outbox.port import Outbox
 
-Stage = Literal["running", "paused", "finished", "cancelled", "failed", "stopped"]
+CampaignState = Literal["running", "paused", "finished", "cancelled", "failed", "stopped"]
 
 
 class BadRow(msgspec.Struct, frozen=True):
@@ -26,7 +31,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    state: Stage
+    state: CampaignState
     total: int | None  # rows of the audience, if it says so
     read: int  # rows so far
     accepted: int  # taken into the outbox, now or by an earlier call of this name
@@ -55,3 +60,65 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     def ended(self) -> int:
         """Rows that are done with, one way or another: of `total`, for a progress bar."""
         return self.accepted - self.waiting + self.skipped + self.bad + self.repeated
+
+
+RATE_WINDOW_SECONDS: Final = 10.0  # seconds
+RATE_STEP_SECONDS: Final = 0.25  # seconds whose events are counted together
+
+
+class EndRate:
+    """Events a second over the last few seconds. Small, however fast it goes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
+        self._steps: deque[tuple[float, int]] = deque()  # when, and how many
+
+    def count(self) -> None:
+        now = self._clock.monotonic()
+        if self._steps and now - self._steps[-1][0] < RATE_STEP_SECONDS:
+            when, many = self._steps.pop()
+            self._steps.append((when, many + 1))
+        else:
+            self._steps.append((now, 1))
+        self._drop(now)
+
+    def per_second(self) -> float:
+        now = self._clock.monotonic()
+        self._drop(now)
+        span = min(RATE_WINDOW_SECONDS, now - self._since)
+        return sum(many for _, many in self._steps) / span if span > 0 else 0.0
+
+    def _drop(self, now: float) -> None:
+        while self._steps and self._steps[0][0] <= now - RATE_WINDOW_SECONDS:
+            self._steps.popleft()
+
+
+REFUSALS_SECONDS: Final = 1.0  # seconds: some stores answer over the network
+
+
+class RefusalCounter:
+    """Keeps the count at hand, so that a broadcast can say how it stands without asking the store.
+
+    While the store cannot say, or takes too long, the last count stays.
+    """
+
+    def __init__(self, outbox: Outbox, clock: Clock) -> None:
+        self._outbox = outbox
+        self._clock = clock
+        self._before: int | None = None  # what the store counted at the first look
+        self.count = 0
+
+    async def follow(self) -> None:
+        """Look now and then, until cancelled."""
+        while True:
+            await self._clock.sleep(REFUSALS_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        with suppress(StoreError, TimeoutError):
+            async with self._clock.timeout(REFUSALS_SECONDS):
+                refused = (await self._outbox.stats()).refused
+            if self._before is None:
+                self._before = refused
+            self.count = max(self.count, refused - self._before)

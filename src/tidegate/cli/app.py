@@ -1,30 +1,40 @@
 """The commands. Whatever is slow to import is imported by the command that needs it."""
 
+import inspect
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
-from tidegate.cli.bots.commands import app as bots
-from tidegate.cli.broadcast.commands import app as broadcast
-from tidegate.cli.copies.commands import app as copies
-from tidegate.cli.demo.commands import app as demo
+from tidegate.cli.backup import app as copies
+from tidegate.cli.bot import app as bots
+from tidegate.cli.broadcast.command import app as broadcast
+from tidegate.cli.demo.command import app as demo
+from tidegate.cli.dlq import app as dlq
 from tidegate.cli.errors import UNREAD, check_arguments, complain, wants_traceback
-from tidegate.cli.flow.commands import app as flow
-from tidegate.cli.inbox.commands import app as inbox
-from tidegate.cli.keys.commands import app as keys
-from tidegate.cli.letters.commands import app as dlq
-from tidegate.cli.move.commands import app as moving
+from tidegate.cli.flow import app as flow
+from tidegate.cli.inbox import app as inbox
+from tidegate.cli.key import app as keys
+from tidegate.cli.move import app as moving
 from tidegate.cli.options import AsJson
-from tidegate.cli.paragraphs import unwrap
-from tidegate.cli.queue.commands import app as queue
-from tidegate.cli.sending.commands import app as sending
-from tidegate.cli.sim.commands import app as sim
-from tidegate.cli.stress.commands import app as stress
-from tidegate.cli.webhook.commands import app as webhook
+from tidegate.cli.queue import app as queue
+from tidegate.cli.send import app as sending
+from tidegate.cli.sim.command import app as sim
+from tidegate.cli.stress.command import app as stress
+from tidegate.cli.webhook.command import app as webhook
+
+
+def unwrap(command: Any) -> None:  # noqa: ANN401  (Typer does not export what a command is)
+    """Make one line of each paragraph, here and in every command below: Rich would wrap it twice."""
+    if command.help:
+        paragraphs = inspect.cleandoc(command.help).split("\n\n")
+        command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+    for below in getattr(command, "commands", {}).values():
+        unwrap(below)
+
 
 app = typer.Typer(
     add_completion=False,

@@ -1,4 +1,4 @@
-"""Where output goes: pictures for a person at a terminal, text for a pipe, one JSON object for a program."""
+"""Output for a person at a terminal, for a pipe or as one JSON object, and the questions asked there."""
 
 import json
 import math
@@ -6,8 +6,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
+import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
+
+from tidegate.errors import BadInputError, TidegateError
 
 Draw = Callable[[], None]
 
@@ -62,3 +65,20 @@ def drawing(picture: Callable[[], RenderableType]) -> Iterator[Draw]:
 def printable(value: object) -> str:
     """Without what could steer the terminal: people write what they like."""
     return "".join(letter if letter.isprintable() else " " for letter in str(value))
+
+
+class DeclinedError(TidegateError):
+    """A person said no."""
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Returns if it may be done. Asks on stderr, since stdout may belong to a program.
+
+    Ask outside an event loop: inside one, Ctrl-C would not end the question.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInputError(f"{question} Nobody can be asked here: add --yes if it shall be done")
+    if not typer.confirm(question, err=True):
+        raise DeclinedError("aborted")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Self, assert_never
 
 from tidegate.clock import Clock
-from tidegate.delivery.sender import SILENCE, Call, Sender, interrupted
+from tidegate.delivery.sender import SILENCE_AFTER, OutgoingCall, Sender, interrupted
 from tidegate.errors import (
     BadInputError,
     DeadError,
@@ -31,10 +31,10 @@ from tidegate.model import (
     Unreachable,
 )
 from tidegate.outbox.admission import check_chat
-from tidegate.outbox.base import Outbox, Turn
+from tidegate.outbox.port import Outbox, Turn
 from tidegate.pacing.rules import Family, cost_of, family_of
 
-PATIENCE: Final = 1.0  # seconds, with a store that is asked when a turn may be had
+WAIT_FOR_TIMEOUT: Final = 1.0  # seconds, with a store that is asked when a turn may be had
 
 
 class DirectCalls:
@@ -43,7 +43,7 @@ class DirectCalls:
         self._sender = sender
         self._clock = clock
         self._max_attempts = max_attempts
-        self._silences = Silences(clock)
+        self._silences = SilenceTimer(clock)
 
     async def call(
         self,
@@ -90,7 +90,7 @@ class DirectCalls:
         priority: Priority = Priority.HIGH,
         max_wait: float | None = None,
         uploads: bool = False,
-    ) -> "Held":
+    ) -> "HeldTurn":
         """For a call that somebody else makes: `async with` it, and say in its `outcome` how it ended.
 
         Waits for the right to call, `max_wait` seconds at most (then LimitedError; None: as it takes). Where
@@ -98,7 +98,7 @@ class DirectCalls:
         One that uploads takes its time: its silence means nothing, and its slots are held until it ends.
         """
         silences = None if uploads else self._silences
-        return Held(self._outbox, self._clock, bot, method, params, priority, max_wait, silences)
+        return HeldTurn(self._outbox, self._clock, bot, method, params, priority, max_wait, silences)
 
     async def _try(
         self,
@@ -110,10 +110,10 @@ class DirectCalls:
         priority: Priority,
         max_wait: float | None,
     ) -> Outcome:
-        held = Held(self._outbox, self._clock, bot, method, params, priority, max_wait, None)
+        held = HeldTurn(self._outbox, self._clock, bot, method, params, priority, max_wait, None)
         async with held:
             held.outcome = NotSent("failed")
-            call = Call(
+            call = OutgoingCall(
                 bot=bot,
                 method=method,
                 params=params,
@@ -131,7 +131,7 @@ class DirectCalls:
         return held.outcome
 
 
-class Held:
+class HeldTurn:
     """The right to make one call now. Its slots are held while the body runs."""
 
     __slots__ = (
@@ -157,7 +157,7 @@ class Held:
         params: Mapping[str, Any],
         priority: Priority,
         max_wait: float | None,
-        silences: "Silences | None",
+        silences: "SilenceTimer | None",
     ) -> None:
         # Whoever leaves without a word was cancelled or failed on the way: it may have been sent.
         self.outcome: Outcome = Unknown("interrupted")
@@ -168,7 +168,7 @@ class Held:
         self._turn: Turn | None = None
 
     async def __aenter__(self) -> Self:
-        family, chat_id = family_of(self._method), _chat(self._params.get("chat_id"))
+        family, chat_id = family_of(self._method), _lane_chat(self._params.get("chat_id"))
         if family == "free" or chat_id is None:
             return self
         cost = cost_of(self._method, self._params)
@@ -187,10 +187,10 @@ class Held:
     async def _wait(self, chat_id: ChatId, family: Family, cost: int) -> float:
         """Seconds until another try is worth it; if the store does not say it soon, as long as this one."""
         try:
-            async with self._clock.timeout(PATIENCE):
+            async with self._clock.timeout(WAIT_FOR_TIMEOUT):
                 return await self._outbox.wait_for(self._bot, chat_id, family, cost)
         except (StoreError, TimeoutError):
-            return max(PATIENCE, self._max_wait or 0.0)
+            return max(WAIT_FOR_TIMEOUT, self._max_wait or 0.0)
 
     async def __aexit__(self, *exc: object) -> None:
         if self._turn is None:
@@ -206,7 +206,7 @@ class Held:
             await self._outbox.cool([self._turn])
 
 
-class Silences:
+class SilenceTimer:
     """Calls that others make, by when they began: if an answer is too long in coming, the slots cool.
 
     One timer for all of them: one for each would cost as much as its turn.
@@ -214,31 +214,31 @@ class Silences:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._since: dict[Held, float] = {}  # in order of time
+        self._since: dict[HeldTurn, float] = {}  # in order of time
         self._timer: asyncio.TimerHandle | None = None
         self._cooling: set[asyncio.Task[None]] = set()  # held until they are done
 
-    def begin(self, held: Held) -> None:
+    def begin(self, held: HeldTurn) -> None:
         self._since[held] = self._clock.monotonic()
         if self._timer is None:
-            self._timer = self._clock.call_later(SILENCE, self._look)
+            self._timer = self._clock.call_later(SILENCE_AFTER, self._look)
 
-    def end(self, held: Held) -> None:
+    def end(self, held: HeldTurn) -> None:
         self._since.pop(held, None)
 
     def _look(self) -> None:
         self._timer, now = None, self._clock.monotonic()
         while self._since:
             held, began = next(iter(self._since.items()))
-            if began + SILENCE > now:
-                self._timer = self._clock.call_later(began + SILENCE - now, self._look)
+            if began + SILENCE_AFTER > now:
+                self._timer = self._clock.call_later(began + SILENCE_AFTER - now, self._look)
                 return
             del self._since[held]
             self._cooling.add(task := asyncio.create_task(held.cool()))
             task.add_done_callback(self._cooling.discard)
 
 
-def _chat(chat_id: object) -> ChatId | None:
+def _lane_chat(chat_id: object) -> ChatId | None:
     """As the schedule knows it; None if there is none, or if Telegram will say what is wrong with it."""
     try:
         return check_chat(chat_id) if chat_id is not None else None
@@ -248,7 +248,7 @@ def _chat(chat_id: object) -> ChatId | None:
 
 def has_lane(method: str, params: Mapping[str, Any]) -> bool:
     """Whether any limit applies that can be waited for."""
-    return family_of(method) != "free" and _chat(params.get("chat_id")) is not None
+    return family_of(method) != "free" and _lane_chat(params.get("chat_id")) is not None
 
 
 def _pause(outcome: Retry | Refused | NotSent | Unreachable, method: str, params: Mapping[str, Any]) -> float:

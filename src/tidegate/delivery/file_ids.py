@@ -8,26 +8,26 @@ from typing import Any, Final
 
 MOST_IDS: Final = 4_096
 # What a message may hold and a later one may name by its file_id. Thumbnails cannot be named.
-KINDS: Final = frozenset(
+REUSABLE_KINDS: Final = frozenset(
     ("photo", "document", "video", "audio", "voice", "animation", "sticker", "video_note")
 )
 
-Key = Hashable  # whose bot, which kind, which content
+FileKey = Hashable  # whose bot, which kind, which content
 
 
-class FileIds:
+class FileIdCache:
     """A bounded memory, the least recently used make room. Belongs to one event loop."""
 
     def __init__(self, most: int = MOST_IDS) -> None:
         self._most = most
-        self._ids: OrderedDict[Key, str | None] = OrderedDict()  # None: uploaded, and no id was told
-        self._flights: dict[Key, asyncio.Event] = {}
+        self._ids: OrderedDict[FileKey, str | None] = OrderedDict()  # None: uploaded, and no id was told
+        self._flights: dict[FileKey, asyncio.Event] = {}
 
     def __len__(self) -> int:
         return len(self._ids)
 
     @asynccontextmanager
-    async def claim(self, keys: Collection[Key]) -> AsyncIterator[Mapping[Key, str]]:
+    async def claim(self, keys: Collection[FileKey]) -> AsyncIterator[Mapping[FileKey, str]]:
         """The ids that are known. The rest is the caller's to upload; whoever asks meanwhile waits.
 
         Nobody waits while holding a claim, so two albums that share files cannot block each other.
@@ -45,19 +45,19 @@ class FileIds:
                 del self._flights[key]
                 landed.set()
 
-    def learn(self, key: Key, file_id: str | None) -> None:
+    def learn(self, key: FileKey, file_id: str | None) -> None:
         """Remember. None says that an upload gives no id, so that nobody waits for one again."""
         self._ids[key] = file_id
         self._ids.move_to_end(key)
         if len(self._ids) > self._most:
             self._ids.popitem(last=False)
 
-    def forget(self, key: Key, file_id: str) -> None:
+    def forget(self, key: FileKey, file_id: str) -> None:
         """Telegram rejected this id. A newer one, which another caller has learned since, stays."""
         if self._ids.get(key) == file_id:
             del self._ids[key]
 
-    def _recall(self, key: Key) -> str | None:
+    def _recall(self, key: FileKey) -> str | None:
         if key in self._ids:
             self._ids.move_to_end(key)
         return self._ids.get(key)

@@ -1,6 +1,7 @@
-"""One call out: in time, judged, and its slots let go if the answer stays away."""
+"""One call out: sent in time, judged, and held back while its bot cannot send."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
@@ -8,15 +9,46 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.delivery.outages import Outages
-from tidegate.delivery.policy import RetryPolicy, judge
-from tidegate.delivery.wire import Wire
+from tidegate.delivery.outcome_policy import RetryBackoff, judge
+from tidegate.delivery.transport import BotApiTransport
 from tidegate.model import BotId, Dead, NotSent, Outcome, Unknown, Unreachable
 
-LATE: Final = 5.0  # seconds after its claim, from which a call is not sent any more
-UNKNOWN: Final = "its token is not known here: add the bot"
+log = logging.getLogger("tidegate.worker")
+
+LONGEST_OUTAGE_WAIT: Final = 30.0  # seconds: what waits should leave soon after the end of an outage
+MOST_OUTAGE_DOUBLINGS: Final = 10
+
+
+class _Outage(msgspec.Struct):
+    tries: int
+    until: float  # monotonic
+
+
+class OutageTracker:
+    def __init__(self, first: float) -> None:
+        self._first = first
+        self._of: dict[BotId, _Outage] = {}
+
+    def note(self, bot: BotId, outcome: Outcome, now: float) -> Outcome:
+        """The outcome of a call; of one that could not be made, with the wait that is due by now."""
+        if not isinstance(outcome, Unreachable):
+            if self._of.pop(bot, None) is not None:
+                log.warning("bot %s:… sends again", bot)
+            return outcome
+        outage = self._of.setdefault(bot, _Outage(0, now))
+        if now >= outage.until:  # else a call that was under way when the wait began
+            wait = min(LONGEST_OUTAGE_WAIT, self._first * 2.0 ** min(outage.tries, MOST_OUTAGE_DOUBLINGS))
+            outage.tries, outage.until = outage.tries + 1, now + wait
+            log.warning("bot %s:… cannot send (%s): waiting %.0f s", bot, outcome.reason, wait)
+        return Unreachable(outage.until - now, outcome.reason)
+
+
+LATE_AFTER: Final = 5.0  # seconds after its claim, from which a call is not sent any more
+NOT_ADDED: Final = "its token is not known here: add the bot"
 REVOKED: Final = "its token was refused, 401: add the bot again with its new token"
-SILENCE: Final = 5.0  # seconds after the request was written, from which its slots cool without an answer
+SILENCE_AFTER: Final = (
+    5.0  # seconds after the request was written, from which its slots cool without an answer
+)
 
 
 class BotAccess(msgspec.Struct, frozen=True):
@@ -24,7 +56,7 @@ class BotAccess(msgspec.Struct, frozen=True):
 
     token: str
     api_url: str  # or a pattern that has {token} and {method} in it
-    wire: Wire | None = None  # of its own, such as one that goes through a proxy
+    wire: BotApiTransport | None = None  # of its own, such as one that goes through a proxy
 
     def __repr__(self) -> str:
         return f"BotAccess({self.token.partition(':')[0]}:…, {self.api_url})"
@@ -33,7 +65,7 @@ class BotAccess(msgspec.Struct, frozen=True):
         return [("api_url", self.api_url)]
 
 
-class Call(msgspec.Struct):
+class OutgoingCall(msgspec.Struct):
     """A call in the making."""
 
     bot: BotId
@@ -52,32 +84,32 @@ class Sender:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: BotApiTransport,
         clock: Clock,
         *,
-        policy: RetryPolicy | None = None,
+        policy: RetryBackoff | None = None,
         draw: random.Random | None = None,
-        late: float = LATE,
-        silence: float = SILENCE,
+        late: float = LATE_AFTER,
+        silence: float = SILENCE_AFTER,
     ) -> None:
         self._wire = wire
         self._clock = clock
-        self._policy = policy or RetryPolicy()
+        self._policy = policy or RetryBackoff()
         self._draw = draw or random.Random()  # noqa: S311  (jitter)
         self._late, self._silence = late, silence
-        self._outages = Outages(self._policy.base_delay)
+        self._outages = OutageTracker(self._policy.base_delay)
         self._cooling: set[asyncio.Task[None]] = set()  # held until they are done
         self.bots: dict[BotId, BotAccess] = {}
         self.look_for_bots: Callable[[], Awaitable[None]] | None = None  # one may have been added elsewhere
 
-    async def send(self, call: Call) -> Outcome:
+    async def send(self, call: OutgoingCall) -> Outcome:
         """Make it, at most once. `interrupted` says what to think of one whose task was cancelled."""
         if call.bot not in self.bots and self.look_for_bots is not None:
             await self.look_for_bots()
         access = self.bots.get(call.bot)
         if access is None:
             call.ended_at = self._clock.monotonic()
-            return self._outages.note(call.bot, Unreachable(0.0, UNKNOWN), call.ended_at)
+            return self._outages.note(call.bot, Unreachable(0.0, NOT_ADDED), call.ended_at)
         timer: asyncio.TimerHandle | None = None
 
         def written() -> None:
@@ -108,12 +140,12 @@ class Sender:
     async def close(self) -> None:
         await self._wire.close()
 
-    def _cool(self, call: Call) -> None:
+    def _cool(self, call: OutgoingCall) -> None:
         task = asyncio.create_task(call.on_silence())
         self._cooling.add(task)
         task.add_done_callback(self._cooling.discard)
 
 
-def interrupted(call: Call) -> Outcome:
+def interrupted(call: OutgoingCall) -> Outcome:
     """The outcome of a call that was cancelled on its way."""
     return Unknown("interrupted") if call.written else NotSent("interrupted")

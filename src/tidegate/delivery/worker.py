@@ -6,16 +6,16 @@ from contextlib import suppress
 from typing import Final, Self
 
 from tidegate.clock import Clock
-from tidegate.delivery.sender import Call, Sender, interrupted
+from tidegate.delivery.sender import OutgoingCall, Sender, interrupted
 from tidegate.errors import BadInputError
 from tidegate.model import Claim, Dead, Outcome, Settlement
-from tidegate.outbox.base import Outbox
+from tidegate.outbox.port import Outbox
 
 log = logging.getLogger("tidegate.worker")
 
 CONCURRENCY: Final = 100
 HEARTBEAT: Final = 10.0  # seconds; a third of a lease
-PAUSE: Final = 1.0  # seconds after a failure of the store
+STORE_RETRY_PAUSE: Final = 1.0  # seconds after a failure of the store
 
 
 class Worker:
@@ -54,19 +54,19 @@ class Worker:
         loops = {"claim": self._claim(), "settle": self._settle(), "renew": self._renew()}
         self._loops = [asyncio.create_task(loop, name=f"worker: {name}") for name, loop in loops.items()]
         for task in self._loops:
-            task.add_done_callback(_tell_failure)
+            task.add_done_callback(_log_failure)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         claiming, settling, renewing = self._loops
         try:
-            await _end([claiming])
+            await _cancel_all([claiming])
             if self._calls:
                 with suppress(TimeoutError):
                     async with self._clock.timeout(self._grace):
                         await asyncio.wait(self._calls)
         finally:  # also if this is cancelled: nothing may run on without a worker
-            await _end([*self._calls, renewing])
+            await _cancel_all([*self._calls, renewing])
             self._over = True
             self._news.set()
             await asyncio.wait([settling])  # not cancelled: a settlement half told would be told twice
@@ -80,8 +80,8 @@ class Worker:
                     await self._room.wait()
                 claims = await self._outbox.claim(self._concurrency - len(self._calls))
             except OSError:
-                log.exception("cannot claim; trying again in %s s", PAUSE)
-                await self._clock.sleep(PAUSE)
+                log.exception("cannot claim; trying again in %s s", STORE_RETRY_PAUSE)
+                await self._clock.sleep(STORE_RETRY_PAUSE)
                 continue
             for claim in claims:
                 task = asyncio.create_task(self._send(claim))
@@ -90,7 +90,7 @@ class Worker:
 
     async def _send(self, claim: Claim) -> None:
         message = claim.message
-        call = Call(
+        call = OutgoingCall(
             bot=message.bot,
             method=message.method,
             params={"chat_id": message.chat_id, **message.params},
@@ -119,9 +119,9 @@ class Worker:
             try:
                 await self._settle_all()
             except OSError:
-                log.exception("cannot settle; trying again in %s s", PAUSE)
+                log.exception("cannot settle; trying again in %s s", STORE_RETRY_PAUSE)
                 self._news.set()
-                await self._clock.sleep(PAUSE)
+                await self._clock.sleep(STORE_RETRY_PAUSE)
 
     async def _settle_all(self) -> None:
         """Everything that ended since the last time, in one step. Each answer's age goes along."""
@@ -150,14 +150,14 @@ class Worker:
         self._room.set()
 
 
-def _tell_failure(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.critical(
             "%s has failed: nothing is delivered any more", task.get_name(), exc_info=task.exception()
         )
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
+async def _cancel_all(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,23 +3,23 @@
 from tidegate.flows.builder import FlowBuilder
 from tidegate.flows.declaration import flow_of, load_flow, plain_of
 from tidegate.flows.flow import Flow
-from tidegate.flows.machine import Step, step
+from tidegate.flows.machine import FlowStep, step
 from tidegate.flows.model import Button, FlowError, Poll, State, Timeout, Transition, Work
-from tidegate.flows.problems import Problem
 from tidegate.flows.session import Session, read_session
 from tidegate.flows.texts import Texts, read_texts, texts_of
 from tidegate.flows.upkeep import upkeep
+from tidegate.flows.validation import Problem
 
 __all__ = [
     "Button",
     "Flow",
     "FlowBuilder",
     "FlowError",
+    "FlowStep",
     "Poll",
     "Problem",
     "Session",
     "State",
-    "Step",
     "Texts",
     "Timeout",
     "Transition",

@@ -15,7 +15,7 @@ from tidegate.flows.texts import Texts, read_texts, texts_of
 
 T = TypeVar("T")
 
-_PLACED = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_ERROR_WITH_PATH = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`")
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {".toml": tomllib.loads, ".json": msgspec.json.decode}
 
@@ -114,11 +114,11 @@ def _convert(data: object, kind: type[T], place: tuple[str, ...]) -> T:
     try:
         return msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
-        raise BadInputError(_placed(str(error), place)) from error
+        raise BadInputError(_error_text(str(error), place)) from error
 
 
-def _placed(complaint: str, before: tuple[str, ...]) -> str:
-    match = _PLACED.fullmatch(complaint)
+def _error_text(complaint: str, before: tuple[str, ...]) -> str:
+    match = _ERROR_WITH_PATH.fullmatch(complaint)
     text, path = (match["text"], match["path"] or "") if match else (complaint, "")
     place = ".".join((*before, path.lstrip("."))) if path else ".".join(before)
     if (field := _FIELD.fullmatch(text)) is not None:

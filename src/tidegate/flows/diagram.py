@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.flows.model import State, Timeout, Transition
-from tidegate.flows.triggers import pressing, ways_of
+from tidegate.flows.model import State, Timeout, Transition, press_trigger, transitions_of
 
 if TYPE_CHECKING:
     from tidegate.flows.flow import Flow
@@ -34,8 +33,8 @@ def _titled(state: State) -> str:
 def _arrows(flow: "Flow", state: State, ids: dict[str, str]) -> Iterator[str]:
     if state.final:
         yield "[*]"
-    presses = {pressing(button): button for button in state.all_buttons() if button.to is not None}
-    for way in ways_of(state):
+    presses = {press_trigger(button): button for button in state.all_buttons() if button.to is not None}
+    for way in transitions_of(state):
         target = ids.get(way.to or state.name)
         if target is None:
             continue

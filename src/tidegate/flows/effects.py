@@ -15,12 +15,12 @@ class ShownButton(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str | None = None
 
 
-class Say(_Effect, frozen=True):
+class SayText(_Effect, frozen=True, tag="Say"):  # the name in stored sessions
     text: str
     buttons: tuple[tuple[ShownButton, ...], ...] = ()
 
 
-class Answer(_Effect, frozen=True):
+class AnswerPress(_Effect, frozen=True, tag="Answer"):  # the name in stored sessions
     """To a press, of which there is one answer. An empty one only ends the waiting."""
 
     query: str
@@ -50,24 +50,24 @@ class ClearTimer(_Effect, frozen=True):
     pass
 
 
-class Run(_Effect, frozen=True):
+class RunWork(_Effect, frozen=True, tag="Run"):  # the name in stored sessions
     """Once for this visit; then `WorkDone` or `WorkFailed` with the same visit."""
 
     work: str
     visit: int
 
 
-class End(_Effect, frozen=True):
+class EndSession(_Effect, frozen=True, tag="End"):  # the name in stored sessions
     """The last one of a session, which ended in this state: a final one, unless it expired there."""
 
     state: str
     expired: bool = False
 
 
-Effect = Say | Answer | Subscribe | Unsubscribe | SetTimer | ClearTimer | Run | End
+Effect = SayText | AnswerPress | Subscribe | Unsubscribe | SetTimer | ClearTimer | RunWork | EndSession
 
 
-class Pending(msgspec.Struct, frozen=True, array_like=True):
+class PendingEffect(msgspec.Struct, frozen=True, array_like=True):
     """Decided, and perhaps not done yet. `event` and `place` name it: the same when it is decided again."""
 
     event: str

@@ -39,7 +39,7 @@ class Content(_Happened, frozen=True):
     value: Any = None
 
 
-class Press(_Happened, frozen=True):
+class ButtonPress(_Happened, frozen=True, tag="Press"):  # the name in stored sessions
     """A button was pressed. `query` is what Telegram wants the answer to name."""
 
     data: str
@@ -84,8 +84,18 @@ class Expired(_Happened, frozen=True):
     """Somebody looked: does nothing before the session's time is over."""
 
 
-Event = (
-    Begin | Command | Text | Content | Press | Signal | Polled | TimedOut | WorkDone | WorkFailed | Expired
+FlowEvent = (
+    Begin
+    | Command
+    | Text
+    | Content
+    | ButtonPress
+    | Signal
+    | Polled
+    | TimedOut
+    | WorkDone
+    | WorkFailed
+    | Expired
 )
 
 
@@ -111,7 +121,7 @@ def trigger_of(event: Command | Text | Content | Signal | Polled | WorkDone | Wo
     return trigger
 
 
-def value_of(event: Event) -> Any:  # noqa: ANN401  (whatever came with it)
+def value_of(event: FlowEvent) -> Any:  # noqa: ANN401  (whatever came with it)
     """What a way that is taken on this event can save."""
     match event:
         case Text():

@@ -7,16 +7,14 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.flows.diagram import draw
-from tidegate.flows.model import Guard, ParseMode, State, Transition
-from tidegate.flows.problems import Problem
+from tidegate.flows.model import Guard, ParseMode, State, Transition, transitions_of
 from tidegate.flows.texts import Texts
-from tidegate.flows.triggers import ways_of
-from tidegate.flows.validation import problems_of
+from tidegate.flows.validation import Problem, problems_of
 
 OTHERWISE = "Please use the buttons."
 EXPIRED = "This conversation has expired. Please start again."
 STALE = "That button is no longer in use."
-USUAL = frozenset((OTHERWISE, EXPIRED, STALE))
+DEFAULT_TEXTS = frozenset((OTHERWISE, EXPIRED, STALE))
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -49,7 +47,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def ways(self) -> Mapping[str, Mapping[str, tuple[Transition, ...]]]:
         """By state and trigger, in the order they are tried. The flow's own commands are not among them."""
-        return {state.name: _by_trigger(ways_of(state)) for state in self.states}
+        return {state.name: _by_trigger(transitions_of(state)) for state in self.states}
 
     def begins_with(self, command: str) -> bool:
         """Whether it begins a session where there is none."""

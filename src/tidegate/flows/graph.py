@@ -4,8 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.flows.model import State, Transition
-from tidegate.flows.triggers import pressing, ways_of
+from tidegate.flows.model import State, Transition, press_trigger, transitions_of
 
 if TYPE_CHECKING:
     from tidegate.flows.flow import Flow
@@ -43,7 +42,7 @@ class Graph:
         return self._spread(finals, self._into, forward=False)
 
     def saved_anywhere(self) -> set[str]:
-        stays = (names(way.save) for state in self._flow.states for way in state.on)
+        stays = (saved_names(way.save) for state in self._flow.states for way in state.on)
         moves = (edge.saves for edges in self._out.values() for edge in edges)
         return set(self._flow.given).union(*stays, *moves)
 
@@ -75,26 +74,28 @@ class Graph:
         return found
 
 
-def names(save: str | tuple[str, ...] | None) -> frozenset[str]:
+def saved_names(save: str | tuple[str, ...] | None) -> frozenset[str]:
     return frozenset((save,) if isinstance(save, str) else save or ())
 
 
 def _edges(flow: "Flow") -> Iterable[Edge]:
     for state in flow.states:
-        for way in ways_of(state):
+        for way in transitions_of(state):
             if way.to is not None and way.to in flow.by_name:
-                yield Edge(state.name, way.to, names(way.save) | _saved_by_buttons(state, way))
+                yield Edge(state.name, way.to, saved_names(way.save) | _saved_by_buttons(state, way))
         if not state.final:
             for command, target in flow.commands.items():
                 if target in flow.by_name:
-                    saves = names(flow.arguments.get(command))
+                    saves = saved_names(flow.arguments.get(command))
                     yield Edge(state.name, target, saves, flow.begins_with(command))
 
 
 def _saved_by_buttons(state: State, way: Transition) -> frozenset[str]:
     if not way.trigger.startswith("button:"):
         return frozenset()
-    savers = [names(button.save) for button in state.all_buttons() if pressing(button) == way.trigger]
+    savers = [
+        saved_names(button.save) for button in state.all_buttons() if press_trigger(button) == way.trigger
+    ]
     return frozenset.intersection(*savers) if savers else frozenset()
 
 

@@ -21,12 +21,12 @@ import msgspec
 from tidegate.flows.effects import Effect, Subscribe
 from tidegate.flows.events import (
     Begin,
+    ButtonPress,
     Command,
     Content,
-    Event,
     Expired,
+    FlowEvent,
     Polled,
-    Press,
     Signal,
     Text,
     TimedOut,
@@ -36,14 +36,12 @@ from tidegate.flows.events import (
     value_of,
 )
 from tidegate.flows.flow import Flow
-from tidegate.flows.model import Button, FlowError, State, Transition
-from tidegate.flows.pressing import read_press
+from tidegate.flows.model import TIMEOUT, Button, FlowError, State, Transition, press_trigger, read_press
 from tidegate.flows.session import Session
-from tidegate.flows.triggers import TIMEOUT, pressing
-from tidegate.flows.turn import Turn
+from tidegate.flows.session_update import SessionUpdate
 
 
-class Step(msgspec.Struct, frozen=True):
+class FlowStep(msgspec.Struct, frozen=True):
     """`effects` are those of this event; the session has them as `pending`, after any that it had before.
 
     The same object as before: the event meant nothing, and nothing need be written.
@@ -53,7 +51,7 @@ class Step(msgspec.Struct, frozen=True):
     effects: tuple[Effect, ...] = ()
 
 
-def step(flow: Flow, session: Session | None, event: Event) -> Step:
+def step(flow: Flow, session: Session | None, event: FlowEvent) -> FlowStep:
     """The same arguments give the same result. An event that was handled before changes nothing.
 
     Raises FlowError if the flow's own parts fail (a guard that raises); the session stays as it was.
@@ -61,13 +59,13 @@ def step(flow: Flow, session: Session | None, event: Event) -> Step:
     if session is not None and session.flow != flow.name:
         raise FlowError(f"the session is of flow {session.flow}", flow=flow.name, state=session.state)
     if session is not None and event.id in session.recent:
-        return Step(session)
-    turn = Turn(flow, session, event)
+        return FlowStep(session)
+    turn = SessionUpdate(flow, session, event)
     _take(turn)
-    return Step(turn.over(), tuple(turn.effects))
+    return FlowStep(turn.over(), tuple(turn.effects))
 
 
-def _take(turn: Turn) -> None:
+def _take(turn: SessionUpdate) -> None:
     event, over = turn.event, _is_over(turn)
     if isinstance(event, Begin) or (
         over and isinstance(event, Command) and turn.flow.begins_with(event.name)
@@ -78,19 +76,19 @@ def _take(turn: Turn) -> None:
         if turn.is_live:
             turn.expire()
     else:
-        if not _is_news_of_what_is_held(turn):  # they are told once, and what is held may not be so after
+        if not _is_awaited_poll(turn):  # they are told once, and what is held may not be so after
             turn.keep_up()
         _move(turn, turn.flow.by_name[turn.live.state])
 
 
-def _argument(turn: Turn) -> dict[str, str]:
+def _argument(turn: SessionUpdate) -> dict[str, str]:
     """Of a command that begins, as it is to be kept."""
     event = turn.event
     field = turn.flow.arguments.get(event.name) if isinstance(event, Command) else None
     return {} if field is None else {field: value_of(event)}
 
 
-def _is_over(turn: Turn) -> bool:
+def _is_over(turn: SessionUpdate) -> bool:
     """Ended, or about to: its time has come, or it is where the flow has no state any more."""
     session = turn.session
     if session is None or session.ended or session.state not in turn.flow.by_name:
@@ -98,12 +96,12 @@ def _is_over(turn: Turn) -> bool:
     return session.expires_at is not None and turn.event.at >= session.expires_at
 
 
-def _move(turn: Turn, state: State) -> None:
+def _move(turn: SessionUpdate, state: State) -> None:
     match event := turn.event:
         case Text() | Content() | Command():
             if not _follow(turn, trigger_of(event)):
                 turn.say(_otherwise(turn, state))
-        case Press():
+        case ButtonPress():
             _press(turn, state, event)
         case TimedOut():
             _time_out(turn, state, event)
@@ -116,23 +114,23 @@ def _move(turn: Turn, state: State) -> None:
             assert_never(event)
 
 
-def _is_news_of_what_is_held(turn: Turn) -> bool:
+def _is_awaited_poll(turn: SessionUpdate) -> bool:
     return isinstance(turn.event, Polled) and _is_awaited(turn, turn.event)
 
 
-def _is_awaited(turn: Turn, event: Signal | Polled | WorkDone | WorkFailed) -> bool:
+def _is_awaited(turn: SessionUpdate, event: Signal | Polled | WorkDone | WorkFailed) -> bool:
     """What comes too late is about an earlier visit, or something else that was subscribed to."""
     if isinstance(event, WorkDone | WorkFailed):
         return event.visit == turn.live.visit
     return isinstance(event, Signal) or turn.live.held == Subscribe(event.poll, event.key)
 
 
-def _press(turn: Turn, state: State, press: Press) -> None:
+def _press(turn: SessionUpdate, state: State, press: ButtonPress) -> None:
     button = _pressed(turn, state, press)
     if button is None:
         turn.answer(turn.flow.stale)
         return
-    way = _find(turn, pressing(button)) if _holds(turn, button.guard) else None
+    way = _find(turn, press_trigger(button)) if _holds(turn, button.guard) else None
     if way is None:
         turn.answer(_otherwise(turn, state))
         return
@@ -140,7 +138,7 @@ def _press(turn: Turn, state: State, press: Press) -> None:
     _go(turn, way, button.worth, also=button.save)
 
 
-def _pressed(turn: Turn, state: State, press: Press) -> Button | None:
+def _pressed(turn: SessionUpdate, state: State, press: ButtonPress) -> Button | None:
     """None: of another visit or flow, or not there any more."""
     read = read_press(press.data)
     if read is None or (read.flow, read.visit) != (turn.flow.name, turn.live.visit):
@@ -148,7 +146,7 @@ def _pressed(turn: Turn, state: State, press: Press) -> Button | None:
     return next((button for button in state.all_buttons() if button.code == read.button), None)
 
 
-def _time_out(turn: Turn, state: State, event: TimedOut) -> None:
+def _time_out(turn: SessionUpdate, state: State, event: TimedOut) -> None:
     session, timeout, at = turn.live, state.timeout, event.at
     if event.visit != session.visit or session.timer is None:
         return
@@ -166,14 +164,14 @@ def _time_out(turn: Turn, state: State, event: TimedOut) -> None:
             turn.wait_until(None)
 
 
-def _follow(turn: Turn, trigger: str) -> bool:
+def _follow(turn: SessionUpdate, trigger: str) -> bool:
     way = _find(turn, trigger)
     if way is not None:
         _go(turn, way, value_of(turn.event))
     return way is not None
 
 
-def _find(turn: Turn, trigger: str) -> Transition | None:
+def _find(turn: SessionUpdate, trigger: str) -> Transition | None:
     for way in turn.flow.ways[turn.live.state].get(trigger, ()):
         if _holds(turn, way.guard):
             return way
@@ -183,7 +181,7 @@ def _find(turn: Turn, trigger: str) -> Transition | None:
     )
 
 
-def _go(turn: Turn, way: Transition, value: object, also: str | None = None) -> None:
+def _go(turn: SessionUpdate, way: Transition, value: object, also: str | None = None) -> None:
     if way.to is not None:
         turn.leave()  # before anything is saved: it lets go of what it took hold of
     turn.save(also, value)
@@ -196,7 +194,7 @@ def _go(turn: Turn, way: Transition, value: object, also: str | None = None) -> 
         turn.keep_up()
 
 
-def _holds(turn: Turn, name: str | None) -> bool:
+def _holds(turn: SessionUpdate, name: str | None) -> bool:
     if name is None:
         return True
     guard = turn.flow.guards.get(name)
@@ -208,5 +206,5 @@ def _holds(turn: Turn, name: str | None) -> bool:
         raise turn.error(f"the guard {name} raised {type(error).__name__}: {error}") from error
 
 
-def _otherwise(turn: Turn, state: State) -> str:
+def _otherwise(turn: SessionUpdate, state: State) -> str:
     return turn.flow.otherwise if state.otherwise is None else state.otherwise

@@ -6,9 +6,11 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.errors import BadInputError
-from tidegate.flows.effects import Pending, Subscribe
+from tidegate.flows.effects import PendingEffect, Subscribe
 
-RECENT: Final = 8  # events known again: updates, timers and polls that cross a crash come in any order
+MAX_RECENT_EVENTS: Final = (
+    8  # events known again: updates, timers and polls that cross a crash come in any order
+)
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,7 +34,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     held: Subscribe | None = None  # what is subscribed to for it, whatever its flow says by now
     ended: bool = False
     recent: tuple[str, ...] = ()  # ids of events, the newest last
-    pending: tuple[Pending, ...] = ()
+    pending: tuple[PendingEffect, ...] = ()
 
     @property
     def timer(self) -> float | None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tidegate.flows.effects import Effect, Run, SetTimer, Subscribe
+from tidegate.flows.effects import Effect, RunWork, SetTimer, Subscribe
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError
 from tidegate.flows.session import Session
@@ -25,7 +25,7 @@ def upkeep(flow: Flow, session: Session) -> list[Effect]:
     if (at := session.timer) is not None:
         needed.append(SetTimer(at, session.visit))
     if state.run is not None:
-        needed.append(Run(state.run.name, session.visit))
+        needed.append(RunWork(state.run.name, session.visit))
     return needed
 
 
@@ -38,7 +38,7 @@ def subscription(flow: Flow, session: Session) -> Subscribe | None:
     return None if key is None or key == "" else Subscribe(state.poll.name, str(key))
 
 
-def missing_times(flow: Flow, session: Session, at: float) -> dict[str, Any] | None:
+def added_times(flow: Flow, session: Session, at: float) -> dict[str, Any] | None:
     """The times that its timer needs, if the flow has got a timeout or a lifetime since it was entered."""
     state, missing = flow.by_name[session.state], dict[str, Any]()
     if session.expires_at is None and flow.lifetime is not None:

@@ -1,18 +1,20 @@
-"""Telegram's updates: whose they are, and what kind."""
+"""Telegram's updates: their kind, user and chat, from JSON or from a bot library's objects."""
 
+import difflib
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.arrivals import Arrival, bot_source
+from tidegate.inbound.inbox import InboxItem, bot_source
 
 Json = dict[str, Any]
 
-PAYMENTS: Final = frozenset({"pre_checkout_query", "shipping_query", "purchased_paid_media"})
-PAID: Final = ("successful_payment", "refunded_payment")  # a message that tells of one
+PAYMENT_KINDS: Final = frozenset({"pre_checkout_query", "shipping_query", "purchased_paid_media"})
+PAYMENT_FIELDS: Final = ("successful_payment", "refunded_payment")  # a message that tells of one
 # In a message that nobody wrote.
-SERVICE: Final = (
+SERVICE_FIELDS: Final = (
     "new_chat_members",
     "left_chat_member",
     "migrate_to_chat_id",
@@ -23,7 +25,7 @@ SERVICE: Final = (
 )
 
 
-class About(NamedTuple):
+class UpdateInfo(NamedTuple):
     """`kind`: as Telegram names it, `command` for a message that is one, `payment` for all about money,
     `service` for a message that nobody wrote. `sent_at`: when it was written, where it says so.
     """
@@ -35,36 +37,36 @@ class About(NamedTuple):
     sent_at: int | None = None
 
 
-def arrival_of(bot: int, body: bytes) -> Arrival:
+def parse_update(bot: int, body: bytes) -> InboxItem:
     """An update as it came. Raises BadInputError for what is none."""
     try:
         update = msgspec.json.decode(body, type=Json)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadInputError("an update is a JSON object: this is none") from None
-    return arrival_from(bot, update, body)
+    return update_item(bot, update, body)
 
 
-def arrival_from(bot: int, update: Json, body: bytes | None = None) -> Arrival:
+def update_item(bot: int, update: Json, body: bytes | None = None) -> InboxItem:
     update_id = update.get("update_id")
     if type(update_id) is not int or not 0 <= update_id < 2**53:
         raise BadInputError("an update has an update_id, a number: this one has none")
-    return Arrival(bot_source(bot), str(update_id), _lane(update), body or msgspec.json.encode(update))
+    return InboxItem(bot_source(bot), str(update_id), _lane(update), body or msgspec.json.encode(update))
 
 
 def _lane(update: Json) -> str:
-    content = content_of(update)
+    content = update_content(update)
     chat = _id(_chat(content))
     owner = _id(_user(content)) if chat is None else chat
     # Those of nobody have nothing to wait for.
     return f"update {update['update_id']}" if owner is None else str(owner)
 
 
-def about_update(update: Json) -> About:
+def describe_update(update: Json) -> UpdateInfo:
     """Never raises, whatever Telegram adds: what is not known has no chat."""
-    kind, content = _kind_of(update), content_of(update)
+    kind, content = _kind_of(update), update_content(update)
     chat = _chat(content)
-    return About(
-        kind=_precise(kind, content),
+    return UpdateInfo(
+        kind=_precise_kind(kind, content),
         user=_id(_user(content)),
         chat=_id(chat),
         is_private=isinstance(chat, dict) and chat.get("type") == "private",
@@ -72,7 +74,7 @@ def about_update(update: Json) -> About:
     )
 
 
-def content_of(update: Json) -> Json:
+def update_content(update: Json) -> Json:
     """What it tells of, such as a message or a query."""
     for content in update.values():  # no generator: it would cost more than the search
         if isinstance(content, dict):
@@ -105,12 +107,99 @@ def _id(one: object) -> Any:  # noqa: ANN401  (a number, unless Telegram says ot
     return one.get("id") if isinstance(one, dict) else None
 
 
-def _precise(kind: str, content: Json) -> str:
-    if kind in PAYMENTS or any(name in content for name in PAID):
+def _precise_kind(kind: str, content: Json) -> str:
+    if kind in PAYMENT_KINDS or any(name in content for name in PAYMENT_FIELDS):
         return "payment"
     if kind != "message":
         return kind
     text = content.get("text")
     if isinstance(text, str):
         return "command" if text.startswith("/") else kind
-    return "service" if any(name in content for name in SERVICE) else kind
+    return "service" if any(name in content for name in SERVICE_FIELDS) else kind
+
+
+OWN_KINDS: Final = ("command", "payment", "service")  # beside those of the Bot API: see `About`
+UPDATE_KINDS: Final = (
+    *OWN_KINDS,
+    "message",
+    "edited_message",
+    "channel_post",
+    "edited_channel_post",
+    "business_connection",
+    "business_message",
+    "edited_business_message",
+    "deleted_business_messages",
+    "guest_message",
+    "message_reaction",
+    "message_reaction_count",
+    "inline_query",
+    "chosen_inline_result",
+    "callback_query",
+    "shipping_query",
+    "pre_checkout_query",
+    "purchased_paid_media",
+    "poll",
+    "poll_answer",
+    "my_chat_member",
+    "chat_member",
+    "chat_join_request",
+    "chat_boost",
+    "removed_chat_boost",
+    "managed_bot",
+    "subscription",
+    "stopped_message_generation",
+)
+
+
+def check_kind(field: str, kind: object) -> str:
+    """As it is counted: `payment` for all about money. Raises BadInputError that names the nearest one."""
+    if not isinstance(kind, str):
+        raise BadInputError(f'{field} names kinds of updates, such as "message", not {kind!r}')
+    if kind not in UPDATE_KINDS:
+        raise BadInputError(f"{field}: there is no kind {kind!r} of updates: {_advice(kind)}")
+    return "payment" if kind in PAYMENT_KINDS else kind
+
+
+def _advice(kind: str) -> str:
+    near = difflib.get_close_matches(kind.lower(), UPDATE_KINDS, 1)
+    if near:
+        return f'did you mean "{near[0]}"?'
+    return f"write one as Telegram names it, or one of {', '.join(OWN_KINDS)}"
+
+
+def describe_event(kind: str, event: object) -> UpdateInfo:
+    """`kind`: the field of the update in which the event stands. As `about_update` says of the JSON."""
+    user = _field(event, "from_user") or _field(event, "user")
+    chat = _field(event, "chat") or _field(_field(event, "message"), "chat")
+    return UpdateInfo(
+        kind=_precise_event_kind(kind, event),
+        user=_field(user, "id"),
+        chat=_field(chat, "id"),
+        is_private=_field(chat, "type") == "private",
+        sent_at=_event_sent_at(event),
+    )
+
+
+def album_of(event: object) -> str | None:
+    album: str | None = _field(event, "media_group_id")
+    return album
+
+
+def _event_sent_at(event: object) -> int | None:
+    date = _field(event, "edit_date") or _field(event, "date")  # a number in one library, a time in another
+    return int(date.timestamp()) if isinstance(date, datetime) else date
+
+
+def _precise_event_kind(kind: str, event: object) -> str:
+    if kind in PAYMENT_KINDS or any(_field(event, name) for name in PAYMENT_FIELDS):
+        return "payment"
+    if kind != "message":
+        return kind
+    text = _field(event, "text")
+    if text:
+        return "command" if text.startswith("/") else kind
+    return "service" if any(_field(event, name) for name in SERVICE_FIELDS) else kind
+
+
+def _field(thing: object, name: str) -> Any:  # noqa: ANN401  (the library's)
+    return getattr(thing, name, None)

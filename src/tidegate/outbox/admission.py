@@ -1,24 +1,49 @@
-"""What may be put: bad input is refused here, with a text that says what to give, and nothing is stored."""
+"""Validation of messages before they are stored: bad input raises BadInputError and stores nothing."""
 
+import datetime as dt
 import difflib
 import functools
 import math
 import re
 import reprlib
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
-from tidegate.outbox.plain import plain
+
+
+def plain_value(value: object) -> Any:  # noqa: ANN401, PLR0911  (one line for each kind)
+    """What JSON has, and files. Raises BadInputError for what cannot be made so."""
+    match value:
+        case Enum():
+            return value.value
+        case None | bool() | int() | float() | str() | File():
+            return value
+        case Mapping():
+            return {key: made for key, item in value.items() if (made := plain_value(item)) is not None}
+        case list() | tuple():
+            return [plain_value(item) for item in value]
+        case dt.datetime():
+            return round(value.timestamp())
+    for method in ("to_dict", "model_dump"):  # python-telegram-bot's objects, and aiogram's
+        if callable(dump := getattr(value, method, None)):
+            return plain_value(dump())
+    if type(value).__module__.partition(".")[0] == "aiogram" and type(value).__name__ == "Default":
+        return None  # what the bot has set for all: not known here
+    raise BadInputError(
+        f"a {type(value).__name__} cannot be sent as JSON: give plain values, and files as tidegate.File"
+    )
+
 
 MAX_TEXT: Final = 4096
 MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
 LARGEST_ID: Final = 2**53  # Telegram promises 52 bits
 MAX_ATTEMPTS: Final = 1_000
-_PLAIN: Final = frozenset((str, int, float, bool, File))  # almost every message has nothing else
+_PLAIN_TYPES: Final = frozenset((str, int, float, bool, File))  # almost every message has nothing else
 _NAME = re.compile(r"@[A-Za-z]\w{3,31}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
 _METHOD = re.compile(r"[a-z][A-Za-z]{2,63}")
@@ -32,7 +57,7 @@ _OPTIONS: Final = frozenset(Message.__struct_fields__) - {
 }
 
 
-_OURS: Final = _OPTIONS | {"priority"}
+_OPTION_NAMES: Final = _OPTIONS | {"priority"}
 
 
 def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float) -> Message:
@@ -46,8 +71,8 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
         if isinstance(name, str):
             _check_name(name)
     params = {name: value for name, value in params.items() if value is not None}
-    if not all(type(value) in _PLAIN for value in params.values()):
-        params = plain(params)
+    if not all(type(value) in _PLAIN_TYPES for value in params.values()):
+        params = plain_value(params)
     _check_params(method, params)
     try:
         checked = msgspec.convert(
@@ -64,15 +89,15 @@ def check_options(names: Iterable[str]) -> None:
     """Where everything for Telegram is said already, only options of Tidegate are left."""
     for name in names:
         _check_name(name)
-        if name not in _OURS:
-            known = ", ".join(sorted(_OURS))
+        if name not in _OPTION_NAMES:
+            known = ", ".join(sorted(_OPTION_NAMES))
             raise BadInputError(f"{name!r} is no option of a queued call: choose from {known}")
 
 
 @functools.lru_cache(maxsize=1024)
 def _check_name(name: str) -> None:
     """What is almost an option of ours is no parameter of Telegram, which would ignore it without a word."""
-    if name not in _OURS and (meant := difflib.get_close_matches(name, _OURS, 1, 0.9)):
+    if name not in _OPTION_NAMES and (meant := difflib.get_close_matches(name, _OPTION_NAMES, 1, 0.9)):
         raise BadInputError(f"{name!r} is not known: {meant[0]!r} may be meant")
 
 

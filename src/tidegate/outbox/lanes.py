@@ -1,18 +1,16 @@
-"""The structures of the schedule. They hold ids and small facts, never the messages themselves.
-
-A *lane* is one chat of one bot (per kind of budget), a *line* is one priority of a lane, an *entry* is one
-message or turn in a line. A *pool* is what the lanes of a bot share: its window, and the lines that may go.
-"""
+"""The structures of the schedule: entries, lines, lanes, pools and timers. They hold ids, never messages."""
 
 import heapq
+import itertools
 from collections import deque
 from collections.abc import Iterator
+from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
 from tidegate.model import BotId, ChatId
-from tidegate.pacing.learned import Learned
+from tidegate.pacing.learned import LearnedLimit
 from tidegate.pacing.window import Window
 
 # The lines of a lane. Urgent goes before all; turns, from TURN on, share the weights of messages.
@@ -116,7 +114,7 @@ class Lane(msgspec.Struct, gc=False, eq=False):
     in_flight: Entry | None = None
     closed_until: float = 0.0
     paused: bool = False
-    learned: Learned | None = None
+    learned: LearnedLimit | None = None
     reserved: Line | None = None  # passed over too often: the others wait for it
     reserved_until: float = 0.0  # turns too, but not for ever: nobody may claim what has the slots
     last_call: float = -NEVER
@@ -221,7 +219,7 @@ class Pool:
         self.window = window
         self.ready = tuple(ReadyQueue() for _ in range(LOW_TURN + 1))
         self.passes = [0.0] * len(WEIGHTS)  # stride scheduling: the least served by weight goes next
-        self.learned: Learned | None = None
+        self.learned: LearnedLimit | None = None
         self.served = 0.0  # the pass of the latest one
         self.spaced_until = 0.0
         self.reserved: Line | None = None
@@ -242,3 +240,53 @@ class BotLanes:
         self.obstacle = ""  # why it cannot
         self.paused = False
         self.refused: dict[ChatId, float] = {}  # chats that drew a 429 within the last window, and when
+
+
+class TimerKind(Enum):
+    """What a time is for."""
+
+    LINE = auto()  # a line may go
+    POOL = auto()  # a pool may have a slot
+    JOIN = auto()  # an entry is due
+    EXPIRE = auto()  # an entry's deadline passes
+
+
+class ScheduleTimers:
+    """A timer is never taken back: once what it was set for has changed, it says nothing and is dropped."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, TimerKind, Line | Pool | Entry]] = []
+        self._numbers = itertools.count()
+        self._compact_at = 1_000
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def set(self, at: float, kind: TimerKind, what: Line | Pool | Entry) -> None:
+        if len(self._heap) >= self._compact_at:
+            self._compact()
+        heapq.heappush(self._heap, (at, next(self._numbers), kind, what))
+
+    def due(self, now: float) -> Iterator[tuple[TimerKind, Line | Pool | Entry]]:
+        """What is due and still says something, in order. More may be set meanwhile."""
+        while self._heap and self._heap[0][0] <= now:
+            timer = heapq.heappop(self._heap)
+            if _is_current(*timer):
+                yield timer[2], timer[3]
+
+    def soonest(self) -> float:
+        return self._heap[0][0] if self._heap else NEVER
+
+    def _compact(self) -> None:
+        """At twice what is left each time, which keeps it cheap on average."""
+        self._heap = [timer for timer in self._heap if _is_current(*timer)]
+        heapq.heapify(self._heap)
+        self._compact_at = max(1_000, 2 * len(self._heap))
+
+
+def _is_current(at: float, _: int, kind: TimerKind, what: Line | Pool | Entry) -> bool:
+    if isinstance(what, Line):
+        return what.place == WAITING and what.wake_at == at
+    if isinstance(what, Pool):
+        return what.wake_at == at
+    return not what.gone and (kind is TimerKind.JOIN or what.expires == at)

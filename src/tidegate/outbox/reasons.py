@@ -10,7 +10,7 @@ from tidegate.outbox.lanes import NEVER, BotLanes, Entry, Lane, Line
 Wait = tuple[str, float]  # what for, and how many seconds
 
 
-class Facts(msgspec.Struct):
+class WaitFacts(msgspec.Struct):
     """What stands in the way of a message, as its store knows it. Times are seconds from now."""
 
     state: State
@@ -26,12 +26,12 @@ class Facts(msgspec.Struct):
     full: list[tuple[str, float]] = []  # limits: whose, and how long; infinite until an answer comes
 
 
-def facts_of(entry: Entry, state: State, until_due: float, now: float) -> Facts:
+def facts_of(entry: Entry, state: State, until_due: float, now: float) -> WaitFacts:
     """From a schedule in memory."""
     lane = entry.lane
     places: dict[str, BotLanes | Lane] = {"bot": lane.bot, "chat": lane}
     own = lane.windows[0]
-    return Facts(
+    return WaitFacts(
         state=state,
         until_due=until_due,
         retry_in=entry.retry_at - now,
@@ -46,7 +46,7 @@ def facts_of(entry: Entry, state: State, until_due: float, now: float) -> Facts:
     )
 
 
-def explain(facts: Facts) -> Why:
+def explain(facts: WaitFacts) -> Why:
     """Each thing it waits for; the longest known wait is when it should go."""
     if facts.state == State.SENDING:
         return Why(facts.state, ("it is being sent",), 0.0)
@@ -61,7 +61,7 @@ def explain(facts: Facts) -> Why:
     return Why(facts.state, tuple(text for text, _ in waits), None if longest == NEVER else longest)
 
 
-def _of_itself(facts: Facts) -> Iterator[Wait]:
+def _of_itself(facts: WaitFacts) -> Iterator[Wait]:
     if facts.retry_in > 0:
         yield f"the next attempt is in {facts.retry_in:.1f} s", facts.retry_in
     if facts.ahead:
@@ -70,7 +70,7 @@ def _of_itself(facts: Facts) -> Iterator[Wait]:
         yield "another call to its chat is in flight", 0.0
 
 
-def _closed(facts: Facts) -> Iterator[Wait]:
+def _closed(facts: WaitFacts) -> Iterator[Wait]:
     for name in ("bot", "chat"):
         if isinstance(facts.paused, dict) and facts.paused.get(name):
             yield f"its {name} is paused", NEVER
@@ -81,7 +81,7 @@ def _closed(facts: Facts) -> Iterator[Wait]:
         yield f"its bot cannot send ({facts.obstacle}): it tries again in {facts.away:.1f} s", facts.away
 
 
-def _full(facts: Facts) -> Iterator[Wait]:
+def _full(facts: WaitFacts) -> Iterator[Wait]:
     for name, wait in facts.full:
         if wait > 0:
             duration = "until an answer comes" if wait == NEVER else f"for {wait:.1f} s"

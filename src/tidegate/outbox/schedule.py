@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from tidegate.model import BotId, ChatId, Rate
-from tidegate.outbox.flood import learn_from_refusal, step_up
+from tidegate.outbox.flood_control import learn_from_refusal, step_up
 from tidegate.outbox.lanes import (
     BLOCKED,
     EMPTY,
@@ -26,16 +26,19 @@ from tidegate.outbox.lanes import (
     Lane,
     Line,
     Pool,
+    ScheduleTimers,
+    TimerKind,
 )
 from tidegate.outbox.shares import account, join, next_line, rest_until, share_of, spacing
-from tidegate.outbox.timers import Timers, Wake
 from tidegate.pacing.rules import Family, Rules
 from tidegate.pacing.window import Window
 
-PATIENCE: Final = 8  # times a line is passed over before slots are reserved for it
-RESERVED: Final = 1.2  # windows for which turns let such a line go first: what cools has cooled by then
-SWEEP: Final = 4  # idle lanes looked at in each step
-SWEEP_WHEN_IDLE: Final = 1_000  # … if nothing may go anyway
+LINE_SKIPS_BEFORE_RESERVATION: Final = 8  # times a line is passed over before slots are reserved for it
+RESERVATION_WINDOWS: Final = (
+    1.2  # windows for which turns let such a line go first: what cools has cooled by then
+)
+LANES_SWEPT_PER_STEP: Final = 4  # idle lanes looked at in each step
+LANES_SWEPT_WHEN_IDLE: Final = 1_000  # … if nothing may go anyway
 SWEEP_WITHIN: Final = 1.0  # seconds after which a lane that can be forgotten is reason enough for a step
 
 
@@ -51,7 +54,7 @@ class Schedule:
         self._untouched: dict[tuple[Rate, ...], tuple[Window, ...]] = {}  # of lanes that nobody called yet
         self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
-        self._timers = Timers()
+        self._timers = ScheduleTimers()
         self._leases: deque[tuple[float, Entry, int]] = deque()
         self._resting: deque[tuple[float, Lane]] = deque()
         self._numbers = itertools.count(1)
@@ -69,9 +72,9 @@ class Schedule:
         if entry.level >= TURN:
             self._turns += 1
         if entry.expires < NEVER:
-            self._timers.set(entry.expires, Wake.EXPIRE, entry)
+            self._timers.set(entry.expires, TimerKind.EXPIRE, entry)
         if due > now:
-            self._timers.set(due, Wake.JOIN, entry)
+            self._timers.set(due, TimerKind.JOIN, entry)
         else:
             self._join(entry, now)
 
@@ -259,7 +262,7 @@ class Schedule:
         entry.id, entry.cost, entry.expires = newer.id, newer.cost, newer.expires
         entry.attempts = entry.crashes = 0
         if entry.expires < NEVER:
-            self._timers.set(entry.expires, Wake.EXPIRE, entry)
+            self._timers.set(entry.expires, TimerKind.EXPIRE, entry)
 
     def move(self, lane: Lane, chat: ChatId, now: float) -> None:
         """The chat has another id: what waits in this lane waits there, in order of arrival.
@@ -387,12 +390,12 @@ class Schedule:
         if line.place == EMPTY:
             self._place(line, now)
 
-    def _wake_one(self, kind: Wake, what: Line | Pool | Entry, now: float, expired: list[Entry]) -> None:
+    def _wake_one(self, kind: TimerKind, what: Line | Pool | Entry, now: float, expired: list[Entry]) -> None:
         if isinstance(what, Line):
             self._place(what, now)
         elif isinstance(what, Pool):
             self._activate(what)
-        elif kind is Wake.JOIN:
+        elif kind is TimerKind.JOIN:
             self._join(what, now)
         elif what.token == 0:
             self.remove(what, now)
@@ -419,7 +422,7 @@ class Schedule:
             line.place = BLOCKED
         elif until > now:
             line.place, line.wake_at = WAITING, until
-            self._timers.set(until, Wake.LINE, line)
+            self._timers.set(until, TimerKind.LINE, line)
         else:
             self._ready(line, entry, now)
 
@@ -431,10 +434,10 @@ class Schedule:
             # Cheaper ones of this chat take each slot as it gets free; after a while they must not.
             line.passed += 1
             ran_out = lane.reserved is line and lane.reserved_until <= now  # while nobody claimed it
-            if line.passed >= PATIENCE and (lane.reserved is None or ran_out):
+            if line.passed >= LINE_SKIPS_BEFORE_RESERVATION and (lane.reserved is None or ran_out):
                 lane.reserved = line
                 longest = max(window.seconds for window in lane.windows)
-                lane.reserved_until = now + RESERVED * longest
+                lane.reserved_until = now + RESERVATION_WINDOWS * longest
         return wait
 
     @staticmethod
@@ -481,7 +484,7 @@ class Schedule:
         if until == NEVER:
             self._asleep.add(pool)
         elif until:
-            self._timers.set(until, Wake.POOL, pool)
+            self._timers.set(until, TimerKind.POOL, pool)
 
     def _take(self, pool: Pool, now: float, *, messages: bool) -> Entry | None:
         """Grant the next entry of a pool. If there is none now, it sleeps, unless only room is lacking."""
@@ -534,12 +537,12 @@ class Schedule:
         assert pool.window is not None  # noqa: S101  (without one, everything fits)
         line.passed += 1
         wait = min(pool.window.wait(now, entry.cost), pool.window.seconds)
-        if line.passed >= PATIENCE:
+        if line.passed >= LINE_SKIPS_BEFORE_RESERVATION:
             pool.reserved = line
             self._sleep(pool, now + wait)
             return False
         line.place, line.wake_at = WAITING, now + wait
-        self._timers.set(line.wake_at, Wake.LINE, line)
+        self._timers.set(line.wake_at, TimerKind.LINE, line)
         return True
 
     def _grant(self, pool: Pool, line: Line, entry: Entry, now: float) -> None:
@@ -579,7 +582,7 @@ class Schedule:
 
     def sweep(self, now: float) -> None:
         resting = self._resting
-        for _ in range(SWEEP if self._active else SWEEP_WHEN_IDLE):
+        for _ in range(LANES_SWEPT_PER_STEP if self._active else LANES_SWEPT_WHEN_IDLE):
             if not resting or resting[0][0] > now:
                 return
             _, lane = resting.popleft()

@@ -21,7 +21,7 @@ from tidegate.model import (
 CRASHES_ALLOWED: Final = 3  # a message that kills its worker each time is poison
 
 
-class Step(msgspec.Struct, frozen=True):
+class NextState(msgspec.Struct, frozen=True):
     """The state that follows, and after how many seconds it may go again."""
 
     state: State
@@ -31,40 +31,46 @@ class Step(msgspec.Struct, frozen=True):
     description: str | None = None
 
 
-def after_call(message: Message, attempts: int, outcome: Outcome) -> Step:  # noqa: PLR0911  (one a case)
+def after_call(message: Message, attempts: int, outcome: Outcome) -> NextState:  # noqa: PLR0911  (one a case)
     """`attempts` are those made before this call."""
     made = attempts + 1
     match outcome:
         case Delivered():
-            return Step(State.DELIVERED, made)
+            return NextState(State.DELIVERED, made)
         case Dead(reason=reason, description=description):
-            return Step(State.DEAD, made, reason=reason, description=description)
+            return NextState(State.DEAD, made, reason=reason, description=description)
         case Refused():
-            return Step(State.QUEUED, attempts, reason="refused")  # its chat is closed, which makes it wait
+            return NextState(
+                State.QUEUED, attempts, reason="refused"
+            )  # its chat is closed, which makes it wait
         case Migrated():
-            return Step(State.QUEUED, attempts, reason="migrated")
+            return NextState(State.QUEUED, attempts, reason="migrated")
         case NotSent(reason=reason) | Unreachable(reason=reason):
-            return Step(State.QUEUED, attempts, reason=reason)
+            return NextState(State.QUEUED, attempts, reason=reason)
         case Retry(delay=delay, reason=reason):
-            return _again(message, made, delay, reason)
+            return _retry_or_dead(message, made, delay, reason)
         case Unknown(reason=reason, delay=delay):
             if message.on_unknown == "park":
-                return Step(State.PARKED, made, reason="unknown", description=reason)
-            return _again(message, made, delay, reason)
+                return NextState(State.PARKED, made, reason="unknown", description=reason)
+            return _retry_or_dead(message, made, delay, reason)
         case _:
             assert_never(outcome)
 
 
-def after_crash(message: Message, attempts: int, crashes: int) -> Step:
+def after_crash(message: Message, attempts: int, crashes: int) -> NextState:
     """The lease ran out: whoever held it died, and whether the call was made is unknown."""
     if crashes >= CRASHES_ALLOWED:
-        return Step(State.DEAD, attempts, reason="crashes", description=f"its worker died {crashes} times")
+        return NextState(
+            State.DEAD, attempts, reason="crashes", description=f"its worker died {crashes} times"
+        )
     if message.on_unknown == "park":
-        return Step(State.PARKED, attempts, reason="unknown", description="its worker died")
-    return Step(State.QUEUED, attempts, reason="crash")
+        return NextState(State.PARKED, attempts, reason="unknown", description="its worker died")
+    return NextState(State.QUEUED, attempts, reason="crash")
 
 
-def _again(message: Message, made: int, delay: float, reason: str) -> Step:
+def _retry_or_dead(message: Message, made: int, delay: float, reason: str) -> NextState:
     if made >= message.max_attempts:
-        return Step(State.DEAD, made, reason="attempts", description=f"{made} attempts; the last: {reason}")
-    return Step(State.RETRY, made, delay=delay, reason=reason)
+        return NextState(
+            State.DEAD, made, reason="attempts", description=f"{made} attempts; the last: {reason}"
+        )
+    return NextState(State.RETRY, made, delay=delay, reason=reason)

@@ -29,7 +29,7 @@ class Bucket:
         return (after, 0.0) if wait <= 1e-9 * self.depth else (full_at, wait)
 
 
-class Buckets:
+class KeyedBuckets:
     """One bucket for each key, forgotten once it is full again.
 
     Whatever was not taken from for as long as an empty bucket needs to fill is full. So the keys stand in

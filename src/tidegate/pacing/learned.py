@@ -20,7 +20,7 @@ PROBE_AT_MOST = 6 * 3600.0
 FORGET_AFTER = 3600.0  # for what nobody calls any more
 
 
-class Kept(msgspec.Struct, frozen=True, array_like=True):
+class LearnedSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """A learned limit between two runs; times as seconds from the moment it was kept."""
 
     step: int
@@ -31,7 +31,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
     up_in: float
 
 
-class Learned:
+class LearnedLimit:
     """Starts at the rate that the rules give and never goes above it."""
 
     __slots__ = ("_bad", "_cut_at", "_interval", "_next_up", "_probing", "_rule", "_step")
@@ -60,14 +60,14 @@ class Learned:
         """Whether it is so old that starting from the rule again is as good."""
         return self.intact or now - self._cut_at > FORGET_AFTER
 
-    def dump(self, now: float) -> "Kept":
+    def dump(self, now: float) -> "LearnedSnapshot":
         """What to keep over a restart."""
-        return Kept(
+        return LearnedSnapshot(
             self._step, self._bad, self._interval, self._probing, now - self._cut_at, self._next_up - now
         )
 
     @classmethod
-    def load(cls, rule: Rate, kept: "Kept", now: float, elapsed: float) -> Self:
+    def load(cls, rule: Rate, kept: "LearnedSnapshot", now: float, elapsed: float) -> Self:
         """As it was when it was kept, `elapsed` seconds ago."""
         learned = cls(rule)
         learned._step = min(kept.step, rule.count)  # the rule may have been lowered since

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidegate.polling.batch import BatchPoller
     from tidegate.polling.delta import DeltaPoller
-    from tidegate.polling.each import UserPoller
     from tidegate.polling.nocodb import changes, checks, waiting
-    from tidegate.polling.restoring import show
+    from tidegate.polling.per_user import UserPoller
+    from tidegate.polling.restorer import show
     from tidegate.polling.subscriptions import News, Subscription
 
 __all__ = [
@@ -28,10 +28,10 @@ _PLACES = {
     "DeltaPoller": "delta",
     "News": "subscriptions",
     "Subscription": "subscriptions",
-    "UserPoller": "each",
+    "UserPoller": "per_user",
     "changes": "nocodb",
     "checks": "nocodb",
-    "show": "restoring",
+    "show": "restorer",
     "waiting": "nocodb",
 }
 

@@ -8,22 +8,31 @@ from typing import Any, Final, Unpack
 import msgspec
 
 from tidegate.errors import BadInputError
-from tidegate.polling.fetching import Failure, attempt, check_fetch, checked_interval, has_come_true
-from tidegate.polling.poller import Options, Poller
-from tidegate.polling.sizes import Most, cut, is_count, size_for
+from tidegate.polling.fetch import (
+    CountFitting,
+    FetchFailure,
+    batch_size_for,
+    call_fetch,
+    check_fetch,
+    checked_interval,
+    is_count,
+    is_met,
+    split_batches,
+)
+from tidegate.polling.poller import Poller, PollerOptions
 from tidegate.polling.subscriptions import Fetch, News
 
 log = logging.getLogger("tidegate.polling")
 
-AT_ONCE: Final = 8  # requests; the limiter of the API paces them
-IDLE: Final = 1.0  # seconds between two looks at whether somebody waits
+REQUESTS_AT_ONCE: Final = 8  # requests; the limiter of the API paces them
+IDLE_PAUSE: Final = 1.0  # seconds between two looks at whether somebody waits
 
 Batch = Sequence[str]
 
 
-class _Failed(msgspec.Struct, frozen=True):
+class _FailedBatch(msgspec.Struct, frozen=True):
     keys: Batch
-    failure: Failure
+    failure: FetchFailure
 
     def again(self, *, for_the_first_time: bool) -> list[Batch]:
         """How to ask for them once more in this cycle; empty: not before the next one.
@@ -47,7 +56,11 @@ class BatchPoller(Poller):
     title = "Batch Polling Manager Stats"
 
     def __init__(
-        self, fetch: Fetch, interval: float = 60.0, batch_size: int | None = None, **options: Unpack[Options]
+        self,
+        fetch: Fetch,
+        interval: float = 60.0,
+        batch_size: int | None = None,
+        **options: Unpack[PollerOptions],
     ) -> None:
         check_fetch(fetch, "keys and returns a mapping of those that came true")
         if batch_size is not None and not is_count(batch_size):
@@ -56,25 +69,25 @@ class BatchPoller(Poller):
         self._fetch = fetch
         self._interval = checked_interval(interval)
         self._batch_size = batch_size
-        self._most: Most | None = getattr(fetch, "most", None)
+        self._most: CountFitting | None = getattr(fetch, "most", None)
         self._has_warned = False
 
     async def _cycle(self) -> float:
         keys = list(self.waiting)
         if not keys:
-            return IDLE
+            return IDLE_PAUSE
         begun = self._clock.monotonic()
-        size = self._batch_size or size_for(len(keys), self._interval)
-        batches = list(cut(keys, size, self._most))
+        size = self._batch_size or batch_size_for(len(keys), self._interval)
+        batches = list(split_batches(keys, size, self._most))
         self._totals.batches += len(batches)
         self._say(await self._ask_until_left(batches))
         seconds = self._clock.monotonic() - begun
         self._totals.end_cycle(asked=len(keys), seconds=seconds)
         return max(0.0, self._interval - seconds)
 
-    async def _ask_until_left(self, batches: Iterable[Batch]) -> list[_Failed]:
+    async def _ask_until_left(self, batches: Iterable[Batch]) -> list[_FailedBatch]:
         """Returns those that are left for the next cycle."""
-        left: list[_Failed] = []
+        left: list[_FailedBatch] = []
         failed, is_first = await self._ask_all(batches), True
         while failed:
             again: list[Batch] = []
@@ -85,10 +98,10 @@ class BatchPoller(Poller):
             failed, is_first = await self._ask_all(again), False
         return left
 
-    async def _ask_all(self, batches: Iterable[Batch]) -> list[_Failed]:
+    async def _ask_all(self, batches: Iterable[Batch]) -> list[_FailedBatch]:
         """Side by side; returns those that failed."""
         todo = list(batches)
-        coming, failed, troubles = iter(todo), list[_Failed](), list[Exception]()
+        coming, failed, troubles = iter(todo), list[_FailedBatch](), list[Exception]()
 
         async def ask_on() -> None:
             for batch in coming:  # the next one that nobody has taken
@@ -98,28 +111,28 @@ class BatchPoller(Poller):
                     troubles.append(error)
                     continue
                 if failure is not None:
-                    failed.append(_Failed(batch, failure))
+                    failed.append(_FailedBatch(batch, failure))
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(AT_ONCE, len(todo))):
+            for _ in range(min(REQUESTS_AT_ONCE, len(todo))):
                 group.create_task(ask_on(), name=f"tidegate: {self.name}, batch")
         if troubles:
             raise troubles[0]
         return failed
 
-    async def _ask(self, keys: Batch) -> Failure | None:
+    async def _ask(self, keys: Batch) -> FetchFailure | None:
         if not keys:
             return None
         self._totals.requests += 1
-        answer: Any = await attempt(lambda: self._fetch(keys), self._clock)
-        if not isinstance(answer, Mapping | Failure):
+        answer: Any = await call_fetch(lambda: self._fetch(keys), self._clock)
+        if not isinstance(answer, Mapping | FetchFailure):
             kind = type(answer).__name__
-            answer = Failure(TypeError(f"fetch returned {kind}: return a dict of keys that came true"))
-        if isinstance(answer, Failure):
+            answer = FetchFailure(TypeError(f"fetch returned {kind}: return a dict of keys that came true"))
+        if isinstance(answer, FetchFailure):
             self._totals.failed_batches += 1
             return answer
         self._warn_of_others(keys, answer)
-        await self._found([News(key, answer[key]) for key in keys if has_come_true(answer.get(key))])
+        await self._found([News(key, answer[key]) for key in keys if is_met(answer.get(key))])
         return None
 
     def _warn_of_others(self, keys: Batch, answer: Mapping[str, Any]) -> None:
@@ -129,7 +142,7 @@ class BatchPoller(Poller):
             shown = ", ".join(map(repr, list(others)[:3]))
             log.warning("%s: fetch returned keys that it was not asked for, ignored: %s", self.name, shown)
 
-    def _say(self, left: Sequence[_Failed]) -> None:
+    def _say(self, left: Sequence[_FailedBatch]) -> None:
         for one in left:
             self._troubles.note(one.failure.error, doing=ASK)
         if not left:

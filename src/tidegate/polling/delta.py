@@ -1,30 +1,126 @@
 """Delta polling: one request per cycle for any number of subscribers, asking only what changed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import ClassVar, Final, Unpack
 
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError, UpstreamError
-from tidegate.polling.following import Changes
-from tidegate.polling.further import Further, Looks
-from tidegate.polling.pace import Pace
-from tidegate.polling.poller import Options, Poller
-from tidegate.polling.scanning import People, met_by
-from tidegate.polling.source import Page, Row, Source
-from tidegate.polling.store.base import Then
-from tidegate.polling.subscriptions import News, Subscription
-from tidegate.polling.watching import Watches
-from tidegate.polling.watermark import Watermark
+from tidegate.model import Rate
+from tidegate.polling.catch_up import CatchUp, CatchUpTotals, PolledSubscribers, news_of_met
+from tidegate.polling.poller import Poller, PollerOptions
+from tidegate.polling.source import ChangeSource, SourcePage, SourceRow
+from tidegate.polling.subscriptions import AfterNews, News, Subscription
+from tidegate.polling.watermark import RowVersions, Watermark
 
-__all__ = ["DeltaPoller", "Page", "Row", "Source"]
+TakeRows = Callable[[Sequence[SourceRow]], Awaitable[None]]
+
+
+class ChangeReader:
+    """Reads on from the watermark, less the overlap: rows come again for a while, and none is left out."""
+
+    def __init__(self, source: ChangeSource, clock: Clock, overlap: float, mark: Watermark) -> None:
+        self._source = source
+        self._clock = clock
+        self._overlap = overlap
+        self._mark = mark
+        self._seen = RowVersions()
+        # A mark that was kept is of another run, which may have seen these rows: they prove nothing anew, and
+        # one of them may be of a time to come, of a clock that was wrong.
+        self._asked_since = -math.inf if self.since is None else math.inf
+
+    @property
+    def since(self) -> float | None:
+        return self._mark.since(self._overlap)
+
+    async def read(self, since: float, take: TakeRows) -> int:
+        """Give each page away; the number of pages. Only when all were taken does the mark move on."""
+        began, pages, after = self._clock.monotonic(), 0, None
+        # After a clock was set back old rows are read once more, of which the newest are in its future.
+        teaches = since >= self._asked_since
+        while after is not None or not pages:
+            page = await self._source.changed(since, after)
+            pages += 1
+            heard = self._clock.monotonic()
+            for row in self._seen.fresh(page.rows):
+                if teaches:
+                    self._mark.saw(row.changed, heard)
+            await take(page.rows)
+            after = page.after
+        self._asked_since = since
+        self._mark.passed(began)
+        self._seen.forget_before(since)
+        return pages
+
+
+SHORTEST_INTERVAL: Final = 0.2  # seconds from turn to turn, whatever is allowed
+SLOWDOWN_FACTOR: Final = 1.5
+LARGEST_SLOWDOWN: Final = 8.0  # times as long as the budget alone would have it
+CROWDED_WAIT: Final = 0.05  # seconds of waiting that are no accident
+
+
+class AdaptiveInterval:
+    """Seconds from the beginning of one turn to that of the next.
+
+    A turn costs its requests, and all turns together have `share` of what the API allows now. Whoever is
+    kept waiting slows down by half each time, and comes back to what the budget allows bit by bit.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = _checked_share(share)
+        self._slower = 1.0
+
+    def after(self, requests: int, waited: float, rate: Rate) -> float:
+        """How long a turn with so many requests lasts, whose first one had to wait so long."""
+        crowded = waited > CROWDED_WAIT
+        self._slower = (
+            min(LARGEST_SLOWDOWN, self._slower * SLOWDOWN_FACTOR)
+            if crowded
+            else max(1.0, self._slower / SLOWDOWN_FACTOR)
+        )
+        budget = self._share * rate.count / rate.seconds
+        return max(SHORTEST_INTERVAL, max(requests, 1) / budget * self._slower)
+
+    def failed(self) -> None:
+        """The next turns come slower."""
+        self._slower = min(LARGEST_SLOWDOWN, self._slower * SLOWDOWN_FACTOR)
+
+
+def _checked_share(share: object) -> float:
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise BadInputError(f"share is {share!r}: give a part of the API's limit, above 0 and at most 1")
+    return share
+
+
+WATCH_CHECK_EVERY: Final = 5.0  # seconds between two looks, so that each costs little
+
+
+class WatchDeadlines:
+    """`seconds` from when one is first seen among the watched, and a few more. Monotonic times."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._until: dict[str, float] = {}
+        self._look_at = 0.0
+
+    def over(self, watched: Collection[str], now: float) -> list[str]:
+        """Whose time is over."""
+        if now < self._look_at:
+            return []
+        self._look_at = now + WATCH_CHECK_EVERY
+        self._until = {key: self._until.get(key, now + self._seconds) for key in watched}
+        return [key for key, until in self._until.items() if until <= now]
+
+
+__all__ = ["ChangeSource", "DeltaPoller", "SourcePage", "SourceRow"]
 
 OVERLAP: Final = 30.0  # seconds that a commit may be late
 FULL_SCAN: Final = 300.0  # seconds
 SHARE: Final = 0.5  # of what the API allows
 APPEAR_WITHIN: Final = 3_600.0  # seconds that a record may take to appear
-KEEP_EVERY: Final = 5.0  # seconds, at least: between two writes of the watermark
-IDLE: Final = 0.5  # seconds between two looks at whether somebody waits
-ALONE: Final = 60.0  # seconds between two requests for one, if each were asked for alone
+SAVE_WATERMARK_EVERY: Final = 5.0  # seconds, at least: between two writes of the watermark
+IDLE_PAUSE: Final = 0.5  # seconds between two looks at whether somebody waits
+SINGLE_POLL_INTERVAL: Final = 60.0  # seconds between two requests for one, if each were asked for alone
 RESTORE_GROUP: Final = 1_000  # who is restored costs no request of his own
 RESTORE_EVERY: Final = 0.0  # seconds
 
@@ -43,7 +139,7 @@ class DeltaPoller(Poller):
 
     def __init__(
         self,
-        source: Source,
+        source: ChangeSource,
         *,
         interval: float | None = None,
         overlap: float = OVERLAP,
@@ -51,13 +147,13 @@ class DeltaPoller(Poller):
         watch: float = 0.0,
         share: float = SHARE,
         appear_within: float = APPEAR_WITHIN,
-        **options: Unpack[Options],
+        **options: Unpack[PollerOptions],
     ) -> None:
         options.setdefault("restore_group", RESTORE_GROUP)
         options.setdefault("restore_every", RESTORE_EVERY)
         super().__init__(**options)
         self._source = _checked_source(source)
-        self._tempo = Pace(share)
+        self._tempo = AdaptiveInterval(share)
         self._interval = 0.0 if interval is None else _seconds("interval", interval, above=0)
         self._delta_at = 0.0  # monotonic
         self._read_at = self._clock.monotonic()
@@ -65,10 +161,10 @@ class DeltaPoller(Poller):
         self._full_scan = _seconds("full_scan", full_scan, above=0)
         self._appear_within = _seconds("appear_within", appear_within)
         self._watch = _seconds("watch", watch)
-        self._watches = Watches(self._watch)
+        self._watches = WatchDeadlines(self._watch)
         self._rest_until = 0.0  # for what goes beyond the deltas
         self._keep_at = 0.0
-        self.looks = Looks()
+        self.looks = CatchUpTotals()
         self._start_from(None)
 
     async def _begin(self) -> None:
@@ -78,12 +174,12 @@ class DeltaPoller(Poller):
         self._kept = kept
         self._untaken: list[News] = []  # seen once, and perhaps never again by a delta
         self._mark = Watermark(_read_mark(kept))
-        self._changes = Changes(self._source, self._clock, self._overlap, self._mark)
-        self._further = Further(
+        self._changes = ChangeReader(self._source, self._clock, self._overlap, self._mark)
+        self._further = CatchUp(
             self._source,
             self._clock,
             self._mark,
-            People(self.waiting, self.watched),
+            PolledSubscribers(self.waiting, self.watched),
             every=self._full_scan,
             appear_within=self._appear_within,
             looks=self.looks,
@@ -92,7 +188,7 @@ class DeltaPoller(Poller):
     def _admitted(self, subscriptions: Sequence[Subscription]) -> None:
         self._further.came(one.key for one in subscriptions)
 
-    def _then(self, news: News) -> Then:
+    def _then(self, news: News) -> AfterNews:
         return "watch" if news.kind == "met" and self._watch > 0 else super()._then(news)
 
     async def _cycle(self) -> float:
@@ -121,7 +217,7 @@ class DeltaPoller(Poller):
         """Nobody is there to be told of what changes now, and who comes is searched for."""
         self._mark.passed(self._clock.monotonic())
         self._further.rest()
-        return IDLE
+        return IDLE_PAUSE
 
     async def _read_changes(self, since: float | None, began: float) -> int:
         """The requests it took: none before the first scan is done, nor while only a scan goes on between
@@ -133,13 +229,13 @@ class DeltaPoller(Poller):
         pages = await self._changes.read(since, self._take)
         self._delta_at = began + self._interval
         self._totals.batches += pages
-        alone = asked * min(began - self._read_at, ALONE) / ALONE
+        alone = asked * min(began - self._read_at, SINGLE_POLL_INTERVAL) / SINGLE_POLL_INTERVAL
         self._read_at = began
         self._totals.end_cycle(asked=asked, seconds=self._clock.monotonic() - began, alone=alone)
         return pages
 
-    async def _take(self, rows: Sequence[Row]) -> None:
-        await self._found(met_by(rows, self.waiting))
+    async def _take(self, rows: Sequence[SourceRow]) -> None:
+        await self._found(news_of_met(rows, self.waiting))
 
     async def _look_further(self, since: float | None) -> int:
         """The requests it took. Its failures do not hold up the deltas, once there are any."""
@@ -172,7 +268,7 @@ class DeltaPoller(Poller):
             return
         await self._subscriptions.keep_mark(text)
         self._kept = text
-        self._keep_at = self._clock.monotonic() + KEEP_EVERY
+        self._keep_at = self._clock.monotonic() + SAVE_WATERMARK_EVERY
 
 
 def _read_mark(kept: str | None) -> float | None:
@@ -190,7 +286,7 @@ def _seconds(name: str, given: object, *, above: float = -1) -> float:
     return given
 
 
-def _checked_source(source: Source) -> Source:
+def _checked_source(source: ChangeSource) -> ChangeSource:
     if not all(callable(getattr(source, name, None)) for name in ("changed", "scan", "find", "most")):
         kind = type(source).__name__
         raise BadInputError(

@@ -7,8 +7,8 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, StoreError
-from tidegate.polling.store.base import Subscriptions
-from tidegate.polling.troubles import Troubles
+from tidegate.polling.failure_log import FailureLog
+from tidegate.polling.subscriptions import Subscriptions
 
 log = logging.getLogger("tidegate.polling")
 
@@ -29,7 +29,7 @@ class Leadership:
         clock: Clock,
         name: str,
         *,
-        troubles: Troubles,
+        troubles: FailureLog,
         on_wait: Callable[[], None],
     ) -> None:
         self._subscriptions = subscriptions

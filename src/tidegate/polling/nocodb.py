@@ -1,27 +1,117 @@
-"""NocoDB as a source: what to check in batches, what to follow by deltas, whom to restore.
+"""NocoDB as a source for pollers: batch checks, changes for delta polling, and subscriptions to restore."""
 
-All requests are made in the background: whoever wants something of the API at once goes first.
-"""
-
-from collections.abc import AsyncIterator, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.polling.conditions import fields_of, judge_of
-from tidegate.polling.records import Record, Records
-from tidegate.polling.source import Page, Row
+from tidegate.polling.source import SourcePage, SourceRow
 from tidegate.polling.subscriptions import Subscription
-from tidegate.upstream.nocodb import Table
-from tidegate.upstream.nocodb.where import Where, all_of, any_of, checked, gt, gte, lte, one_of
+from tidegate.upstream.nocodb import Table, instant
+from tidegate.upstream.nocodb.values import truth
+from tidegate.upstream.nocodb.where import (
+    AllOf,
+    Condition,
+    Where,
+    all_of,
+    any_of,
+    checked,
+    gt,
+    gte,
+    lte,
+    one_of,
+)
 from tidegate.upstream.nocodb.where import since as not_before
 
-PAGE: Final = 1_000  # rows: the most that NocoDB gives
+RowPredicate = Callable[[Mapping[str, Any]], bool]
+
+
+def fields_of(where: Where) -> Iterator[str]:
+    """The fields that it is about; some may come twice."""
+    if isinstance(where, Condition):
+        yield where.field
+    else:
+        for part in where.parts:
+            yield from fields_of(part)
+
+
+def row_predicate(where: Where) -> RowPredicate | None:
+    """For checkboxes, alone or together. None for all else: only the database knows which texts are equal."""
+    if isinstance(where, Condition):
+        return _checkbox_predicate(where)
+    parts = [row_predicate(part) for part in where.parts]
+    holds = [part for part in parts if part is not None]
+    if len(holds) < len(parts):
+        return None
+    decide = all if isinstance(where, AllOf) else any
+    return lambda row: decide(part(row) for part in holds)
+
+
+def _checkbox_predicate(condition: Condition) -> RowPredicate | None:
+    field = condition.field
+    if condition.operator == "checked":
+        return lambda row: truth(row.get(field))
+    if condition.operator == "notchecked":
+        return lambda row: not truth(row.get(field))
+    return None
+
+
+log = logging.getLogger("tidegate.polling")
+
+Record = Mapping[str, Any]
+
+
+class RecordReader:
+    """Of one table, as its reader sees them. What is odd is warned of once."""
+
+    def __init__(self, key: str, times: Sequence[str] = ()) -> None:
+        self._key = key
+        self._times = times
+        self._said: set[str] = set()  # few texts, never a value
+
+    def key_of(self, row: Record) -> str | None:
+        """None for a record without one: nobody can wait for it."""
+        value = row.get(self._key)
+        if value is None or value == "":
+            return None
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            text = f"{self._key} holds {value!r:.60}: give a key= whose values are texts or whole numbers"
+            self._warn("key", f"a record is left out: {text}")
+            return None
+        return str(value)
+
+    def changed(self, row: Record) -> float | None:
+        """When it was written last, by the later of its times. None: it does not say, if SQL wrote it."""
+        times = [time for name in self._times if (time := self._time(row.get(name))) is not None]
+        if not times:
+            either = " nor ".join(self._times)
+            text = f"a record has neither {either}: only scans see it; if all are so, use a BatchPoller"
+            self._warn("times", text)
+        return max(times, default=None)
+
+    def _time(self, value: object) -> float | None:
+        try:
+            return None if value is None else instant(value)
+        except BadInputError as error:
+            self._warn("time", f"a time of a record is ignored: {error}")
+            return None
+
+    def _warn(self, of: str, text: str) -> None:
+        if of not in self._said:
+            self._said.add(of)
+            log.warning("%s", text)
+
+
+ROWS_PER_PAGE: Final = 1_000  # rows: the most that NocoDB gives
 PAID: Final = checked("Paid")
 
 
-def checks(table: Table, *, key: str = "Id", condition: Where = PAID, fields: Sequence[str] = ()) -> "Checks":
+def checks(
+    table: Table, *, key: str = "Id", condition: Where = PAID, fields: Sequence[str] = ()
+) -> "NocoDbChecks":
     """For a `BatchPoller`: of these keys, those whose record meets the condition, with these fields."""
-    return Checks(table, key, condition, fields)
+    return NocoDbChecks(table, key, condition, fields)
 
 
 def changes(
@@ -33,48 +123,48 @@ def changes(
     among: Where | None = None,
     updated: str = "UpdatedAt",
     created: str = "CreatedAt",
-) -> "ChangesOfTable":
+) -> "NocoDbChanges":
     """For a `DeltaPoller`. Subscribers wait for the `key` of a record, and are told these `fields` of it.
 
     `among` narrows what is read to records that can matter, such as those that are not archived.
     """
-    return ChangesOfTable(table, key, condition, fields, among=among, updated=updated, created=created)
+    return NocoDbChanges(table, key, condition, fields, among=among, updated=updated, created=created)
 
 
 async def waiting(
     table: Table, where: Where | None = None, *, key: str = "Id", data: Sequence[str] = ()
 ) -> AsyncIterator[Subscription]:
     """For `Poller.restore`: who waits, as the table itself says it. `data`: fields to keep with each."""
-    records = Records(key)
-    async for rows in table.pages(where, fields=_once(key, *data), background=True):
+    records = RecordReader(key)
+    async for rows in table.pages(where, fields=_unique(key, *data), background=True):
         for row in rows:
             if (found := records.key_of(row)) is not None:
                 yield Subscription(found, {name: row.get(name) for name in data})
 
 
-class Checks:
+class NocoDbChecks:
     """What `BatchPoller` calls. `most` is how many keys one request takes."""
 
     def __init__(self, table: Table, key: str, condition: Where, fields: Sequence[str]) -> None:
         self._table = table
         self._key = key
-        self._records = Records(key)
+        self._records = RecordReader(key)
         self._condition = condition
-        self._told = tuple(fields) or _once(key, *fields_of(condition))
-        self._read = _once(table.key, key, *self._told)
+        self._told = tuple(fields) or _unique(key, *fields_of(condition))
+        self._read = _unique(table.key, key, *self._told)
 
     async def __call__(self, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         where = all_of(one_of(self._key, keys), self._condition)
         pages = self._table.pages(where, fields=self._read, background=True)
         rows = [row async for page in pages for row in page]
         found = ((self._records.key_of(row), row) for row in rows)
-        return {key: _part(row, self._told) for key, row in found if key is not None}
+        return {key: _picked(row, self._told) for key, row in found if key is not None}
 
     def most(self, keys: Sequence[str]) -> int:
         return self._table.most(self._key, keys, and_=self._condition, fields=self._read)
 
 
-class ChangesOfTable:
+class NocoDbChanges:
     """The source of a `DeltaPoller`."""
 
     def __init__(
@@ -93,13 +183,13 @@ class ChangesOfTable:
         self._id = table.key
         self._key = key
         self._condition = condition
-        self._judge = judge_of(condition)
+        self._judge = row_predicate(condition)
         self._among = (among,) if among is not None else ()
         self._times = (updated, created)
-        self._records = Records(key, self._times)
-        self._told = tuple(fields) or _once(key, *fields_of(condition))
+        self._records = RecordReader(key, self._times)
+        self._told = tuple(fields) or _unique(key, *fields_of(condition))
         needed = fields_of(condition) if self._judge is not None else ()
-        self._read = _once(table.key, key, *self._times, *self._told, *needed)
+        self._read = _unique(table.key, key, *self._times, *self._told, *needed)
 
     @property
     def rate(self) -> Rate:
@@ -109,29 +199,29 @@ class ChangesOfTable:
     def waited(self) -> float:
         return self._upstream.totals.waited_seconds
 
-    async def changed(self, since: float, after: str | None = None) -> Page:
+    async def changed(self, since: float, after: str | None = None) -> SourcePage:
         written = any_of(*(not_before(field, since) for field in self._times))
         rows, beyond = await self._list([written, self._condition, *self._among], after)
-        return Page([self._row(row, met=True) for row in rows], beyond)
+        return SourcePage([self._row(row, met=True) for row in rows], beyond)
 
-    async def scan(self, after: str | None = None) -> Page:
+    async def scan(self, after: str | None = None) -> SourcePage:
         rows, beyond = await self._list(self._among, after)
         if not rows:
-            return Page([], beyond)
+            return SourcePage([], beyond)
         span = all_of(gte(self._id, rows[0][self._id]), lte(self._id, rows[-1][self._id]))
         read, requests = await self._judged(rows, span)
-        return Page(read, beyond, 1 + requests)
+        return SourcePage(read, beyond, 1 + requests)
 
-    async def find(self, keys: Sequence[str]) -> Page:
+    async def find(self, keys: Sequence[str]) -> SourcePage:
         asked = one_of(self._key, keys)
         rows, requests = await self._all(asked)
         read, more = await self._judged(rows, asked)
-        return Page(read, None, requests + more)
+        return SourcePage(read, None, requests + more)
 
     def most(self, keys: Sequence[str]) -> int:
         return self._table.most(self._key, keys, and_=self._condition, fields=self._read)
 
-    async def _judged(self, rows: Sequence[Record], scope: Where) -> tuple[list[Row], int]:
+    async def _judged(self, rows: Sequence[Record], scope: Where) -> tuple[list[SourceRow], int]:
         """These rows, all that there are in this scope, and how many requests more it took."""
         if self._judge is not None:
             return [self._row(row, met=self._judge(row)) for row in rows], 0
@@ -153,19 +243,21 @@ class ChangesOfTable:
         """A page by the id, and the id after which the next one begins."""
         parts = [*parts, gt(self._id, after)] if after is not None else parts
         where = all_of(*parts) if parts else None
-        page = await self._table.list(where, fields=self._read, sort=(self._id,), limit=PAGE, background=True)
+        page = await self._table.list(
+            where, fields=self._read, sort=(self._id,), limit=ROWS_PER_PAGE, background=True
+        )
         last = str(page.rows[-1].get(self._id)) if page.rows and not page.is_last else None
         return [row for row in page.rows if row.get(self._id) is not None], last
 
-    def _row(self, row: Record, *, met: bool) -> Row:
+    def _row(self, row: Record, *, met: bool) -> SourceRow:
         key = self._records.key_of(row) or ""  # a record without one concerns nobody
         changed = self._records.changed(row)
-        return Row(str(row[self._id]), key, met=met, changed=changed, value=_part(row, self._told))
+        return SourceRow(str(row[self._id]), key, met=met, changed=changed, value=_picked(row, self._told))
 
 
-def _part(row: Record, fields: Sequence[str]) -> dict[str, Any]:
+def _picked(row: Record, fields: Sequence[str]) -> dict[str, Any]:
     return {name: row.get(name) for name in fields}
 
 
-def _once(*names: str) -> tuple[str, ...]:
+def _unique(*names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))

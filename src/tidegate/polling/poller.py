@@ -11,33 +11,39 @@ from typing import Any, ClassVar, Final, Self, TypedDict
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, StoreError
+from tidegate.failure import describe_error
+from tidegate.polling.failure_log import FailureLog
 from tidegate.polling.leading import Leadership
-from tidegate.polling.reading import Reader
-from tidegate.polling.restoring import (
-    EVERY,
-    GROUP,
+from tidegate.polling.notifier import Notifier, SubscriberCallback
+from tidegate.polling.restorer import (
+    RESTORE_EVERY,
+    RESTORE_GROUP,
     OnProgress,
-    People,
-    Restored,
-    Staggering,
+    RestoreResult,
+    StaggeredRestore,
+    SubscriptionSource,
     restore_from,
 )
-from tidegate.polling.roster import Roster
-from tidegate.polling.stats import PollingStats, Totals
-from tidegate.polling.store.base import Kept, Subscriptions, Then
-from tidegate.polling.store.memory import MemorySubscriptions
-from tidegate.polling.store.packing import check_key, check_text
-from tidegate.polling.subscriptions import News, Notify, Subscription
-from tidegate.polling.telling import Given, Teller
-from tidegate.polling.troubles import Troubles
-from tidegate.reports import reason_of
+from tidegate.polling.stats import PollingStats, PollingTotals
+from tidegate.polling.subscriptions import (
+    AfterNews,
+    News,
+    Notify,
+    StoredSubscription,
+    Subscription,
+    Subscriptions,
+    check_key,
+    check_text,
+)
+from tidegate.polling.tracker import SubscriptionReader, TrackedSubscriptions
+from tidegate.stores.memory.subscriptions import MemorySubscriptions
 
 log = logging.getLogger("tidegate.polling")
 
-GRACE: Final = 10.0  # seconds that callbacks have to end when the poller stops
+STOP_GRACE: Final = 10.0  # seconds that callbacks have to end when the poller stops
 
 
-class Options(TypedDict, total=False):
+class PollerOptions(TypedDict, total=False):
     """What every kind of poller takes besides its own."""
 
     name: str | None
@@ -69,8 +75,8 @@ class Poller:
         subscriptions: Subscriptions | None = None,
         clock: Clock | None = None,
         restore: bool = True,
-        restore_group: int = GROUP,
-        restore_every: float = EVERY,
+        restore_group: int = RESTORE_GROUP,
+        restore_every: float = RESTORE_EVERY,
         on_progress: OnProgress | None = None,
     ) -> None:
         if name is not None:
@@ -80,15 +86,15 @@ class Poller:
         self._subscriptions = subscriptions or MemorySubscriptions(self._clock)
         self.name = name = name or self._subscriptions.name
         self._restores = restore
-        self._pace = Staggering(self._clock, restore_group, restore_every, on_progress)
-        self._totals = Totals()
-        self._troubles = Troubles(name)
-        self._roster = Roster()
+        self._pace = StaggeredRestore(self._clock, restore_group, restore_every, on_progress)
+        self._totals = PollingTotals()
+        self._troubles = FailureLog(name)
+        self._roster = TrackedSubscriptions()
         self._waiting, self._watched = self._roster.waiting, self._roster.watched
         self._leadership = Leadership(
             self._subscriptions, self._clock, name, troubles=self._troubles, on_wait=self._on_standby
         )
-        self._teller = Teller(
+        self._teller = Notifier(
             name,
             self._clock,
             self._subscriptions,
@@ -99,7 +105,9 @@ class Poller:
             totals=self._totals,
             troubles=self._troubles,
         )
-        self._reader = Reader(self._subscriptions, self._clock, self._roster, self._teller, self._admitted)
+        self._reader = SubscriptionReader(
+            self._subscriptions, self._clock, self._roster, self._teller, self._admitted
+        )
         self._term = 0  # in which the store was read
         self._knows_who_leads = asyncio.Event()
         self._restoring: asyncio.Task[object] | None = None
@@ -126,7 +134,7 @@ class Poller:
     ) -> None:
         _check_callback(callback, "callback")
         before, outdated = self._teller.given.pop(key, None), self._teller.number_of(key)
-        self._give(key, callback and Given(callback))
+        self._give(key, callback and SubscriberCallback(callback))
         if not self._leadership.waits:
             self._roster.expect(key)
         try:
@@ -224,7 +232,7 @@ class Poller:
     async def _stop(self, running: asyncio.Task[None]) -> None:
         await _end([running, *self._asides])
         await self._end()
-        await self._teller.stop(GRACE)
+        await self._teller.stop(STOP_GRACE)
         await self._leadership.give_up()
         self._roster.clear()
         self._term = 0
@@ -232,12 +240,12 @@ class Poller:
 
     async def restore(
         self,
-        source: People | None = None,
+        source: SubscriptionSource | None = None,
         *,
         group: int | None = None,
         every: float | None = None,
         on_progress: OnProgress | None = None,
-    ) -> Restored:
+    ) -> RestoreResult:
         """Let those wait again who waited before: `group` of them every `every` seconds, or as at the start.
 
         Without a source: those in the store whom nobody has restored yet; this process must run, and if
@@ -274,7 +282,7 @@ class Poller:
     def _admitted(self, subscriptions: Sequence[Subscription]) -> None:
         """They are waited for from now on; some may have been before, with other data."""
 
-    def _then(self, news: News) -> Then:
+    def _then(self, news: News) -> AfterNews:
         """What becomes of one who was told."""
         return "wait" if news.kind == "reversed" else "forget"
 
@@ -348,12 +356,12 @@ class Poller:
         restored = await self._reader.restore(self._pace)
         log.info("%s: %d wait again, after %.1f s", self.name, restored.restored, restored.seconds)
 
-    async def _note(self, news: Sequence[News]) -> list[Kept]:
+    async def _note(self, news: Sequence[News]) -> list[StoredSubscription]:
         try:
             return await self._subscriptions.ready(news)
         except BadInputError as error:  # one value cannot be kept: the others are told all the same
             if len(news) == 1:
-                log.error("%s cannot tell %r: %s", self.name, news[0].key, reason_of(error))  # noqa: TRY400
+                log.error("%s cannot tell %r: %s", self.name, news[0].key, describe_error(error))  # noqa: TRY400
                 return []
             return [kept for one in news for kept in await self._note([one])]
         except NotTheSenderError:
@@ -372,7 +380,7 @@ class Poller:
     def _has_read(self) -> bool:
         return self._term > 0 and self._term == self._leadership.term
 
-    def _give(self, key: str, given: Given | None) -> None:
+    def _give(self, key: str, given: SubscriberCallback | None) -> None:
         if given is None:
             self._teller.given.pop(key, None)
         elif self._leadership.waits:  # it would be kept for ever: nobody here hears when he was told
@@ -400,7 +408,7 @@ class Poller:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._asides.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s: %s", self.name, reason_of(error))
+            log.error("%s: %s", self.name, describe_error(error))
 
 
 def _check_callback(callback: object, what: str) -> None:

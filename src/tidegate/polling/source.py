@@ -8,7 +8,7 @@ import msgspec
 from tidegate.model import Rate
 
 
-class Row(msgspec.Struct, frozen=True):
+class SourceRow(msgspec.Struct, frozen=True):
     """A record as it was read. Times are those of the source's own clock, in seconds since the epoch."""
 
     id: str  # the record's own
@@ -18,15 +18,15 @@ class Row(msgspec.Struct, frozen=True):
     value: Any = None  # what they are told
 
 
-class Page(msgspec.Struct, frozen=True):
+class SourcePage(msgspec.Struct, frozen=True):
     """Rows that rise by id. `after` is where the next page begins; None: this was the last one."""
 
-    rows: Sequence[Row]
+    rows: Sequence[SourceRow]
     after: str | None = None
     requests: int = 1  # that it took
 
 
-class Source(Protocol):
+class ChangeSource(Protocol):
     """A table behind a limited API. Requests let others go first, and raise what `upstream` raises."""
 
     @property
@@ -39,15 +39,15 @@ class Source(Protocol):
         """Seconds that requests to this API waited for their turn, in total: rises while it is crowded."""
         ...
 
-    async def changed(self, since: float, after: str | None = None) -> Page:
+    async def changed(self, since: float, after: str | None = None) -> SourcePage:
         """What is true now and was written at `since` or later, or created then."""
         ...
 
-    async def scan(self, after: str | None = None) -> Page:
+    async def scan(self, after: str | None = None) -> SourcePage:
         """Every record, whether it is true of it or not."""
         ...
 
-    async def find(self, keys: Sequence[str]) -> Page:
+    async def find(self, keys: Sequence[str]) -> SourcePage:
         """The records of these keys, all of them, whether it is true of them or not."""
         ...
 

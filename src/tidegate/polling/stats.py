@@ -4,10 +4,10 @@ from typing import Any, Final
 
 import msgspec
 
-LINE: Final = "=" * 60
+TABLE_RULE: Final = "=" * 60
 
 
-class Totals(msgspec.Struct):
+class PollingTotals(msgspec.Struct):
     """Counted by a poller since it was made. `asked`: subscribers, each counted in every cycle again.
     `alone`: the requests that it would have taken to ask for each of them alone.
     """
@@ -52,7 +52,9 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
     last_cycle_seconds: float
 
     @classmethod
-    def of(cls, totals: Totals, *, title: str, active: int, telling: int, untold: int) -> "PollingStats":
+    def of(
+        cls, totals: PollingTotals, *, title: str, active: int, telling: int, untold: int
+    ) -> "PollingStats":
         avoided = round(totals.alone) - totals.requests
         return cls(
             title=title,
@@ -79,9 +81,9 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
         """For people."""
         return "\n".join(
             [
-                LINE,
+                TABLE_RULE,
                 f"📊 {self.title}",
-                LINE,
+                TABLE_RULE,
                 f"Active Subscriptions: {self.active_subscriptions}",
                 f"Total Poll Cycles: {self.cycles}",
                 f"Total Batches Processed: {self.batches}",
@@ -91,6 +93,6 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
                 "💡 Efficiency:",
                 f"   API Request Reduction: {self.reduction:.1f}%",
                 f"   Requests Avoided: {self.requests_avoided}",
-                LINE,
+                TABLE_RULE,
             ]
         )

@@ -15,12 +15,12 @@ Key = tuple[str, tuple[tuple[str, str], ...]]  # path and query
 Load = Callable[[], Coroutine[Any, Any, bytes]]
 
 
-class _Kept(NamedTuple):
+class _CachedResponse(NamedTuple):
     body: bytes
     at: float
 
 
-class _Flight:
+class _SharedRequest:
     """One request that several wait for. `stale`: written to meanwhile, so its answer is not kept."""
 
     __slots__ = ("stale", "task", "waiting")
@@ -31,14 +31,14 @@ class _Flight:
         self.stale = False
 
 
-class Cache:
+class ResponseCache:
     """Bounded: the one that was not asked for the longest goes first. Errors are not kept."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._kept: OrderedDict[Key, _CachedResponse] = OrderedDict()
         self._size = 0  # bytes
-        self._flights: dict[tuple[Key, bool], _Flight] = {}
+        self._flights: dict[tuple[Key, bool], _SharedRequest] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -85,25 +85,25 @@ class Cache:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _depart(self, key: Key, load: Load, *, background: bool) -> _Flight:
-        flight = _Flight(asyncio.create_task(load(), name=f"tidegate: read {key[0]}"))
+    def _depart(self, key: Key, load: Load, *, background: bool) -> _SharedRequest:
+        flight = _SharedRequest(asyncio.create_task(load(), name=f"tidegate: read {key[0]}"))
         self._flights[key, background] = flight
         flight.task.add_done_callback(lambda _: self._arrived(key, flight, background=background))
         return flight
 
-    def _arrived(self, key: Key, flight: _Flight, *, background: bool) -> None:
+    def _arrived(self, key: Key, flight: _SharedRequest, *, background: bool) -> None:
         self._land(key, flight, background=background)
         task = flight.task
         if not task.cancelled() and task.exception() is None and not flight.stale:
             self._keep(key, task.result())
 
-    def _land(self, key: Key, flight: _Flight, *, background: bool) -> None:
+    def _land(self, key: Key, flight: _SharedRequest, *, background: bool) -> None:
         if self._flights.get((key, background)) is flight:
             del self._flights[key, background]
 
     def _keep(self, key: Key, body: bytes) -> None:
         self._forget(key)
-        self._kept[key] = _Kept(body, self._clock.monotonic())
+        self._kept[key] = _CachedResponse(body, self._clock.monotonic())
         self._size += len(body)
         while len(self._kept) > MOST or self._size > MOST_BYTES:
             self._forget(next(iter(self._kept)))

@@ -1,5 +1,7 @@
-"""The only way to an API: through its limiter, with retries, counted and told."""
+"""The client of one API and token: every request goes through its limiter, with retries, and is logged."""
 
+import re
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -8,19 +10,73 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, UpstreamGarbledError
 from tidegate.model import Rate
-from tidegate.upstream.asking import Asking, Question
-from tidegate.upstream.cache import Cache
-from tidegate.upstream.exchange import Hook
-from tidegate.upstream.limiter.base import Limiter
-from tidegate.upstream.limiter.memory import MemoryLimiter
-from tidegate.upstream.making import Query, made
-from tidegate.upstream.retry_after import LONGEST
-from tidegate.upstream.retrying import READS, RetryPolicy
-from tidegate.upstream.telling import Telling
-from tidegate.upstream.totals import Totals
-from tidegate.upstream.wire import Request, Response, Wire
+from tidegate.stores.memory.limiter import MemoryLimiter
+from tidegate.upstream.cache import ResponseCache
+from tidegate.upstream.limiter import Limiter
+from tidegate.upstream.request_log import ExchangeHook, RequestLog, RequestTotals
+from tidegate.upstream.requester import Requester, UpstreamCall
+from tidegate.upstream.retry import IDEMPOTENT, LONGEST_RETRY_AFTER, READS, UpstreamRetryPolicy
+from tidegate.upstream.transport import UpstreamRequest, UpstreamResponse, UpstreamTransport
 
-RATE: Final = Rate(5, 1)
+METHODS: Final = IDEMPOTENT | {"POST", "PATCH"}
+_UNSENDABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")  # of a character
+
+# A dict of texts and numbers, or pairs of a name and one of these.
+Query = Mapping[str, object] | Iterable[tuple[str, str | int | float]]
+
+
+def build_request(method: str, path: str, query: Query = (), body: Any = None) -> UpstreamRequest:  # noqa: ANN401  (JSON)
+    """Raises BadInputError for what cannot be sent, or would be read as something else."""
+    return UpstreamRequest(method=_method(method), path=_path(path), query=_query(query), body=_body(body))
+
+
+def _method(given: object) -> str:
+    method = given.upper() if isinstance(given, str) else ""
+    if method not in METHODS:
+        raise BadInputError(f"{given!r:.60} is not a method that is known here: {', '.join(sorted(METHODS))}")
+    return method
+
+
+def _path(given: object) -> str:
+    if not isinstance(given, str) or _UNSENDABLE.search(given):
+        raise BadInputError(f"{given!r:.60} is no path: give a text such as api/v2/orders")
+    if "?" in given or "#" in given or "://" in given:
+        raise BadInputError("a path goes without address and query: give those to the wire and as `query`")
+    parts = [part for part in given.split("/") if part]
+    if "." in parts or ".." in parts:
+        raise BadInputError(f"{given!r:.60}: a path goes without . and .., which lead elsewhere")
+    return "/".join(parts)
+
+
+def _query(given: object) -> tuple[tuple[str, str], ...]:
+    pairs = given.items() if isinstance(given, Mapping) else given
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise BadInputError(f"{given!r:.60} is no query: give a dict, or pairs of a name and a value")
+    return tuple(map(_pair, pairs))
+
+
+def _pair(given: object) -> tuple[str, str]:
+    match given:
+        case (str(name), bool()):
+            raise BadInputError(f"{name!r:.60} in a query: write true and false as the API spells them")
+        case (str(name), str() | int() | float() as value) if not _LONE_SURROGATE.search(f"{name}{value}"):
+            return name, str(value)
+        case _:
+            raise BadInputError(
+                f"{given!r:.60} cannot stand in a query: give pairs of a name and a text or number"
+            )
+
+
+def _body(given: Any) -> msgspec.Raw | None:  # noqa: ANN401
+    """Encoded here, once: what the caller changes later is not sent."""
+    try:
+        return None if given is None else msgspec.Raw(msgspec.json.encode(given))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInputError(f"a body is sent as JSON, which this one cannot be: {error}") from error
+
+
+DEFAULT_RATE: Final = Rate(5, 1)
 LOCKOUT: Final = 30.0  # seconds, when a 429 does not say for how long
 
 
@@ -33,25 +89,27 @@ class Upstream:
 
     def __init__(
         self,
-        wire: Wire,
+        wire: UpstreamTransport,
         *,
         name: str = "api",
         limiter: Limiter | None = None,
         clock: Clock | None = None,
-        policy: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
+        policy: UpstreamRetryPolicy = UpstreamRetryPolicy(),  # noqa: B008  (frozen)
         lockout: float = LOCKOUT,
     ) -> None:
-        if not 0 <= lockout <= LONGEST:
-            raise BadInputError(f"a lockout of {lockout} s: give 0 to {LONGEST:g} seconds, such as 30")
+        if not 0 <= lockout <= LONGEST_RETRY_AFTER:
+            raise BadInputError(
+                f"a lockout of {lockout} s: give 0 to {LONGEST_RETRY_AFTER:g} seconds, such as 30"
+            )
         clock = clock or Clock()
         self.name = name
-        self.totals = Totals()
-        self._limiter = limiter or MemoryLimiter(RATE, clock)
-        self._telling = Telling(self.totals)
-        self._asking = Asking(
+        self.totals = RequestTotals()
+        self._limiter = limiter or MemoryLimiter(DEFAULT_RATE, clock)
+        self._telling = RequestLog(self.totals)
+        self._asking = Requester(
             name, wire, self._limiter, clock, policy=policy, lockout=lockout, telling=self._telling
         )
-        self._cache = Cache(clock)
+        self._cache = ResponseCache(clock)
 
     @property
     def rate(self) -> Rate:
@@ -63,7 +121,7 @@ class Upstream:
         """Seconds until the API's lockout ends; 0.0 if there is none."""
         return self._limiter.closed_for
 
-    def on_exchange(self, hook: Hook) -> None:
+    def on_exchange(self, hook: ExchangeHook) -> None:
         """Call `hook` for each request on the wire, retries included, as soon as its end is known."""
         self._telling.add(hook)
 
@@ -77,7 +135,7 @@ class Upstream:
         background: bool = False,
         idempotent: bool | None = None,
         record: str | None = None,
-    ) -> Response:
+    ) -> UpstreamResponse:
         """Wait for a turn, ask, ask again where that is safe. The response is a good one (2xx).
 
         `background` lets all others go first. `idempotent` says that repeating does no harm, for methods
@@ -85,8 +143,8 @@ class Upstream:
         text.
         Raises UpstreamRefusedError, UpstreamAwayError, UpstreamUnknownError, UpstreamGarbledError.
         """
-        request = made(method, path, query, body)
-        asked = Question(request=request, idempotent=idempotent, background=background, record=record)
+        request = build_request(method, path, query, body)
+        asked = UpstreamCall(request=request, idempotent=idempotent, background=background, record=record)
         try:
             return await self._asking.ask(asked)
         finally:
@@ -108,10 +166,10 @@ class Upstream:
         at the same time share one request. A write through this client to the same path, or to one above
         or below it, drops what is kept.
         """
-        request = made("GET", path, query)
+        request = build_request("GET", path, query)
 
         async def load() -> bytes:
-            asked = Question(request=request, background=background, record=record)
+            asked = UpstreamCall(request=request, background=background, record=record)
             return self._plain(request, await self._asking.ask(asked))
 
         self._asking.check_open(request)
@@ -141,18 +199,18 @@ class Upstream:
     def __reduce__(self) -> NoReturn:
         raise TypeError("a client is not pickled: it holds connections and a token; make one in each process")
 
-    def _plain(self, request: Request, answer: Response) -> bytes:
+    def _plain(self, request: UpstreamRequest, answer: UpstreamResponse) -> bytes:
         packed = answer.headers.get("content-encoding", "identity").lower()
         if packed in {"", "identity"}:
             return answer.body
         raise self._garbled(f"its answer is packed ({packed:.20}), which was not asked for", request)
 
-    def _decoded(self, request: Request, body: bytes) -> Any:  # noqa: ANN401
+    def _decoded(self, request: UpstreamRequest, body: bytes) -> Any:  # noqa: ANN401
         try:
             return msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             text = f"its answer is not JSON ({len(body)} bytes): is this the address of the API?"
             raise self._garbled(text, request) from error
 
-    def _garbled(self, text: str, request: Request) -> UpstreamGarbledError:
+    def _garbled(self, text: str, request: UpstreamRequest) -> UpstreamGarbledError:
         return UpstreamGarbledError(text, api=self.name, method=request.method, endpoint=request.path)

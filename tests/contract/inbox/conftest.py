@@ -6,7 +6,7 @@ import pytest
 
 from contract.inbox.inboxes import INBOXES, House
 from contract.inbox.porch import Porch
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 
 @pytest.fixture(params=INBOXES)

@@ -9,13 +9,13 @@ from typing import Final, Protocol
 from contract.inline_redis import InlineLink
 from contract.stores import FAST, redis_url
 from tidegate.clock import Clock
-from tidegate.inbound.inbox.base import Inbox
-from tidegate.inbound.inbox.memory import MemoryInbox
-from tidegate.inbound.inbox.redis import RedisInbox
-from tidegate.inbound.inbox.sqlite import SqliteInbox
-from tidegate.outbox.redis.store import RedisOutbox
-from tidegate.outbox.sqlite.file import StoreFile
+from tidegate.inbound.inbox import Inbox
 from tidegate.pacing.rules import Rules
+from tidegate.stores.memory.inbox import MemoryInbox
+from tidegate.stores.redis.inbox import RedisInbox
+from tidegate.stores.redis.outbox import RedisOutbox
+from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.inbox import SqliteInbox
 
 
 class Ground(Protocol):

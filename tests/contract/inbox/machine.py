@@ -10,13 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from contract.inbox.inboxes import House
 from contract.inbox.porch import BOT, OTHER_BOT, Porch, arrival, keys
 from tidegate.clock import Clock
-from tidegate.inbound.arrivals import Arrival, Held, Source
-from tidegate.sim.virtual import VirtualClock, VirtualLoop
+from tidegate.inbound.inbox import ClaimedItem, InboxItem, InboxSource
+from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
 
 T = TypeVar("T")
 
 BOTH = (BOT, OTHER_BOT)
-Name = tuple[Source, str]
+Name = tuple[InboxSource, str]
 # The bot of one that arrives is that of its key, and so is its lane: seven of each bot in three lanes.
 names = st.tuples(st.sampled_from(BOTH), st.sampled_from([str(number) for number in range(7)]))
 
@@ -25,7 +25,7 @@ class Model:
     """Lines of names, in order; what is held is not in its line any more."""
 
     def __init__(self) -> None:
-        self.lines: dict[tuple[Source, str], list[Name]] = {}
+        self.lines: dict[tuple[InboxSource, str], list[Name]] = {}
         self.numbers: dict[Name, int] = {}  # the order of arrival
         self.seen: set[Name] = set()
         self.attempts: dict[Name, int] = {}
@@ -49,7 +49,7 @@ class Model:
         self.queue(name)
         return True
 
-    def claim(self, sources: tuple[Source, ...], limit: int, now: float) -> list[Name]:
+    def claim(self, sources: tuple[InboxSource, ...], limit: int, now: float) -> list[Name]:
         busy = {_lane(name) for name in self.held}
         heads = [line[0] for lane, line in self.lines.items() if line and lane not in busy]
         free = [name for name in heads if name[0] in sources and self.not_before[name] <= now]
@@ -64,15 +64,15 @@ class Model:
         return sum(map(len, self.lines.values()))
 
 
-def _arrival(name: Name) -> Arrival:
+def _arrival(name: Name) -> InboxItem:
     return arrival(name[1], str(int(name[1]) % 3), name[0])
 
 
-def _lane(name: Name) -> tuple[Source, str]:
+def _lane(name: Name) -> tuple[InboxSource, str]:
     return (name[0], _arrival(name).lane)
 
 
-def _name(held: Held) -> Name:
+def _name(held: ClaimedItem) -> Name:
     return (held.arrival.source, held.arrival.key)
 
 
@@ -90,13 +90,13 @@ class InboxMachine(RuleBasedStateMachine):
         self.inbox = self.house.inbox
         self.porch = Porch(self.inbox, self.clock)
         self.model = Model()
-        self.held: list[Held] = []
-        self.over: list[Held] = []
+        self.held: list[ClaimedItem] = []
+        self.over: list[ClaimedItem] = []
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self.runner.get_loop().run_until_complete(coroutine)
 
-    def take(self, number: int) -> tuple[Held, Name]:
+    def take(self, number: int) -> tuple[ClaimedItem, Name]:
         held = self.held.pop(number % len(self.held))
         self.model.held.remove(_name(held))
         self.over.append(held)
@@ -108,7 +108,7 @@ class InboxMachine(RuleBasedStateMachine):
         assert answer == [self.model.accept(name) for name in batch]
 
     @rule(sources=st.sampled_from([(BOT,), (OTHER_BOT,), BOTH]), limit=st.integers(1, 4))
-    def claim(self, sources: tuple[Source, ...], limit: int) -> None:
+    def claim(self, sources: tuple[InboxSource, ...], limit: int) -> None:
         given = self.run(self.porch.claim(limit, sources=sources))
         assert [_name(held) for held in given] == self.model.claim(sources, limit, self.clock.monotonic())
         for held in given:

@@ -5,15 +5,14 @@ from collections.abc import Collection
 
 import pytest
 
-from tidegate.inbound.arrivals import Arrival, Held, Source, bot_source
-from tidegate.inbound.inbox.base import Inbox
-from tidegate.sim.virtual import VirtualClock
+from tidegate.inbound.inbox import ClaimedItem, Inbox, InboxItem, InboxSource, bot_source
+from tidegate.sim.virtual_time import VirtualClock
 
 BOT, OTHER_BOT = bot_source(42), bot_source(43)
 
 
-def arrival(key: str, lane: str = "a", source: Source = BOT) -> Arrival:
-    return Arrival(source, key, lane, f"body of {key}".encode())
+def arrival(key: str, lane: str = "a", source: InboxSource = BOT) -> InboxItem:
+    return InboxItem(source, key, lane, f"body of {key}".encode())
 
 
 class Porch:
@@ -21,25 +20,25 @@ class Porch:
         self.inbox = inbox
         self.clock = clock
 
-    async def accept(self, *keys: str, lane: str = "a", source: Source = BOT) -> list[bool]:
+    async def accept(self, *keys: str, lane: str = "a", source: InboxSource = BOT) -> list[bool]:
         return await self.inbox.accept([arrival(key, lane, source) for key in keys])
 
     async def claim(
-        self, limit: int = 100, *, sources: Collection[Source] = (BOT,), suspects: int = 1
-    ) -> list[Held]:
+        self, limit: int = 100, *, sources: Collection[InboxSource] = (BOT,), suspects: int = 1
+    ) -> list[ClaimedItem]:
         return await self.inbox.claim(sources, limit, suspects=suspects)
 
-    async def claim_one(self) -> Held:
+    async def claim_one(self) -> ClaimedItem:
         [held] = await self.claim(1)
         return held
 
-    async def next(self, sources: Collection[Source] = (BOT,)) -> list[Held]:
+    async def next(self, sources: Collection[InboxSource] = (BOT,)) -> list[ClaimedItem]:
         """What can be claimed as soon as something can, by whoever waits as it should."""
         while not (found := await self.claim(sources=sources)):
             await self.inbox.wait()
         return found
 
-    async def handle_all(self, sources: Collection[Source] = (BOT,)) -> list[str]:
+    async def handle_all(self, sources: Collection[InboxSource] = (BOT,)) -> list[str]:
         """The keys in the order in which they were given out."""
         order = []
         while found := await self.claim(sources=sources):
@@ -47,7 +46,7 @@ class Porch:
             await self.inbox.done(found)
         return order
 
-    async def parked(self, source: Source | None = None, *, limit: int = 100) -> list[str]:
+    async def parked(self, source: InboxSource | None = None, *, limit: int = 100) -> list[str]:
         return [one.arrival.key for one in await self.inbox.parked(source, limit=limit)]
 
     async def counts(self) -> tuple[int, int, int]:
@@ -55,12 +54,12 @@ class Porch:
         return stats.waiting, stats.handling, stats.parked
 
 
-def keys(found: list[Held]) -> list[str]:
+def keys(found: list[ClaimedItem]) -> list[str]:
     return [held.arrival.key for held in found]
 
 
 def set_bound(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
     """A smaller bound, wherever an inbox has it from."""
-    for module in [one for one in sys.modules if one.startswith("tidegate.inbound.inbox")]:
+    for module in [one for one in sys.modules if one.startswith(("tidegate.inbound", "tidegate.stores"))]:
         if hasattr(sys.modules[module], name):
             monkeypatch.setattr(sys.modules[module], name, value)

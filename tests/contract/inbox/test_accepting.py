@@ -7,7 +7,7 @@ import pytest
 from contract.inbox.inboxes import House
 from contract.inbox.porch import BOT, OTHER_BOT, Porch, arrival, keys, set_bound
 from tidegate.errors import StoreFullError
-from tidegate.inbound.inbox.base import REMEMBER
+from tidegate.inbound.inbox import DEDUP_SECONDS
 
 
 async def test_what_was_accepted_is_claimed_as_it_came(porch: Porch) -> None:
@@ -47,7 +47,7 @@ async def test_what_comes_again_after_it_was_handled_is_known(porch: Porch, hous
     await porch.accept("1")
     await porch.handle_all()
 
-    await porch.clock.sleep(60 if house.own_time else REMEMBER - 10)
+    await porch.clock.sleep(60 if house.own_time else DEDUP_SECONDS - 10)
 
     assert await porch.accept("1") == [False]
     assert await porch.claim() == []
@@ -73,7 +73,7 @@ async def test_an_event_is_not_remembered_for_ever(porch: Porch) -> None:
     await porch.accept("event")
     await porch.handle_all()
 
-    await porch.clock.sleep(2 * REMEMBER + 10)
+    await porch.clock.sleep(2 * DEDUP_SECONDS + 10)
 
     assert await porch.accept("event") == [True]
     assert await porch.handle_all() == ["event"]
@@ -118,7 +118,7 @@ async def test_a_body_of_any_bytes_and_a_key_of_any_text_come_back(porch: Porch)
 async def test_a_full_inbox_takes_all_of_a_batch_or_none(
     porch: Porch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_bound(monkeypatch, "MOST", 3)
+    set_bound(monkeypatch, "MAX_WAITING_ITEMS", 3)
     await porch.accept("1", "2")
 
     with pytest.raises(StoreFullError):
@@ -129,7 +129,7 @@ async def test_a_full_inbox_takes_all_of_a_batch_or_none(
 
 
 async def test_a_full_inbox_knows_again_what_it_has(porch: Porch, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_bound(monkeypatch, "MOST", 2)
+    set_bound(monkeypatch, "MAX_WAITING_ITEMS", 2)
     await porch.accept("1", "2")
 
     assert await porch.accept("1", "2") == [False, False]
@@ -138,7 +138,7 @@ async def test_a_full_inbox_knows_again_what_it_has(porch: Porch, monkeypatch: p
 async def test_a_full_inbox_has_room_again_when_some_were_claimed(
     porch: Porch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_bound(monkeypatch, "MOST", 2)
+    set_bound(monkeypatch, "MAX_WAITING_ITEMS", 2)
     await porch.accept("1", "2")
     with pytest.raises(StoreFullError):
         await porch.accept("3")
@@ -153,7 +153,7 @@ async def test_a_full_inbox_has_room_again_when_some_were_claimed(
 async def test_one_that_does_not_fit_does_not_spoil_others_of_the_same_instant(
     porch: Porch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_bound(monkeypatch, "MOST", 3)
+    set_bound(monkeypatch, "MAX_WAITING_ITEMS", 3)
 
     answers = await asyncio.gather(
         porch.accept("1"), porch.accept("2", "3", "4"), porch.accept("5"), return_exceptions=True

@@ -4,7 +4,7 @@ import pytest
 
 from contract.inbox.inboxes import House
 from contract.inbox.porch import Porch, arrival, keys
-from tidegate.inbound.arrivals import SUSPECT
+from tidegate.inbound.inbox import SUSPECT_CRASHES
 
 pytestmark = pytest.mark.parametrize("house", ["sqlite", "redis"], indirect=True)  # memory dies with it
 
@@ -43,7 +43,7 @@ async def test_what_was_not_held_has_no_crash(porch: Porch, house: House) -> Non
 async def test_only_so_many_suspects_are_given_and_others_pass_them(porch: Porch, house: House) -> None:
     for key in "abc":
         await porch.accept(key, lane=key)
-    for _ in range(SUSPECT):
+    for _ in range(SUSPECT_CRASHES):
         assert len(await porch.claim(suspects=3)) == 3
         await house.crash(porch.clock)
     await porch.accept("new", lane="new")
@@ -58,7 +58,7 @@ async def test_only_so_many_suspects_are_given_and_others_pass_them(porch: Porch
 
 async def test_a_suspect_that_comes_back_is_still_one(porch: Porch, house: House) -> None:
     await porch.accept("1")
-    for _ in range(SUSPECT):
+    for _ in range(SUSPECT_CRASHES):
         await porch.claim()
         await house.crash(porch.clock)
 
@@ -67,12 +67,12 @@ async def test_a_suspect_that_comes_back_is_still_one(porch: Porch, house: House
 
     assert await porch.claim(suspects=0) == []
     [held] = await porch.claim(suspects=1)
-    assert (held.crashes, held.attempts) == (SUSPECT, 1)
+    assert (held.crashes, held.attempts) == (SUSPECT_CRASHES, 1)
 
 
 async def test_one_that_is_replayed_is_no_suspect_any_more(porch: Porch, house: House) -> None:
     await porch.accept("1")
-    for _ in range(SUSPECT):
+    for _ in range(SUSPECT_CRASHES):
         await porch.claim()
         await house.crash(porch.clock)
     held = await porch.claim_one()

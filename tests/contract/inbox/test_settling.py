@@ -3,7 +3,7 @@
 import pytest
 
 from contract.inbox.porch import BOT, OTHER_BOT, Porch, arrival, keys, set_bound
-from tidegate.inbound.arrivals import Source
+from tidegate.inbound.inbox import InboxSource
 
 # --- back ---
 
@@ -113,7 +113,7 @@ async def test_a_lane_goes_on_when_one_of_it_is_parked(porch: Porch) -> None:
     assert parked.parked_at == pytest.approx(porch.clock.now())
 
 
-async def park(porch: Porch, *keys: str, source: Source = BOT) -> None:
+async def park(porch: Porch, *keys: str, source: InboxSource = BOT) -> None:
     for key in keys:
         await porch.accept(key, source=source)
         [held] = await porch.claim(1, sources=[source])
@@ -173,7 +173,7 @@ async def test_a_parked_one_that_is_dropped_is_gone(porch: Porch) -> None:
 async def test_of_too_many_parked_ones_of_a_source_the_oldest_are_forgotten(
     porch: Porch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_bound(monkeypatch, "PARKED_AT_MOST", 2)
+    set_bound(monkeypatch, "MAX_PARKED_PER_SOURCE", 2)
     await park(porch, "other", source=OTHER_BOT)
 
     await park(porch, "1", "2", "3")

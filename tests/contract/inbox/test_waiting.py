@@ -7,13 +7,12 @@ import pytest
 
 from contract.inbox.inboxes import House
 from contract.inbox.porch import BOT, Porch, arrival, keys
-from tidegate.inbound.arrivals import Held
-from tidegate.inbound.inbox.base import REMEMBER
+from tidegate.inbound.inbox import DEDUP_SECONDS, ClaimedItem
 
 SOON = 1.1  # seconds: looking once a second is soon enough
 
 
-async def waits_then(porch: Porch, *what: object) -> list[Held]:
+async def waits_then(porch: Porch, *what: object) -> list[ClaimedItem]:
     """Somebody waits for five seconds; then it happens. It is claimed soon after."""
     started = porch.clock.monotonic()
     waiting = asyncio.create_task(porch.next())
@@ -124,7 +123,7 @@ async def test_nothing_is_left_in_memory_when_everything_was_handled(porch: Porc
     await porch.clock.sleep(1)
     assert len(await porch.handle_all()) == 299
 
-    await porch.clock.sleep(60 if house.own_time else REMEMBER + 1)
+    await porch.clock.sleep(60 if house.own_time else DEDUP_SECONDS + 1)
     await porch.accept("last")
     await porch.handle_all()
 

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from types import ModuleType
 
-from tidegate.sim.telegram import Person, Telegram
-from tidegate.sim.telegram.world import Bot, Json
+from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.telegram.world import Json, SimulatedBot
 
 ANN = 7
 GROUP = -1_000_000_000_005
@@ -13,7 +13,7 @@ GROUP = -1_000_000_000_005
 class Audience:
     """Ann, alone with the bot, and others. `module` is the example, for the names that it gives to things."""
 
-    def __init__(self, telegram: Telegram, bot: Bot, module: ModuleType) -> None:
+    def __init__(self, telegram: SimulatedTelegram, bot: SimulatedBot, module: ModuleType) -> None:
         self.telegram = telegram
         self.bot = bot
         self.module = module

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 
 from tidegate.clock import Clock
 from tidegate.model import Rate
-from tidegate.sim.telegram import Limits, Person, Telegram, World
+from tidegate.sim.telegram import Limits, Person, SimulatedTelegram, World
 from tidegate.sim.telegram.http import TelegramServer
 from tidegate.sim.telegram.world import Json
 
@@ -47,7 +47,7 @@ class Visit:
 
     _customers = itertools.count(1001)
 
-    def __init__(self, telegram: Telegram) -> None:
+    def __init__(self, telegram: SimulatedTelegram) -> None:
         bot = telegram.world.bot(TOKEN)
         assert bot is not None
         self.telegram = telegram

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from system.bots.scenes import BOT_ID, TOKEN
-from tidegate.sim.telegram import Person, Telegram, acts
+from tidegate.sim.telegram import Person, SimulatedTelegram, acts
 from tidegate.sim.telegram.world import Json
 
 USER, GROUP, SUPERGROUP = 7, -5, -1_000_000_000_005
@@ -22,7 +22,7 @@ INVOICE: Mapping[str, Any] = {
 class Stage:
     """One bot, one person in its private chat, one guest in its groups."""
 
-    def __init__(self, telegram: Telegram) -> None:
+    def __init__(self, telegram: SimulatedTelegram) -> None:
         self._telegram = telegram
         bot = telegram.world.bot(TOKEN)
         assert bot is not None
@@ -55,7 +55,7 @@ class Stage:
         return self._telegram.world.user_presses(self.bot, USER, self._message(self.text()), "data")
 
     def inquiry(self) -> str:
-        acts.inquire(self._telegram.world, self.bot, USER, "tea")
+        acts.send_inline_query(self._telegram.world, self.bot, USER, "tea")
         return next(reversed(self.bot.inquiries))
 
     def shipping(self) -> str:

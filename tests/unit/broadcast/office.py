@@ -8,17 +8,16 @@ from typing import Any
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.audience.template import Row
-from tidegate.broadcast.campaign import Campaign
-from tidegate.broadcast.campaigns import Campaigns, limit_for
-from tidegate.broadcast.letters import Letters
-from tidegate.broadcast.people import Audience
+from tidegate.broadcast.audience import Audience
+from tidegate.broadcast.campaign import Campaign, RunningCampaigns, limit_for
+from tidegate.broadcast.message import MessageWriter
 from tidegate.broadcast.progress import Progress
+from tidegate.broadcast.template import Row
 from tidegate.model import BotId
 from tidegate.pacing.rules import Rules
-from tidegate.sim.telegram import Faults, Latency, Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram import Faults, Latency, SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 BOT = BotId(42)
 EACH_WAY = Latency.parse("5-40")
@@ -39,9 +38,9 @@ class Marks:
 class Office:
     """`gate` is open, and sends only while `gate.worker()` runs."""
 
-    def __init__(self, gate: Tidegate, clock: VirtualClock, telegram: Telegram) -> None:
+    def __init__(self, gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram) -> None:
         self.gate, self.clock, self.telegram = gate, clock, telegram
-        self._campaigns = Campaigns()
+        self._campaigns = RunningCampaigns()
 
     async def broadcast(
         self,
@@ -57,7 +56,7 @@ class Office:
         campaign = Campaign(
             name,
             audience,
-            Letters(letter, fields, given.pop("convert", None)),
+            MessageWriter(letter, fields, given.pop("convert", None)),
             put=lambda items: self.gate.send_many(items, bot=BOT, **fields),
             outbox=self.gate.outbox,
             clock=self.clock,
@@ -84,10 +83,10 @@ class Office:
 
 @asynccontextmanager
 async def office(
-    clock: VirtualClock, store: str | Path = "memory://", telegram: Telegram | None = None
+    clock: VirtualClock, store: str | Path = "memory://", telegram: SimulatedTelegram | None = None
 ) -> AsyncIterator[Office]:
-    telegram = telegram or Telegram(clock, faults=WEATHER)
-    gate = Tidegate(store, clock=clock, wire=SimWire(telegram, clock))
+    telegram = telegram or SimulatedTelegram(clock, faults=WEATHER)
+    gate = Tidegate(store, clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     async with gate:
         here = Office(gate, clock, telegram)
@@ -95,7 +94,7 @@ async def office(
         await here.close()
 
 
-def arrived(telegram: Telegram) -> Counter[object]:
+def arrived(telegram: SimulatedTelegram) -> Counter[object]:
     """How often each chat got something."""
     return Counter(entry.chat_id for entry in telegram.ledger.log if entry.status == 200)
 

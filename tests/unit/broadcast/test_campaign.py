@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.audience.template import Row
 from tidegate.broadcast.progress import Progress
+from tidegate.broadcast.template import Row
 from tidegate.errors import BadInputError, ClosedError, StoreError
 from tidegate.model import State
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 from unit.broadcast.office import BOT, ROUND_TRIP, Marks, Office, is_accounted_for, office, people
 
 LOGGER = "tidegate.broadcast"

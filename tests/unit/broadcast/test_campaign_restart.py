@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.audience.template import Row
 from tidegate.broadcast.progress import Progress
-from tidegate.sim.telegram import Telegram
-from tidegate.sim.virtual import VirtualClock
+from tidegate.broadcast.template import Row
+from tidegate.sim.telegram import SimulatedTelegram
+from tidegate.sim.virtual_time import VirtualClock
 from unit.broadcast.office import WEATHER, arrived, is_accounted_for, office, people
 
 
@@ -22,12 +22,12 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def telegram(clock: VirtualClock) -> Telegram:
-    return Telegram(clock, faults=WEATHER)
+async def telegram(clock: VirtualClock) -> SimulatedTelegram:
+    return SimulatedTelegram(clock, faults=WEATHER)
 
 
 async def test_the_same_call_after_a_restart_goes_on_where_it_stopped(
-    clock: VirtualClock, store: Path, telegram: Telegram
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram
 ) -> None:
     marked: Counter[object] = Counter()
 
@@ -59,7 +59,7 @@ async def test_the_same_call_after_a_restart_goes_on_where_it_stopped(
 
 
 async def test_a_broadcast_that_is_complete_sends_nothing_when_it_is_called_again(
-    clock: VirtualClock, store: Path, telegram: Telegram
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram
 ) -> None:
     async def live() -> Progress:
         async with office(clock, store, telegram) as here, here.gate.worker():
@@ -72,7 +72,7 @@ async def test_a_broadcast_that_is_complete_sends_nothing_when_it_is_called_agai
 
 
 async def test_what_an_operator_takes_back_of_it_is_not_put_again(
-    clock: VirtualClock, store: Path, telegram: Telegram
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram
 ) -> None:
     async with office(clock, store, telegram) as here:  # nobody sends
         await here.broadcast("sale", people(10), "Hello")
@@ -88,7 +88,7 @@ async def test_what_an_operator_takes_back_of_it_is_not_put_again(
 
 
 async def test_after_its_memory_has_ended_the_name_is_a_new_one(
-    clock: VirtualClock, store: Path, telegram: Telegram
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram
 ) -> None:
     async with office(clock, store, telegram) as here, here.gate.worker():
         await (await here.broadcast("sale", [1], "Hello", options={"remember": 60})).finished()
@@ -101,7 +101,7 @@ async def test_after_its_memory_has_ended_the_name_is_a_new_one(
 
 
 async def test_another_process_may_do_the_sending(
-    clock: VirtualClock, store: Path, telegram: Telegram
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram
 ) -> None:
     async with office(clock, store, telegram) as sender, office(clock, store, telegram) as here:
         sender.blocks([1001, 1050])
@@ -119,7 +119,7 @@ async def test_another_process_may_do_the_sending(
 
 
 async def test_two_processes_that_send_the_same_to_the_same_people_share_it(
-    clock: VirtualClock, store: Path, telegram: Telegram
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram
 ) -> None:
     async with (
         office(clock, store, telegram) as one,
@@ -135,7 +135,7 @@ async def test_two_processes_that_send_the_same_to_the_same_people_share_it(
 
 
 async def test_a_message_that_is_erased_from_the_store_is_not_waited_for(
-    clock: VirtualClock, store: Path, telegram: Telegram
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram
 ) -> None:
     async with office(clock, store, telegram) as here:
         campaign = await here.broadcast("sale", people(20), "Hello")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.audience.template import Row
-from tidegate.broadcast import tally
+from tidegate.broadcast import tracker
+from tidegate.broadcast.template import Row
 from tidegate.errors import BadInputError, TidegateError
 from unit.broadcast.office import Marks, Office, is_accounted_for, people
 
@@ -47,7 +47,7 @@ async def test_only_the_first_bad_rows_are_kept(here: Office) -> None:
     rows = [{"chat_id": i % 2, "name": "x"} for i in range(1, 201)]
     async with here.gate.worker():
         report = await (await here.broadcast("sale", rows, "Hello {name}!")).finished()
-    assert (report.bad, len(report.bad_rows)) == (100, tally.SHOWN)
+    assert (report.bad, len(report.bad_rows)) == (100, tracker.BAD_ROWS_KEPT)
 
 
 async def test_an_audience_of_nothing_but_bad_rows_is_refused(here: Office) -> None:

@@ -3,10 +3,10 @@
 import pytest
 
 from simulated import TOKEN
-from tidegate.audience.template import Row
+from tidegate.broadcast.template import Row
 from tidegate.errors import TidegateError
-from tidegate.sim.telegram import Faults, Telegram, World
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram import Faults, SimulatedTelegram, World
+from tidegate.sim.virtual_time import VirtualClock
 from unit.broadcast.office import Marks, Office, office, people
 
 LOGGER = "tidegate.broadcast"
@@ -77,7 +77,7 @@ async def test_a_broadcast_that_copies_from_a_channel_that_is_gone_marks_nobody_
     for person in people(500):
         world.add_private(bot, person["chat_id"])
     source = {"from_chat_id": -100, "message_id": 7}
-    async with office(clock, telegram=Telegram(clock, world=world)) as here, here.gate.worker():
+    async with office(clock, telegram=SimulatedTelegram(clock, world=world)) as here, here.gate.worker():
         campaign = await here.broadcast(
             "sale", people(500), source, method="copyMessage", options={"on_dead": marks.mark}
         )

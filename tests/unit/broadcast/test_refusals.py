@@ -7,10 +7,10 @@ import pytest
 
 from tidegate.broadcast.campaign import Campaign
 from tidegate.errors import StoreError
-from tidegate.outbox.base import Stats
+from tidegate.outbox.port import OutboxStats
 from unit.broadcast.office import Office, people
 
-Answer = Callable[[], Awaitable[Stats]]
+Answer = Callable[[], Awaitable[OutboxStats]]
 
 
 class Counter:
@@ -20,18 +20,18 @@ class Counter:
         self.refused, self.asked = refused, 0
         self.answer: Answer | None = None
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> OutboxStats:
         self.asked += 1
-        return await self.answer() if self.answer is not None else Stats(refused=self.refused)
+        return await self.answer() if self.answer is not None else OutboxStats(refused=self.refused)
 
 
-async def away() -> Stats:
+async def away() -> OutboxStats:
     raise StoreError("the server is away")
 
 
-async def hangs() -> Stats:
+async def hangs() -> OutboxStats:
     await asyncio.Event().wait()
-    return Stats()
+    return OutboxStats()
 
 
 @pytest.fixture

@@ -3,9 +3,8 @@
 import pytest
 from rich.console import Console
 
-from tidegate.cli.bots.add import known_bot
-from tidegate.cli.bots.register import number_of, table
-from tidegate.delivery.wire import Answer, NoAnswer
+from tidegate.cli.bot import bots_table, known_bot, number_of
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
 
 URL = "https://api.telegram.org"
@@ -14,7 +13,7 @@ URL = "https://api.telegram.org"
 def test_a_bot_that_telegram_knows_is_told() -> None:
     body = {"ok": True, "result": {"id": 42, "username": "shop_bot"}}
 
-    assert known_bot(Answer(200, body), URL)["username"] == "shop_bot"
+    assert known_bot(ApiAnswer(200, body), URL)["username"] == "shop_bot"
 
 
 @pytest.mark.parametrize("status", [401, 404])
@@ -22,7 +21,7 @@ def test_a_token_that_telegram_does_not_know_is_bad_input(status: int) -> None:
     body = {"ok": False, "error_code": status, "description": "Unauthorized"}
 
     with pytest.raises(BadInputError, match=r"knows no bot with this token \(Unauthorized\)"):
-        known_bot(Answer(status, body), URL)
+        known_bot(ApiAnswer(status, body), URL)
 
 
 @pytest.mark.parametrize(
@@ -30,13 +29,13 @@ def test_a_token_that_telegram_does_not_know_is_bad_input(status: int) -> None:
     [
         (NoAnswer(left=False, reason="dns"), "dns"),
         (NoAnswer(left=True, reason="timeout"), "timeout"),
-        (Answer(502, None), "status 502"),
-        (Answer(404, None), "status 404"),  # a web server that is no Bot API
-        (Answer(429, {"ok": False, "description": "Too Many Requests"}), "status 429"),
-        (Answer(200, {"ok": True, "result": True}), "status 200"),
+        (ApiAnswer(502, None), "status 502"),
+        (ApiAnswer(404, None), "status 404"),  # a web server that is no Bot API
+        (ApiAnswer(429, {"ok": False, "description": "Too Many Requests"}), "status 429"),
+        (ApiAnswer(200, {"ok": True, "result": True}), "status 200"),
     ],
 )
-def test_a_telegram_that_cannot_be_asked_is_no_verdict(answer: Answer | NoAnswer, word: str) -> None:
+def test_a_telegram_that_cannot_be_asked_is_no_verdict(answer: ApiAnswer | NoAnswer, word: str) -> None:
     with pytest.raises(NotDeliveredError, match=rf"\({word}\).*--no-check"):
         known_bot(answer, URL)
 
@@ -57,7 +56,7 @@ def test_a_table_of_bots_fits_a_small_terminal() -> None:
     bot = {"bot": 7_123_456_789, "api_url": "https://bots." + "example." * 12 + "org"}
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(table([bot | {"waiting": 1_000_000, "dead": 12, "parked": 3}]))
+        console.print(bots_table([bot | {"waiting": 1_000_000, "dead": 12, "parked": 3}]))
 
     shown = capture.get()
     assert max(map(len, shown.splitlines())) <= 80

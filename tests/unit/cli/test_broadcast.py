@@ -14,32 +14,30 @@ import pytest
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.audience.mailing import Letter
-from tidegate.audience.source import Source
+from tidegate.broadcast.audience_file import AudienceFile, FileMessage
 from tidegate.cli import terminal
-from tidegate.cli.broadcast.job import Job
-from tidegate.cli.broadcast.order import Order
-from tidegate.cli.broadcast.progress import Pace
-from tidegate.cli.broadcast.run import broadcast
+from tidegate.cli.broadcast.command import BroadcastOrder
+from tidegate.cli.broadcast.run import BroadcastJob, broadcast
+from tidegate.cli.progress import CountRate
 from tidegate.errors import BadInputError, NotTheSenderError, TidegateError
 from tidegate.model import BotId
-from tidegate.outbox.base import Outbox
-from tidegate.sim.telegram import Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.outbox.port import Outbox
+from tidegate.sim.telegram import SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 BOT = BotId(42)
 EARLIER = "chat_id,state,reason\n" + "1,dead,blocked\n" * 100
 
 
 @pytest.fixture
-async def telegram(clock: VirtualClock) -> Telegram:
-    return Telegram(clock)
+async def telegram(clock: VirtualClock) -> SimulatedTelegram:
+    return SimulatedTelegram(clock)
 
 
 @pytest.fixture
-async def gate(clock: VirtualClock, telegram: Telegram) -> AsyncIterator[Tidegate]:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> AsyncIterator[Tidegate]:
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     async with gate:
         yield gate
@@ -60,10 +58,10 @@ class Desk:
         return code, json.loads(lines[-1])
 
     async def show(self, content: str, **written: Any) -> int:  # noqa: ANN401
-        order = Order(file="list.csv", **written)
+        order = BroadcastOrder(file="list.csv", **written)
         mailing = order.mailing(source_of(content))
         name = order.name or mailing.identity(BOT)
-        job = Job(self.gate, BOT, name, self.stop, self.clock, order.as_json)
+        job = BroadcastJob(self.gate, BOT, name, self.stop, self.clock, order.as_json)
         try:
             return await broadcast(job, order, mailing)
         finally:
@@ -84,16 +82,16 @@ def earlier(tmp_path: Path) -> Path:
     return place
 
 
-def source_of(content: str) -> Source:
+def source_of(content: str) -> AudienceFile:
     data = content.encode()
-    return Source("list.csv", io.BytesIO(data), size=len(data))
+    return AudienceFile("list.csv", io.BytesIO(data), size=len(data))
 
 
 def people(count: int) -> str:
     return "chat_id,name\n" + "".join(f"{1000 + i},Person {i}\n" for i in range(count))
 
 
-async def texts(telegram: Telegram, chat_id: int) -> list[str]:
+async def texts(telegram: SimulatedTelegram, chat_id: int) -> list[str]:
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     chat = telegram.world.chat(bot, chat_id)
@@ -101,13 +99,15 @@ async def texts(telegram: Telegram, chat_id: int) -> list[str]:
     return [message["text"] for message in chat.messages.values()]
 
 
-def block(telegram: Telegram, chat_id: int) -> None:
+def block(telegram: SimulatedTelegram, chat_id: int) -> None:
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     telegram.world.add_private(bot, chat_id).blocked = True
 
 
-async def test_everybody_gets_their_own_text_and_the_report_adds_up(desk: Desk, telegram: Telegram) -> None:
+async def test_everybody_gets_their_own_text_and_the_report_adds_up(
+    desk: Desk, telegram: SimulatedTelegram
+) -> None:
     block(telegram, 1003)
 
     code, report = await desk.run(people(100), text="<b>Hello {name}</b> #1", parse_mode="HTML")
@@ -175,7 +175,7 @@ async def test_a_dry_run_shows_what_would_go_and_puts_nothing(desk: Desk, gate: 
 
 
 async def test_what_is_complete_is_not_sent_again_unless_under_another_name(
-    desk: Desk, telegram: Telegram
+    desk: Desk, telegram: SimulatedTelegram
 ) -> None:
     await desk.run(people(3), text="Hi {name}")
 
@@ -191,7 +191,7 @@ async def test_what_is_complete_is_not_sent_again_unless_under_another_name(
 
 
 async def test_another_file_under_the_same_name_goes_to_those_who_are_new(
-    desk: Desk, telegram: Telegram
+    desk: Desk, telegram: SimulatedTelegram
 ) -> None:
     await desk.run(people(3), text="Hi {name}", name="spring")
     code, report = await desk.run(people(5), text="Hi again {name}", name="spring")
@@ -201,7 +201,7 @@ async def test_another_file_under_the_same_name_goes_to_those_who_are_new(
 
 
 async def test_ctrl_c_leaves_the_rest_in_the_store_and_the_same_command_goes_on(
-    desk: Desk, telegram: Telegram, clock: VirtualClock
+    desk: Desk, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     clock.call_later(2.5, desk.stop.set)
     code, report = await desk.run(people(300), text="Hi {name} #1")
@@ -237,7 +237,7 @@ async def test_without_waiting_it_returns_once_all_are_in(desk: Desk, gate: Tide
     assert (await gate.stats()).low == 600
 
 
-async def test_a_chat_gets_several_messages_if_allowed(desk: Desk, telegram: Telegram) -> None:
+async def test_a_chat_gets_several_messages_if_allowed(desk: Desk, telegram: SimulatedTelegram) -> None:
     content = "chat_id,text\n5,first\n5,second\n"
     code, report = await desk.run(content, allow_duplicates=True)
     assert (code, report["delivered"]) == (0, 2)
@@ -245,7 +245,7 @@ async def test_a_chat_gets_several_messages_if_allowed(desk: Desk, telegram: Tel
 
 
 async def test_whom_it_did_not_reach_is_written_down(
-    desk: Desk, gate: Tidegate, telegram: Telegram, tmp_path: Path
+    desk: Desk, gate: Tidegate, telegram: SimulatedTelegram, tmp_path: Path
 ) -> None:
     block(telegram, 1001)
     block(telegram, 7)
@@ -263,7 +263,7 @@ async def test_whom_it_did_not_reach_is_written_down(
     assert code == (0 if report["dead"] == report["blocked"] else 1)
 
 
-async def test_what_died_for_other_reasons_fails(desk: Desk, telegram: Telegram) -> None:
+async def test_what_died_for_other_reasons_fails(desk: Desk, telegram: SimulatedTelegram) -> None:
     code, report = await desk.run(people(2), text="Hi", params=["reply_markup=nonsense"])
     assert (code, report["passed"]) == (1, False)
     assert (report["dead"], report["blocked"]) == (2, 0)
@@ -334,7 +334,7 @@ async def test_a_pipe_gets_a_line_every_ten_seconds(desk: Desk) -> None:
     ],
 )
 def test_what_is_ordered_wrongly_is_refused_at_once(written: dict[str, Any], complaint: str) -> None:
-    order = Order(file="list.csv", **written)
+    order = BroadcastOrder(file="list.csv", **written)
 
     def take() -> None:
         order.check()
@@ -346,9 +346,9 @@ def test_what_is_ordered_wrongly_is_refused_at_once(written: dict[str, Any], com
 
 def test_a_template_may_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "text.html").write_text("\ufeffHi {name},\nnews!\n", "utf-8")
-    order = Order(file="list.csv", template=str(tmp_path / "text.html"))
+    order = BroadcastOrder(file="list.csv", template=str(tmp_path / "text.html"))
     letter = next(order.mailing(source_of(people(1))).letters())
-    assert isinstance(letter, Letter)
+    assert isinstance(letter, FileMessage)
     assert letter.fields["text"] == "Hi Person 0,\nnews!"
 
 
@@ -362,7 +362,7 @@ async def test_skipping_bad_lines_without_a_name_is_refused_as_mending_them_woul
 
 
 async def test_mended_lines_are_sent_under_the_same_name_and_the_others_not_again(
-    desk: Desk, telegram: Telegram
+    desk: Desk, telegram: SimulatedTelegram
 ) -> None:
     await desk.show(people(3) + "12x,Eve\n", text="Hi {name}", skip_bad=True, name="may")
     assert "1 bad lines were left out: mend them, and with --name may only they are sent." in desk.told
@@ -375,7 +375,7 @@ async def test_mended_lines_are_sent_under_the_same_name_and_the_others_not_agai
 
 
 async def test_a_parameter_that_is_added_between_two_runs_sends_nobody_anything_twice(
-    desk: Desk, telegram: Telegram
+    desk: Desk, telegram: SimulatedTelegram
 ) -> None:
     await desk.run(people(3), text="Hi")
     await desk.run(people(3), text="Hi", params=["disable_notification=true"], allow_duplicates=True)
@@ -383,7 +383,7 @@ async def test_a_parameter_that_is_added_between_two_runs_sends_nobody_anything_
 
 
 async def test_the_reasons_stand_under_the_dead_and_not_under_the_refused(
-    desk: Desk, telegram: Telegram
+    desk: Desk, telegram: SimulatedTelegram
 ) -> None:
     block(telegram, 1001)
     await desk.show(people(3), text="Hi")
@@ -394,7 +394,7 @@ async def test_the_reasons_stand_under_the_dead_and_not_under_the_refused(
 
 
 async def test_a_report_replaces_an_earlier_one_as_a_whole_and_leaves_nothing_beside_it(
-    desk: Desk, telegram: Telegram, earlier: Path
+    desk: Desk, telegram: SimulatedTelegram, earlier: Path
 ) -> None:
     block(telegram, 1001)
     await desk.run(people(3), text="Hi", report=str(earlier))
@@ -442,7 +442,7 @@ def test_a_report_overwrites_nothing_but_an_earlier_report(
     Path("text.html").write_text("Hi")
     Path("precious.txt").write_text("chat_id,state,reasons\n")
     for store in ("a.db", f"sqlite:///{tmp_path}/a.db"):
-        order = Order(file="list.csv", template="text.html", store=store, report=report)
+        order = BroadcastOrder(file="list.csv", template="text.html", store=store, report=report)
         with pytest.raises(BadInputError, match=complaint):
             order.check()
 
@@ -452,7 +452,7 @@ async def test_the_time_that_is_left_follows_the_recent_pace(
 ) -> None:
     times = iter([0, 100, 105, 110, 125, 140])
     monkeypatch.setattr(clock, "monotonic", lambda: next(times))
-    pace = Pace(clock)
+    pace = CountRate(clock)
     for count in (0, 0, 50, 100):
         pace.read(count)
     assert pace.words(200) == "10.0/s, 10 s left"

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tidegate.cli import main
-from tidegate.cli.sim.telegram import Place, why_not
-from tidegate.sim.telegram.webhooks import is_loopback
+from tidegate.cli.sim.telegram import ListenAddress, why_not
+from tidegate.sim.telegram.update_delivery import is_loopback
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_why_a_server_cannot_listen() -> None:
-    place = Place("127.0.0.1", 80)
+    place = ListenAddress("127.0.0.1", 80)
 
     assert why_not(OSError(errno.EADDRINUSE, ""), place) == (
         "port 80 on 127.0.0.1 is in use: choose another with --port"

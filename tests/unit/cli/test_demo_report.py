@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tidegate.cli.demo.report import lesson, passed, report_table
+from tidegate.cli.demo.comparison import lesson, passed, report_table
 
 NAIVE: dict[str, Any] = {
     "requests": 400,

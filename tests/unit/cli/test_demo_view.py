@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from tidegate.cli.demo.view import MARKS, DemoView, gauge
-from tidegate.sim.virtual import VirtualClock
+from tidegate.cli.demo.comparison import MARKS, DemoView, gauge
+from tidegate.sim.virtual_time import VirtualClock
 
 
 def side(requests: int, refused: int) -> dict[str, Any]:

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from tidegate.cli.doctor import checks
 from tidegate.cli.doctor.checks import State
-from tidegate.outbox.redis.durability import Facts
+from tidegate.stores.redis.durability import RedisFacts
 
-GOOD_REDIS = Facts(version="7.2.4", policy="noeviction", appends=True, saves=True)
+GOOD_REDIS = RedisFacts(version="7.2.4", policy="noeviction", appends=True, saves=True)
 
 
 @pytest.mark.parametrize(

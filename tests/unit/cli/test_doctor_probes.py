@@ -71,7 +71,7 @@ def test_reasons_are_found_behind_a_drivers_error() -> None:
 async def test_a_setting_whose_driver_is_missing_fails_with_its_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for driver in ("redis", "redis.asyncio", "tidegate.outbox.redis.link", "asyncpg"):
+    for driver in ("redis", "redis.asyncio", "tidegate.stores.redis.connection", "asyncpg"):
         monkeypatch.setitem(sys.modules, driver, None)
 
     (redis,) = await probes.redis("redis://host/0")

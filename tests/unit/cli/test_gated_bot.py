@@ -2,10 +2,10 @@
 
 from tidegate import Tidegate
 from tidegate.cli import loop
-from tidegate.cli.demo.gated_bot import GatedBot
-from tidegate.sim.telegram import Crowd, Faults, Latency, Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.cli.demo.bots import GatedBot
+from tidegate.sim.telegram import Crowd, Faults, Latency, SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 EACH_WAY = Latency(5, 40)
 
@@ -13,11 +13,11 @@ EACH_WAY = Latency(5, 40)
 async def test_bot_broadcasts_and_replies_without_a_refusal_and_stops_with_work_left(
     clock: VirtualClock,
 ) -> None:
-    telegram = Telegram(clock, faults=Faults(latency_in=EACH_WAY, latency_out=EACH_WAY), seed=1)
+    telegram = SimulatedTelegram(clock, faults=Faults(latency_in=EACH_WAY, latency_out=EACH_WAY), seed=1)
     known = telegram.world.bot("42:any")
     assert known is not None
     crowd = Crowd(telegram, known, users=20, seed=1)
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot("42:any")
     bot = GatedBot(gate)
 
@@ -40,11 +40,11 @@ async def test_bot_broadcasts_and_replies_without_a_refusal_and_stops_with_work_
 
 
 async def test_bot_goes_on_after_calls_whose_answers_are_lost(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, faults=Faults(lost_answer=0.3), seed=1)
+    telegram = SimulatedTelegram(clock, faults=Faults(lost_answer=0.3), seed=1)
     known = telegram.world.bot("42:any")
     assert known is not None
     crowd = Crowd(telegram, known, users=5, seed=1)
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot("42:any")
 
     async with gate, loop.beside(crowd.run(60)), loop.beside(GatedBot(gate).answer()):

@@ -10,41 +10,44 @@ import pytest
 from rich.console import Console, RenderableType
 from typer.testing import CliRunner
 
-from tidegate.cli.inbox.choice import Which, choose, source_of
-from tidegate.cli.inbox.commands import app
-from tidegate.cli.inbox.looks import Seen, picture
-from tidegate.cli.inbox.views import as_json, details
+from tidegate.cli.inbox import (
+    InboxView,
+    UpdateChoice,
+    app,
+    choose,
+    picture,
+    source_of,
+    update_details,
+    update_json,
+)
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.inbound.arrivals import Arrival, Parked, Source, bot_source, hook_source
-from tidegate.inbound.http.hook import HookEvent, arrival_of_event
-from tidegate.inbound.inbox.base import InboxStats
-from tidegate.inbound.inbox.memory import MemoryInbox
-from tidegate.inbound.inbox.sqlite import SqliteInbox
-from tidegate.outbox.sqlite.file import StoreFile
-from tidegate.outbox.sqlite.lock import SenderLock
-from tidegate.sim.virtual import VirtualClock, run
+from tidegate.inbound.inbox import InboxItem, InboxSource, InboxStats, ParkedItem, bot_source, hook_source
+from tidegate.inbound.signed_hooks import HookEvent, event_item
+from tidegate.sim.virtual_time import VirtualClock, run
+from tidegate.stores.memory.inbox import MemoryInbox
+from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.inbox import SqliteInbox
+from tidegate.stores.sqlite.sender_lock import SenderLock
 
 BOT, OTHER_BOT, HOOK = bot_source(42), bot_source(43), hook_source("payments")
 NOW = 1_800_000_000.0
 REASON = "ValueError: no such town (handlers/weather.py:31)"
 
 
-async def park(inbox: MemoryInbox | SqliteInbox, source: Source, *keys: str) -> None:
+async def park(inbox: MemoryInbox | SqliteInbox, source: InboxSource, *keys: str) -> None:
     for key in keys:
-        await park_this(inbox, Arrival(source, key, "7", b'{"update_id": 1}'))
+        await park_this(inbox, InboxItem(source, key, "7", b'{"update_id": 1}'))
 
 
-async def park_this(inbox: MemoryInbox | SqliteInbox, arrival: Arrival) -> None:
+async def park_this(inbox: MemoryInbox | SqliteInbox, arrival: InboxItem) -> None:
     await inbox.accept([arrival])
     [held] = await inbox.claim([arrival.source], 1, suspects=1)
     await inbox.park(held, REASON)
 
 
-def event(body: bytes = b'{"order": 7}') -> Arrival:
-    return arrival_of_event(
-        HookEvent("payments", "evt_1", NOW - 301, NOW - 300, {"user-agent": "Bank/1"}, body)
-    )
+def event(body: bytes = b'{"order": 7}') -> InboxItem:
+    return event_item(HookEvent("payments", "evt_1", NOW - 301, NOW - 300, {"user-agent": "Bank/1"}, body))
 
 
 @pytest.fixture
@@ -60,7 +63,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         await park(inbox, BOT, "1")
         await park(inbox, OTHER_BOT, "1")
         await park_this(inbox, event())
-        await inbox.accept([Arrival(BOT, "2", "7", b"{}")])
+        await inbox.accept([InboxItem(BOT, "2", "7", b"{}")])
         await file.close()
 
     run(make)
@@ -202,15 +205,15 @@ def test_an_option_before_a_command_is_not_passed_over(runner: CliRunner) -> Non
 @pytest.mark.parametrize(
     ("which", "told"),
     [
-        (Which(), "say which ones: their keys as tidegate inbox shows them, or --all"),
-        (Which(["1"], everything=True), "give either keys or --all"),
-        (Which(["9"]), "9 is not parked: look with tidegate inbox"),
-        (Which(["2"], bot=43), "2 is not parked"),
-        (Which(["1"]), "1 is parked for bot 42, bot 43: say which one with --bot or --hook"),
-        (Which(["1"], bot=42, hook="payments"), "give either --bot or --hook"),
+        (UpdateChoice(), "say which ones: their keys as tidegate inbox shows them, or --all"),
+        (UpdateChoice(["1"], everything=True), "give either keys or --all"),
+        (UpdateChoice(["9"]), "9 is not parked: look with tidegate inbox"),
+        (UpdateChoice(["2"], bot=43), "2 is not parked"),
+        (UpdateChoice(["1"]), "1 is parked for bot 42, bot 43: say which one with --bot or --hook"),
+        (UpdateChoice(["1"], bot=42, hook="payments"), "give either --bot or --hook"),
     ],
 )
-async def test_what_cannot_be_meant_is_told(clock: VirtualClock, which: Which, told: str) -> None:
+async def test_what_cannot_be_meant_is_told(clock: VirtualClock, which: UpdateChoice, told: str) -> None:
     inbox = MemoryInbox(clock)
     await park(inbox, BOT, "1", "2")
     await park(inbox, OTHER_BOT, "1")
@@ -223,8 +226,8 @@ async def test_those_meant_come_the_oldest_first(clock: VirtualClock) -> None:
     inbox = MemoryInbox(clock)
     await park(inbox, BOT, "3", "1", "2")
 
-    assert [one.arrival.key for one in await choose(inbox, Which(["2", "3"]))] == ["3", "2"]
-    assert [one.arrival.key for one in await choose(inbox, Which(everything=True))] == ["3", "1", "2"]
+    assert [one.arrival.key for one in await choose(inbox, UpdateChoice(["2", "3"]))] == ["3", "2"]
+    assert [one.arrival.key for one in await choose(inbox, UpdateChoice(everything=True))] == ["3", "1", "2"]
 
 
 def test_a_source_is_named_by_its_bot_or_its_hook() -> None:
@@ -236,7 +239,7 @@ def test_a_source_is_named_by_its_bot_or_its_hook() -> None:
 # --- what is shown ---
 
 
-def drawn(seen: Seen, limit: int = 20) -> str:
+def drawn(seen: InboxView, limit: int = 20) -> str:
     return printed(picture(seen, limit, NOW))
 
 
@@ -247,16 +250,16 @@ def printed(picture: RenderableType) -> str:
     return console.file.getvalue()
 
 
-def parked(key: str = "815", reason: str = REASON) -> Parked:
-    return Parked(Arrival(BOT, key, "-1001234567890", b"{}"), NOW - 300, NOW - 180, reason)
+def parked(key: str = "815", reason: str = REASON) -> ParkedItem:
+    return ParkedItem(InboxItem(BOT, key, "-1001234567890", b"{}"), NOW - 300, NOW - 180, reason)
 
 
-def parked_event(body: bytes) -> Parked:
-    return Parked(event(body), NOW - 300, NOW - 180, REASON)
+def parked_event(body: bytes) -> ParkedItem:
+    return ParkedItem(event(body), NOW - 300, NOW - 180, REASON)
 
 
 def test_a_row_says_whose_which_where_when_and_why() -> None:
-    shown = drawn(Seen(InboxStats(3, 2, 1), [parked()]))
+    shown = drawn(InboxView(InboxStats(3, 2, 1), [parked()]))
 
     assert shown.startswith("3 wait, 2 are being handled, 1 parked\n")
     row = shown.splitlines()[4]
@@ -265,7 +268,7 @@ def test_a_row_says_whose_which_where_when_and_why() -> None:
 
 def test_a_long_reason_is_wrapped_and_whole() -> None:
     reason = "KeyError: " + "'town' " * 20 + "(handlers/" + "deep/" * 20 + "weather.py:31)"
-    lines = drawn(Seen(InboxStats(0, 0, 1), [parked(reason=reason)])).splitlines()
+    lines = drawn(InboxView(InboxStats(0, 0, 1), [parked(reason=reason)])).splitlines()
 
     start = lines[2].index("reason")
     assert "".join(line[start:].strip() for line in lines[4:]).replace(" ", "") == reason.replace(" ", "")
@@ -273,36 +276,38 @@ def test_a_long_reason_is_wrapped_and_whole() -> None:
 
 
 def test_events_are_of_no_chat() -> None:
-    alone = drawn(Seen(InboxStats(0, 0, 1), [parked_event(b"")]))
+    alone = drawn(InboxView(InboxStats(0, 0, 1), [parked_event(b"")]))
     assert "chat" not in alone
     assert alone.count("evt_1") == 1
 
 
 def test_what_people_send_cannot_steer_the_terminal() -> None:
-    assert "\x1b" not in drawn(Seen(InboxStats(0, 0, 1), [parked("\x1b[31m", "\x1b[2J")]))
-    assert "\x1b" not in printed(details(parked_event(b"a \x1b[2J\n b"), NOW))
-    assert "\x1b" not in printed(details(parked_event(b'{"a": "\\u001b[2J"}'), NOW))
+    assert "\x1b" not in drawn(InboxView(InboxStats(0, 0, 1), [parked("\x1b[31m", "\x1b[2J")]))
+    assert "\x1b" not in printed(update_details(parked_event(b"a \x1b[2J\n b"), NOW))
+    assert "\x1b" not in printed(update_details(parked_event(b'{"a": "\\u001b[2J"}'), NOW))
 
 
 def test_one_and_none_are_counted_as_people_say_it() -> None:
-    assert drawn(Seen(InboxStats(1, 1, 0), [])) == "1 waits, 1 is being handled, 0 parked\n"
-    assert drawn(Seen(InboxStats(0, 0, 0), [], is_left=True)) == "0 wait, 0 are being handled, 0 parked\n"
-    left = drawn(Seen(InboxStats(0, 2, 0), [], is_left=True))
+    assert drawn(InboxView(InboxStats(1, 1, 0), [])) == "1 waits, 1 is being handled, 0 parked\n"
+    assert (
+        drawn(InboxView(InboxStats(0, 0, 0), [], is_left=True)) == "0 wait, 0 are being handled, 0 parked\n"
+    )
+    left = drawn(InboxView(InboxStats(0, 2, 0), [], is_left=True))
     assert "2 were in hand of a process that ended: they are handled at the next start" in left
-    assert "None of those that are parked is of this source." in drawn(Seen(InboxStats(0, 0, 2), []))
+    assert "None of those that are parked is of this source." in drawn(InboxView(InboxStats(0, 0, 2), []))
 
 
 def test_that_there_are_more_is_said() -> None:
-    assert "newest 1; there are more" in drawn(Seen(InboxStats(0, 0, 2), [parked("1"), parked("2")]), 1)
+    assert "newest 1; there are more" in drawn(InboxView(InboxStats(0, 0, 2), [parked("1"), parked("2")]), 1)
 
 
 def test_an_update_is_given_as_an_object() -> None:
-    one = Parked(Arrival(BOT, "1", "7", b'{"update_id": 1, "poll": {"id": "9"}}'), NOW, NOW, REASON)
-    assert as_json(one)["body"] == {"update_id": 1, "poll": {"id": "9"}}
+    one = ParkedItem(InboxItem(BOT, "1", "7", b'{"update_id": 1, "poll": {"id": "9"}}'), NOW, NOW, REASON)
+    assert update_json(one)["body"] == {"update_id": 1, "poll": {"id": "9"}}
 
 
 def test_an_event_is_given_as_it_was_sent() -> None:
-    text, data = as_json(parked_event("Zoë".encode())), as_json(parked_event(b"\xff\x00"))
+    text, data = update_json(parked_event("Zoë".encode())), update_json(parked_event(b"\xff\x00"))
 
     assert (text["body"], text["encoding"]) == ("Zoë", "utf-8")
     assert (base64.b64decode(data["body"]), data["encoding"]) == (b"\xff\x00", "base64")
@@ -310,14 +315,14 @@ def test_an_event_is_given_as_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("source", [BOT, HOOK])
-def test_a_record_that_cannot_be_read_is_shown_as_it_is(source: Source) -> None:
-    one = Parked(Arrival(source, "1", "1", b"spoiled"), NOW, NOW, REASON)
-    assert as_json(one)["body"] == "spoiled"
-    assert "spoiled" in printed(details(one, NOW))
+def test_a_record_that_cannot_be_read_is_shown_as_it_is(source: InboxSource) -> None:
+    one = ParkedItem(InboxItem(source, "1", "1", b"spoiled"), NOW, NOW, REASON)
+    assert update_json(one)["body"] == "spoiled"
+    assert "spoiled" in printed(update_details(one, NOW))
 
 
 def test_everything_known_of_an_event_is_shown() -> None:
-    shown = printed(details(parked_event(b'{"order": 7}'), NOW))
+    shown = printed(update_details(parked_event(b'{"order": 7}'), NOW))
     for part in (
         "hook payments",
         "evt_1",
@@ -329,4 +334,4 @@ def test_everything_known_of_an_event_is_shown() -> None:
     ):
         assert part in shown
     assert "chat" not in shown
-    assert "body, in base64\n  1e12\n" in printed(details(parked_event(base64.b64decode("1e12")), NOW))
+    assert "body, in base64\n  1e12\n" in printed(update_details(parked_event(base64.b64decode("1e12")), NOW))

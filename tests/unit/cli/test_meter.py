@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.meter import BARS, Meter, sparkline
+from tidegate.cli.progress import BARS, Meter, sparkline
 
 
 def test_speed_is_that_of_the_latest_second() -> None:

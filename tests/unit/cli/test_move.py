@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 
 from contract.inline_redis import InlineLink
 from contract.stores import redis_url
-from tidegate.cli.move.carrying import Carried, Carrier
-from tidegate.cli.move.report import lines
-from tidegate.cli.move.run import file_named
-from tidegate.cli.move.source import alone, opened, settle_crashes
-from tidegate.cli.move.subscriptions import carry_subscriptions
-from tidegate.cli.move.target import remember_calls
-from tidegate.cli.move.updates import carry_updates
+from tidegate.cli.move import file_named, move_lines
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
-from tidegate.inbound.arrivals import Arrival, bot_source, hook_source
-from tidegate.inbound.inbox.redis import RedisInbox
-from tidegate.inbound.inbox.sqlite import SqliteInbox
+from tidegate.inbound.inbox import InboxItem, bot_source, hook_source
 from tidegate.model import (
     BotId,
     Delivered,
@@ -37,17 +29,29 @@ from tidegate.model import (
     Ticket,
     TicketId,
 )
-from tidegate.outbox.base import Outbox
-from tidegate.outbox.memory import MemoryOutbox
-from tidegate.outbox.sqlite import moving
-from tidegate.outbox.sqlite.settling import Call
-from tidegate.outbox.sqlite.store import SqliteOutbox
+from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
-from tidegate.polling.store.redis import RedisSubscriptions
-from tidegate.polling.store.sqlite import SqliteSubscriptions
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim import virtual
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim import virtual_time
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.outbox import MemoryOutbox
+from tidegate.stores.redis.inbox import RedisInbox
+from tidegate.stores.redis.subscriptions import RedisSubscriptions
+from tidegate.stores.sqlite import export
+from tidegate.stores.sqlite.inbox import SqliteInbox
+from tidegate.stores.sqlite.outbox import SqliteOutbox
+from tidegate.stores.sqlite.settle_sql import AnsweredCall
+from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
+from tidegate.stores.transfer import (
+    MessageTransfer,
+    TransferCounts,
+    carry_subscriptions,
+    carry_updates,
+    exclusive_sender,
+    open_source,
+    remember_calls,
+    settle_crashes,
+)
 
 BOT = BotId(42)
 ROOMY = Rules(bot=Rate(1000, 1), private=Rate(1000, 1), group=Rate(1000, 1))
@@ -91,7 +95,7 @@ async def target(clock: VirtualClock) -> Flaky:
 
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moving, "AT_ONCE", 3)
+    monkeypatch.setattr(export, "MESSAGES_PER_CHUNK", 3)
 
 
 async def fill(path: Path, clock: VirtualClock, messages: Sequence[Message]) -> None:
@@ -104,9 +108,9 @@ async def fill(path: Path, clock: VirtualClock, messages: Sequence[Message]) -> 
     await outbox.close()
 
 
-async def carry(path: Path, target: Outbox, clock: VirtualClock) -> Carried:
-    async with opened(path) as file:
-        carrier = Carrier(file, target, clock)
+async def carry(path: Path, target: Outbox, clock: VirtualClock) -> TransferCounts:
+    async with open_source(path) as file:
+        carrier = MessageTransfer(file, target, clock)
         await carrier.carry(asyncio.Event(), lambda _: None)
         return carrier.carried
 
@@ -123,8 +127,8 @@ async def order_of(outbox: Outbox, clock: VirtualClock, count: int) -> list[tupl
 
 async def in_file(path: Path) -> tuple[int, int]:
     """How many wait, and how many are held back."""
-    async with opened(path) as file:
-        found: tuple[int, int] = await file.read(moving.waiting)
+    async with open_source(path) as file:
+        found: tuple[int, int] = await file.read(export.count_to_move)
         return found
 
 
@@ -135,10 +139,10 @@ async def test_everything_that_waits_moves_and_the_file_is_empty_then(
 
     carried = await carry(path, target, clock)
 
-    assert carried == Carried(moved=10)
+    assert carried == TransferCounts(moved=10)
     assert await in_file(path) == (0, 0)
     assert [text for text, _ in await order_of(target, clock, 10)] == [str(n) for n in range(10)]
-    async with opened(path) as file:
+    async with open_source(path) as file:
         assert not +file.counts
 
 
@@ -174,7 +178,7 @@ def test_the_order_and_the_times_are_those_of_the_file(puts: list[tuple[int, Pri
         assert order == expected
 
     with TemporaryDirectory(dir=FAST) as folder:
-        virtual.run(lambda clock: scenario(clock, Path(folder)))
+        virtual_time.run(lambda clock: scenario(clock, Path(folder)))
 
 
 @pytest.mark.parametrize("takes", [False, True])
@@ -192,7 +196,7 @@ async def test_a_target_that_goes_away_halfway_gets_the_rest_in_a_second_run(
     assert await in_file(path) == (4, 3)  # nobody sends those that are held back
     carried = await carry(path, target, clock)
 
-    assert carried == Carried(moved=4 if takes else 7, known=3 if takes else 0)
+    assert carried == TransferCounts(moved=4 if takes else 7, known=3 if takes else 0)
     assert await in_file(path) == (0, 0)
     assert [text for text, _ in await order_of(target, clock, 10)] == [str(n) for n in range(10)]
 
@@ -210,7 +214,7 @@ async def test_what_is_held_back_is_not_sent_from_the_file(
     try:
         assert [text for text, _ in await order_of(outbox, clock, 1)] == ["3"]
         await outbox.drained()
-        held = await outbox.dead(reason=moving.MOVING)
+        held = await outbox.dead(reason=export.MOVING)
         assert [(record.state, record.message.id) for record in held] == [
             (State.PARKED, f"m{n:04}") for n in range(3)
         ]
@@ -236,8 +240,8 @@ async def test_a_target_that_is_full_leaves_everything_in_its_place(
 async def test_stopped_it_ends_after_its_step(path: Path, target: Flaky, clock: VirtualClock) -> None:
     await fill(path, clock, [message(n) for n in range(10)])
     stop = asyncio.Event()
-    async with opened(path) as file:
-        carrier = Carrier(file, target, clock)
+    async with open_source(path) as file:
+        carrier = MessageTransfer(file, target, clock)
         await carrier.carry(stop, lambda _: stop.set())
 
     assert carrier.carried.moved == 3
@@ -265,7 +269,7 @@ async def test_what_was_put_there_with_the_same_dedup_key_is_not_sent_twice(
     await fill(path, clock, [message(1, dedup_key="once")])
     await target.put([message(2, dedup_key="once")])
 
-    assert await carry(path, target, clock) == Carried(duplicates=1)
+    assert await carry(path, target, clock) == TransferCounts(duplicates=1)
     assert (await target.stats()).waiting == 1
 
 
@@ -279,9 +283,9 @@ async def test_retries_keep_their_place_and_crashes_are_settled_first(
     await outbox.settle([Settlement(tried, Retry(600.0, "5xx"))])
     await outbox.close()  # what was being sent stays so, as after a kill
 
-    async with opened(path) as file:
+    async with open_source(path) as file:
         await settle_crashes(file, clock, ROOMY)
-        left = await file.read(lambda tx: moving.left(tx, clock.now()))
+        left = await file.read(lambda tx: export.left_behind(tx, clock.now()))
     carried = await carry(path, target, clock)
 
     assert (carried.moved, left.parked) == (3, 1)
@@ -295,18 +299,18 @@ async def test_nobody_sends_while_it_moves(path: Path, clock: VirtualClock) -> N
     try:
         await outbox.start_sending()
         with pytest.raises(StoreError, match="stop it first"):
-            async with alone(path, clock):
+            async with exclusive_sender(path, clock):
                 pass
     finally:
         await outbox.close()
-    async with alone(path, clock):
+    async with exclusive_sender(path, clock):
         pass
 
 
 async def test_calls_made_lately_still_count_in_the_target(clock: VirtualClock) -> None:
     rules = Rules(group=Rate(2, 60))
     target = MemoryOutbox(clock, rules)
-    made = [Call(clock.now() - age, BOT, -7, "send", False, 1) for age in (70.0, 50.0, 10.0)]  # noqa: FBT003
+    made = [AnsweredCall(clock.now() - age, BOT, -7, "send", False, 1) for age in (70.0, 50.0, 10.0)]  # noqa: FBT003
 
     await remember_calls(target, made, rules, clock.now())
 
@@ -337,7 +341,7 @@ def test_what_stays_behind_is_named_with_counts() -> None:
         "updates": 0, "subscriptions": 8,
     }  # fmt: skip
 
-    told = "\n".join(lines(found))
+    told = "\n".join(move_lines(found))
 
     for part in ("1,200 messages", "3 messages were", "1 message was", "2 pauses", "4 messages still wait",
                  "42:…", "43:…", "TIDEGATE_KEY is not set", "6 dead or parked", "7 messages that ended",
@@ -352,16 +356,16 @@ async def test_updates_that_wait_move_in_the_order_of_chats(tmp_path: Path, cloc
     await link.open(b"")
     here, there = SqliteInbox(outbox.file, clock), RedisInbox(link, clock)
     await here.open()
-    handled = [Arrival(bot, "70000", "1", b"{}"), Arrival(hook, "evt", "evt", b"{}")]
+    handled = [InboxItem(bot, "70000", "1", b"{}"), InboxItem(hook, "evt", "evt", b"{}")]
     await here.accept(handled)
     await here.done(await here.claim([bot, hook], 10, suspects=1))
-    await here.accept([Arrival(bot, str(number), str(number % 2), b"{}") for number in range(6)])
+    await here.accept([InboxItem(bot, str(number), str(number % 2), b"{}") for number in range(6)])
     [first, _] = await here.claim([bot], 10, suspects=1)
     await here.release(first, after=3600, failed=True)  # it waits for its next try
     await here.close()
 
     moved = await carry_updates(outbox.file, link, clock)
-    known = await there.accept([*handled, Arrival(bot, "5", "1", b"{}"), Arrival(bot, "6", "1", b"{}")])
+    known = await there.accept([*handled, InboxItem(bot, "5", "1", b"{}"), InboxItem(bot, "6", "1", b"{}")])
     order = []
     while held := await there.claim([bot, hook], 10, suspects=1):
         order += [one.arrival.key for one in held]
@@ -380,7 +384,7 @@ async def test_who_waits_for_something_moves_with_what_he_is_to_be_told(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     link = InlineLink(redis_url(), clock)
-    async with opened(tmp_path / "tidegate.db") as file:
+    async with open_source(tmp_path / "tidegate.db") as file:
         here = {name: SqliteSubscriptions(file, clock, name) for name in ("orders", "visas")}
         await here["orders"].add([Subscription(key, {"chat": 7}) for key in ("waits", "told", "watched")])
         await here["orders"].ready([News("told", 1), News("watched", 2)])

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tidegate.cli import main
-from tidegate.outbox.sqlite.schema import MIGRATIONS
-from tidegate.outbox.sqlite.store import SqliteOutbox
-from tidegate.sim.virtual import VirtualClock, run
+from tidegate.sim.virtual_time import VirtualClock, run
+from tidegate.stores.sqlite.outbox import SqliteOutbox
+from tidegate.stores.sqlite.schema import MIGRATIONS
 
 
 @pytest.fixture

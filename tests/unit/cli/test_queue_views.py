@@ -8,21 +8,17 @@ import msgspec
 import pytest
 from rich.console import Console, RenderableType
 
-from tidegate.cli.asking import make_sure
-from tidegate.cli.queue import stats as queue_stats
-from tidegate.cli.queue.cancel import Which, check
-from tidegate.cli.queue.holds import which_bots
-from tidegate.cli.queue.looks import OPEN, states_of
-from tidegate.cli.queue.why import lines, report
-from tidegate.cli.record_view import as_json, details, table
-from tidegate.cli.selection import COUNTED, amount, found
-from tidegate.cli.stores import Facts
+from tidegate.cli import queue as queue_stats
+from tidegate.cli.messages import COUNTED, amount, counted, record_details, record_json, record_table
+from tidegate.cli.queue import OPEN, MessageChoice, check_choice, states_of, which_bots, why_lines, why_report
+from tidegate.cli.store import StoreFacts
+from tidegate.cli.terminal import confirm
 from tidegate.cli.times import moment
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, File, Message, Record, State, TicketId, Why
-from tidegate.outbox.base import Stats
-from tidegate.outbox.redis.looking import Company
-from tidegate.outbox.sqlite.lock import Holder
+from tidegate.outbox.port import OutboxStats
+from tidegate.stores.redis.operator import OtherProcesses
+from tidegate.stores.sqlite.sender_lock import SenderProcess
 
 NOW = 1_800_000_000.0
 
@@ -48,7 +44,7 @@ def drawn(picture: RenderableType, width: int = 80) -> str:
 
 
 def test_a_row_keeps_its_id_whole_and_cuts_the_text() -> None:
-    shown = drawn(table([record(params={"text": "long " * 50})], NOW))
+    shown = drawn(record_table([record(params={"text": "long " * 50})], NOW))
 
     row = shown.splitlines()[-1]
     assert "0123456789ab-0000001f" in row
@@ -60,7 +56,7 @@ def test_a_row_keeps_its_id_whole_and_cuts_the_text() -> None:
 
 def test_details_show_what_is_known_and_leave_out_what_is_not() -> None:
     shown = drawn(
-        details(
+        record_details(
             record(
                 state=State.DEAD,
                 reason="blocked",
@@ -83,26 +79,28 @@ def test_the_bot_is_shown_where_there_are_several() -> None:
     one = record()
     other = msgspec.structs.replace(one, message=msgspec.structs.replace(one.message, bot=BotId(43)))
 
-    assert "bot" not in drawn(table([one], NOW))
-    assert " 43 " in drawn(table([one, other], NOW))
+    assert "bot" not in drawn(record_table([one], NOW))
+    assert " 43 " in drawn(record_table([one, other], NOW))
 
 
 def test_texts_cannot_steer_the_terminal() -> None:
     evil = record(params={"text": "\x1b[2J\u202egone"}, description="\x07bell", reason="\x1b]0;x")
 
-    for shown in (drawn(table([evil], NOW)), drawn(details(evil, NOW))):
+    for shown in (drawn(record_table([evil], NOW)), drawn(record_details(evil, NOW))):
         assert "\x1b" not in shown
         assert "\x07" not in shown
         assert "\u202e" not in shown
 
 
 def test_markup_in_a_text_is_text() -> None:
-    assert "[red]x[/red]" in drawn(table([record(params={"text": "[red]x[/red]"})], NOW), width=120)
+    assert "[red]x[/red]" in drawn(record_table([record(params={"text": "[red]x[/red]"})], NOW), width=120)
 
 
 def test_json_of_a_message_is_flat_and_holds_no_file() -> None:
     media = [{"type": "photo", "media": File(content=b"secret" * 100, name="me.png")}]
-    plain = as_json(record(params={"media": media, "document": File(path="a.pdf")}, result={"message_id": 7}))
+    plain = record_json(
+        record(params={"media": media, "document": File(path="a.pdf")}, result={"message_id": 7})
+    )
 
     assert json.loads(json.dumps(plain)) == plain
     assert plain["params"] == {
@@ -121,16 +119,16 @@ def test_json_of_a_message_is_flat_and_holds_no_file() -> None:
 def test_broken_characters_are_no_error() -> None:
     broken = record(params={"text": "half \ud83d"})
 
-    assert "half" in drawn(details(broken, NOW))
-    assert json.dumps(as_json(broken))
+    assert "half" in drawn(record_details(broken, NOW))
+    assert json.dumps(record_json(broken))
 
 
 def test_why_names_each_thing_and_the_time() -> None:
     one = record(attempts=2, reason="http_502", state=State.RETRY)
     why = Why(State.RETRY, ("the next attempt is in 5.0 s", "its chat is paused"), 5.0)
 
-    told = report(one, why, NOW)
-    shown = lines(one, why, NOW)
+    told = why_report(one, why, NOW)
+    shown = why_lines(one, why, NOW)
 
     assert (told["expected_in"], told["expected_at"]) == (5.0, NOW + 5)
     assert "tried 2 times (http_502)" in shown[0]
@@ -141,13 +139,13 @@ def test_why_names_each_thing_and_the_time() -> None:
 def test_why_does_not_promise_a_time_that_depends_on_someone() -> None:
     why = Why(State.QUEUED, ("its bot is paused",), None)
 
-    assert "depends on someone" in lines(record(), why, NOW)[-1]
+    assert "depends on someone" in why_lines(record(), why, NOW)[-1]
 
 
 def test_why_does_not_say_that_something_is_being_sent_where_nobody_sends() -> None:
     left = record(state=State.SENDING)
 
-    shown = lines(left, Why(State.SENDING, ("nobody sends: start a worker",), None), NOW)
+    shown = why_lines(left, Why(State.SENDING, ("nobody sends: start a worker",), None), NOW)
 
     assert "was being sent when its sender stopped" in shown[0]
     assert shown[1] == "  · nobody sends: start a worker"
@@ -157,7 +155,7 @@ def test_why_does_not_say_that_something_is_being_sent_where_nobody_sends() -> N
 def test_why_says_what_became_of_what_does_not_wait(state: State) -> None:
     ended = record(state=state, settled_at=NOW - 60, reason="blocked", description="{curly}")
 
-    [line] = lines(ended, Why(state, (), None), NOW)
+    [line] = why_lines(ended, Why(state, (), None), NOW)
 
     told = {
         State.DEAD: "dlq replay 0123456789ab-0000001f",
@@ -169,36 +167,40 @@ def test_why_says_what_became_of_what_does_not_wait(state: State) -> None:
 
 
 def test_stats_have_the_keys_of_the_api_and_say_that_nobody_sends() -> None:
-    told = queue_stats.report(
-        Stats(high=1, normal=2, low=3, retry=4, dead=5, parked=6, refused=7),
-        Facts(None, [BotId(42)], [(BotId(42), None), (BotId(42), -5)]),
+    told = queue_stats.stats_report(
+        OutboxStats(high=1, normal=2, low=3, retry=4, dead=5, parked=6, refused=7),
+        StoreFacts(None, [BotId(42)], [(BotId(42), None), (BotId(42), -5)]),
     )
 
     assert told["stats"] == {"high": 1, "normal": 2, "low": 3, "retry": 4, "dlq": 11}
     assert (told["total_queued"], told["total_failed"]) == (10, 11)
     assert (told["dead"], told["parked"], told["refused"]) == (5, 6, 7)
     assert told["sender"] is None
-    shown = drawn(queue_stats.picture(told), width=100)
+    shown = drawn(queue_stats.stats_picture(told), width=100)
     assert "none runs, so nothing leaves" in shown
     assert "bot 42: tidegate queue resume --bot 42" in shown
     assert "bot 42, chat -5: tidegate queue resume --bot 42 --chat -5" in shown
 
 
 def test_of_a_store_that_many_share_the_stats_say_how_many_and_what_is_spooled() -> None:
-    told = queue_stats.report(Stats(spooled=7), Facts(None, [], [], Company(3, delivers=True)))
-    alone = queue_stats.report(Stats(), Facts(None, [], [], Company(0, delivers=False)))
+    told = queue_stats.stats_report(
+        OutboxStats(spooled=7), StoreFacts(None, [], [], OtherProcesses(3, delivers=True))
+    )
+    alone = queue_stats.stats_report(
+        OutboxStats(), StoreFacts(None, [], [], OtherProcesses(0, delivers=False))
+    )
 
     assert (told["processes"], told["delivers"], told["spooled"]) == (3, True, 7)
-    assert "3" in drawn(queue_stats.picture(told))
-    assert "until Redis takes them" in drawn(queue_stats.picture(told))
-    assert "nothing leaves" in drawn(queue_stats.picture(alone))
+    assert "3" in drawn(queue_stats.stats_picture(told))
+    assert "until Redis takes them" in drawn(queue_stats.stats_picture(told))
+    assert "nothing leaves" in drawn(queue_stats.stats_picture(alone))
 
 
 def test_stats_name_the_sender() -> None:
-    told = queue_stats.report(Stats(), Facts(Holder(321, "tidegate worker"), [], []))
+    told = queue_stats.stats_report(OutboxStats(), StoreFacts(SenderProcess(321, "tidegate worker"), [], []))
 
     assert told["sender"] == {"pid": 321, "command": "tidegate worker"}
-    assert "process 321 (tidegate worker)" in drawn(queue_stats.picture(told))
+    assert "process 321 (tidegate worker)" in drawn(queue_stats.stats_picture(told))
 
 
 def test_the_list_shows_what_is_open_unless_told_otherwise() -> None:
@@ -221,35 +223,35 @@ def test_every_bot_is_meant_if_none_is_named() -> None:
 @pytest.mark.parametrize(
     ("which", "told"),
     [
-        (Which([], everything=False, bot=None, chat=None), "say which messages"),
-        (Which(["a"], everything=True, bot=None, chat=None), "either ids, or"),
-        (Which(["a"], everything=False, bot=None, chat="5"), "either ids, or"),
+        (MessageChoice([], everything=False, bot=None, chat=None), "say which messages"),
+        (MessageChoice(["a"], everything=True, bot=None, chat=None), "either ids, or"),
+        (MessageChoice(["a"], everything=False, bot=None, chat="5"), "either ids, or"),
     ],
 )
-def test_cancel_wants_to_know_what(which: Which, told: str) -> None:
+def test_cancel_wants_to_know_what(which: MessageChoice, told: str) -> None:
     with pytest.raises(BadInputError, match=told):
-        check(which)
+        check_choice(which)
 
 
 def test_large_numbers_are_not_counted_to_the_end() -> None:
-    assert found(1, "message") == "1 message"
-    assert found(COUNTED, "message") == "10,000 messages"
-    assert found(COUNTED + 1, "message") == "more than 10,000 messages"
+    assert counted(1, "message") == "1 message"
+    assert counted(COUNTED, "message") == "10,000 messages"
+    assert counted(COUNTED + 1, "message") == "more than 10,000 messages"
     assert amount(50_000, "message") == "50,000 messages"  # what was done is known
 
 
 def test_where_nobody_can_be_asked_yes_must_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
 
-    make_sure("Drop 3 letters?", yes=True)
+    confirm("Drop 3 letters?", yes=True)
     with pytest.raises(BadInputError, match=r"Drop 3 letters\? Nobody can be asked here: add --yes"):
-        make_sure("Drop 3 letters?", yes=False)
+        confirm("Drop 3 letters?", yes=False)
 
 
 def test_every_number_of_the_store_is_in_the_report() -> None:
     of_the_sender = set(queue_stats.OF_THE_SENDER)
-    numbers = msgspec.structs.asdict(Stats())
-    told = queue_stats.report(Stats(), Facts(None, [], []))
+    numbers = msgspec.structs.asdict(OutboxStats())
+    told = queue_stats.stats_report(OutboxStats(), StoreFacts(None, [], []))
 
     assert set(numbers) - of_the_sender <= set(told) | set(told["stats"])
 
@@ -257,7 +259,7 @@ def test_every_number_of_the_store_is_in_the_report() -> None:
 def test_why_shows_a_long_time_as_a_date() -> None:
     far, soon = "its time comes in 864000.0 s", "the next attempt is in 5.0 s"
 
-    shown = lines(record(), Why(State.QUEUED, (far, soon), 864_000.0), NOW)
+    shown = why_lines(record(), Why(State.QUEUED, (far, soon), 864_000.0), NOW)
 
     assert shown[1] == f"  · its time comes {moment(NOW + 864_000, NOW)}"
     assert shown[1].endswith("(in 10 d)")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.sending.fields import Wanted, fields_of, parameter
+from tidegate.cli.send import MessageOptions, fields_of, parameter
 from tidegate.errors import BadInputError
 from tidegate.model import File
 
@@ -30,7 +30,7 @@ def in_helsinki(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def fields(**wanted: Any) -> dict[str, Any]:  # noqa: ANN401
-    return fields_of(Wanted(chat="1001", **wanted), NOW)
+    return fields_of(MessageOptions(chat="1001", **wanted), NOW)
 
 
 def test_a_text_is_a_message() -> None:
@@ -60,7 +60,7 @@ def test_bytes_that_are_no_text_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_numbers_below_zero_lose_the_space_that_made_them_no_option() -> None:
-    assert fields_of(Wanted(chat=" -1001", text=" -5"), NOW) == {
+    assert fields_of(MessageOptions(chat=" -1001", text=" -5"), NOW) == {
         "chat_id": "-1001",
         "method": "sendMessage",
         "text": "-5",

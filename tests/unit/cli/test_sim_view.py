@@ -2,10 +2,10 @@
 
 from rich.console import Console, RenderableType
 
-from tidegate.cli.sim.view import SimView, percent
+from tidegate.cli.sim.telegram import SimView, percent
 from tidegate.cli.terminal import printable
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 
 def drawn(picture: RenderableType) -> str:

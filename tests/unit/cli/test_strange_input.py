@@ -11,9 +11,8 @@ import pytest
 import typer
 
 from tidegate.cli import main
-from tidegate.cli.asking import make_sure
 from tidegate.cli.errors import complain, line_for
-from tidegate.cli.terminal import put_json
+from tidegate.cli.terminal import confirm, put_json
 from tidegate.errors import BadInputError
 
 NOT_UTF_8 = os.fsdecode(b"\xff\xfe")
@@ -175,7 +174,7 @@ def test_ctrl_c_at_a_question_ends_with_130(
     monkeypatch.setattr("typer._click.termui.visible_prompt_func", press, raising=False)
 
     with pytest.raises(typer.Abort) as caught:
-        make_sure("Sure?", yes=False)
+        confirm("Sure?", yes=False)
 
     assert complain(caught.value) == code
     assert capsys.readouterr().err.endswith("tidegate: aborted\n")

@@ -10,7 +10,7 @@ import pytest
 
 from tidegate.cli import main
 from tidegate.cli.stress import polling as driver
-from tidegate.cli.stress.watching import stopping
+from tidegate.cli.stress.playback import stopping
 
 SMALL = ("--users", "20", "--duration", "90", "--interval", "40")
 

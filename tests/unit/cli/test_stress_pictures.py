@@ -8,28 +8,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from tidegate.cli.stress.chart import chart
-from tidegate.cli.stress.restart_table import restarts_table
-from tidegate.cli.stress.scale import LogScale, duration
-from tidegate.cli.stress.table import results_table, saved
-from tidegate.cli.stress.verdict import verdict
-from tidegate.sim.polling import MODES, Result, Scenario
-from tidegate.sim.polling.restoring import Groups, Restart
+from tidegate.cli.stress.chart import LogScale, chart, duration_text
+from tidegate.cli.stress.polling import results_table, saved, verdict
+from tidegate.cli.stress.restore import restarts_table
+from tidegate.sim.polling import MODES, PollingReport, PollingScenario
+from tidegate.sim.polling.restart import RestartReport, RestoreGroups
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def result(users: int, mode: str, **fields: Any) -> Result:  # noqa: ANN401  (any field of it)
+def result(users: int, mode: str, **fields: Any) -> PollingReport:  # noqa: ANN401  (any field of it)
     good: dict[str, Any] = {
         "paid": users // 2, "told": users // 2, "doubled": 0, "early": 0, "missed": 0, "waiting": 0,
         "requests": 75, "avg_rps": 0.25, "peak_rps": 5, "refused": 0, "locked_seconds": 0.0,
         "p50_ms": 28_412.0, "p99_ms": 55_000.0, "max_ms": 56_000.0, "within_interval": 1.0, "reduction": 95.1,
         "virtual_seconds": 300.0, "seconds": 0.5,
     }  # fmt: skip
-    return Result(users=users, mode=mode, **(good | fields))  # type: ignore[arg-type]
+    return PollingReport(users=users, mode=mode, **(good | fields))  # type: ignore[arg-type]
 
 
-def naive(users: int) -> Result:
+def naive(users: int) -> PollingReport:
     lost = {"told": 13, "missed": users // 2 - 13, "within_interval": 0.04, "p99_ms": 298e3}
     spent = {"refused": 58_631, "avg_rps": 202.2, "peak_rps": 2_000, "locked_seconds": 296.2}
     return result(users, "per-user", reduction=-8e3, **spent, **lost)
@@ -47,7 +45,7 @@ def drawn(picture: RenderableType, width: int = 80) -> str:
 
 
 def test_every_mode_has_a_row_and_all_fits_80_columns() -> None:
-    lines = drawn(results_table(RESULTS, Scenario())).splitlines()
+    lines = drawn(results_table(RESULTS, PollingScenario())).splitlines()
     rows = [" ".join(line.split()) for line in lines]
 
     assert "2,000 per-user 202 2000 58,631 296 s 987 28.4 s > 298 s 4 % 81×" in rows  # noqa: RUF001
@@ -83,12 +81,12 @@ def test_for_few_people_it_is_said_that_delta_makes_more_requests() -> None:
 
     _passed, said = verdict([few, result(2_000, "delta")])
     assert said.startswith("delta makes more requests than asking for each would, for 60 users:")
-    assert "3.4×: nothing saved" in " ".join(drawn(results_table([few], Scenario())).split())  # noqa: RUF001
+    assert "3.4×: nothing saved" in " ".join(drawn(results_table([few], PollingScenario())).split())  # noqa: RUF001
 
 
 @pytest.mark.parametrize("width", [60, 40, 24])
 def test_in_a_narrow_terminal_no_number_is_cut(width: int) -> None:
-    lines = drawn(results_table(RESULTS, Scenario()), width).splitlines()
+    lines = drawn(results_table(RESULTS, PollingScenario()), width).splitlines()
     words = " ".join(" ".join(lines).split())
 
     assert max(map(len, lines)) <= width
@@ -101,7 +99,7 @@ def test_in_a_narrow_terminal_no_number_is_cut(width: int) -> None:
 def test_whose_time_is_not_over_is_not_judged() -> None:
     stopped = result(300, "batch", within_interval=None)
 
-    shown = drawn(results_table([stopped], Scenario(), complete=False))
+    shown = drawn(results_table([stopped], PollingScenario(), complete=False))
     assert " 55 s       –  95 %" in shown  # noqa: RUF001
     assert "nobody paid 60 s ago" in " ".join(shown.split())
 
@@ -116,7 +114,7 @@ def test_whoever_asks_for_each_alone_learns_for_how_many_that_is_too_slow() -> N
 
 
 def test_the_chart_is_a_file_of_its_own_that_says_everything_in_words_too() -> None:
-    picture = ET.fromstring(chart(RESULTS, Scenario()))  # noqa: S314  (our own)
+    picture = ET.fromstring(chart(RESULTS, PollingScenario()))  # noqa: S314  (our own)
     described = picture.findtext(f"{SVG}desc") or ""
     bars = [bar for bar in picture.iter(f"{SVG}rect") if bar.find(f"{SVG}title") is not None]
 
@@ -128,7 +126,7 @@ def test_the_chart_is_a_file_of_its_own_that_says_everything_in_words_too() -> N
 
 
 def test_nothing_of_the_chart_lies_outside_of_it() -> None:
-    picture = ET.fromstring(chart(RESULTS, Scenario()))  # noqa: S314
+    picture = ET.fromstring(chart(RESULTS, PollingScenario()))  # noqa: S314
     for shape in picture.iter(f"{SVG}rect"):
         x, y = float(shape.get("x", 0)), float(shape.get("y", 0))
         assert x >= 0
@@ -151,23 +149,23 @@ def test_on_the_scale_more_is_higher_and_everything_is_on_it(numbers: list[float
     ("ms", "said"), [(0, "0.00 s"), (310, "0.31 s"), (4_512, "4.51 s"), (312e3, "312 s")]
 )
 def test_durations_are_said_as_people_read_them(ms: float, said: str) -> None:
-    assert duration(ms) == said
+    assert duration_text(ms) == said
 
 
-def restarted(start: str, users: int, **fields: Any) -> Restart:  # noqa: ANN401
+def restarted(start: str, users: int, **fields: Any) -> RestartReport:  # noqa: ANN401
     good: dict[str, Any] = {
         "groups": 5, "restored_seconds": 4.2, "asked_seconds": 12.1, "requests": 46, "avg_rps": 3.8,
         "peak_rps": 5, "refused": 0, "locked_seconds": 0.0, "per_second": [5, 4, 4, 4],
         "restored_per_second": [10, 10, 10, 10, 5],
         "virtual_seconds": 13.0, "seed": 0,
     }  # fmt: skip
-    return Restart(start=start, users=users, **(good | fields))  # type: ignore[arg-type]
+    return RestartReport(start=start, users=users, **(good | fields))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("width", [60, 40])
 def test_restarts_too_are_never_cut(width: int) -> None:
     late = restarted("at once", 2_000, asked_seconds=None, virtual_seconds=300.0, refused=58_631)
-    lines = drawn(restarts_table([late, restarted("staggered", 2_000)], Groups()), width).splitlines()
+    lines = drawn(restarts_table([late, restarted("staggered", 2_000)], RestoreGroups()), width).splitlines()
     words = " ".join(" ".join(lines).split())
 
     assert max(map(len, lines)) <= width
@@ -187,7 +185,7 @@ def test_restarts_show_their_first_seconds_as_bars_and_as_numbers() -> None:
         refused=946,
         per_second=[45, 0, 40],
     )
-    lines = drawn(restarts_table([at_once, restarted("staggered", 45)], Groups())).splitlines()
+    lines = drawn(restarts_table([at_once, restarted("staggered", 45)], RestoreGroups())).splitlines()
     rows = [" ".join(line.split()) for line in lines]
 
     assert "45 at once 1 4.2 s > 300 s 45 946 █ █" in rows

@@ -5,23 +5,29 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tidegate.cli.webhook.address import base_of, bot_at, shown, webhook_at
-from tidegate.cli.webhook.change import Wish, change, deleting, setting
-from tidegate.cli.webhook.info import ask, picture, report
-from tidegate.cli.webhook.kinds import kinds_of
-from tidegate.cli.webhook.telegram import Telegram, complaint
+from tidegate.cli.webhook.calls import WebhookCalls, base_of, bot_at, complaint, webhook_at, without_token
+from tidegate.cli.webhook.command import (
+    WebhookOptions,
+    ask,
+    change,
+    deleting,
+    kinds_of,
+    setting,
+    webhook_picture,
+    webhook_report,
+)
 from tidegate.cli.webhook.verdict import judge
 from tidegate.delivery.sender import BotAccess
-from tidegate.delivery.wire import Answer, NoAnswer
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
-from tidegate.inbound.secret import webhook_secret
+from tidegate.inbound.webhook_app import webhook_secret
 from tidegate.model import BotId
 from tidegate.sim.telegram import Person
-from tidegate.sim.telegram import Telegram as Simulated
-from tidegate.sim.telegram.webhooks import WebhookAnswer
+from tidegate.sim.telegram import SimulatedTelegram as Simulated
+from tidegate.sim.telegram.update_delivery import WebhookAnswer
+from tidegate.sim.telegram.wire import TelegramWire
 from tidegate.sim.telegram.world import World
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.virtual_time import VirtualClock
 
 SECRET = "AAhushhushhushhushhushhushhush"
 TOKEN = f"42:{SECRET}"
@@ -84,8 +90,8 @@ def test_kinds_are_named_as_telegram_names_them(capsys: pytest.CaptureFixture[st
 
 
 def test_what_is_not_said_is_left_to_telegram() -> None:
-    assert Wish().params() == {}
-    wish = Wish(max_connections=5, allowed_updates="", drop_pending=True)
+    assert WebhookOptions().params() == {}
+    wish = WebhookOptions(max_connections=5, allowed_updates="", drop_pending=True)
     assert wish.params() == {"max_connections": 5, "allowed_updates": [], "drop_pending_updates": True}
 
 
@@ -135,12 +141,12 @@ def test_the_last_error_says_what_to_do(said: str, told: str) -> None:
 @pytest.mark.parametrize("place", [TOKEN, f"42%3A{SECRET}", SECRET, f"99:{SECRET}", f"99%3a{'x' * 35}"])
 def test_a_token_in_somebodys_address_is_not_shown(place: str) -> None:
     info = {"url": f"https://bots.example.org/{place}", "last_error_message": f"404 at /{place}"}
-    found = report(42, BOTS[BotId(42)], info, NOW)
+    found = webhook_report(42, BOTS[BotId(42)], info, NOW)
 
     assert SECRET not in str(found)
     assert "x" * 35 not in str(found)
     assert found["url"].startswith("https://bots.example.org/")
-    assert shown(place, TOKEN) == "…" or "hush" not in shown(place, TOKEN)
+    assert without_token(place, TOKEN) == "…" or "hush" not in without_token(place, TOKEN)
 
 
 def test_what_was_found_fits_a_small_terminal() -> None:
@@ -154,7 +160,7 @@ def test_what_was_found_fits_a_small_terminal() -> None:
     }
     console = Console(width=80)
     with console.capture() as capture:
-        console.print(picture(report(42, BOTS[BotId(42)], info, NOW)))
+        console.print(webhook_picture(webhook_report(42, BOTS[BotId(42)], info, NOW)))
 
     text = capture.get()
     assert max(map(len, text.splitlines())) <= 80
@@ -174,18 +180,23 @@ def test_what_was_found_fits_a_small_terminal() -> None:
     [
         (NoAnswer(left=False, reason="dns"), "(dns): look at the address and the network"),
         (NoAnswer(left=True, reason="timeout"), "it may have been done all the same"),
-        (Answer(502, None), "status 502, but not as Telegram does"),
-        (Answer(401, {"ok": False, "description": "Unauthorized"}), "tidegate bot add"),
-        (Answer(429, {"ok": False, "description": "Slow", "parameters": {"retry_after": 7}}), "again in 7 s"),
-        (Answer(500, {"ok": False}), "trouble of its own"),
+        (ApiAnswer(502, None), "status 502, but not as Telegram does"),
+        (ApiAnswer(401, {"ok": False, "description": "Unauthorized"}), "tidegate bot add"),
         (
-            Answer(400, {"ok": False, "description": "Bad Request: bad webhook: Failed to resolve host: no"}),
+            ApiAnswer(429, {"ok": False, "description": "Slow", "parameters": {"retry_after": 7}}),
+            "again in 7 s",
+        ),
+        (ApiAnswer(500, {"ok": False}), "trouble of its own"),
+        (
+            ApiAnswer(
+                400, {"ok": False, "description": "Bad Request: bad webhook: Failed to resolve host: no"}
+            ),
             "in the public DNS",
         ),
-        (Answer(400, {"ok": False, "description": "Bad Request: something new"}), "correct that"),
+        (ApiAnswer(400, {"ok": False, "description": "Bad Request: something new"}), "correct that"),
     ],
 )
-def test_what_telegram_refuses_comes_with_what_to_do(answer: Answer | NoAnswer, told: str) -> None:
+def test_what_telegram_refuses_comes_with_what_to_do(answer: ApiAnswer | NoAnswer, told: str) -> None:
     assert told in complaint(answer, URL)
 
 
@@ -204,7 +215,7 @@ class Hook:
 async def test_a_webhook_is_set_looked_at_and_deleted(clock: VirtualClock) -> None:
     hook = Hook()
     simulated = Simulated(clock, post=hook.post)
-    telegram = Telegram(SimWire(simulated, clock), clock)
+    telegram = WebhookCalls(TelegramWire(simulated, clock), clock)
     bot = simulated.world.bot(TOKEN)
     assert bot is not None
     base = "http://127.0.0.1:9"
@@ -229,7 +240,7 @@ async def test_a_webhook_is_set_looked_at_and_deleted(clock: VirtualClock) -> No
 
 async def test_a_bot_that_fails_stops_no_other(clock: VirtualClock) -> None:
     simulated = Simulated(clock, world=World(tokens={f"43:{SECRET}"}))
-    telegram = Telegram(SimWire(simulated, clock), clock)
+    telegram = WebhookCalls(TelegramWire(simulated, clock), clock)
 
     done = await change(telegram, BOTS, deleting(drop_pending=False))
     assert [each["bot"] for each in done] == [42, 43]

@@ -9,30 +9,28 @@ from rich.console import Console
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.cli.sending.deliver import tell
-from tidegate.cli.sending.deliver_report import Run, summary
-from tidegate.cli.sending.deliver_view import DeliverView
+from tidegate.cli.worker import WorkerRun, WorkerView, summary, tell
 from tidegate.errors import StoreError
-from tidegate.outbox.base import Stats
-from tidegate.sim.telegram import Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.outbox.port import OutboxStats
+from tidegate.sim.telegram import SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 
 @pytest.fixture
-async def telegram(clock: VirtualClock) -> Telegram:
-    return Telegram(clock)
+async def telegram(clock: VirtualClock) -> SimulatedTelegram:
+    return SimulatedTelegram(clock)
 
 
 @pytest.fixture
-async def gate(clock: VirtualClock, telegram: Telegram) -> AsyncIterator[Tidegate]:
-    gate = Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock))
+async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> AsyncIterator[Tidegate]:
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)
     async with gate:
         yield gate
 
 
-def drawn(view: DeliverView) -> str:
+def drawn(view: WorkerView) -> str:
     console = Console(width=80, height=24)
     with console.capture() as capture:
         console.print(view.picture())
@@ -47,7 +45,7 @@ async def test_a_run_counts_from_its_start(gate: Tidegate, clock: VirtualClock) 
     await put(gate, 60)
     async with gate.worker():
         await gate.drained()
-        run = Run(gate, clock)
+        run = WorkerRun(gate, clock)
         await run.start()
         assert run.report() == {
             "delivered": 0,
@@ -74,9 +72,9 @@ async def test_a_run_counts_from_its_start(gate: Tidegate, clock: VirtualClock) 
 
 
 async def test_what_died_is_counted_though_its_letter_is_dropped(
-    gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
-    run = Run(gate, clock)
+    run = WorkerRun(gate, clock)
     await run.start()
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
@@ -96,7 +94,7 @@ async def test_what_died_is_counted_though_its_letter_is_dropped(
 async def test_a_pipe_is_told_now_and_then_and_only_what_is_new(
     gate: Tidegate, clock: VirtualClock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run, stop = Run(gate, clock), asyncio.Event()
+    run, stop = WorkerRun(gate, clock), asyncio.Event()
     await run.start()
     async with gate.worker(), asyncio.TaskGroup() as group:
         group.create_task(tell(run, stop))
@@ -115,8 +113,8 @@ async def test_the_picture_fits_a_small_terminal_and_names_what_waits(
 ) -> None:
     await put(gate, 400, priority="low")
     await put(gate, 3, priority="high")
-    run = Run(gate, clock)
-    view = DeliverView(run, "tidegate.db")
+    run = WorkerRun(gate, clock)
+    view = WorkerView(run, "tidegate.db")
     await run.start()
     shown = drawn(view)
     assert "403  high 3 · normal 0 · low 400 · retry 0" in shown
@@ -137,19 +135,19 @@ async def test_the_picture_fits_a_small_terminal_and_names_what_waits(
 
 
 async def test_a_long_name_of_a_store_does_not_break_the_picture(gate: Tidegate, clock: VirtualClock) -> None:
-    run = Run(gate, clock)
+    run = WorkerRun(gate, clock)
     await run.start()
 
-    assert max(map(len, drawn(DeliverView(run, "/very" * 40 + "/tidegate.db")).splitlines())) <= 80
+    assert max(map(len, drawn(WorkerView(run, "/very" * 40 + "/tidegate.db")).splitlines())) <= 80
 
 
 async def test_a_store_that_cannot_be_asked_leaves_the_last_counts(
     gate: Tidegate, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails() -> Stats:
+    async def fails() -> OutboxStats:
         raise StoreError("the server is away")
 
-    run = Run(gate, clock)
+    run = WorkerRun(gate, clock)
     await run.start()
     await put(gate, 3)
     await run.look()

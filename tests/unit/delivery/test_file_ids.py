@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delivery.file_ids import FileIds, Key, file_id_in
-from tidegate.sim.virtual import VirtualClock
+from tidegate.delivery.file_ids import FileIdCache, FileKey, file_id_in
+from tidegate.sim.virtual_time import VirtualClock
 
 
 class Uploads:
     """Callers that look for ids and upload what is missing, one second each."""
 
-    def __init__(self, clock: VirtualClock, ids: FileIds) -> None:
+    def __init__(self, clock: VirtualClock, ids: FileIdCache) -> None:
         self.clock, self.ids = clock, ids
         self.uploaded: list[str] = []
 
-    async def send(self, *keys: str, file_id: str | None = "id", fail: bool = False) -> dict[Key, str]:
+    async def send(self, *keys: str, file_id: str | None = "id", fail: bool = False) -> dict[FileKey, str]:
         async with self.ids.claim(keys) as known:
             missing = [key for key in keys if key not in known]
             if missing:
@@ -32,7 +32,7 @@ class Uploads:
 
 @pytest.fixture
 async def uploads(clock: VirtualClock) -> Uploads:
-    return Uploads(clock, FileIds())
+    return Uploads(clock, FileIdCache())
 
 
 async def test_those_who_come_during_an_upload_wait_and_reuse_it(
@@ -100,7 +100,7 @@ async def test_a_rejected_id_is_forgotten_but_not_a_newer_one(uploads: Uploads) 
 
 
 async def test_the_least_recently_used_make_room(clock: VirtualClock) -> None:
-    uploads = Uploads(clock, FileIds(most=2))
+    uploads = Uploads(clock, FileIdCache(most=2))
     for key in ("a", "b", "a", "c"):
         await uploads.send(key)
     assert len(uploads.ids) == 2

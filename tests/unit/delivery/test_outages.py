@@ -8,11 +8,11 @@ import pytest
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.delivery.outages import LONGEST
-from tidegate.delivery.wire import Answer, NoAnswer
+from tidegate.delivery.sender import LONGEST_OUTAGE_WAIT
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import DeadError
 from tidegate.model import State
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 OUTAGE = 300.0  # seconds
 
@@ -35,14 +35,14 @@ class CutWire:
         api_url: str,  # noqa: ARG002
         deadline: float,  # noqa: ARG002
         on_written: Callable[[], None] | None = None,
-    ) -> Answer | NoAnswer:
+    ) -> ApiAnswer | NoAnswer:
         if self._clock.monotonic() < self._back:
             self.tried.append(self._clock.monotonic())
             return NoAnswer(left=False, reason="connect")
         if on_written is not None:
             on_written()
         self.answered += 1
-        return Answer(200, {"ok": True, "result": {"message_id": self.answered}})
+        return ApiAnswer(200, {"ok": True, "result": {"message_id": self.answered}})
 
     async def close(self) -> None:
         pass
@@ -63,7 +63,7 @@ async def test_an_outage_of_minutes_kills_nothing(
 
     assert {(record.state, record.attempts) for record in records if record} == {(State.DELIVERED, 1)}
     assert wire.answered == len(tickets)
-    assert clock.monotonic() < OUTAGE + LONGEST + 10  # and soon after the end of it
+    assert clock.monotonic() < OUTAGE + LONGEST_OUTAGE_WAIT + 10  # and soon after the end of it
     waits = [entry for entry in caplog.messages if "cannot send (connect)" in entry]
     assert 5 <= len(waits) <= 20  # one line a wait, not one a message
     assert "sends again" in caplog.messages[-1]

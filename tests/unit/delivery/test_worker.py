@@ -8,9 +8,9 @@ import pytest
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.delivery.wire import Answer, NoAnswer
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.model import Record, Settlement
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 
 class SlowWire:
@@ -32,7 +32,7 @@ class SlowWire:
         api_url: str,  # noqa: ARG002
         deadline: float,
         on_written: Callable[[], None] | None = None,
-    ) -> Answer | NoAnswer:
+    ) -> ApiAnswer | NoAnswer:
         self.calls.append(params)
         self.deadlines.append(deadline - self._clock.monotonic())
         self.in_flight += 1
@@ -43,7 +43,7 @@ class SlowWire:
             await self._clock.sleep(self.seconds)
         finally:
             self.in_flight -= 1
-        return Answer(200, {"ok": True, "result": {"message_id": len(self.calls)}})
+        return ApiAnswer(200, {"ok": True, "result": {"message_id": len(self.calls)}})
 
     async def close(self) -> None:
         pass

@@ -3,9 +3,19 @@
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
-from tidegate.flows import Flow, FlowBuilder, Session, Step, step
-from tidegate.flows.effects import Answer, Effect, Say, ShownButton
-from tidegate.flows.events import Begin, Command, Event, Polled, Press, Text, TimedOut, WorkDone, WorkFailed
+from tidegate.flows import Flow, FlowBuilder, FlowStep, Session, step
+from tidegate.flows.effects import AnswerPress, Effect, SayText, ShownButton
+from tidegate.flows.events import (
+    Begin,
+    ButtonPress,
+    Command,
+    FlowEvent,
+    Polled,
+    Text,
+    TimedOut,
+    WorkDone,
+    WorkFailed,
+)
 
 NOW = 1_800_000_000.0
 E = TypeVar("E", bound=Effect)
@@ -45,11 +55,11 @@ def shop() -> FlowBuilder:
     return flow
 
 
-def is_open(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001  (a guard)
+def is_open(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001  (a guard)
     return data.get("name") != "Nightowl"
 
 
-def has_at(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001  (a guard)
+def has_at(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001  (a guard)
     return isinstance(event, Text) and "@" in event.text
 
 
@@ -80,7 +90,7 @@ class Talk:
     def press(self, text: str) -> tuple[Effect, ...]:
         """The button that was shown last with this text."""
         data = next(button.data for button in reversed(self.buttons) if button.text == text)
-        return self.take(Press(data or "", query="q", **self.cause()))
+        return self.take(ButtonPress(data or "", query="q", **self.cause()))
 
     def finish_work(self, result: object, visit: int | None = None) -> tuple[Effect, ...]:
         return self.take(WorkDone("create_order", visit or self.live.visit, result, **self.cause()))
@@ -99,10 +109,10 @@ class Talk:
         self._events += 1
         return {"id": f"e{self._events}", "at": self.now}
 
-    def take(self, event: Event) -> tuple[Effect, ...]:
-        done: Step = step(self.flow, self.session, event)
+    def take(self, event: FlowEvent) -> tuple[Effect, ...]:
+        done: FlowStep = step(self.flow, self.session, event)
         self.session = done.session.done() if done.session else None
-        self.buttons += [b for say in only(done.effects, Say) for row in say.buttons for b in row]
+        self.buttons += [b for say in only(done.effects, SayText) for row in say.buttons for b in row]
         return done.effects
 
     def wait_for_payment(self) -> None:
@@ -118,4 +128,4 @@ def only(effects: tuple[Effect, ...], kind: type[E]) -> list[E]:
 
 def words(effects: tuple[Effect, ...]) -> list[str]:
     """What a person reads."""
-    return [effect.text for effect in effects if isinstance(effect, Say | Answer) and effect.text]
+    return [effect.text for effect in effects if isinstance(effect, SayText | AnswerPress) and effect.text]

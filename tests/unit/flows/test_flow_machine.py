@@ -19,9 +19,28 @@ from tidegate.flows import (
     step,
     upkeep,
 )
-from tidegate.flows.effects import Answer, ClearTimer, End, Run, Say, SetTimer, Subscribe, Unsubscribe
-from tidegate.flows.events import Begin, Command, Content, Expired, Polled, Press, Signal, Text, TimedOut
-from tidegate.flows.pressing import LONGEST_DATA
+from tidegate.flows.effects import (
+    AnswerPress,
+    ClearTimer,
+    EndSession,
+    RunWork,
+    SayText,
+    SetTimer,
+    Subscribe,
+    Unsubscribe,
+)
+from tidegate.flows.events import (
+    Begin,
+    ButtonPress,
+    Command,
+    Content,
+    Expired,
+    Polled,
+    Signal,
+    Text,
+    TimedOut,
+)
+from tidegate.flows.model import MAX_PRESS_DATA
 from unit.flows.talk import NOW, Talk, only, shop, words
 
 Kind = Literal["met", "gone", "reversed"]
@@ -57,13 +76,13 @@ def test_a_whole_order(talk: Talk) -> None:
 
 
 def test_buttons_stand_in_rows_and_a_link_has_its_field_filled_in(talk: Talk) -> None:
-    (first,) = only(talk.begin(name="Ann"), Say)
+    (first,) = only(talk.begin(name="Ann"), SayText)
     assert [[button.text for button in row] for row in first.buttons] == [["Tea", "Coffee"], ["Help"]]
     assert all(len((button.data or "").encode()) <= 64 for row in first.buttons for button in row)
 
     talk.press("Tea")
     talk.write("a@b")
-    (pay,) = only(talk.finish_work({"order_id": 7}), Say)
+    (pay,) = only(talk.finish_work({"order_id": 7}), SayText)
     assert pay.buttons[0][0].url == "https://pay.example/7"
 
 
@@ -94,7 +113,7 @@ def test_a_flows_commands_work_in_every_state_and_its_own_come_first() -> None:
 
 def test_a_press_is_always_answered(talk: Talk) -> None:
     talk.begin(name="Ann")
-    assert talk.press("Tea")[0] == Answer("q", "")
+    assert talk.press("Tea")[0] == AnswerPress("q", "")
 
 
 def test_a_way_without_a_target_speaks_and_stays(talk: Talk) -> None:
@@ -107,7 +126,7 @@ def test_a_way_without_a_target_speaks_and_stays(talk: Talk) -> None:
 
 def test_a_button_whose_guard_does_not_hold_is_answered_and_does_nothing(talk: Talk) -> None:
     talk.begin(name="Nightowl")
-    assert talk.press("Coffee") == (Answer("q", "Please use the buttons."),)
+    assert talk.press("Coffee") == (AnswerPress("q", "Please use the buttons."),)
     assert talk.live.state == "start"
 
 
@@ -116,7 +135,7 @@ def test_a_second_click_is_told_that_the_button_is_no_longer_in_use(talk: Talk) 
     talk.press("Tea")
     before = talk.live.state, talk.live.visit, talk.live.data
 
-    assert talk.press("Tea") == (Answer("q", STALE),)
+    assert talk.press("Tea") == (AnswerPress("q", STALE),)
     assert (talk.live.state, talk.live.visit, talk.live.data) == before
 
 
@@ -127,7 +146,7 @@ def test_a_button_of_an_earlier_session_is_stale_also_if_that_session_was_forgot
     old = talk.buttons[0].data or ""
     talk.begin(name="Ann")
 
-    assert talk.take(Press(old, **talk.cause())) == (Answer("", STALE),)
+    assert talk.take(ButtonPress(old, **talk.cause())) == (AnswerPress("", STALE),)
     assert talk.live.state == "start"
 
 
@@ -136,12 +155,12 @@ def test_a_button_of_an_earlier_session_is_stale_also_if_that_session_was_forgot
 )
 def test_a_press_that_is_not_of_this_state_is_stale(talk: Talk, data: str) -> None:
     talk.begin(name="Ann")
-    press = Press(data.format(visit=talk.live.visit), **talk.cause())
-    assert talk.take(press) == (Answer("", STALE),)
+    press = ButtonPress(data.format(visit=talk.live.visit), **talk.cause())
+    assert talk.take(press) == (AnswerPress("", STALE),)
 
 
 def test_a_press_without_a_session_is_answered(talk: Talk) -> None:
-    assert talk.take(Press("f:shop:1:x", query="q", **talk.cause())) == (Answer("q", STALE),)
+    assert talk.take(ButtonPress("f:shop:1:x", query="q", **talk.cause())) == (AnswerPress("q", STALE),)
     assert talk.session is None
 
 
@@ -178,7 +197,7 @@ def test_work_is_run_once_a_visit_and_a_late_outcome_changes_nothing(talk: Talk)
     talk.begin(name="Ann")
     talk.press("Tea")
     effects = talk.command("/skip")
-    assert only(effects, Run) == [Run("create_order", talk.live.visit)]
+    assert only(effects, RunWork) == [RunWork("create_order", talk.live.visit)]
     old = talk.live.visit
 
     talk.command("/start")
@@ -217,7 +236,12 @@ def test_entering_subscribes_and_leaving_unsubscribes(talk: Talk) -> None:
     assert only(talk.finish_work({"order_id": 7}), Subscribe) == [Subscribe("payment", "7")]
 
     left = talk.press("Cancel")
-    assert left[1:] == (Unsubscribe("payment", "7"), ClearTimer(), Say("Cancelled."), End("cancelled"))
+    assert left[1:] == (
+        Unsubscribe("payment", "7"),
+        ClearTimer(),
+        SayText("Cancelled."),
+        EndSession("cancelled"),
+    )
 
 
 @pytest.mark.parametrize(("kind", "state"), [("met", "paid"), ("gone", "sorry"), ("reversed", "waiting")])
@@ -247,7 +271,7 @@ def test_it_nudges_so_many_times_and_then_moves(talk: Talk) -> None:
     entered = talk.now
 
     first = talk.time_out(after=900)
-    assert first == (Say("Still there?"), SetTimer(entered + 1_800, talk.live.visit))
+    assert first == (SayText("Still there?"), SetTimer(entered + 1_800, talk.live.visit))
     assert words(talk.time_out(after=900)) == ["Still there?"]
     assert words(talk.time_out(after=900)) == ["Cancelled."]
 
@@ -261,7 +285,7 @@ def test_a_nudge_without_a_way_is_the_last_word_of_the_timeout() -> None:
     talk.command("/later")
 
     expires = talk.live.expires_at
-    assert talk.time_out(after=60) == (Say("Now?"), SetTimer(expires or 0, talk.live.visit))
+    assert talk.time_out(after=60) == (SayText("Now?"), SetTimer(expires or 0, talk.live.visit))
     assert talk.live.due is None
 
 
@@ -303,8 +327,8 @@ def test_a_session_expires_after_its_lifetime_at_whatever_comes_next(talk: Talk)
     assert effects == (
         Unsubscribe("payment", "7"),
         ClearTimer(),
-        Say(said),
-        End("waiting", expired=True),
+        SayText(said),
+        EndSession("waiting", expired=True),
     )
     assert talk.write("hello??") == ()
     talk.command("/start")
@@ -321,19 +345,19 @@ def test_who_comes_back_with_start_after_the_lifetime_is_not_scolded(talk: Talk)
 def test_the_timer_ends_a_session_whose_state_has_no_timeout(talk: Talk) -> None:
     (timer,) = only(talk.begin(name="Ann"), SetTimer)
     assert timer.at == talk.now + 86_400
-    assert End("start", expired=True) in talk.time_out(after=86_400)
+    assert EndSession("start", expired=True) in talk.time_out(after=86_400)
 
 
 def test_somebody_who_looks_too_early_expires_nothing(talk: Talk) -> None:
     talk.begin(name="Ann")
     assert talk.take(Expired(**talk.cause())) == ()
-    assert End("start", expired=True) in talk.take(Expired(**talk.cause(after=86_400)))
+    assert EndSession("start", expired=True) in talk.take(Expired(**talk.cause(after=86_400)))
 
 
 def test_a_session_in_a_state_that_the_flow_no_longer_has_ends(talk: Talk) -> None:
     talk.begin(name="Ann")
     talk.session = msgspec.structs.replace(talk.live, state="removed")
-    assert only(talk.write("hi"), End) == [End("removed", expired=True)]
+    assert only(talk.write("hi"), EndSession) == [EndSession("removed", expired=True)]
 
 
 def test_a_session_whose_state_has_got_a_poll_meanwhile_can_still_be_left(talk: Talk) -> None:
@@ -369,7 +393,7 @@ def test_pending_effects_are_named_by_event_and_place_until_they_are_done(talk: 
 def test_an_event_that_comes_again_after_others_is_known_again(talk: Talk) -> None:
     """An update handled before a crash may be handed out after a timer that rang meanwhile."""
     talk.begin(name="Ann")
-    update = Press(talk.buttons[0].data or "", **talk.cause())
+    update = ButtonPress(talk.buttons[0].data or "", **talk.cause())
     talk.take(update)
     talk.write("no address")
     before = talk.live
@@ -447,8 +471,8 @@ def test_what_a_button_sends_back_fits_for_the_longest_name() -> None:
     talk = Talk(Flow(name="n" * 32, initial="a", states=states))
     assert talk.flow.validate() == []
     talk.begin()
-    assert len((talk.buttons[0].data or "").encode()) <= LONGEST_DATA
-    assert isinstance(talk.press("Go")[-1], End)
+    assert len((talk.buttons[0].data or "").encode()) <= MAX_PRESS_DATA
+    assert isinstance(talk.press("Go")[-1], EndSession)
 
 
 def test_a_session_that_begins_in_the_same_second_repeats_no_visit(talk: Talk) -> None:
@@ -471,7 +495,7 @@ def test_staying_with_another_key_lets_go_of_the_one_before() -> None:
     assert talk.write("2") == (Unsubscribe("p", "1"), Subscribe("p", "2"))
     assert talk.write("2") == ()
     assert words(talk.take(Polled("p", "1", **talk.cause()))) == []
-    assert isinstance(talk.take(Polled("p", "2", **talk.cause()))[-1], End)
+    assert isinstance(talk.take(Polled("p", "2", **talk.cause()))[-1], EndSession)
 
 
 def test_the_states_own_way_is_taken_before_that_of_its_poll() -> None:

@@ -7,17 +7,17 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.flows import Button, Flow, Poll, Session, State, Step, Timeout, Transition, Work, step
+from tidegate.flows import Button, Flow, FlowStep, Poll, Session, State, Timeout, Transition, Work, step
 from tidegate.flows.declaration import flow_of, plain_of
-from tidegate.flows.effects import ClearTimer, Effect, End, Say, SetTimer, Subscribe, Unsubscribe
+from tidegate.flows.effects import ClearTimer, Effect, EndSession, SayText, SetTimer, Subscribe, Unsubscribe
 from tidegate.flows.events import (
     Begin,
+    ButtonPress,
     Command,
     Content,
-    Event,
     Expired,
+    FlowEvent,
     Polled,
-    Press,
     Signal,
     Text,
     TimedOut,
@@ -118,13 +118,13 @@ class Player:
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.session: Session | None = None
-        self.events: list[Event] = []
-        self.steps: list[Step] = []
+        self.events: list[FlowEvent] = []
+        self.steps: list[FlowStep] = []
         self.subscribed: set[tuple[str, str]] = set()
         self.timer: SetTimer | None = None
         self._presses = [""]
 
-    def play(self, happening: Happening, at: float) -> Step:
+    def play(self, happening: Happening, at: float) -> FlowStep:
         event = self._event(happening, at)
         self.events.append(event)
         if isinstance(event, TimedOut) and self.timer is not None and event.visit == self.timer.visit:
@@ -136,7 +136,7 @@ class Player:
         self.session = done.session
         return done
 
-    def _event(self, happening: Happening, at: float) -> Event:
+    def _event(self, happening: Happening, at: float) -> FlowEvent:
         number = happening.number
         cause: dict[str, Any] = {"id": "e" * (len(self.events) + 1), "at": at}
         data = {"key": f"k{number % 2}"}
@@ -146,7 +146,7 @@ class Player:
             "command": lambda: Command(["/start", "/end", "/go", "/other"][number % 4], data=data, **cause),
             "text": lambda: Text(f"{{key}} {number}", **cause),
             "content": lambda: Content("contact", {"x": [number]}, **cause),
-            "press": lambda: Press(self._presses[-1 - number % len(self._presses)], query="q", **cause),
+            "press": lambda: ButtonPress(self._presses[-1 - number % len(self._presses)], query="q", **cause),
             "signal": lambda: Signal("ping", number, **cause),
             "polled": lambda: Polled("p", data["key"], OUTCOMES[number // 2], **cause),
             "timer": lambda: TimedOut(visit, **cause),
@@ -154,12 +154,12 @@ class Player:
             "failed": lambda: WorkFailed("w", visit, "why", **cause),
             "look": lambda: Expired(**cause),
         }
-        made: Event = makers[happening.kind]()
+        made: FlowEvent = makers[happening.kind]()
         return made
 
     def _do(self, effect: Effect) -> None:
         match effect:
-            case Say():
+            case SayText():
                 self._presses += [button.data or "" for row in effect.buttons for button in row]
             case Subscribe():
                 self.subscribed.add((effect.poll, effect.key))
@@ -182,7 +182,7 @@ def played(flow: Flow, happenings: list[Happening]) -> Player:
     return player
 
 
-def begins(event: Event) -> bool:
+def begins(event: FlowEvent) -> bool:
     return isinstance(event, Begin) or (isinstance(event, Command) and event.name == "/start")
 
 
@@ -234,7 +234,9 @@ def test_after_its_end_a_session_moves_only_to_begin_anew(flow: Flow, happenings
             continue
         assert (after.session.state, after.session.visit) == (before.session.state, before.session.visit)
         assert after.session.ended
-        assert not any(isinstance(effect, Say | Subscribe | SetTimer | End) for effect in after.effects)
+        assert not any(
+            isinstance(effect, SayText | Subscribe | SetTimer | EndSession) for effect in after.effects
+        )
 
 
 @given(FLOWS, HAPPENINGS)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
 from tidegate.flows import Button, Flow, State, Texts, Transition, read_texts, texts_of
-from tidegate.flows.effects import Say
-from tidegate.flows.events import Begin, Press
-from tidegate.flows.filling import LONGEST_TEXT, LONGEST_VALUE, fields_in, fill, units
+from tidegate.flows.effects import SayText
+from tidegate.flows.events import Begin, ButtonPress
 from tidegate.flows.model import ParseMode
+from tidegate.templates import MAX_TEXT_LENGTH, MAX_VALUE_LENGTH, fields_in, fill, utf16_length
 from unit.flows.talk import Talk, words
 
 TEXTS = texts_of({"default": "en", "de": {"hi": "Hallo"}, "en": {"hi": "Hello", "buttons": {"go": "Go"}}})
@@ -41,9 +41,9 @@ def test_a_session_speaks_the_language_it_began_in() -> None:
     talk = Talk(flow)
 
     began = talk.take(Begin(language="de", **talk.cause()))
-    assert isinstance(began[0], Say)
+    assert isinstance(began[0], SayText)
     assert (began[0].text, began[0].buttons[0][0].text) == ("Hallo", "Go")
-    assert words(talk.take(Press("x", language="en", **talk.cause()))) == ["Hallo"]
+    assert words(talk.take(ButtonPress("x", language="en", **talk.cause()))) == ["Hallo"]
     assert words(talk.write("x")) == ["Hallo"]
 
 
@@ -118,7 +118,7 @@ def test_a_link_leads_where_it_says_and_one_that_leads_nowhere_is_left_out(
     button = ((Button("Pay", url=address), Button("{nobody}", to="b")),)
     flow = Flow(name="f", initial="a", states=(State("a", "Hi", buttons=button), State("b", final=True)))
     (said,) = Talk(flow).begin(id="a/b &?", link="https://elsewhere.example/?a=1&b=2")
-    assert isinstance(said, Say)
+    assert isinstance(said, SayText)
     assert [button.url for button in said.buttons[0] if button.text == "Pay"] == ([link] if link else [])
     assert said.buttons[0][-1].text == "…"
 
@@ -126,11 +126,11 @@ def test_a_link_leads_where_it_says_and_one_that_leads_nowhere_is_left_out(
 def test_a_press_without_a_session_is_answered_in_the_persons_language() -> None:
     flow = Flow(name="f", initial="a", states=(State("a", final=True),), texts=TEXTS, stale="hi")
     talk = Talk(flow)
-    assert words(talk.take(Press("x", language="de", **talk.cause()))) == ["Hallo"]
+    assert words(talk.take(ButtonPress("x", language="de", **talk.cause()))) == ["Hallo"]
 
 
 def test_a_value_of_any_length_leaves_a_message_that_can_be_sent() -> None:
-    assert len(fill("{a}{b}", {"a": "x" * 9_999, "b": "y" * 9_999})) == 2 * LONGEST_VALUE
+    assert len(fill("{a}{b}", {"a": "x" * 9_999, "b": "y" * 9_999})) == 2 * MAX_VALUE_LENGTH
 
 
 @pytest.mark.parametrize("mode", [None, "HTML", "MarkdownV2"])
@@ -142,8 +142,8 @@ def test_long_answers_are_shortened_so_that_the_message_and_its_buttons_appear(
     states = (State("a", say, buttons=button), State("b", final=True))
     talk = Talk(Flow(name="f", initial="a", states=states, parse_mode=mode))
     (said,) = talk.begin(**{f"a{number}": "<🌊>." * 999 for number in range(6)})
-    assert isinstance(said, Say)
-    assert 2_000 < units(said.text) <= LONGEST_TEXT
+    assert isinstance(said, SayText)
+    assert 2_000 < utf16_length(said.text) <= MAX_TEXT_LENGTH
     assert said.text.count("…") == 6
     assert said.text.endswith("Send it?")
     assert len(said.buttons[0][0].text) == 64
@@ -160,7 +160,7 @@ def test_the_usual_words_can_be_sent_with_any_formatting_and_answers_have_none()
     talk.begin()
     assert words(talk.write("x")) == ["Please use the buttons\\."]
     assert words(talk.press("Go")) == ["Please use the buttons."]
-    assert words(talk.take(Press("x", **talk.cause()))) == ["That button is no longer in use."]
+    assert words(talk.take(ButtonPress("x", **talk.cause()))) == ["That button is no longer in use."]
 
 
 @pytest.mark.parametrize(
@@ -172,4 +172,4 @@ def test_an_answer_to_a_press_reads_without_its_formatting(
 ) -> None:
     flow = Flow(name="f", initial="a", states=(State("a", final=True),), parse_mode=mode, stale=text)
     talk = Talk(flow)
-    assert words(talk.take(Press("x", **talk.cause()))) == [read]
+    assert words(talk.take(ButtonPress("x", **talk.cause()))) == [read]

@@ -9,12 +9,11 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError
-from tidegate.inbound.arrivals import Arrival
-from tidegate.inbound.http.front import Front
-from tidegate.inbound.http.hook import Hook
-from tidegate.inbound.inbox.memory import MemoryInbox
-from tidegate.inbound.reception import Reception
-from tidegate.inbound.secret import webhook_secret
+from tidegate.inbound.handler_registry import HandlerRegistry
+from tidegate.inbound.inbox import InboxItem
+from tidegate.inbound.signed_hooks import Hook
+from tidegate.inbound.webhook_app import WebhookApp, webhook_secret
+from tidegate.stores.memory.inbox import MemoryInbox
 
 TOKEN = "42:AAbbccddeeffgghhiijjkkllmmnnoopp"
 SECRET = webhook_secret(TOKEN)
@@ -33,10 +32,10 @@ class House:
         self.failure: Exception | None = None
         self.steps: list[str] = []
         self.is_open = True
-        self._reception = Reception(self.inbox, clock)
-        self.front = Front(self, clock)
+        self._reception = HandlerRegistry(self.inbox, clock)
+        self.front = WebhookApp(self, clock)
 
-    def reception(self) -> Reception:
+    def reception(self) -> HandlerRegistry:
         if not self.is_open:
             raise ClosedError("the gate is closed")
         return self._reception
@@ -60,7 +59,7 @@ class House:
     async def waiting(self) -> int:
         return (await self.inbox.stats()).waiting
 
-    async def arrived(self) -> list[Arrival]:
+    async def arrived(self) -> list[InboxItem]:
         """Whatever is the first of its lane."""
         sources = {held.arrival.source for held in self.inbox._arrivals.values()}  # noqa: SLF001  (no other way to see all)
         return [held.arrival for held in await self.inbox.claim(sources, 100, suspects=100)]
@@ -93,7 +92,7 @@ def secret_header(secret: str = SECRET) -> dict[str, str]:
 
 
 async def call(
-    front: Front,
+    front: WebhookApp,
     path: str,
     body: bytes | Iterable[bytes] = b"",
     headers: dict[str, str] | None = None,

@@ -17,15 +17,13 @@ from contract.stores import redis_url
 from redis_hub import Delay, Hub, SharedLink, inline
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
-from tidegate.inbound.arrivals import Held, hook_source
-from tidegate.inbound.inbox.base import REMEMBER
-from tidegate.inbound.inbox.redis import RedisInbox
-from tidegate.inbound.inbox.redis.scripts import KEYS, STEPS, load
-from tidegate.outbox.redis.link import Argument, RedisLink
-from tidegate.sim.virtual import VirtualClock
+from tidegate.inbound.inbox import DEDUP_SECONDS, ClaimedItem, hook_source
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis.connection import Argument, RedisPyConnection
+from tidegate.stores.redis.inbox import INBOX_KEYS, INBOX_STEPS, RedisInbox, load_inbox_scripts
 
 LEASE = 8.0
-SCRIPTS = load()
+SCRIPTS = load_inbox_scripts()
 
 
 class Process(Porch):
@@ -41,7 +39,7 @@ class Process(Porch):
             await self.clock.sleep(1)
             await self.inbox.stats()
 
-    async def begin_waiting(self) -> asyncio.Task[list[Held]]:
+    async def begin_waiting(self) -> asyncio.Task[list[ClaimedItem]]:
         waiting = asyncio.create_task(self.next())
         await self.clock.sleep(0.01)
         return waiting
@@ -87,12 +85,12 @@ class Ledger:
         self.lanes: dict[str, str] = {}
         self.order: dict[str, list[int]] = {}
 
-    def begin(self, held: Held) -> None:
+    def begin(self, held: ClaimedItem) -> None:
         lane, key = held.arrival.lane, held.arrival.key
         assert lane not in self.lanes, f"{key} and {self.lanes[lane]} of lane {lane} are handled at once"
         self.lanes[lane] = key
 
-    def end(self, held: Held, *, done: bool) -> None:
+    def end(self, held: ClaimedItem, *, done: bool) -> None:
         del self.lanes[held.arrival.lane]
         if done:
             self.order.setdefault(held.arrival.lane, []).append(int(held.arrival.key))
@@ -470,7 +468,7 @@ async def test_memories_take_little_room_and_end(clock: VirtualClock) -> None:
 
         seen = await inline(hub.redis.keys, hub.key("inbox:seen:*"))
         for key in seen:
-            assert REMEMBER - 60 < await inline(hub.redis.ttl, key) <= REMEMBER
+            assert DEDUP_SECONDS - 60 < await inline(hub.redis.ttl, key) <= DEDUP_SECONDS
         sizes = [await inline(hub.redis.strlen, key) for key in seen if b"bot" in key]
         assert (len(seen), len(sizes)) == (4, 1)
         assert sizes[0] <= 8_192
@@ -543,9 +541,9 @@ async def test_nothing_is_left_of_what_was_handled_and_every_key_was_declared(cl
         used = await inline(commands_of_lua, hub, monitor)
         await inline(monitor.__exit__, None, None, None)
 
-        assert {SCRIPTS[step].sha for step in STEPS} <= set(asked)
+        assert {SCRIPTS[step].sha for step in INBOX_STEPS} <= set(asked)
         dynamic = re.compile(re.escape(hub.key("inbox:")) + r"(seen|name):")
-        declared = {hub.key(name) for name in KEYS}
+        declared = {hub.key(name) for name in INBOX_KEYS}
         touched = {command[1] for command in used if len(command) > 1}
         assert {key for key in touched if not dynamic.match(key)} <= declared
         kept = {key.decode() for key in await inline(hub.redis.keys, f"{hub.prefix}*")}
@@ -563,9 +561,9 @@ def commands_of_lua(hub: Hub, monitor: Monitor) -> list[list[str]]:
             found.append(told["command"].split(" "))
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", INBOX_STEPS)
 def test_every_step_begins_with_what_it_promises(step: str) -> None:
-    head = (files("tidegate.inbound.inbox.redis") / "lua" / f"{step}.lua").read_text().partition("\n\n")[0]
+    head = (files("tidegate.stores.redis") / "lua" / "inbox" / f"{step}.lua").read_text().partition("\n\n")[0]
 
     assert all(line.startswith("--") for line in head.splitlines())
     assert head.startswith(f"-- {step.replace('_', ' ').capitalize()}: ")
@@ -577,7 +575,7 @@ def test_every_step_begins_with_what_it_promises(step: str) -> None:
 def test_what_one_accepts_wakes_another_over_real_connections() -> None:
     async def main() -> float:
         clock = Clock()
-        links = [RedisLink(redis_url(), clock, f"real{number}", prefix="real") for number in range(2)]
+        links = [RedisPyConnection(redis_url(), clock, f"real{number}", prefix="real") for number in range(2)]
         one, other = inboxes = [RedisInbox(link, clock) for link in links]
         for link, inbox in zip(links, inboxes, strict=True):
             await link.open(b"\x81\xa2me\xa2me")

@@ -13,11 +13,11 @@ from contract.inbox.porch import BOT, Porch, arrival, keys, set_bound
 from restarts import in_thread
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, StoreError, StoreFullError
-from tidegate.inbound.arrivals import SUSPECT, Arrival
-from tidegate.inbound.inbox.base import REMEMBER
-from tidegate.inbound.inbox.sqlite import SqliteInbox, settling
-from tidegate.outbox.sqlite.file import StoreFile
-from tidegate.sim.virtual import VirtualClock
+from tidegate.inbound.inbox import DEDUP_SECONDS, SUSPECT_CRASHES, InboxItem
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.sqlite import inbox_sql
+from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.inbox import SqliteInbox
 
 
 class Disk:
@@ -122,7 +122,7 @@ async def test_after_crashes_one_suspect_is_given_at_a_time(disk: Disk) -> None:
     porch = await disk.process()
     for key in "abc":
         await porch.accept(key, lane=key)
-    for _ in range(SUSPECT):
+    for _ in range(SUSPECT_CRASHES):
         await porch.claim(suspects=3)
         porch = await disk.restart()
     await porch.accept("new", lane="new")
@@ -196,7 +196,7 @@ async def test_one_that_ends_well_is_opened_again_without_a_crash(disk: Disk) ->
 
 
 async def test_many_are_loaded_a_part_at_a_time(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settling, "LOADED_AT_ONCE", 3)
+    monkeypatch.setattr(inbox_sql, "ITEMS_LOADED_AT_ONCE", 3)
     porch = await disk.process(hands_out=False)
     await porch.inbox.accept([arrival(str(number), str(number)) for number in range(10)])
 
@@ -237,7 +237,7 @@ async def test_a_full_disk_changes_nothing(disk: Disk) -> None:
 
 async def test_a_strange_key_does_not_spoil_what_comes_in_the_same_instant(disk: Disk) -> None:
     porch = await disk.process()
-    strange = Arrival(BOT, "\ud800", "a", b"")
+    strange = InboxItem(BOT, "\ud800", "a", b"")
 
     answers = await asyncio.gather(
         porch.accept("1"), porch.inbox.accept([strange]), porch.accept("2"), return_exceptions=True
@@ -333,7 +333,7 @@ async def test_one_that_was_closed_gives_nothing_out(disk: Disk) -> None:
 async def test_one_that_only_accepts_knows_when_the_inbox_is_full(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_bound(monkeypatch, "MOST", 2)
+    set_bound(monkeypatch, "MAX_WAITING_ITEMS", 2)
     porch = await disk.process()
     other = await disk.process(hands_out=False)
     await porch.accept("1")
@@ -362,7 +362,7 @@ async def test_what_was_seen_is_forgotten_as_fast_as_new_ones_come(disk: Disk) -
             numbers = range(1_000 * day + start, 1_000 * day + start + 20)
             await porch.inbox.accept([arrival(str(number), str(number % 7)) for number in numbers])
         await porch.handle_all()
-        await disk.clock.sleep(REMEMBER + 1)
+        await disk.clock.sleep(DEDUP_SECONDS + 1)
         sizes.append((await disk.rows("SELECT count(*) FROM seen"))[0][0])
 
     assert max(sizes) <= 200

@@ -6,8 +6,7 @@ import aiogram.types
 import pytest
 import telegram
 
-from tidegate.inbound.throttle.events import about_event, album_of
-from tidegate.inbound.updates import About, about_update
+from tidegate.inbound.updates import UpdateInfo, album_of, describe_event, describe_update
 
 Json = dict[str, Any]
 
@@ -87,7 +86,7 @@ def parse(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401
 @pytest.mark.parametrize(("kind", "content"), UPDATES)
 def test_libraries_and_json_agree(parse: Any, kind: str, content: Json) -> None:  # noqa: ANN401
     update = {"update_id": 5, kind: content}
-    assert about_event(*parse(update)) == about_update(update)
+    assert describe_event(*parse(update)) == describe_update(update)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +94,8 @@ def test_libraries_and_json_agree(parse: Any, kind: str, content: Json) -> None:
 )
 def test_a_message_that_nobody_wrote_is_a_service(parse: Any, fields: Json) -> None:  # noqa: ANN401
     update = {"update_id": 5, "message": message(GROUP, **fields)}
-    about = About("service", 1001, -100, is_private=False, sent_at=1_767_603_600)
-    assert about_event(*parse(update)) == about_update(update) == about
+    about = UpdateInfo("service", 1001, -100, is_private=False, sent_at=1_767_603_600)
+    assert describe_event(*parse(update)) == describe_update(update) == about
 
 
 def test_an_album_is_known_by_its_parts(parse: Any) -> None:  # noqa: ANN401

@@ -3,21 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.inbound.throttle.base import PASS, Charge, Held
-from tidegate.inbound.throttle.fading import Fading
-from tidegate.inbound.throttle.memory import MemoryBuckets
-from tidegate.inbound.throttle.rules import ThrottleRules
-from tidegate.inbound.throttle.throttle import Throttle
-from tidegate.inbound.updates import About
+from tidegate.inbound.throttle import ALLOWED, Charge, Throttle, Throttled
+from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.updates import UpdateInfo
 from tidegate.model import Rate
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.throttle import ExpiringMap, MemoryThrottle
 
 USERS = 30_000
 
 
 async def test_tens_of_thousands_of_flooders_are_forgotten_once_they_are_quiet(clock: VirtualClock) -> None:
     rules = ThrottleRules(user=Rate(1, 60), chat=Rate(1, 60), stubborn=1, pause=120)
-    buckets = MemoryBuckets(rules, clock)
+    buckets = MemoryThrottle(rules, clock)
     for user in range(USERS):
         await buckets.charge(Charge(42, user, -user, 1, album=str(user)))
         await buckets.charge(Charge(42, user, -user, 1))
@@ -31,7 +29,7 @@ async def test_tens_of_thousands_of_flooders_are_forgotten_once_they_are_quiet(c
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 40)), max_size=60))
 def test_what_was_set_is_kept_for_its_lifetime(steps: list[tuple[int, float]]) -> None:
-    fading: Fading[float] = Fading(10)
+    fading: ExpiringMap[float] = ExpiringMap(10)
     set_at: dict[int, float] = {}
     now = 0.0
     for key, gap in steps:
@@ -46,50 +44,50 @@ def test_what_was_set_is_kept_for_its_lifetime(steps: list[tuple[int, float]]) -
 
 async def test_callbacks_are_held_where_that_is_asked_for(clock: VirtualClock) -> None:
     rules = ThrottleRules(user=Rate(1, 60), never=frozenset({"payment"}))
-    throttle = Throttle(rules, MemoryBuckets(rules, clock))
-    press = About("callback_query", 1, -100, is_private=False)
+    throttle = Throttle(rules, MemoryThrottle(rules, clock))
+    press = UpdateInfo("callback_query", 1, -100, is_private=False)
 
     verdicts = [await throttle.check(press, 42) for _ in range(4)]
 
     # Two, at half the price; and who presses is told, as he alone sees it.
-    assert verdicts[:2] == [PASS, PASS]
+    assert verdicts[:2] == [ALLOWED, ALLOWED]
     assert verdicts[2:] == [
-        Held(answer=True, wait=30),
-        Held(answer=False, wait=30),
+        Throttled(answer=True, wait=30),
+        Throttled(answer=False, wait=30),
     ]
 
 
 async def test_what_is_free_is_not_counted(clock: VirtualClock) -> None:
     rules = ThrottleRules(user=Rate(1, 60), costs={"edited_message": 0})
-    throttle = Throttle(rules, MemoryBuckets(rules, clock))
+    throttle = Throttle(rules, MemoryThrottle(rules, clock))
     for _ in range(10):
-        assert await throttle.check(About("edited_message", 1, 1, is_private=True), 42) == PASS
-    assert await throttle.check(About("message", 1, 1, is_private=True), 42) == PASS
+        assert await throttle.check(UpdateInfo("edited_message", 1, 1, is_private=True), 42) == ALLOWED
+    assert await throttle.check(UpdateInfo("message", 1, 1, is_private=True), 42) == ALLOWED
 
 
 async def test_chats_may_have_no_limit(clock: VirtualClock) -> None:
     rules = ThrottleRules(chat=None)
-    throttle = Throttle(rules, MemoryBuckets(rules, clock))
+    throttle = Throttle(rules, MemoryThrottle(rules, clock))
     for user in range(1_000):
-        assert await throttle.check(About("message", user, -100, is_private=False), 42) == PASS
+        assert await throttle.check(UpdateInfo("message", user, -100, is_private=False), 42) == ALLOWED
 
 
 async def test_who_is_patient_but_busy_is_never_held(clock: VirtualClock) -> None:
     rules = ThrottleRules()
-    throttle = Throttle(rules, MemoryBuckets(rules, clock))
+    throttle = Throttle(rules, MemoryThrottle(rules, clock))
     for _ in range(300):
-        assert await throttle.check(About("message", 1, 1, is_private=True), 42) == PASS
+        assert await throttle.check(UpdateInfo("message", 1, 1, is_private=True), 42) == ALLOWED
         await clock.sleep(2)
 
 
 async def test_a_spammer_hears_one_answer_and_then_nothing_for_his_pause(clock: VirtualClock) -> None:
     rules = ThrottleRules()
-    throttle = Throttle(rules, MemoryBuckets(rules, clock))
+    throttle = Throttle(rules, MemoryThrottle(rules, clock))
     answers, passed = [], 0
     while clock.monotonic() < 600:
-        verdict = await throttle.check(About("message", 1, 1, is_private=True), 42)
-        passed += verdict == PASS
-        if isinstance(verdict, Held) and verdict.answer:
+        verdict = await throttle.check(UpdateInfo("message", 1, 1, is_private=True), 42)
+        passed += verdict == ALLOWED
+        if isinstance(verdict, Throttled) and verdict.answer:
             answers.append(clock.monotonic())
         await clock.sleep(0.1)
     assert len(answers) == 2

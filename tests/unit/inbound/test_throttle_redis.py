@@ -9,13 +9,13 @@ import pytest
 from contract.inline_redis import InlineLink
 from contract.stores import redis_url
 from tidegate.errors import StoreAwayError, StoreFullError
-from tidegate.inbound.throttle.base import PASS, Charge, Held
-from tidegate.inbound.throttle.redis import RedisBuckets
-from tidegate.inbound.throttle.rules import ThrottleRules
+from tidegate.inbound.throttle import ALLOWED, Charge, Throttled
+from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.model import Rate
-from tidegate.outbox.redis.link import Argument
-from tidegate.outbox.redis.scripts import Script
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis.connection import Argument
+from tidegate.stores.redis.scripts import Script
+from tidegate.stores.redis.throttle import RedisThrottle
 
 RULES = ThrottleRules(user=Rate(2, 60), chat=Rate(9, 60), stubborn=3, pause=600)
 ANN = Charge(42, 1001, -100, 1.0)
@@ -48,34 +48,34 @@ async def link(clock: VirtualClock) -> AsyncIterator[Fragile]:
 
 
 @pytest.fixture
-async def buckets(link: Fragile, clock: VirtualClock) -> RedisBuckets:
-    return RedisBuckets(RULES, link, clock)
+async def buckets(link: Fragile, clock: VirtualClock) -> RedisThrottle:
+    return RedisThrottle(RULES, link, clock)
 
 
 async def test_two_processes_count_together(link: Fragile, clock: VirtualClock) -> None:
-    one, other = RedisBuckets(RULES, link, clock), RedisBuckets(RULES, link, clock)
-    assert await one.charge(ANN) == PASS
-    assert await other.charge(ANN) == PASS
-    assert isinstance(await one.charge(ANN), Held)
+    one, other = RedisThrottle(RULES, link, clock), RedisThrottle(RULES, link, clock)
+    assert await one.charge(ANN) == ALLOWED
+    assert await other.charge(ANN) == ALLOWED
+    assert isinstance(await one.charge(ANN), Throttled)
 
 
 async def test_updates_of_one_moment_go_in_one_step_in_their_order(
-    link: Fragile, buckets: RedisBuckets
+    link: Fragile, buckets: RedisThrottle
 ) -> None:
     bob = Charge(42, 1002, None, 1.0)
     verdicts = await asyncio.gather(*(buckets.charge(who) for who in (ANN, bob, ANN, ANN, bob, bob)))
-    assert [verdict == PASS for verdict in verdicts] == [True, True, True, False, True, False]
+    assert [verdict == ALLOWED for verdict in verdicts] == [True, True, True, False, True, False]
     assert link.asked == 1
 
 
-async def test_who_is_cancelled_while_he_waits_harms_nobody(buckets: RedisBuckets) -> None:
+async def test_who_is_cancelled_while_he_waits_harms_nobody(buckets: RedisThrottle) -> None:
     given_up = asyncio.create_task(buckets.charge(ANN))
     other = asyncio.create_task(buckets.charge(ANN))
     given_up.cancel()
-    assert await other == PASS
+    assert await other == ALLOWED
 
 
-async def test_keys_expire_by_themselves_and_stand_in_one_slot(link: Fragile, buckets: RedisBuckets) -> None:
+async def test_keys_expire_by_themselves_and_stand_in_one_slot(link: Fragile, buckets: RedisThrottle) -> None:
     await buckets.charge(ANN)
     names = await link.command("KEYS", f"{link.key('throttle')}*")
     assert sorted(names) == [link.key(f"throttle:42:{who}").encode() for who in ("chat:-100", "user:1001")]
@@ -90,11 +90,11 @@ async def test_keys_expire_by_themselves_and_stand_in_one_slot(link: Fragile, bu
 
 @pytest.mark.parametrize("trouble", [StoreAwayError("gone"), StoreFullError("no memory left")])
 async def test_while_redis_is_away_this_process_counts_alone(
-    buckets: RedisBuckets, link: Fragile, trouble: Exception, caplog: pytest.LogCaptureFixture
+    buckets: RedisThrottle, link: Fragile, trouble: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     link.trouble = trouble
     verdicts = [await buckets.charge(ANN) for _ in range(50)]
-    assert verdicts.count(PASS) == 2
+    assert verdicts.count(ALLOWED) == 2
     assert link.asked == 1  # and not again for every update
     assert [record.getMessage() for record in caplog.records] == [
         f"the throttle counts in this process alone until Redis answers: {trouble}"
@@ -102,7 +102,7 @@ async def test_while_redis_is_away_this_process_counts_alone(
 
 
 async def test_it_goes_back_to_redis_when_that_answers(
-    buckets: RedisBuckets, link: Fragile, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    buckets: RedisThrottle, link: Fragile, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     link.trouble = StoreAwayError("gone")
     for _ in range(5):
@@ -110,12 +110,12 @@ async def test_it_goes_back_to_redis_when_that_answers(
         await clock.sleep(1)
     assert link.asked == 5
     link.trouble = None
-    assert await buckets.charge(ANN) == PASS
+    assert await buckets.charge(ANN) == ALLOWED
     assert [record.getMessage() for record in caplog.records][1:] == ["the throttle counts in Redis again"]
 
 
 async def test_a_silent_redis_costs_one_update_a_second_and_the_others_nothing(
-    buckets: RedisBuckets, link: Fragile, clock: VirtualClock
+    buckets: RedisThrottle, link: Fragile, clock: VirtualClock
 ) -> None:
     link.silent = True
     await buckets.charge(ANN)

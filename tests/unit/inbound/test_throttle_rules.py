@@ -7,8 +7,8 @@ import pytest
 from aiogram.types import Update
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.throttle.kinds import KINDS
-from tidegate.inbound.throttle.rules import COSTS, EVENTS, ThrottleRules
+from tidegate.inbound.throttle_rules import DEFAULT_COSTS, NEVER_CHARGED, ThrottleRules
+from tidegate.inbound.updates import UPDATE_KINDS
 from tidegate.model import Rate
 
 NEVER = Rate(0, 1)
@@ -81,5 +81,5 @@ def test_a_kind_of_payments_stands_for_all_of_them() -> None:
 
 
 def test_every_kind_that_there_is_can_be_named() -> None:
-    assert set(KINDS) >= {*COSTS, *EVENTS, *Update.model_fields} - {"update_id"}
-    ThrottleRules(never=KINDS, costs=dict.fromkeys(KINDS, 1))
+    assert set(UPDATE_KINDS) >= {*DEFAULT_COSTS, *NEVER_CHARGED, *Update.model_fields} - {"update_id"}
+    ThrottleRules(never=UPDATE_KINDS, costs=dict.fromkeys(UPDATE_KINDS, 1))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.updates import About, about_update, arrival_of
+from tidegate.inbound.updates import UpdateInfo, describe_update, parse_update
 
 USER = {"id": 5, "is_bot": False, "first_name": "A"}
 PRIVATE = {"id": 5, "type": "private"}
@@ -19,42 +19,45 @@ REACTION = {"chat": GROUP, "user": USER}
 @pytest.mark.parametrize(
     ("update", "about"),
     [
-        ({"message": {"chat": PRIVATE, "from": USER, "text": "hi"}}, About("message", 5, 5, is_private=True)),
+        (
+            {"message": {"chat": PRIVATE, "from": USER, "text": "hi"}},
+            UpdateInfo("message", 5, 5, is_private=True),
+        ),
         (
             {"message": {**WRITTEN, "text": "/go"}},
-            About("command", 5, 5, is_private=True),
+            UpdateInfo("command", 5, 5, is_private=True),
         ),
-        ({"message": {"chat": GROUP, "from": USER}}, About("message", 5, -100, is_private=False)),
+        ({"message": {"chat": GROUP, "from": USER}}, UpdateInfo("message", 5, -100, is_private=False)),
         (
             {"edited_message": {"chat": GROUP, "from": USER}},
-            About("edited_message", 5, -100, is_private=False),
+            UpdateInfo("edited_message", 5, -100, is_private=False),
         ),
-        ({"channel_post": {"chat": GROUP}}, About("channel_post", None, -100, is_private=False)),
+        ({"channel_post": {"chat": GROUP}}, UpdateInfo("channel_post", None, -100, is_private=False)),
         (
             {"callback_query": {"id": "1", "from": USER, "message": {"chat": GROUP}}},
-            About("callback_query", 5, -100, is_private=False),
+            UpdateInfo("callback_query", 5, -100, is_private=False),
         ),
-        ({"inline_query": {"id": "1", "from": USER}}, About("inline_query", 5, None, is_private=False)),
-        ({"pre_checkout_query": {"id": "1", "from": USER}}, About("payment", 5, None, is_private=False)),
+        ({"inline_query": {"id": "1", "from": USER}}, UpdateInfo("inline_query", 5, None, is_private=False)),
+        ({"pre_checkout_query": {"id": "1", "from": USER}}, UpdateInfo("payment", 5, None, is_private=False)),
         (
             {"message": {"chat": PRIVATE, "from": USER, "successful_payment": {}}},
-            About("payment", 5, 5, is_private=True),
+            UpdateInfo("payment", 5, 5, is_private=True),
         ),
         (
             {"message_reaction": REACTION},
-            About("message_reaction", 5, -100, is_private=False),
+            UpdateInfo("message_reaction", 5, -100, is_private=False),
         ),
-        ({"poll": {"id": "1"}}, About("poll", None, None, is_private=False)),
-        ({"something_new": 1}, About("unknown", None, None, is_private=False)),
+        ({"poll": {"id": "1"}}, UpdateInfo("poll", None, None, is_private=False)),
+        ({"something_new": 1}, UpdateInfo("unknown", None, None, is_private=False)),
     ],
 )
-def test_what_an_update_is_about(update: dict[str, object], about: About) -> None:
-    assert about_update({"update_id": 1, **update}) == about
+def test_what_an_update_is_about(update: dict[str, object], about: UpdateInfo) -> None:
+    assert describe_update({"update_id": 1, **update}) == about
 
 
 def test_updates_of_a_chat_share_a_lane_and_those_of_nobody_have_their_own() -> None:
     def lane(update: dict[str, object]) -> str:
-        return arrival_of(42, msgspec.json.encode(update)).lane
+        return parse_update(42, msgspec.json.encode(update)).lane
 
     message = lane({"update_id": 1, "message": {"chat": GROUP, "from": USER}})
     click = lane({"update_id": 2, "callback_query": {"from": USER, "message": {"chat": GROUP}}})
@@ -72,7 +75,7 @@ def test_updates_of_a_chat_share_a_lane_and_those_of_nobody_have_their_own() -> 
 )
 def test_what_is_no_update_is_told(body: bytes) -> None:
     with pytest.raises(BadInputError):
-        arrival_of(42, body)
+        parse_update(42, body)
 
 
 JSON = st.recursive(
@@ -89,7 +92,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["message", "callback_query", "poll", "new"]), JSON, max_size=2))
 def test_whatever_telegram_adds_is_held(update: dict[str, object]) -> None:
-    arrival = arrival_of(42, msgspec.json.encode({"update_id": 9, **update}))
+    arrival = parse_update(42, msgspec.json.encode({"update_id": 9, **update}))
 
     assert arrival.key == "9"
     assert isinstance(arrival.lane, str)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tidegate.model import BotId, Dead, Delivered, Message, Outcome, Rate, Settlement, TicketId
-from tidegate.outbox.memory import MemoryOutbox
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.outbox import MemoryOutbox
 
 BOT = BotId(42)
 FAST = Rules(bot=Rate(1_000_000, 1))

@@ -29,10 +29,10 @@ from tidegate.model import (
     TicketId,
     Unknown,
 )
-from tidegate.outbox.redis.link import LONGEST_WAIT, SCHEMA, Argument, RedisLink
-from tidegate.outbox.redis.scripts import STEPS, load
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis.connection import LONGEST_BLOCKING_POP, REDIS_SCHEMA, Argument, RedisPyConnection
+from tidegate.stores.redis.scripts import OUTBOX_STEPS, load_outbox_scripts
 
 FAST: Final = Rules(bot=Rate(1_000_000, 1), private=Rate(1_000, 1), group=Rate(1_000, 1))
 MOST: Final = 12_000  # commands that one step gives: about 50 ms of Redis
@@ -40,7 +40,7 @@ LASTING: Final = {"meta", "counts", "pools", "bots", "claimed"}  # few, whatever
 
 
 def sources() -> dict[str, str]:
-    folders = [files("tidegate.outbox.redis") / "lua", files("tidegate.pacing.redis")]
+    folders = [files("tidegate.stores.redis") / "lua" / part for part in ("outbox", "shared")]
     found = {}
     while folders:
         for entry in folders.pop().iterdir():
@@ -67,8 +67,8 @@ def redis() -> Iterator[Redis]:
 
 
 def test_every_step_compiles_and_is_known_by_the_hash_that_we_compute(redis: Redis) -> None:
-    assert {step: redis.script_load(script.source) for step, script in load().items()} == {
-        step: script.sha for step, script in load().items()
+    assert {step: redis.script_load(script.source) for step, script in load_outbox_scripts().items()} == {
+        step: script.sha for step, script in load_outbox_scripts().items()
     }
 
 
@@ -78,7 +78,7 @@ def test_every_file_begins_with_what_it_promises(name: str) -> None:
 
     assert all(line.startswith("--") for line in head.splitlines())
     assert len(head) > 60
-    if name in STEPS:
+    if name in OUTBOX_STEPS:
         assert re.match(rf"-- {name.split('_', maxsplit=1)[0]}\b[^:]*: ", head, re.IGNORECASE)
 
 
@@ -150,7 +150,7 @@ async def test_every_command_of_every_step_goes_to_a_declared_key_of_one_slot(cl
         used = await inline(commands_of_lua, hub, monitor)
         await inline(monitor.__exit__, None, None, None)
 
-        assert set(hub.steps) == set(STEPS)
+        assert set(hub.steps) == set(OUTBOX_STEPS)
         assert len(used) > 500
         assert {command[1] for command in used if len(command) > 1} <= set(hub.keys.values())
         assert {command[0] for command in used if len(command) == 1} <= {"TIME"}
@@ -175,7 +175,7 @@ def commands_of_lua(hub: Hub, monitor: Monitor) -> list[list[str]]:
 
 def opened(redis: Redis, prefix: str, schema: int | None) -> None:
     """A process opens a store that was written by that version."""
-    link = RedisLink(redis_url(), Clock(), "me", prefix=prefix)
+    link = RedisPyConnection(redis_url(), Clock(), "me", prefix=prefix)
     if schema is not None:
         redis.hset(link.key("meta"), "schema", schema)
 
@@ -189,18 +189,20 @@ def opened(redis: Redis, prefix: str, schema: int | None) -> None:
 
 
 def test_a_store_of_a_newer_version_is_refused_and_left_alone(redis: Redis) -> None:
-    with pytest.raises(StoreError, match=rf"newer Tidegate \(version {SCHEMA + 1} .*upgrade this process"):
-        opened(redis, "newer", SCHEMA + 1)
+    with pytest.raises(
+        StoreError, match=rf"newer Tidegate \(version {REDIS_SCHEMA + 1} .*upgrade this process"
+    ):
+        opened(redis, "newer", REDIS_SCHEMA + 1)
 
-    assert redis.hget("newer:{0}:meta", "schema") == str(SCHEMA + 1).encode()
+    assert redis.hget("newer:{0}:meta", "schema") == str(REDIS_SCHEMA + 1).encode()
     assert redis.hget("newer:{0}:meta", "run_id") is None
 
 
-@pytest.mark.parametrize("schema", [None, SCHEMA - 1, SCHEMA])
+@pytest.mark.parametrize("schema", [None, REDIS_SCHEMA - 1, REDIS_SCHEMA])
 def test_a_new_store_or_an_older_one_is_accepted(redis: Redis, schema: int | None) -> None:
     opened(redis, f"older{schema}", schema)
 
-    assert redis.hget(f"older{schema}:{{0}}:meta", "schema") == str(SCHEMA).encode()
+    assert redis.hget(f"older{schema}:{{0}}:meta", "schema") == str(REDIS_SCHEMA).encode()
 
 
 async def test_a_redis_that_forgets_the_scripts_changes_nothing(clock: VirtualClock) -> None:
@@ -341,7 +343,7 @@ async def idle(post: Post, seconds: float) -> None:
 
 
 async def test_nothing_is_left_of_five_thousand_chats(clock: VirtualClock) -> None:
-    async with processes(clock, 1, FAST, keep=5, longest_wait=LONGEST_WAIT) as (hub, [post]):
+    async with processes(clock, 1, FAST, keep=5, longest_wait=LONGEST_BLOCKING_POP) as (hub, [post]):
         await put_many(post, 5_000, dedup_key=None, coalesce_key="c")
         assert len(await post.run(2, room=500)) == 5_000
 
@@ -351,7 +353,7 @@ async def test_nothing_is_left_of_five_thousand_chats(clock: VirtualClock) -> No
 
 
 async def test_nothing_is_left_of_what_was_kept_for_its_dedup_lifetime(clock: VirtualClock) -> None:
-    async with processes(clock, 1, FAST, keep=5, longest_wait=LONGEST_WAIT) as (hub, [post]):
+    async with processes(clock, 1, FAST, keep=5, longest_wait=LONGEST_BLOCKING_POP) as (hub, [post]):
         for chat in range(1, 201):
             await post.put(chat, dedup_key=f"d{chat}", dedup_for=100)
         await post.run(2)
@@ -364,7 +366,7 @@ async def test_nothing_is_left_of_what_was_kept_for_its_dedup_lifetime(clock: Vi
 
 
 async def test_nothing_is_left_of_anything_that_can_happen_to_a_message(clock: VirtualClock) -> None:
-    async with processes(clock, 1, keep=5, longest_wait=LONGEST_WAIT) as (hub, [post]):
+    async with processes(clock, 1, keep=5, longest_wait=LONGEST_BLOCKING_POP) as (hub, [post]):
         for _ in range(2):
             await do_everything(post)
         await post.outbox.drop([record.message.id for record in await post.outbox.dead()])
@@ -399,7 +401,7 @@ async def test_turns_leave_nothing_behind(clock: VirtualClock) -> None:
 
 
 async def test_what_is_cancelled_long_before_it_is_due_leaves_no_timer(clock: VirtualClock) -> None:
-    async with processes(clock, 1, keep=5, longest_wait=LONGEST_WAIT) as (hub, [post]):
+    async with processes(clock, 1, keep=5, longest_wait=LONGEST_BLOCKING_POP) as (hub, [post]):
         far = clock.now() + 1e7
         await post.outbox.cancel([await post.put(chat, not_before=far) for chat in range(1, 101)])
         for _ in range(100):

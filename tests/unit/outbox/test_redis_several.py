@@ -12,11 +12,11 @@ from contract.post import BOT, DELIVERED, OTHER_BOT, Post
 from contract.test_never_over_a_limit import CHATS, FarEnd, judge, rules, some_message
 from redis_hub import LATE, Hub, Watchman, processes
 from tidegate.model import BotId, Claim, Delivered, Message, Priority, Rate, State
-from tidegate.outbox.redis.link import Argument
-from tidegate.outbox.redis.store import RedisOutbox
 from tidegate.pacing.rules import Rules
-from tidegate.sim import virtual
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim import virtual_time
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis.connection import Argument
+from tidegate.stores.redis.outbox import RedisOutbox
 
 ONE_A_SECOND = Rules(bot=Rate(1000, 1), private=Rate(1, 1), group=Rate(1, 1))
 
@@ -95,7 +95,7 @@ def test_several_processes_break_no_limit_lose_nothing_and_leave_nobody_asleep(
         async with clock.timeout(100_000):
             return await live_together(clock, rules, seed, messages, count)
 
-    company = virtual.run(main, seed)
+    company = virtual_time.run(main, seed)
     assert company.watchman.complaints == []
     judge(company.far_end, company.put)
 

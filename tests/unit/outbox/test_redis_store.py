@@ -16,11 +16,11 @@ from tidegate.model import (
     Settlement,
     State,
 )
-from tidegate.outbox.base import Turn
-from tidegate.outbox.redis.store import RedisOutbox
-from tidegate.outbox.redis.turns import TurnLostError, Turns
+from tidegate.outbox.port import Turn
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis.outbox import RedisOutbox
+from tidegate.stores.redis.turns import RedisTurns, TurnLostError
 
 LEASE = 30.0
 SLOW = Rules(bot=Rate(1000, 1), private=Rate(1, 1), group=Rate(1, 60))
@@ -439,7 +439,7 @@ async def test_a_turn_that_was_lost_is_not_made_up_for_by_best_effort_when_its_t
             await clock.sleep(2)  # the process was frozen
             raise TurnLostError("lost")
 
-        monkeypatch.setattr(Turns, "turn", lose)
+        monkeypatch.setattr(RedisTurns, "turn", lose)
 
         with pytest.raises(TimeoutError):
             await post.outbox.turn(BOT, 1, "send", 1, max_wait=1)

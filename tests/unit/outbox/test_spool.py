@@ -12,9 +12,9 @@ from restarts import in_thread
 from spools import Machine, Redis, connection, files, message, some
 from tidegate.errors import ClosedError
 from tidegate.model import File, TicketId
-from tidegate.outbox.redis import spool_file
-from tidegate.outbox.redis.spool import Spool
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis import spool_file
+from tidegate.stores.redis.spool import Spool
 
 
 @pytest.fixture

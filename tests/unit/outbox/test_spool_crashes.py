@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from contract.stores import FAST
 from spools import Machine, message
 from tidegate.model import Message, TicketId
-from tidegate.outbox.redis import spool_file
-from tidegate.outbox.redis.spool import Spool
-from tidegate.sim.virtual import VirtualClock, VirtualLoop
+from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
+from tidegate.stores.redis import spool_file
+from tidegate.stores.redis.spool import Spool
 
 PROCESSES = st.integers(0, 2)
 
@@ -139,6 +139,6 @@ class SpoolMachine(RuleBasedStateMachine):
 def test_whatever_becomes_of_processes_and_redis_what_was_added_is_put(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(spool_file, "CHUNK", 3)
+    monkeypatch.setattr(spool_file, "CHUNK_MESSAGES", 3)
     some = settings(stateful_step_count=30, max_examples=settings().max_examples // 2)
     run_state_machine_as_test(SpoolMachine, settings=some)

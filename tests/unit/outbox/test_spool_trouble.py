@@ -12,9 +12,9 @@ from restarts import in_thread
 from spools import Machine, Redis, connection, files, message, some
 from tidegate.errors import StoreError
 from tidegate.model import TicketId
-from tidegate.outbox.redis import spool_file
-from tidegate.outbox.redis.spool import Spool
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis import spool_file
+from tidegate.stores.redis.spool import Spool
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ async def test_damage_that_is_found_at_any_step_is_the_end_of_that_file_alone(
 
 
 def damaged(*_: object) -> None:
-    raise spool_file.DamagedError
+    raise spool_file.DamagedSpoolError
 
 
 async def test_a_file_that_is_damaged_while_it_is_open_lets_new_messages_in(

@@ -13,9 +13,9 @@ from contract.machine import machine_for
 from contract.stores import OnlySender
 from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Message, Record, Ticket, TicketId
-from tidegate.outbox.base import Outbox
-from tidegate.outbox.sqlite.store import SqliteOutbox
+from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
+from tidegate.stores.sqlite.outbox import SqliteOutbox
 
 
 class Elsewhere(OnlySender):

@@ -14,7 +14,7 @@ from restarts import Disk, store
 from tidegate.errors import StoreError
 from tidegate.model import Dead, Migrated, NotSent, Outcome, Rate, Refused, Retry, Settlement, State, Unknown
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 
 class Flaky:

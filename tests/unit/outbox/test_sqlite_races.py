@@ -9,9 +9,9 @@ import pytest
 from contract.post import BOT, DELIVERED, Post
 from restarts import Disk, store
 from tidegate.model import Dead, Settlement, State, TicketId
-from tidegate.outbox.sqlite.lock import SenderLock
-from tidegate.outbox.sqlite.store import SqliteOutbox
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.sqlite.outbox import SqliteOutbox
+from tidegate.stores.sqlite.sender_lock import SenderLock
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tidegate.model import (
     TicketId,
 )
 from tidegate.pacing.rules import Family, Rules
-from tidegate.sim.virtual import EPOCH, VirtualClock
+from tidegate.sim.virtual_time import EPOCH, VirtualClock
 
 DAY = 86_400.0
 STRICT = Rules(bot=Rate(1000, 1), private=Rate(1, 10), group=Rate(3, 60))

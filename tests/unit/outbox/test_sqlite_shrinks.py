@@ -10,7 +10,7 @@ from contract.post import BOT, DELIVERED, Post
 from restarts import Disk, store
 from tidegate.model import Dead, Outcome, Rate, Refused, Settlement, State, TicketId, Unknown
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 FAST = Rules(bot=Rate(1_000_000, 1), private=Rate(1000, 1), group=Rate(1000, 1))
 BATCH = 2_000

@@ -11,16 +11,16 @@ from aiogram.fsm.storage.base import StorageKey
 
 from contract.post import BOT
 from restarts import Disk, in_thread, store
-from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
+from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
 from tidegate.errors import BadInputError, StoreError, TidegateError
-from tidegate.inbound.arrivals import Arrival, bot_source
-from tidegate.inbound.inbox.sqlite import SqliteInbox
+from tidegate.inbound.inbox import InboxItem, bot_source
 from tidegate.model import File
-from tidegate.outbox.sqlite.file import StoreFile
-from tidegate.outbox.sqlite.schema import MIGRATIONS, prepare
-from tidegate.polling.store.sqlite import SqliteSubscriptions
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.inbox import SqliteInbox
+from tidegate.stores.sqlite.schema import MIGRATIONS, prepare
+from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
 
 SAMPLES = Path(__file__).parents[2] / "data"
 PAGE = 4096
@@ -267,7 +267,7 @@ async def test_a_file_of_each_version_has_an_inbox(disk: Disk, version: int) -> 
     expected = [] if version == 1 else [("held", 1), ("waiting", 0)]  # its handler has died
     assert [(one.arrival.key, one.crashes) for one in held] == expected
     assert [one.reason for one in await inbox.parked()] == ([] if version == 1 else ["ValueError: no"])
-    again = [Arrival(bot_source(42), key, "9", b"{}") for key in ("handled", "parked", "new")]
+    again = [InboxItem(bot_source(42), key, "9", b"{}") for key in ("handled", "parked", "new")]
     assert await inbox.accept(again) == [version == 1, version == 1, True]
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
-from tidegate.pacing.bucket import Bucket, Buckets
+from tidegate.pacing.bucket import Bucket, KeyedBuckets
 
 takes = st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 6)), max_size=60)
 
@@ -70,7 +70,7 @@ def test_a_bucket_that_would_never_give_is_refused(capacity: float, refill: floa
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3_000), st.integers(1, 3)), max_size=80))
 def test_forgetting_a_full_bucket_changes_nothing(wanted: list[tuple[int, int, int]]) -> None:
-    bucket, buckets = Bucket(3, 2), Buckets(Bucket(3, 2))
+    bucket, buckets = Bucket(3, 2), KeyedBuckets(Bucket(3, 2))
     remembered: dict[int, float] = {}
     now = 0.0
     for key, gap, cost in wanted:
@@ -80,7 +80,7 @@ def test_forgetting_a_full_bucket_changes_nothing(wanted: list[tuple[int, int, i
 
 
 def test_a_million_users_are_forgotten_once_their_buckets_are_full() -> None:
-    buckets = Buckets(Bucket(5, 1))
+    buckets = KeyedBuckets(Bucket(5, 1))
     for user in range(1_000_000):
         buckets.take(user, now=user / 1_000_000)
     assert len(buckets) == 1_000_000

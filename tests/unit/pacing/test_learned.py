@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.model import Rate
-from tidegate.pacing.learned import FORGET_AFTER, PROBE_AFTER, STEP_UP_AFTER, Learned
+from tidegate.pacing.learned import FORGET_AFTER, PROBE_AFTER, STEP_UP_AFTER, LearnedLimit
 
 rules = st.builds(Rate, st.integers(1, 40), st.sampled_from([1.0, 3.0, 60.0]))
 
@@ -15,7 +15,7 @@ def per_second(rate: Rate) -> float:
     return rate.count / rate.seconds
 
 
-def refuse_until(learned: Learned, allowed: float, start: float = 0.0) -> float:
+def refuse_until(learned: LearnedLimit, allowed: float, start: float = 0.0) -> float:
     """A 429 in each window while it is faster than `allowed`; returns when that ended."""
     now = start
     while per_second(learned.rate) > allowed:
@@ -24,7 +24,7 @@ def refuse_until(learned: Learned, allowed: float, start: float = 0.0) -> float:
     return now
 
 
-def live(learned: Learned, allowed: float, start: float, seconds: float) -> tuple[float, int]:
+def live(learned: LearnedLimit, allowed: float, start: float, seconds: float) -> tuple[float, int]:
     """The far end really allows `allowed` calls a second. Returns the time and how often it refused."""
     now, refusals = start, 0
     while now < start + seconds:
@@ -37,7 +37,7 @@ def live(learned: Learned, allowed: float, start: float, seconds: float) -> tupl
 
 @given(rules, st.lists(st.tuples(st.booleans(), st.floats(0, 500)), max_size=100))
 def test_it_never_allows_more_than_the_rule(rule: Rate, events: list[tuple[bool, float]]) -> None:
-    learned, now = Learned(rule), 0.0
+    learned, now = LearnedLimit(rule), 0.0
     for refused, gap in events:
         now += gap
         if refused:
@@ -52,7 +52,7 @@ def test_it_never_allows_more_than_the_rule(rule: Rate, events: list[tuple[bool,
 
 @given(rules)
 def test_it_cuts_once_in_a_window_and_always_to_less(rule: Rate) -> None:
-    learned = Learned(rule)
+    learned = LearnedLimit(rule)
     before = per_second(learned.rate)
 
     assert learned.refused(100.0)
@@ -66,7 +66,7 @@ def test_it_cuts_once_in_a_window_and_always_to_less(rule: Rate) -> None:
 
 
 def test_a_limit_of_one_call_stretches_its_window() -> None:
-    learned = Learned(Rate(1, 1))
+    learned = LearnedLimit(Rate(1, 1))
 
     learned.refused(0.0)
     assert learned.rate == Rate(1, 1.25)
@@ -75,7 +75,7 @@ def test_a_limit_of_one_call_stretches_its_window() -> None:
 
 
 def test_the_stretch_has_an_end() -> None:
-    learned, now = Learned(Rate(1, 1)), 0.0
+    learned, now = LearnedLimit(Rate(1, 1)), 0.0
     for _ in range(100):
         learned.refused(now)
         now += learned.rate.seconds
@@ -85,7 +85,7 @@ def test_the_stretch_has_an_end() -> None:
 
 @given(rules)
 def test_without_further_refusals_it_returns_to_the_rule(rule: Rate) -> None:
-    learned = Learned(rule)
+    learned = LearnedLimit(rule)
     learned.refused(0.0)
 
     live(learned, float("inf"), 0.0, (STEP_UP_AFTER * rule.seconds * 2 + PROBE_AFTER) * (rule.count + 2))
@@ -95,7 +95,7 @@ def test_without_further_refusals_it_returns_to_the_rule(rule: Rate) -> None:
 
 
 def test_it_goes_up_one_step_at_a_time() -> None:
-    learned = Learned(Rate(30, 1))
+    learned = LearnedLimit(Rate(30, 1))
     learned.refused(0.0)
     assert learned.rate == Rate(25, 1)
 
@@ -105,7 +105,7 @@ def test_it_goes_up_one_step_at_a_time() -> None:
 
 
 def test_a_step_that_was_refused_is_tried_again_at_doubling_intervals() -> None:
-    learned, now, tries = Learned(Rate(30, 1)), 0.0, []
+    learned, now, tries = LearnedLimit(Rate(30, 1)), 0.0, []
     while now < 3_000:
         now += 0.5
         learned.quiet(now)
@@ -121,7 +121,7 @@ def test_a_step_that_was_refused_is_tried_again_at_doubling_intervals() -> None:
 @given(st.integers(5, 40), st.data())
 def test_it_settles_on_a_true_limit_below_the_rule(count: int, data: st.DataObject) -> None:
     allowed = data.draw(st.integers(1, count))
-    learned = Learned(Rate(count, 1))
+    learned = LearnedLimit(Rate(count, 1))
     now = refuse_until(learned, allowed)
     now, _ = live(learned, allowed, now, 3_600)
 
@@ -132,7 +132,7 @@ def test_it_settles_on_a_true_limit_below_the_rule(count: int, data: st.DataObje
 
 
 def test_what_nobody_calls_any_more_is_stale_after_an_hour() -> None:
-    learned = Learned(Rate(30, 1))
+    learned = LearnedLimit(Rate(30, 1))
     assert learned.stale(0.0)
 
     learned.refused(100.0)

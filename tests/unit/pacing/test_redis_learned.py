@@ -11,11 +11,11 @@ from redis import Redis
 
 from contract.stores import redis_url
 from tidegate.model import Rate
-from tidegate.pacing.learned import Learned
-from tidegate.sim.virtual import EPOCH
+from tidegate.pacing.learned import LearnedLimit
+from tidegate.sim.virtual_time import EPOCH
 
 QUICK: Final = settings(max_examples=settings().max_examples // 2, phases=[Phase.explicit, Phase.generate])
-SOURCE: Final = (files("tidegate.pacing.redis") / "learned.lua").read_text()
+SOURCE: Final = (files("tidegate.stores.redis") / "lua" / "shared" / "learned.lua").read_text()
 # Each event finds what was learned as it is stored, and leaves it stored.
 DRIVER: Final = """
 local told, learned = {}, nil
@@ -51,7 +51,7 @@ events = st.lists(
 
 def play(rule: Rate, script: list[Event]) -> tuple[list[Any], list[Any]]:
     """The script as Lua is told it, and what Python says."""
-    learned, now = Learned(rule), EPOCH
+    learned, now = LearnedLimit(rule), EPOCH
     packed, told = [], []
     for refused, gap in script:
         now += gap
@@ -114,11 +114,11 @@ def test_in_python_a_rule_that_was_lowered_over_a_restart_holds_too(
     rule: Rate, lower: Rate, before: list[Event], since: list[Event]
 ) -> None:
     lower, now = Rate(min(rule.count, lower.count), rule.seconds), EPOCH
-    learned = Learned(rule)
+    learned = LearnedLimit(rule)
     for refused, gap in before:
         now += gap
         _ = learned.refused(now) if refused else learned.quiet(now)
-    learned = Learned.load(lower, learned.dump(now), now, 0.0)
+    learned = LearnedLimit.load(lower, learned.dump(now), now, 0.0)
 
     for refused, gap in since:
         now += gap

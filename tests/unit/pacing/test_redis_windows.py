@@ -16,12 +16,12 @@ from redis import Redis
 from contract.stores import redis_url
 from tidegate.model import Rate
 from tidegate.pacing.window import Window
-from tidegate.sim.virtual import EPOCH
+from tidegate.sim.virtual_time import EPOCH
 
 FINEST: Final = 128  # slots up to which Redis remembers each by itself
 TICK: Final = 2e-6  # seconds: Redis's own microsecond, and the rounding of today's date in a double
 FEWER: Final = settings(max_examples=settings().max_examples // 2)
-SOURCE: Final = (files("tidegate.pacing.redis") / "window.lua").read_text()
+SOURCE: Final = (files("tidegate.stores.redis") / "lua" / "shared" / "window.lua").read_text()
 # Each operation finds the window as it is stored, and leaves it stored.
 DRIVER: Final = """
 local kept, told = nil, {}

@@ -10,11 +10,11 @@ from tidegate.model import Rate
 from tidegate.polling.delta import DeltaPoller
 from tidegate.polling.nocodb import changes
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.nocodb import NocoDb, NocoFaults
-from tidegate.sim.nocodb.wire import NocoWire
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.nocodb import NocoFaults, SimulatedNocoDb
+from tidegate.sim.nocodb.nocodb import NocoWire
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
-from tidegate.upstream.limiter.memory import MemoryLimiter
 from tidegate.upstream.nocodb import NocoDb as Client
 from tidegate.upstream.nocodb import Table
 from tidegate.upstream.nocodb.where import Where, checked
@@ -34,7 +34,7 @@ class Shop:
 
     def __init__(self, clock: VirtualClock, *, faults: NocoFaults | None = None, seed: int = 0) -> None:
         self.clock = clock
-        self.noco = NocoDb(clock, faults=faults, seed=seed)
+        self.noco = SimulatedNocoDb(clock, faults=faults, seed=seed)
         self.table_id = self.noco.create_table("orders", columns=COLUMNS)
         limiter = MemoryLimiter(Rate(5, 1), clock)
         self.upstream = Upstream(NocoWire(self.noco), name="nocodb", limiter=limiter, clock=clock)

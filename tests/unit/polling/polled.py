@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.errors import NotTheSenderError, StoreAwayError
-from tidegate.polling.store.base import Kept, Then
-from tidegate.polling.store.memory import MemorySubscriptions
-from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.virtual import VirtualClock
+from tidegate.polling.subscriptions import AfterNews, News, StoredSubscription, Subscription
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.subscriptions import MemorySubscriptions
 
 
 class Source:
@@ -99,13 +98,13 @@ class SharedSubscriptions(MemorySubscriptions):
     async def remove(self, who: Any) -> int:  # noqa: ANN401
         return await (await self._reach()).remove(who)
 
-    async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
+    async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
         return await (await self._reach()).after(number, limit)
 
-    async def ready(self, news: Sequence[News]) -> list[Kept]:
+    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
         return await (await self._lead()).ready(news)
 
-    async def told(self, who: Any, then: Then) -> None:  # noqa: ANN401
+    async def told(self, who: Any, then: AfterNews) -> None:  # noqa: ANN401
         await (await self._lead()).told(who, then)
 
     async def _lead(self) -> MemorySubscriptions:

@@ -10,7 +10,7 @@ import pytest
 from tidegate.errors import BadInputError, UpstreamAwayError, UpstreamRefusedError
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 from unit.polling.polled import Heard, Source
 
 AWAY = UpstreamAwayError("it is down", api="api", method="GET", endpoint="records")

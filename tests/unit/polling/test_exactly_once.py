@@ -7,13 +7,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.effects import key_for
 from tidegate.errors import StoreAwayError, UpstreamAwayError
+from tidegate.outbox.effect_keys import effect_key
 from tidegate.polling.batch import BatchPoller
-from tidegate.polling.each import UserPoller
+from tidegate.polling.per_user import UserPoller
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.virtual import VirtualClock, run
+from tidegate.sim.virtual_time import VirtualClock, run
 from unit.polling.polled import Disk
 
 KEYS = "abcdef"
@@ -53,7 +53,7 @@ class World:
             if subscription.key in self.raising:
                 raise ValueError(subscription.key)
             if not view.is_dead:
-                self.told.append((subscription.key, key_for("paid")))
+                self.told.append((subscription.key, effect_key("paid")))
             await self.clock.sleep(0.4)
 
         self.view = view

@@ -8,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.polling.batch import BatchPoller
-from tidegate.polling.conditions import fields_of, judge_of
-from tidegate.polling.nocodb import changes, checks, waiting
-from tidegate.polling.records import Records
-from tidegate.polling.store.memory import MemorySubscriptions
+from tidegate.polling.nocodb import RecordReader, changes, checks, fields_of, row_predicate, waiting
 from tidegate.polling.subscriptions import Subscription
-from tidegate.sim.virtual import EPOCH, VirtualClock
+from tidegate.sim.virtual_time import EPOCH, VirtualClock
+from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from tidegate.upstream.nocodb.where import all_of, any_of, checked, eq, like, negate
 from unit.polling.delta_shop import Shop
 
@@ -148,7 +146,7 @@ async def test_a_record_without_a_key_or_without_times_concerns_nobody_or_says_n
 async def test_a_record_whose_key_is_no_key_is_left_out_with_one_warning(
     caplog: pytest.LogCaptureFixture, odd: object
 ) -> None:
-    records = Records("OrderId", ("UpdatedAt",))
+    records = RecordReader("OrderId", ("UpdatedAt",))
 
     found = [records.key_of(row) for row in ({"OrderId": odd}, {"OrderId": "A-1"}, {"OrderId": odd})]
 
@@ -196,8 +194,8 @@ boxes = st.dictionaries(st.sampled_from(["A", "B"]), st.sampled_from([True, Fals
 @given(boxes)
 def test_checkboxes_are_judged_here_as_the_server_does(row: dict[str, Any]) -> None:
     a, b = bool(row["A"]), bool(row["B"])
-    both = judge_of(all_of(checked("A"), negate(checked("B"))))
-    either = judge_of(any_of(checked("A"), checked("B")))
+    both = row_predicate(all_of(checked("A"), negate(checked("B"))))
+    either = row_predicate(any_of(checked("A"), checked("B")))
     assert both is not None
     assert either is not None
     assert both(row) == (a and not b)
@@ -205,6 +203,6 @@ def test_checkboxes_are_judged_here_as_the_server_does(row: dict[str, Any]) -> N
 
 
 def test_what_only_the_database_can_compare_is_not_judged_here() -> None:
-    assert judge_of(eq("Status", "paid")) is None
-    assert judge_of(all_of(checked("Paid"), like("Status", "pa%"))) is None
+    assert row_predicate(eq("Status", "paid")) is None
+    assert row_predicate(all_of(checked("Paid"), like("Status", "pa%"))) is None
     assert list(fields_of(all_of(checked("Paid"), eq("Status", "x")))) == ["Paid", "Status"]

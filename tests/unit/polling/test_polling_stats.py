@@ -2,12 +2,12 @@
 
 import json
 
-from tidegate.polling.stats import PollingStats, Totals
+from tidegate.polling.stats import PollingStats, PollingTotals
 
-TOTALS = Totals(cycles=120, batches=1_800, requests=1_800, asked=36_000, alone=36_000)
+TOTALS = PollingTotals(cycles=120, batches=1_800, requests=1_800, asked=36_000, alone=36_000)
 
 
-def stats_of(totals: Totals) -> PollingStats:
+def stats_of(totals: PollingTotals) -> PollingStats:
     return PollingStats.of(totals, title="Batch Polling Manager Stats", active=300, telling=0, untold=0)
 
 
@@ -32,7 +32,7 @@ Average Batch Size: 20.0
 
 
 def test_before_the_first_cycle_nothing_is_divided_by_zero() -> None:
-    stats = stats_of(Totals())
+    stats = stats_of(PollingTotals())
     assert (stats.reduction, stats.average_batch_size) == (0.0, 0.0)
 
 

@@ -6,27 +6,27 @@ from typing import Any
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.upstream.wire import NoResponse, Request, Response, Wire
+from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse, UpstreamTransport
 
-Outcome = Response | NoResponse
-
-
-def answer(status: int = 200, body: Any = None, headers: Mapping[str, str] | None = None) -> Response:  # noqa: ANN401
-    return Response(status, headers or {}, b"" if body is None else msgspec.json.encode(body))
+Outcome = UpstreamResponse | NoResponse
 
 
-class ScriptedWire(Wire):
+def answer(status: int = 200, body: Any = None, headers: Mapping[str, str] | None = None) -> UpstreamResponse:  # noqa: ANN401
+    return UpstreamResponse(status, headers or {}, b"" if body is None else msgspec.json.encode(body))
+
+
+class ScriptedWire(UpstreamTransport):
     """Gives its outcomes one after the other, then 200 with an empty object."""
 
     def __init__(self, clock: Clock, *outcomes: Outcome, latency: float = 0.1) -> None:
         self.clock, self.latency = clock, latency
         self.outcomes = list(outcomes)
-        self.asked: list[Request] = []
+        self.asked: list[UpstreamRequest] = []
         self.at: list[float] = []
         self.closed = False
-        self.judge: Callable[[Request], Outcome | None] = lambda _: None
+        self.judge: Callable[[UpstreamRequest], Outcome | None] = lambda _: None
 
-    async def send(self, request: Request) -> Outcome:
+    async def send(self, request: UpstreamRequest) -> Outcome:
         self.asked.append(request)
         self.at.append(round(self.clock.monotonic(), 3))
         outcome = self.judge(request) or (self.outcomes.pop(0) if self.outcomes else answer(body={}))

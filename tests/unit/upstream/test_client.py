@@ -18,12 +18,12 @@ from tidegate.errors import (
     UpstreamUnknownError,
 )
 from tidegate.model import Rate
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
-from tidegate.upstream.exchange import Exchange
-from tidegate.upstream.limiter.memory import MemoryLimiter
-from tidegate.upstream.retrying import RetryPolicy
-from tidegate.upstream.wire import NoResponse, Response
+from tidegate.upstream.request_log import Exchange
+from tidegate.upstream.retry import UpstreamRetryPolicy
+from tidegate.upstream.transport import NoResponse, UpstreamResponse
 from unit.upstream.scripted import ScriptedWire, answer
 
 NOT_LEFT = NoResponse(left=False, reason="connect")
@@ -74,7 +74,7 @@ async def test_a_429_locks_everyone_out_and_all_are_served_afterwards(
 async def test_a_429_that_never_ends_is_given_up_with_what_was_seen(
     wire: ScriptedWire, clock: VirtualClock
 ) -> None:
-    api = Upstream(wire, clock=clock, policy=RetryPolicy(refusals=3))
+    api = Upstream(wire, clock=clock, policy=UpstreamRetryPolicy(refusals=3))
     wire.judge = lambda _: answer(429)
     with pytest.raises(UpstreamAwayError, match=r"4 refusals \(429\), the last: refused") as caught:
         await api.read("records")
@@ -97,7 +97,7 @@ async def test_a_lockout_longer_than_the_patience_is_not_waited_for(
 @pytest.mark.parametrize("outcome", [answer(500), answer(502), answer(503), answer(504), LEFT, NOT_LEFT])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 async def test_what_may_be_repeated_is_repeated(
-    api: Upstream, wire: ScriptedWire, outcome: Response | NoResponse, method: str
+    api: Upstream, wire: ScriptedWire, outcome: UpstreamResponse | NoResponse, method: str
 ) -> None:
     wire.outcomes = [outcome, outcome, answer(body={"ok": True})]
     assert (await api.request(method, "records")).body == b'{"ok":true}'
@@ -108,7 +108,7 @@ async def test_what_may_be_repeated_is_repeated(
 @pytest.mark.parametrize("outcome", [answer(500), answer(503), LEFT])
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
 async def test_what_may_have_happened_is_not_repeated(
-    api: Upstream, wire: ScriptedWire, outcome: Response | NoResponse, method: str
+    api: Upstream, wire: ScriptedWire, outcome: UpstreamResponse | NoResponse, method: str
 ) -> None:
     wire.outcomes = [outcome]
     with pytest.raises(UpstreamUnknownError, match="may have happened"):
@@ -166,7 +166,7 @@ async def test_a_refusal_carries_what_the_api_said(api: Upstream, wire: Scripted
 
 
 async def test_an_answer_that_is_not_json_is_garbled(api: Upstream, wire: ScriptedWire) -> None:
-    wire.outcomes = [Response(200, {}, b"<html>"), NoResponse(left=True, reason="too_large")]
+    wire.outcomes = [UpstreamResponse(200, {}, b"<html>"), NoResponse(left=True, reason="too_large")]
     for text in ("not JSON", "too large"):
         with pytest.raises(UpstreamGarbledError, match=text):
             await api.read("records")
@@ -265,7 +265,7 @@ async def test_bad_options_are_refused(wire: ScriptedWire) -> None:
     with pytest.raises(BadInputError, match="lockout"):
         Upstream(wire, lockout=3601)
     with pytest.raises(BadInputError, match="attempt"):
-        RetryPolicy(attempts=0)
+        UpstreamRetryPolicy(attempts=0)
 
 
 @pytest.mark.parametrize("rate", ["5/1", None, Rate(0, 1), Rate(5, 0), Rate(-1, 1), Rate(5, float("inf"))])
@@ -315,7 +315,7 @@ async def test_a_redirect_is_told_as_a_refusal_and_counted_as_a_failure(
 
 
 async def test_a_packed_answer_that_nobody_asked_for_is_named(api: Upstream, wire: ScriptedWire) -> None:
-    wire.outcomes = [Response(200, {"content-encoding": "gzip"}, b"\x1f\x8b")]
+    wire.outcomes = [UpstreamResponse(200, {"content-encoding": "gzip"}, b"\x1f\x8b")]
     with pytest.raises(UpstreamGarbledError, match=r"packed \(gzip\)"):
         await api.read("records")
 

@@ -10,10 +10,10 @@ from contract.inline_redis import InlineLink
 from contract.stores import redis_url
 from tidegate.errors import StoreAwayError
 from tidegate.model import Rate
-from tidegate.outbox.redis.link import Argument
-from tidegate.outbox.redis.scripts import Script
-from tidegate.sim.virtual import VirtualClock
-from tidegate.upstream.limiter.redis import RedisLimiter
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.redis.connection import Argument
+from tidegate.stores.redis.limiter import RedisLimiter
+from tidegate.stores.redis.scripts import Script
 
 RULE = Rate(5, 1)
 

@@ -16,39 +16,38 @@ from aiogram.fsm.storage.base import BaseStorage
 from aiogram.methods import GetUpdates, TelegramMethod
 from aiogram.types import TelegramObject
 
-from tidegate.adapters.aiogram.fields import fields_of
-from tidegate.adapters.aiogram.pacing import Pacing
-from tidegate.adapters.aiogram.placing import keep_in_file, nobody_chose
-from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
-from tidegate.adapters.aiogram.throttling import ThrottleMiddleware
-from tidegate.adapters.aiogram.updates import Updates
-from tidegate.adapters.gate import Gate
-from tidegate.adapters.handling import handled, handling
-from tidegate.effects import is_in_hand
+from tidegate.adapters.aiogram.fsm_storage import SqliteStorage, has_default_storage, use_file_storage
+from tidegate.adapters.aiogram.queued_method import fields_of
+from tidegate.adapters.aiogram.session_middleware import PacingMiddleware
+from tidegate.adapters.aiogram.throttle import AiogramThrottleMiddleware
+from tidegate.adapters.aiogram.updates import DispatcherInbox
+from tidegate.adapters.port import Gate
+from tidegate.adapters.reply_context import begin_reply, end_reply
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
-from tidegate.inbound.throttle.rules import ThrottleRules
-from tidegate.inbound.throttle.throttle import Throttle
+from tidegate.inbound.throttle import Throttle
+from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.model import BotId
+from tidegate.outbox.effect_keys import in_handler
 
 log = logging.getLogger("tidegate")
 
-ASK: Final = 1.0  # seconds between two tries to take over from another process
-_USUAL: Final = "/bot{token}/{method}"
+TAKEOVER_INTERVAL: Final = 1.0  # seconds between two tries to take over from another process
+_STANDARD_PATH: Final = "/bot{token}/{method}"
 
 
-class Followed:
+class AttachedDispatcher:
     """A dispatcher and its bots; `updates` while it runs, if they go through the inbox."""
 
     def __init__(self, dispatcher: Dispatcher, *, inbox: bool, rules: ThrottleRules | None) -> None:
         self.dispatcher = dispatcher
         self.bots: list[Bot] = []
         self.inbox = inbox
-        self.updates: Updates | None = None
+        self.updates: DispatcherInbox | None = None
         self.is_running = False
         self.data: dict[str, Any] = {}  # what its handlers may ask for
         self.rules = rules
         self.throttle: Throttle | None = None
-        self.throttling: ThrottleMiddleware | None = None
+        self.throttling: AiogramThrottleMiddleware | None = None
 
     @property
     def is_stopping(self) -> bool:
@@ -63,7 +62,7 @@ class Attachment:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._bots: list[Bot] = []
-        self._followed: list[Followed] = []
+        self._followed: list[AttachedDispatcher] = []
         self._storages: list[BaseStorage] = []  # those that we gave to dispatchers
         self._running = 0  # dispatchers
         self._started = self._stopped = False
@@ -101,7 +100,7 @@ class Attachment:
         if keep is not None:
             self._storages.append(keep())
         if new is not None:
-            known = Followed(new, inbox=inbox, rules=throttle)
+            known = AttachedDispatcher(new, inbox=inbox, rules=throttle)
             self._follow(known)
         if known is not None:
             known.bots += bots
@@ -110,13 +109,13 @@ class Attachment:
         self, dispatcher: Dispatcher, keeper: str | SqliteStorage
     ) -> Callable[[], BaseStorage] | None:
         """What moves the dispatcher's conversations there, unless somebody chose another place for them."""
-        if not nobody_chose(dispatcher):
+        if not has_default_storage(dispatcher):
             return None
         if isinstance(keeper, SqliteStorage):
-            return lambda: keep_in_file(dispatcher, keeper, self._busy)
-        from tidegate.adapters.aiogram.storage import keep_in_redis  # noqa: PLC0415  (only there if it is used)
+            return lambda: use_file_storage(dispatcher, keeper, self._busy)
+        from tidegate.adapters.aiogram.fsm_redis import use_redis_storage  # noqa: PLC0415  (only there if it is used)
 
-        return lambda: keep_in_redis(dispatcher, keeper, self._gate.clock, self._busy)
+        return lambda: use_redis_storage(dispatcher, keeper, self._gate.clock, self._busy)
 
     async def letter(self, method: object) -> dict[str, Any]:
         """The fields of a method that a broadcast is to send. Raises BadInputError."""
@@ -129,10 +128,10 @@ class Attachment:
 
     def _pace(self, session: BaseSession, max_wait: float | None) -> None:
         """Several bots may share a session."""
-        found = next((known for known in session.middleware if isinstance(known, Pacing)), None)
+        found = next((known for known in session.middleware if isinstance(known, PacingMiddleware)), None)
         if found is None:
             # The innermost: what other middlewares do is done once, however often we try.
-            session.middleware.register(Pacing(self._gate, self.ready, self._poll, max_wait))
+            session.middleware.register(PacingMiddleware(self._gate, self.ready, self._poll, max_wait))
         elif found.gate is not self._gate:
             raise BadInputError("this bot is attached to another gate: two share no limits, so use one")
 
@@ -164,7 +163,7 @@ class Attachment:
         await self._shut_down(self._followed)
 
     @staticmethod
-    async def _shut_down(dispatchers: list[Followed]) -> None:
+    async def _shut_down(dispatchers: list[AttachedDispatcher]) -> None:
         for followed in dispatchers:
             try:
                 await followed.dispatcher.emit_shutdown(**_workflow(followed))
@@ -197,7 +196,7 @@ class Attachment:
             return await make_request(bot, method)
         return await updates.fetch(make_request, bot, method)
 
-    def _follow(self, followed: Followed) -> None:
+    def _follow(self, followed: AttachedDispatcher) -> None:
         self._followed.append(followed)
         dispatcher = followed.dispatcher
         dispatcher.update.outer_middleware(self._handle)
@@ -217,7 +216,7 @@ class Attachment:
         dispatcher.shutdown.handlers.insert(0, dispatcher.shutdown.handlers.pop())
         last.shutdown.register(partial(self._stop, followed))
 
-    async def _start(self, followed: Followed, data: dict[str, Any]) -> None:
+    async def _start(self, followed: AttachedDispatcher, data: dict[str, Any]) -> None:
         if followed.is_running:  # a start that failed after ours: aiogram told nobody of its end
             await self._end_handling(followed)
             await self._stop(followed)
@@ -232,12 +231,12 @@ class Attachment:
                 self._running -= 1
         followed.data = data
 
-    async def _hand_out(self, followed: Followed) -> None:
+    async def _hand_out(self, followed: AttachedDispatcher) -> None:
         """After whatever else gets ready: handlers need it."""
         if followed.inbox and followed.is_running:
             await self._open_inbox(followed)
 
-    async def _take_over(self, followed: Followed) -> bool:
+    async def _take_over(self, followed: AttachedDispatcher) -> bool:
         """Where the store has one sender, and it is another process, wait for the end of that.
 
         False if this one is to end first: aiogram sees that as soon as it has started.
@@ -256,11 +255,11 @@ class Attachment:
                 return True
             if followed.is_stopping:
                 return False
-            await self._gate.clock.sleep(ASK)
+            await self._gate.clock.sleep(TAKEOVER_INTERVAL)
 
-    def _begin_throttling(self, followed: Followed, throttle: Throttle) -> None:
+    def _begin_throttling(self, followed: AttachedDispatcher, throttle: Throttle) -> None:
         """For what does not come through the inbox, as from a webhook server of aiogram's."""
-        followed.throttling = ThrottleMiddleware(throttle, self._gate.tell, is_charged=is_in_hand)
+        followed.throttling = AiogramThrottleMiddleware(throttle, self._gate.tell, is_charged=in_handler)
         # First of all: what the others do, such as look up a conversation, is not done for a flood.
         middlewares = followed.dispatcher.update.outer_middleware
         others = list(middlewares)
@@ -270,11 +269,13 @@ class Attachment:
         for other in others:
             middlewares.register(other)
 
-    async def _open_inbox(self, followed: Followed) -> None:
+    async def _open_inbox(self, followed: AttachedDispatcher) -> None:
         reception, data = self._gate.reception, followed.data
         guard = None if followed.throttle is None else self._gate.guard(followed.throttle)
         clock, bots = self._gate.clock, followed.bots
-        followed.updates = Updates(followed.dispatcher, bots, reception, clock, data=data, guard=guard)
+        followed.updates = DispatcherInbox(
+            followed.dispatcher, bots, reception, clock, data=data, guard=guard
+        )
         try:
             await reception.start()
         except BaseException:
@@ -282,13 +283,13 @@ class Attachment:
             followed.updates = None
             raise
 
-    async def _end_handling(self, followed: Followed) -> None:
+    async def _end_handling(self, followed: AttachedDispatcher) -> None:
         updates, followed.updates = followed.updates, None
         if updates is not None:
             await updates.stop()
             await self._gate.reception.stop(self._grace)
 
-    async def _stop(self, followed: Followed) -> None:
+    async def _stop(self, followed: AttachedDispatcher) -> None:
         if not followed.is_running:  # it never took over
             return
         self._running -= 1
@@ -339,25 +340,25 @@ class Attachment:
         about: EventContext | None = data.get(EVENT_CONTEXT_KEY)
         bot: Bot = data["bot"]
         who = (about.chat, about.user) if about is not None else ()
-        before = handling(BotId(bot.id), [one.id for one in who if one is not None])
+        before = begin_reply(BotId(bot.id), [one.id for one in who if one is not None])
         with self._busy():
             result = await handler(event, data)
             if isinstance(result, TelegramMethod):
                 # In the answer to a webhook it would travel past every limit.
                 await data["dispatcher"].silent_call_request(bot, result)
                 result = None
-            handled(before)  # not after an error: who says sorry is still answering
+            end_reply(before)  # not after an error: who says sorry is still answering
             return result
 
 
-def _workflow(followed: Followed) -> dict[str, Any]:
+def _workflow(followed: AttachedDispatcher) -> dict[str, Any]:
     """What aiogram gives to those who are told that it starts or stops."""
     dispatcher, bots = followed.dispatcher, tuple(followed.bots)
     return {"dispatcher": dispatcher, **dispatcher.workflow_data, "bots": bots, "bot": bots[-1]}
 
 
 def _api_url(bot: Bot) -> str:
-    return bot.session.api.base.removesuffix(_USUAL)
+    return bot.session.api.base.removesuffix(_STANDARD_PATH)
 
 
 def _own_session(bot: Bot) -> Callable[[], Awaitable[Any]] | None:

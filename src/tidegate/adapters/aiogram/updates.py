@@ -11,9 +11,9 @@ from aiogram.methods import GetUpdates
 from aiogram.types import Update
 
 from tidegate.clock import Clock
-from tidegate.inbound.arrivals import Held, bot_source
-from tidegate.inbound.polling import Poller
-from tidegate.inbound.reception import Guard, Reception
+from tidegate.inbound.handler_registry import AcceptFilter, HandlerRegistry
+from tidegate.inbound.inbox import ClaimedItem, bot_source
+from tidegate.inbound.long_polling import LongPoller
 from tidegate.inbound.updates import Json
 
 log = logging.getLogger("tidegate.inbound")
@@ -26,18 +26,18 @@ class GetRawUpdates(GetUpdates):
     __api_method__ = "getUpdates"
 
 
-class Updates:
+class DispatcherInbox:
     """Of one dispatcher and its bots, while it runs. `data` is what its handlers may ask for."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         bots: list[Bot],
-        reception: Reception,
+        reception: HandlerRegistry,
         clock: Clock,
         *,
         data: Mapping[str, Any],
-        guard: Guard | None,
+        guard: AcceptFilter | None,
     ) -> None:
         self._dispatcher = dispatcher
         self._reception = reception
@@ -46,7 +46,7 @@ class Updates:
         ours = [
             bot for bot in {bot.id: bot for bot in bots}.values() if not reception.serves(bot_source(bot.id))
         ]
-        self._pollers = {bot.id: Poller(bot.id, reception, clock) for bot in ours}
+        self._pollers = {bot.id: LongPoller(bot.id, reception, clock) for bot in ours}
         for bot in ours:
             reception.know(bot_source(bot.id), guard)
             reception.serve(bot_source(bot.id), self._handler_for(bot))
@@ -74,7 +74,7 @@ class Updates:
             await poller.stop()
 
     def _handler_for(self, bot: Bot) -> Any:  # noqa: ANN401
-        async def handle(held: Held) -> None:
+        async def handle(held: ClaimedItem) -> None:
             update = Update.model_validate(msgspec.json.decode(held.arrival.body), context={"bot": bot})
             await self._dispatcher.feed_update(bot, update, **self._data)
 

@@ -5,7 +5,7 @@ Tidegate("tidegate.db").ptb().equip(Application.builder().token(TOKEN)).build()
 Application.builder().token(TOKEN).rate_limiter(Tidegate("tidegate.db").ptb()).build()  # calls alone
 """
 
-from tidegate.adapters.ptb.limiter import RateLimitArgs, TidegateLimiter
-from tidegate.adapters.ptb.pace import Pace
+from tidegate.adapters.ptb.call import CallOptions
+from tidegate.adapters.ptb.rate_limiter import RateLimitArgs, TidegateLimiter
 
-__all__ = ["Pace", "RateLimitArgs", "TidegateLimiter"]
+__all__ = ["CallOptions", "RateLimitArgs", "TidegateLimiter"]

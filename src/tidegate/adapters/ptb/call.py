@@ -1,30 +1,101 @@
-"""One request as python-telegram-bot hands it to its limiter."""
+"""One call as python-telegram-bot hands it to its rate limiter, its options and its bot."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+import math
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Literal, Self
 
 import msgspec
 from telegram import Bot, InputFile
 
-from tidegate.adapters.handling import priority_for
-from tidegate.adapters.ptb.pace import Pace
+from tidegate.adapters.port import Gate
+from tidegate.adapters.reply_context import reply_priority
 from tidegate.errors import BadInputError, name_of
 from tidegate.model import BotId, Priority
-from tidegate.outbox.admission import check_chat
+from tidegate.outbox.admission import check_chat, check_priority
 from tidegate.pacing.rules import family_of
+
+
+class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one call is to be paced. Times are seconds from now.
+
+    With `queue` the call is written down before anything else: it survives a restart, and is made even if
+    whoever waits for it is cancelled. After `deadline` it is not made any more.
+    """
+
+    priority: Priority | Literal["high", "normal", "low"] | None = None  # None: high for a reply
+    deadline: float | None = None
+    max_wait: float | None = None  # for its turn, in all; not for queued calls
+    queue: bool = False
+    dedup_key: str | None = None  # queued calls only, as the others below; as in `Tidegate.send`
+    coalesce_key: str | None = None
+    on_unknown: Literal["resend", "park"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.priority is not None:
+            check_priority(self.priority)
+        if not isinstance(self.queue, bool):
+            raise BadInputError(f"queue is {self.queue!r}: give True or False")
+        _check_seconds("deadline", self.deadline, above=0.0)
+        _check_seconds("max_wait", self.max_wait)
+        if self.queue and self.max_wait is not None:
+            raise BadInputError("a queued call waits as it takes: give a deadline instead of max_wait")
+        if not self.queue and (only := ", ".join(self.options())):
+            raise BadInputError(f"{only}: for queued calls only; add queue=True")
+
+    @classmethod
+    def of(cls, args: object) -> Self:
+        """From what stands in `rate_limit_args`: a Pace, a mapping of its fields, a priority, or nothing."""
+        if args is None:
+            return _DEFAULT_OPTIONS  # type: ignore[return-value]  # made once: most calls ask for nothing
+        if isinstance(args, cls):
+            return args
+        if isinstance(args, str):
+            return cls(priority=check_priority(args))
+        if not isinstance(args, Mapping):
+            raise BadInputError(
+                f"rate_limit_args is {args!r}: give a priority such as 'low', a mapping, or a Pace"
+            )
+        unknown = [name for name in args if name not in cls.__struct_fields__]
+        if unknown:
+            known = ", ".join(cls.__struct_fields__)
+            raise BadInputError(f"rate_limit_args has {unknown[0]!r}: what it may hold is {known}")
+        return cls(**args)
+
+    def wait(self, otherwise: float | None) -> float | None:
+        """Seconds that a direct call may wait for its turn; None: as it takes."""
+        bounds = (otherwise if self.max_wait is None else self.max_wait, self.deadline)
+        return min((bound for bound in bounds if bound is not None), default=None)
+
+    def options(self) -> dict[str, Any]:
+        """What a queued call passes on as it is."""
+        names = ("dedup_key", "coalesce_key", "on_unknown")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def _check_seconds(name: str, value: object, *, above: float = -math.inf) -> None:
+    if value is None:
+        return
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and math.isfinite(value) and value >= 0 and value > above):  # type: ignore[arg-type,operator]
+        least = "above 0" if above == 0 else "0 or more"
+        raise BadInputError(f"{name} is {value!r}: give seconds from now, a number {least}")
+
+
+_DEFAULT_OPTIONS = CallOptions()
+
 
 Result = bool | dict[str, Any] | list[dict[str, Any]]
 Callback = Callable[..., Coroutine[Any, Any, Result]]
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class PtbCall(msgspec.Struct, frozen=True, kw_only=True):
     callback: Callback
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     endpoint: str
     data: dict[str, Any]
     bot: Bot
-    pace: Pace
+    pace: CallOptions
 
     def __repr__(self) -> str:
         return f"Call({self})"  # a bot shows its token in its own
@@ -62,10 +133,48 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         """As asked for, else high where it answers an update of its chat."""
         if self.pace.priority is not None:
             return Priority(self.pace.priority)
-        return priority_for(bot, self.chat_id, otherwise)
+        return reply_priority(bot, self.chat_id, otherwise)
 
 
 def _holds_file(value: object) -> bool:
     if isinstance(value, list | tuple):
         return any(map(_holds_file, value))
     return isinstance(value, InputFile) or isinstance(getattr(value, "media", None), InputFile)
+
+
+class KnownBots:
+    """Tells the gate of each bot once."""
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+        self._ids: dict[str, BotId] = {}  # by token: as many as there are bots
+
+    def id_of(self, bot: Bot) -> BotId:
+        """Raises BadInputError if its token is none."""
+        if bot.token not in self._ids:
+            self._ids[bot.token] = self._tell(bot)
+        return self._ids[bot.token]
+
+    def _tell(self, bot: Bot) -> BotId:
+        if (url := api_url(bot)) is not None:
+            return self._gate.add_bot(bot.token, api_url=url).id
+        number = bot.token.partition(":")[0]
+        if not number.isdecimal():
+            raise BadInputError("that is not a bot's token: it looks like 123456:ABC-DEF…, from @BotFather")
+        return BotId(int(number))
+
+
+def bot_of_callback(callback: Callable[..., Any]) -> Bot:
+    """The bot whose request this is: its limiter is given a bound method. Raises BadInputError."""
+    bot = getattr(callback, "__self__", None)
+    if not isinstance(bot, Bot):
+        raise BadInputError("the limiter is for ExtBot: give it to Application.builder().rate_limiter(…)")
+    return bot
+
+
+def api_url(bot: Bot) -> str | None:
+    """What stands before /bot<token>/<method>, or a pattern; None where the token is not in the address."""
+    url = bot.base_url.removesuffix(f"/bot{bot.token}")
+    if url != bot.base_url:
+        return url
+    return bot.base_url.replace(bot.token, "{token}") + "/{method}" if bot.token in bot.base_url else None

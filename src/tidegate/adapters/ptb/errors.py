@@ -10,12 +10,19 @@ TelegramError                and WithdrawnError       a queued call was cancelle
 
 import functools
 import math
+import random
+import re
 import warnings
 from collections.abc import Mapping
+from datetime import timedelta
+from http import HTTPStatus
 from typing import Any, Final, TypeVar, cast
 
+import httpx
 from telegram.error import (
     BadRequest,
+    ChatMigrated,
+    Conflict,
     Forbidden,
     InvalidToken,
     NetworkError,
@@ -24,6 +31,8 @@ from telegram.error import (
     TimedOut,
 )
 
+from tidegate.delivery.outcome_policy import RetryBackoff, judge
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import (
     DeadError,
     ExpiredError,
@@ -33,18 +42,19 @@ from tidegate.errors import (
     WithdrawnError,
     name_of,
 )
+from tidegate.model import NotSent, Outcome
 
 Kind = TypeVar("Kind", bound=TelegramError)
 
 
-class _TravellingError(TelegramError):
+class _PicklableError(TelegramError):
     """Can be pickled, as every error of python-telegram-bot can."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, (type(self), {**vars(self), "message": self.message})
+        return _unpickle, (type(self), {**vars(self), "message": self.message})
 
 
-def _arrive(kind: type[Kind], state: Mapping[str, object]) -> Kind:
+def _unpickle(kind: type[Kind], state: Mapping[str, object]) -> Kind:
     error = kind.__new__(kind)
     for name, value in state.items():
         setattr(error, name, value)
@@ -52,23 +62,23 @@ def _arrive(kind: type[Kind], state: Mapping[str, object]) -> Kind:
 
 
 # Tidegate's class stands first: its constructor passes the text on, python-telegram-bot's takes no more.
-class UnansweredTimedOutError(OutcomeUnknownError, _TravellingError, TimedOut):
+class UnansweredTimedOutError(OutcomeUnknownError, _PicklableError, TimedOut):
     """It may have happened; repeating it may double it."""
 
 
-class UnansweredNetworkError(OutcomeUnknownError, _TravellingError, NetworkError):
+class UnansweredNetworkError(OutcomeUnknownError, _PicklableError, NetworkError):
     """It may have happened; repeating it may double it."""
 
 
-class QueuedExpiredError(ExpiredError, _TravellingError, TimedOut):
+class QueuedExpiredError(ExpiredError, _PicklableError, TimedOut):
     """It was past its deadline before its turn came."""
 
 
-class QueuedWithdrawnError(WithdrawnError, _TravellingError, TelegramError):
+class QueuedWithdrawnError(WithdrawnError, _PicklableError, TelegramError):
     """It was cancelled, or replaced by a newer one."""
 
 
-class _QueuedDeadError(DeadError, _TravellingError):
+class _QueuedDeadError(DeadError, _PicklableError):
     """Speaks as python-telegram-bot would: code that compares texts finds those it knows."""
 
     def __init__(self, *, method: str, chat_id: int | str | None, reason: str, description: str) -> None:
@@ -89,11 +99,11 @@ class QueuedTokenError(_QueuedDeadError, InvalidToken):
     pass
 
 
-class QueuedNetworkError(DeadError, _TravellingError, NetworkError):
+class QueuedNetworkError(DeadError, _PicklableError, NetworkError):
     """Nobody said why: it was tried as often as it may be, or was lost with its sender."""
 
 
-class TurnTooLateError(LimitedError, RetryAfter):  # type: ignore[misc]  # retry_after, as it says
+class LimitedRetryAfterError(LimitedError, RetryAfter):  # type: ignore[misc]  # retry_after, as it says
     """Nothing was sent. `retry_after` is in python-telegram-bot's form, `seconds` are exact."""
 
     def __init__(self, *, method: str, chat_id: int | str | None, retry_after: float) -> None:
@@ -122,14 +132,14 @@ _BY_REASON: Final[Mapping[str, type[DeadError]]] = {
 }
 
 
-def in_both(error: NotDeliveredError) -> NotDeliveredError:
+def as_ptb_error(error: NotDeliveredError) -> NotDeliveredError:
     """The same error as one that a python-telegram-bot application knows."""
     about: dict[str, Any] = {"method": error.method, "chat_id": error.chat_id}
     match error:
         case DeadError():
             return _kind_of(error)(**about, reason=error.reason, description=error.description)
         case LimitedError():
-            return TurnTooLateError(**about, retry_after=error.retry_after)
+            return LimitedRetryAfterError(**about, retry_after=error.retry_after)
         case ExpiredError():
             return QueuedExpiredError(str(error), **about)
         case WithdrawnError():
@@ -144,9 +154,90 @@ def _kind_of(error: DeadError) -> type[DeadError]:
     return _BY_REASON.get(error.reason, QueuedBadRequestError)
 
 
-def unknown(error: TelegramError, reason: str, method: str, chat_id: object) -> OutcomeUnknownError:
+def unknown_outcome_error(
+    error: TelegramError, reason: str, method: str, chat_id: object
+) -> OutcomeUnknownError:
     """What a caller is told of a request that left and was not answered."""
     chat = cast("int | str | None", chat_id)
     text = f"{name_of(method, chat)} left and was not answered ({reason}): it may have happened"
     kind = UnansweredTimedOutError if isinstance(error, TimedOut) else UnansweredNetworkError
     return kind(text, method=method, chat_id=chat)
+
+
+_POLICY: Final = RetryBackoff()
+_DRAW: Final = random.Random()  # noqa: S311  (jitter)
+_STATUS: Final[Mapping[type[TelegramError], int]] = {
+    Forbidden: HTTPStatus.FORBIDDEN,
+    InvalidToken: HTTPStatus.UNAUTHORIZED,
+    BadRequest: HTTPStatus.BAD_REQUEST,
+    Conflict: HTTPStatus.CONFLICT,
+}
+# How the library words a status that has no exception of its own, as Telegram does.
+_PHRASES: Final = {status.phrase.lower(): status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST}
+_NAMED = re.compile("|".join(sorted(map(re.escape, _PHRASES), key=len, reverse=True)))
+_NUMBERED = re.compile(r"unknown httperror \((\d{3})\)")
+# Not one byte was sent: there was no connection to send it on.
+_NO_CONNECTION: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, ConnectionRefusedError)
+_NEVER_TRIED: Final = (httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
+
+
+def outcome_of(error: TelegramError, endpoint: str) -> Outcome:
+    """How a call ended that raised this."""
+    if isinstance(error.__cause__, _NEVER_TRIED) or _is_closed(error):
+        return NotSent("not_tried")
+    return judge(_answer(error), attempt=1, policy=_POLICY, draw=_DRAW, method=endpoint)
+
+
+def _is_closed(error: TelegramError) -> bool:
+    """The library's own client was shut down, or never initialized."""
+    return isinstance(error.__cause__, RuntimeError) and "is not initialized" in str(error.__cause__)
+
+
+def _answer(error: TelegramError) -> ApiAnswer | NoAnswer:
+    if isinstance(error, RetryAfter):
+        return _answer_with(HTTPStatus.TOO_MANY_REQUESTS, error, retry_after=_seconds(error))
+    if isinstance(error, ChatMigrated):
+        return _answer_with(HTTPStatus.BAD_REQUEST, error, migrate_to_chat_id=error.new_chat_id)
+    if isinstance(error, TimedOut):
+        return _no_answer(error, "timeout")
+    status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), None)
+    if isinstance(error, InvalidToken) and error.message.lower().startswith("not found"):
+        status = HTTPStatus.NOT_FOUND
+    if status is None and isinstance(error, NetworkError):
+        status = _status_in(error)
+        if status is None:
+            return _no_answer(error, "disconnected")
+    if status is None:
+        return ApiAnswer(HTTPStatus.OK, None)  # it answered well, with what is no JSON
+    return _answer_with(status, error)
+
+
+def _answer_with(status: int, error: TelegramError, **parameters: object) -> ApiAnswer:
+    if isinstance(error.__cause__, TelegramError):  # no JSON: a page of something before Telegram
+        return ApiAnswer(status, None)
+    body: dict[str, Any] = {"ok": False, "description": error.message, "parameters": parameters}
+    return ApiAnswer(status, body)
+
+
+def _no_answer(error: TelegramError, reason: str) -> NoAnswer:
+    if isinstance(error.__cause__, _NO_CONNECTION):
+        return NoAnswer(left=False, reason="connect")
+    return NoAnswer(left=True, reason=reason)
+
+
+def _status_in(error: NetworkError) -> int | None:
+    """The status that its text begins with; None if it tells of no answer."""
+    if not isinstance(error.__cause__, TelegramError | None):
+        return None  # the text is that of whatever failed
+    text = error.message.lower()
+    if (number := _NUMBERED.match(text)) is not None:
+        return int(number[1])
+    name = _NAMED.match(text)
+    return None if name is None else _PHRASES[name[0]]
+
+
+def _seconds(error: RetryAfter) -> float:
+    with warnings.catch_warnings():  # an int now, a timedelta in the next major version, as it warns
+        warnings.simplefilter("ignore")
+        wait = error.retry_after
+    return wait.total_seconds() if isinstance(wait, timedelta) else float(wait)

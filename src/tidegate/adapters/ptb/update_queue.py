@@ -7,18 +7,18 @@ from typing import Any
 from telegram import Update
 from telegram.ext._application import _STOP_SIGNAL
 
-from tidegate.adapters.ptb.intake import Intake
+from tidegate.adapters.ptb.application_inbox import ApplicationInbox
 from tidegate.errors import BadInputError
 
 log = logging.getLogger("tidegate.inbound")
 
 
-class UpdateQueue(asyncio.Queue[object]):
+class InboxUpdateQueue(asyncio.Queue[object]):
     """What Telegram sends is held durably; what is got comes from the desk. The rest goes straight on."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.intake: Intake | None = None  # of the application, once that is built
+        self.intake: ApplicationInbox | None = None  # of the application, once that is built
         self._fetcher: asyncio.Task[Any] | None = None  # the application's
         self._stopping = False
         self._said: set[str] = set()
@@ -29,13 +29,13 @@ class UpdateQueue(asyncio.Queue[object]):
             await super().put(item)
         elif item is _STOP_SIGNAL:
             await self._stop(self.intake)
-        elif isinstance(item, Update) and not _is_made_up(item):
+        elif isinstance(item, Update) and not _is_made_by_hand(item):
             await self._hold(item, self.intake)
         else:
             self.offer(item)
 
     def put_nowait(self, item: object) -> None:
-        if isinstance(item, Update) and not _is_made_up(item) and self.intake is not None:
+        if isinstance(item, Update) and not _is_made_by_hand(item) and self.intake is not None:
             raise BadInputError("an update is written down first, which takes its time: await put(update)")
         super().put_nowait(item)
 
@@ -60,7 +60,7 @@ class UpdateQueue(asyncio.Queue[object]):
         """An application that stops warns of what it begins: where warnings are errors, it would fail."""
         return self._stopping and self.intake is not None and self.intake.turn_away(item)
 
-    async def _stop(self, intake: Intake) -> None:
+    async def _stop(self, intake: ApplicationInbox) -> None:
         running = [one for one in (self._fetcher,) if one is not None and not one.done()]
         self._stopping = True
         try:
@@ -76,7 +76,7 @@ class UpdateQueue(asyncio.Queue[object]):
             self.get_nowait()
             self.task_done()
 
-    async def _hold(self, update: Update, intake: Intake) -> None:
+    async def _hold(self, update: Update, intake: ApplicationInbox) -> None:
         if update.update_id == intake.fetched and len(update.to_dict()) == 1:
             return  # it says how far polling has come: all of that is held
         if not intake.can_hold():
@@ -105,6 +105,6 @@ class UpdateQueue(asyncio.Queue[object]):
         self._said.add(what)
 
 
-def _is_made_up(update: Update) -> bool:
+def _is_made_by_hand(update: Update) -> bool:
     """Telegram counts from 1; so it is somebody's own, and there may be many with this number."""
     return update.update_id <= 0

@@ -5,9 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.audience.mailing import Letter, Mailing
-from tidegate.audience.rows import BadLine
-from tidegate.cli.broadcast.progress import Show
+from tidegate.broadcast.audience_file import BadLine, FileMessage, Mailing
+from tidegate.cli.progress import ShowProgress
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
@@ -18,15 +17,15 @@ COMPLAINTS: Final = 20
 SAMPLES: Final = 3
 
 
-class Checked(msgspec.Struct):
+class CheckedFile(msgspec.Struct):
     """What was found in a file: how much, and the first of each kind."""
 
     good: int = 0
     bad: int = 0
     complaints: list[BadLine] = []
-    samples: list[Letter] = []
+    samples: list[FileMessage] = []
 
-    def add(self, found: Letter | BadLine) -> None:
+    def add(self, found: FileMessage | BadLine) -> None:
         if isinstance(found, BadLine):
             self.bad += 1
             if len(self.complaints) < COMPLAINTS:
@@ -46,12 +45,12 @@ class Checked(msgspec.Struct):
         return {"bad_lines": self.bad, "errors": errors}
 
 
-async def check(mailing: Mailing, clock: Clock, stop: asyncio.Event, show: Show) -> Checked:
+async def check(mailing: Mailing, clock: Clock, stop: asyncio.Event, show: ShowProgress) -> CheckedFile:
     """Everything in the file, or what there was until `stop`.
 
     Reads in the event loop: nothing else runs in it yet.
     """
-    checked = Checked()
+    checked = CheckedFile()
     for number, found in enumerate(mailing.letters()):
         checked.add(found)
         if number % CHUNK == 0:
@@ -67,7 +66,7 @@ def forecast(count: int, rate: Rate) -> float:
     return max(0, count - rate.count) * rate.seconds / rate.count
 
 
-def preview(name: str, checked: Checked, already: int, rate: Rate) -> dict[str, Any]:
+def preview(name: str, checked: CheckedFile, already: int, rate: Rate) -> dict[str, Any]:
     """What a dry run found. `seconds`: how long it would take."""
     return {
         "dry_run": True,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from tidegate.outbox.redis.durability import Facts, conclude
+from tidegate.stores.redis.durability import RedisFacts, judge_redis
 
 State = Literal["ok", "info", "warning", "failed"]
 
@@ -57,13 +57,13 @@ def install(name: str) -> str:
     return f"pip install 'tidegate[{name}]'"
 
 
-def redis(where: str, facts: Facts, name: str = "redis") -> list[Check]:
+def redis(where: str, facts: RedisFacts, name: str = "redis") -> list[Check]:
     """Whether it can be used, forgets under pressure, and survives a restart."""
     return [
         Check(name, one.verdict, f"{where}, version {one.found}", one.advice)
         if one.about == "version"
         else Check(f"{name} {one.about}", one.verdict, one.found, one.advice)
-        for one in conclude(facts)
+        for one in judge_redis(facts)
     ]
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from tidegate.cli import loop, terminal
 from tidegate.cli.doctor import probes
 from tidegate.cli.doctor.checks import Check, State
-from tidegate.cli.places import is_redis
+from tidegate.cli.store import is_redis
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings

@@ -19,8 +19,8 @@ from tidegate.cli.doctor import checks
 from tidegate.cli.doctor.checks import Check
 from tidegate.clock import Clock
 from tidegate.errors import TidegateError
-from tidegate.outbox.redis.durability import Facts, ask
 from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES
+from tidegate.stores.redis.durability import RedisFacts, read_redis_facts
 
 PORTS = (8080, 8081)  # of the gateway and of the simulator
 CONNECT_SECONDS = 2.0
@@ -78,13 +78,13 @@ async def redis(url: str, variable: str = "REDIS_URL") -> list[Check]:
     return checks.redis(where, facts, name)
 
 
-async def _ask_redis(url: str) -> Facts:
-    from tidegate.outbox.redis.link import RedisLink  # noqa: PLC0415  (its driver is an extra)
+async def _ask_redis(url: str) -> RedisFacts:
+    from tidegate.stores.redis.connection import RedisPyConnection  # noqa: PLC0415  (its driver is an extra)
 
-    link = await asyncio.to_thread(RedisLink, url, Clock(), secrets.token_hex(6))  # which reads files
+    link = await asyncio.to_thread(RedisPyConnection, url, Clock(), secrets.token_hex(6))  # which reads files
     try:
         async with Clock().timeout(CONNECT_SECONDS):
-            return await ask(link)
+            return await read_redis_facts(link)
     finally:
         await link.close()
 

@@ -7,15 +7,15 @@ from contextlib import AsyncExitStack
 from tidegate.cli import loop, terminal
 from tidegate.cli.sim import options
 from tidegate.cli.sim.nocodb_view import NocoView
-from tidegate.cli.sim.telegram import Place, watch, why_not
+from tidegate.cli.sim.telegram import ListenAddress, watch, why_not
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.sim.nocodb import NocoDb, NocoFaults, NocoLimits
+from tidegate.sim.nocodb import NocoFaults, NocoLimits, SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.nocodb.limits import RetryAfter
 from tidegate.sim.nocodb.shop import Shop
-from tidegate.sim.telegram.webhooks import is_loopback
+from tidegate.sim.telegram.update_delivery import is_loopback
 
 
 def limits(*, rate: str, block: str, retry_after: RetryAfter) -> NocoLimits:
@@ -37,7 +37,7 @@ def seconds(text: str) -> float:
 
 
 def serve(
-    place: Place,
+    place: ListenAddress,
     *,
     limits: NocoLimits,
     faults: NocoFaults,
@@ -53,7 +53,7 @@ def serve(
     pause = options.read("--pay-every", seconds, pay_every)
     if not all(token.strip() for token in tokens):
         raise BadInputError("--token: an empty token would let nobody in: write any text, or leave it out")
-    noco = NocoDb(Clock(), limits=limits, faults=faults, tokens=tokens or None, seed=seed)
+    noco = SimulatedNocoDb(Clock(), limits=limits, faults=faults, tokens=tokens or None, seed=seed)
     shop = Shop(noco, rows, seed=seed)
     server = NocoDbServer(noco, host=place.host, port=place.port)
     view = NocoView(server, shop)
@@ -65,7 +65,7 @@ def serve(
 
 
 async def _serve(
-    server: NocoDbServer, place: Place, view: NocoView, shop: Shop, pause: float, *, as_json: bool
+    server: NocoDbServer, place: ListenAddress, view: NocoView, shop: Shop, pause: float, *, as_json: bool
 ) -> None:
     stop = loop.stop_signal()
     async with AsyncExitStack() as stack:

@@ -10,12 +10,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.meter import Meter
-from tidegate.cli.sim.view import FIRST_ERROR, SECONDS_SHOWN, WIDTH, percent, pulse
+from tidegate.cli.progress import Meter
+from tidegate.cli.sim.telegram import FIRST_ERROR, SECONDS_SHOWN, WIDTH, percent, pulse
 from tidegate.cli.terminal import printable
 from tidegate.sim.nocodb.http import NocoDbServer
-from tidegate.sim.nocodb.ledger import LogEntry
 from tidegate.sim.nocodb.limits import NocoLimits
+from tidegate.sim.nocodb.request_log import LoggedRequest
 from tidegate.sim.nocodb.shop import Shop
 
 REQUESTS_SHOWN = 5
@@ -84,7 +84,7 @@ def _details(report: dict[str, Any], paid: int) -> RenderableType:
     return grid
 
 
-def _latest(log: Reversible[LogEntry]) -> RenderableType:
+def _latest(log: Reversible[LoggedRequest]) -> RenderableType:
     entries = list(islice(reversed(log), REQUESTS_SHOWN))[::-1]
     grid = Table.grid(padding=(0, 2))
     for _ in range(3):

@@ -2,28 +2,177 @@
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Reversible
 from contextlib import AsyncExitStack
+from itertools import islice
 from typing import Any, NamedTuple
 
-from rich.console import RenderableType
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from tidegate.cli import loop, terminal
-from tidegate.cli.sim.view import SimView
+from tidegate.cli.progress import Meter, sparkline
+from tidegate.cli.terminal import printable
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.sim.telegram import Faults, Limits, World
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.webhooks import is_loopback
+from tidegate.sim.telegram.request_log import POLL, LoggedCall
+from tidegate.sim.telegram.update_delivery import is_loopback
+
+# Together they fit a terminal of 80 columns and 24 lines.
+WIDTH = 88
+SECONDS_SHOWN = 50
+CALLS_SHOWN = 4
+FIRST_ERROR = 400
+GROUPS = ("group", "supergroup", "channel")
 
 
-class Place(NamedTuple):
+class SimView:
+    def __init__(self, server: TelegramServer, about_people: Callable[[], dict[str, Any]]) -> None:
+        self._server, self._about_people = server, about_people
+        self._requests, self._refused = Meter(SECONDS_SHOWN), Meter(SECONDS_SHOWN)
+
+    def picture(self) -> RenderableType:
+        telegram, url = self._server.telegram, self._server.url
+        report = telegram.report() | self._about_people()
+        now = telegram.clock.monotonic()
+        self._requests.read(now, report["requests"])
+        self._refused.read(now, report["refused"])
+        content = Group(
+            Text.assemble("Give your bot this address:  ", (url, "bold cyan")),
+            Text(),
+            _counts(report, self._requests.per_second()),
+            pulse(self._requests, self._refused, telegram.flood.limits.bot.count),
+            Text(),
+            limits_table(report, telegram.flood.limits),
+            Text(),
+            _details(report),
+            _latest(telegram.ledger.log),
+        )
+        title = Text("Telegram, simulated", style="bold")
+        hint = Text(f"more: curl {url}/sim/report · Ctrl-C stops", style="dim")
+        return Panel(content, title=title, subtitle=hint, width=WIDTH, padding=(0, 2), border_style="cyan")
+
+
+def pulse(requests: Meter, refused: Meter, limit: int) -> RenderableType:
+    """How fast it is asked and refuses, second by second."""
+    asked, held = requests.history(), refused.history()
+    top = max(limit, *asked)
+    grid = Table.grid(padding=(0, 1))
+    for name, counts, style, note in (
+        ("requests", asked, "green", f"↑ {top}/s"),
+        ("refused", held, "red", f"last {SECONDS_SHOWN} s"),
+    ):
+        grid.add_row(name, Text(sparkline(counts, top), style=style), Text(note, style="dim"))
+    return grid
+
+
+def _counts(report: dict[str, Any], per_second: int) -> RenderableType:
+    requests, refused = report["requests"], report["refused"]
+    grid = Table.grid(expand=True)
+    numbers = (
+        ("requests", f"{requests:,}", "bold"),
+        ("accepted", f"{report['accepted']:,}", "bold green"),
+        ("refused", f"{refused:,} ({percent(refused, requests)})", "bold red" if refused else "bold"),
+        ("now", f"{per_second}/s", "bold"),
+        ("peak", f"{report['peak_rps']}/s", "bold"),
+    )
+    for _ in numbers:
+        grid.add_column()
+    grid.add_row(*(Text.assemble(f"{name} ", (value, style)) for name, value, style in numbers))
+    return grid
+
+
+def limits_table(report: dict[str, Any], limits: Limits) -> Table:
+    """Each limit, the most calls one of its windows held, and how many calls it refused."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
+    for name in ("limit", "allows", "fullest window"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("", justify="right")
+    table.add_column("refused", justify="right")
+    rows = (
+        ("bot", limits.bot, ("bot",)),
+        ("private chat", limits.private, ("private",)),
+        ("group, channel", limits.group, GROUPS),
+        ("paid broadcast", limits.paid, ("paid",)),
+    )
+    for name, rate, scopes in rows:
+        peak = max(report["peaks"].get(scope, 0) for scope in scopes)
+        refused = _refused(report, scopes)
+        if scopes == ("paid",) and not peak:
+            continue
+        bar = ProgressBar(total=rate.count, completed=peak, width=24, finished_style="yellow")
+        allows = f"{rate.count} in {rate.seconds:g} s"
+        table.add_row(name, allows, bar, f"{peak}/{rate.count}", _red(refused))
+    for name, scope in (
+        ("“typing …”", "action"),
+        ("chat still shut", "chat_closed"),
+        ("bot still shut", "bot_closed"),
+    ):
+        if refused := _refused(report, (scope,)):
+            table.add_row(name, "", "", "", _red(refused))
+    return table
+
+
+def _details(report: dict[str, Any]) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row("answers", _listed(report["statuses"]) or "none yet")
+    grid.add_row("faults", _listed(report["faults"]) or "none yet")
+    if "crowd" in report:
+        grid.add_row("people", _crowd(report["crowd"]))
+    return grid
+
+
+def _crowd(crowd: dict[str, Any]) -> str:
+    if not crowd["said"]:
+        return f"{crowd['users']:,} {'waits' if crowd['users'] == 1 else 'wait'} for a bot"
+    waits = f"reply in {crowd['p50_ms']:,.0f} ms, p99 {crowd['p99_ms']:,.0f} ms"
+    return f"{crowd['users']:,} said {crowd['said']:,} · answered {crowd['answered']:,} · {waits}"
+
+
+def _latest(log: Reversible[LoggedCall]) -> RenderableType:
+    calls = (entry for entry in reversed(log) if entry.method != POLL)
+    entries = list(islice(calls, CALLS_SHOWN))[::-1]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True)
+    grid.add_column(no_wrap=True, overflow="ellipsis", max_width=18)
+    grid.add_column(no_wrap=True, overflow="ellipsis")
+    for entry in entries:
+        style = "green" if entry.status < FIRST_ERROR else "red"
+        chat = printable(entry.chat_id) if entry.chat_id is not None else ""
+        grid.add_row(Text(str(entry.status), style), entry.method, chat, Text(printable(entry.text), "dim"))
+    return grid if entries else Text("No call yet.", style="dim")
+
+
+def _refused(report: dict[str, Any], scopes: Iterable[str]) -> int:
+    return sum(report["refused_by"].get(scope, 0) for scope in scopes)
+
+
+def _red(count: int) -> Text:
+    return Text(f"{count:,}", style="bold red" if count else "dim")
+
+
+def _listed(counts: dict[str, Any]) -> str:
+    return " · ".join(f"{name}: {count:,}" for name, count in counts.items())
+
+
+def percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "0 %"
+
+
+class ListenAddress(NamedTuple):
     host: str
     port: int
 
 
 def serve(
-    place: Place,
+    place: ListenAddress,
     *,
     limits: Limits,
     faults: Faults,
@@ -51,7 +200,7 @@ def serve(
 
 
 async def _serve(
-    server: TelegramServer, place: Place, view: SimView, *, crowd: int, seed: int, as_json: bool
+    server: TelegramServer, place: ListenAddress, view: SimView, *, crowd: int, seed: int, as_json: bool
 ) -> None:
     stop = loop.stop_signal()
     async with AsyncExitStack() as stack:
@@ -80,7 +229,7 @@ async def watch(picture: Callable[[], RenderableType], stop: asyncio.Event) -> N
             draw()
 
 
-def why_not(error: OSError, place: Place) -> str:
+def why_not(error: OSError, place: ListenAddress) -> str:
     """Why a server could not listen, and what to do about it."""
     if error.errno == errno.EADDRINUSE:
         return f"port {place.port} on {place.host} is in use: choose another with --port"

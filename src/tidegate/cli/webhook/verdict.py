@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from tidegate.cli.selection import amount
+from tidegate.cli.messages import amount
 from tidegate.cli.times import span
-from tidegate.cli.webhook.address import bot_at
+from tidegate.cli.webhook.calls import bot_at
 
 State = Literal["polling", "well", "elsewhere", "failing"]
-TRIED_AGAIN: Final = 3_600.0  # seconds: what failed longer ago is not what waits now
-MANY: Final = 1_000  # updates that wait
+RECENT_ERROR_SECONDS: Final = 3_600.0  # seconds: what failed longer ago is not what waits now
+MANY_WAITING: Final = 1_000  # updates that wait
 
 # What Telegram says of its last attempt, and what to do. The first that fits.
 _REMEDIES: Final = (
@@ -35,7 +35,7 @@ _REMEDIES: Final = (
 )
 
 
-class Verdict(NamedTuple):
+class WebhookVerdict(NamedTuple):
     state: State
     text: str
 
@@ -44,28 +44,34 @@ class Verdict(NamedTuple):
         return self.state in {"polling", "well"}
 
 
-def judge(bot: int, info: Mapping[str, Any], now: float) -> Verdict:
+def judge(bot: int, info: Mapping[str, Any], now: float) -> WebhookVerdict:
     """`info`: as getWebhookInfo gives it. `now`: seconds since the epoch."""
     url, waiting = str(info.get("url") or ""), int(info.get("pending_update_count") or 0)
     if not url:
         rest = f"; {amount(waiting, 'update waits', 'updates wait')} for that" if waiting else ""
-        return Verdict("polling", f"none is set: the bot uses long polling{rest}")
+        return WebhookVerdict("polling", f"none is set: the bot uses long polling{rest}")
     whose = bot_at(url)
     if whose is None:
-        return Verdict("elsewhere", "not this Tidegate's address: tidegate webhook set, if it shall be")
+        return WebhookVerdict(
+            "elsewhere", "not this Tidegate's address: tidegate webhook set, if it shall be"
+        )
     if whose != bot:
-        return Verdict("elsewhere", f"this is the address of bot {whose}: tidegate webhook set --bot {bot}")
+        return WebhookVerdict(
+            "elsewhere", f"this is the address of bot {whose}: tidegate webhook set --bot {bot}"
+        )
     return _of_ours(info, waiting, now)
 
 
-def _of_ours(info: Mapping[str, Any], waiting: int, now: float) -> Verdict:
+def _of_ours(info: Mapping[str, Any], waiting: int, now: float) -> WebhookVerdict:
     said, ago = str(info.get("last_error_message") or ""), now - float(info.get("last_error_date") or 0)
-    if said and waiting and ago < TRIED_AGAIN:
-        return Verdict("failing", remedy(said))
-    if waiting > MANY:
-        return Verdict("failing", f"{waiting:,} updates wait: the bot takes fewer than come; look at its log")
+    if said and waiting and ago < RECENT_ERROR_SECONDS:
+        return WebhookVerdict("failing", remedy(said))
+    if waiting > MANY_WAITING:
+        return WebhookVerdict(
+            "failing", f"{waiting:,} updates wait: the bot takes fewer than come; look at its log"
+        )
     past = f"; the last trouble, {span(max(0.0, ago))} ago, is over" if said else ""
-    return Verdict("well", f"updates come to this address{past}")
+    return WebhookVerdict("well", f"updates come to this address{past}")
 
 
 def remedy(said: str) -> str:

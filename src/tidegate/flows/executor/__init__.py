@@ -1,10 +1,10 @@
 """Runs a flow: events in, effects out, nothing lost and nothing twice, whatever dies in between."""
 
-from tidegate.flows.executor.counting import FlowStats
-from tidegate.flows.executor.executor import Executor
-from tidegate.flows.executor.memory import MemorySessions
-from tidegate.flows.executor.place import Place
-from tidegate.flows.executor.turns import LocalTurns
-from tidegate.flows.executor.working import WorkContext
+from tidegate.flows.executor.executor import FlowRunner
+from tidegate.flows.executor.locks import LocalSessionLocks
+from tidegate.flows.executor.stats import FlowStats
+from tidegate.flows.executor.work import WorkContext
+from tidegate.flows.port import SessionKey
+from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
 
-__all__ = ["Executor", "FlowStats", "LocalTurns", "MemorySessions", "Place", "WorkContext"]
+__all__ = ["FlowRunner", "FlowStats", "LocalSessionLocks", "MemoryFlowSessions", "SessionKey", "WorkContext"]

@@ -9,35 +9,40 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.effects import key_for
 from tidegate.errors import ClosedError
-from tidegate.flows.effects import Pending
-from tidegate.flows.events import Begin, Event, Expired, Polled, Signal, TimedOut
-from tidegate.flows.executor.catching_up import CatchingUp
-from tidegate.flows.executor.counting import Counts, FlowStats
-from tidegate.flows.executor.doing import Doer, OnUnknown
-from tidegate.flows.executor.handling import Handling
-from tidegate.flows.executor.hearing import Heard
-from tidegate.flows.executor.place import Place, place_in, place_of
+from tidegate.failure import describe_error
+from tidegate.flows.effects import PendingEffect
+from tidegate.flows.events import Begin, Expired, FlowEvent, Polled, Signal, TimedOut
+from tidegate.flows.executor.effect_runner import EffectRunner, OnUnknown
+from tidegate.flows.executor.event_handler import EventHandler
 from tidegate.flows.executor.polls import MakePoller, make_polls
-from tidegate.flows.executor.ports import Gate, Sessions, Turns
-from tidegate.flows.executor.timers import Timers
-from tidegate.flows.executor.unfinished import Unfinished
-from tidegate.flows.executor.working import TRIES, WorkFunction, Works
+from tidegate.flows.executor.recovery import FlowCatchUp, UnfinishedSessions
+from tidegate.flows.executor.seen_events import SeenEvents
+from tidegate.flows.executor.stats import FlowCounts, FlowStats
+from tidegate.flows.executor.timers import SessionTimers
+from tidegate.flows.executor.work import WORK_TRIES, WorkFunction, WorkRunner
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError
+from tidegate.flows.port import (
+    FlowGate,
+    FlowSessionStore,
+    SessionKey,
+    SessionLocks,
+    parse_session_key,
+    session_key_in,
+)
 from tidegate.flows.session import Session
 from tidegate.flows.upkeep import subscription, upkeep
+from tidegate.outbox.effect_keys import effect_key
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import News, Notify, Subscription
-from tidegate.reports import reason_of
 
 log = logging.getLogger("tidegate.flows")
 
-GRACE: Final = 5.0  # seconds that work has to end when the executor stops
+WORK_GRACE: Final = 5.0  # seconds that work has to end when the executor stops
 
 
-class Executor:
+class FlowRunner:
     """Between `start` and `stop`, while the gate is open; pollers run while the gate delivers.
 
     Raises BadInputError at once if the flow has a problem, or names a work or a poll that was not given.
@@ -46,14 +51,14 @@ class Executor:
     def __init__(
         self,
         flow: Flow,
-        gate: Gate,
+        gate: FlowGate,
         *,
         work: Mapping[str, WorkFunction] | None = None,
         pollers: Mapping[str, Poller | MakePoller] | None = None,
         batch_polling: Mapping[str, Any] | None = None,
         in_batches: bool = True,
         restore: bool = True,
-        tries: int = TRIES,
+        tries: int = WORK_TRIES,
         on_unknown: OnUnknown = "resend",
     ) -> None:
         self.flow = flow
@@ -67,18 +72,18 @@ class Executor:
             given=pollers or {},
             restore=restore,
         )
-        self._works = Works(work or {}, gate, clock, flow=flow.name, tries=tries)
+        self._works = WorkRunner(work or {}, gate, clock, flow=flow.name, tries=tries)
         flow.check(works=self._works.functions.keys(), polls=self.polls.pollers.keys())
         for poller in self.polls.pollers.values():
             gate.poll(poller)
         kept = f"flow:{flow.name}"
-        self._counts = Counts()
-        self._timers = Timers(timers := gate.subscriptions(f"{kept}:timers"), clock, self._ring)
-        self._unfinished = Unfinished(gate.subscriptions(f"{kept}:unfinished"), clock, self._resume)
-        self._heard = Heard(events := gate.subscriptions(f"{kept}:events"), clock)
-        self._catching_up = CatchingUp(flow, clock, marks=events, timers=timers, polls=self.polls.kept)
-        self._doer = Doer(flow, gate, self.polls, self._timers, self._counts, on_unknown=on_unknown)
-        self._handling = Handling(
+        self._counts = FlowCounts()
+        self._timers = SessionTimers(timers := gate.subscriptions(f"{kept}:timers"), clock, self._ring)
+        self._unfinished = UnfinishedSessions(gate.subscriptions(f"{kept}:unfinished"), clock, self._resume)
+        self._heard = SeenEvents(events := gate.subscriptions(f"{kept}:events"), clock)
+        self._catching_up = FlowCatchUp(flow, clock, marks=events, timers=timers, polls=self.polls.kept)
+        self._doer = EffectRunner(flow, gate, self.polls, self._timers, self._counts, on_unknown=on_unknown)
+        self._handling = EventHandler(
             flow,
             doer=self._doer,
             timers=self._timers,
@@ -92,7 +97,7 @@ class Executor:
         self._looking: asyncio.Task[None] | None = None
         self._own: list[Poller] = []  # that the gate does not run: it delivered before it was told of them
 
-    async def start(self, sessions: Sessions, turns: Turns) -> None:
+    async def start(self, sessions: FlowSessionStore, turns: SessionLocks) -> None:
         """From here on sessions are kept there, and nobody else changes them without his turn."""
         if not any(map(self.flow.begins_with, self.flow.commands)):
             log.warning("no command begins flow %s: nobody gets into it but by begin()", self.flow.name)
@@ -121,7 +126,7 @@ class Executor:
             await asyncio.gather(self._looking, return_exceptions=True)
         await self._timers.stop()
         await self._unfinished.stop()
-        await self._works.stop(GRACE)
+        await self._works.stop(WORK_GRACE)
         await self._doer.stop()
         self._heard.forget()
 
@@ -137,7 +142,7 @@ class Executor:
 
     # What happens
 
-    async def handle(self, place: Place, event: Event, *, awaited_only: bool = False) -> bool:
+    async def handle(self, place: SessionKey, event: FlowEvent, *, awaited_only: bool = False) -> bool:
         """Whether it is this flow's: a session is under way, or begins, or its button was pressed.
 
         When it returns, it is written and done, but for work, which goes on. What was handled before changes
@@ -148,7 +153,7 @@ class Executor:
 
     async def begin(
         self,
-        place: Place,
+        place: SessionKey,
         data: Mapping[str, Any] | None = None,
         *,
         language: str | None = None,
@@ -159,7 +164,7 @@ class Executor:
         await self._handling.handle(place, begin, once=event is not None)
 
     async def signal(
-        self, place: Place, name: str, value: object = None, *, event: str | None = None
+        self, place: SessionKey, name: str, value: object = None, *, event: str | None = None
     ) -> bool:
         """Whether there is a session that heard it, or there was."""
         signal = Signal(name, value, **self._cause(event))
@@ -168,7 +173,9 @@ class Executor:
     def _cause(self, event: str | None) -> dict[str, Any]:
         return {"id": f"a{event or secrets.token_hex(8)}", "at": self.clock.now()}
 
-    async def apologise(self, place: Place, event: Event, text: str, query: str | None = None) -> None:
+    async def apologise(
+        self, place: SessionKey, event: FlowEvent, text: str, query: str | None = None
+    ) -> None:
         """For an event that the flow could not handle; `query`: of a press."""
         said = self.flow.text(text, event.language)
         if query is not None:
@@ -176,7 +183,7 @@ class Executor:
         else:
             await self._doer.say(place, said, f"{event.id}:sorry")
 
-    async def put_into(self, place: Place, state: str, data: dict[str, Any]) -> bool:
+    async def put_into(self, place: SessionKey, state: str, data: dict[str, Any]) -> bool:
         """Without a word, for who has no session; what the state needs is begun. False: he has one. If that
         waits for the same, it waits on, also where the store had lost it.
         """
@@ -206,12 +213,12 @@ class Executor:
         )
         session = msgspec.structs.replace(session, held=subscription(self.flow, session))
         effects = upkeep(self.flow, session)
-        pending = tuple(Pending("restored", place, effect) for place, effect in enumerate(effects))
+        pending = tuple(PendingEffect("restored", place, effect) for place, effect in enumerate(effects))
         return msgspec.structs.replace(session, pending=pending)
 
     # What comes by itself
 
-    async def _look(self, place: Place) -> None:
+    async def _look(self, place: SessionKey) -> None:
         """One whose state is no more is told so when he comes back, not now."""
         session = await self._handling.sessions.get(place)
         if session is not None and session.state in self.flow.by_name:
@@ -226,22 +233,22 @@ class Executor:
                 raise ClosedError(f"flow {self.flow.name} has stopped")
             await self._started.wait()  # the poller may have started a moment before
             # Of a cause that is the same when it is told again, and no other time.
-            cause = key_for(("flow", poll)) or f"{poll}:{news.key}:{subscription.since:.3f}:{news.kind}"
+            cause = effect_key(("flow", poll)) or f"{poll}:{news.key}:{subscription.since:.3f}:{news.kind}"
             short = hashlib.blake2b(cause.encode(), digest_size=8).hexdigest()
             event = Polled(poll, news.key, news.kind, news.value, id=f"p{short}", at=self.clock.now())
-            await self.handle(place_in(subscription), event)
+            await self.handle(session_key_in(subscription), event)
 
         return tell
 
     async def _ring(self, key: str, visit: int, at: float) -> None:
-        place = place_of(key)
+        place = parse_session_key(key)
         try:
             await self.handle(place, TimedOut(visit, id=f"t{visit}:{at:.3f}", at=self.clock.now()))
         except FlowError as error:
-            log.error("%s", reason_of(error))  # noqa: TRY400
+            log.error("%s", describe_error(error))  # noqa: TRY400
             await self._wait_for_the_end(place, at)
 
-    async def _wait_for_the_end(self, place: Place, at: float) -> None:
+    async def _wait_for_the_end(self, place: SessionKey, at: float) -> None:
         """Its timeout leads nowhere; the end of its lifetime still comes."""
         async with self._handling.turns.hold(place.key):
             session = await self._handling.sessions.get(place)

@@ -9,19 +9,18 @@ from typing import Final, NamedTuple
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
+from tidegate.failure import describe_error
+from tidegate.polling.failure_log import FailureLog
 from tidegate.polling.leading import Leadership
-from tidegate.polling.restoring import PAGE
-from tidegate.polling.store.base import Kept, Subscriptions
-from tidegate.polling.subscriptions import Subscription
-from tidegate.polling.troubles import Troubles
-from tidegate.reports import reason_of
+from tidegate.polling.restorer import SUBSCRIPTIONS_PER_PAGE
+from tidegate.polling.subscriptions import StoredSubscription, Subscription, Subscriptions
 
 log = logging.getLogger("tidegate.flows")
 
-AT_ONCE: Final = 16  # that ring: after a long night all of them are due
-LOOK: Final = 5.0  # seconds between two looks at what other processes have set
+TIMERS_AT_ONCE: Final = 16  # that ring: after a long night all of them are due
+TIMER_SCAN_INTERVAL: Final = 5.0  # seconds between two looks at what other processes have set
 RECOUNT: Final = 60.0  # seconds between two looks at whether others have cleared many
-AGAIN: Final = 10.0  # seconds after one that could not be handled
+TIMER_RETRY_DELAY: Final = 10.0  # seconds after one that could not be handled
 FEWEST_OUTDATED: Final = 1_000  # fewer are not worth a look
 
 
@@ -35,14 +34,14 @@ Ring = Callable[[str, int, float], Awaitable[None]]
 """Of the session with this key, set on this visit, for that time."""
 
 
-class Timers:
+class SessionTimers:
     """One for each session. What was set rings once or more, at its time or later, whatever happens."""
 
     def __init__(self, subscriptions: Subscriptions, clock: Clock, ring: Ring) -> None:
         self._subscriptions = subscriptions
         self._clock = clock
         self._ring = ring
-        self._troubles = Troubles(subscriptions.name)
+        self._troubles = FailureLog(subscriptions.name)
         self._leadership = Leadership(
             subscriptions, clock, subscriptions.name, troubles=self._troubles, on_wait=self._forget_all
         )
@@ -117,13 +116,13 @@ class Timers:
     async def _read(self) -> None:
         """Those set since, here or elsewhere."""
         while True:
-            page = await self._subscriptions.after(self._number, PAGE)
+            page = await self._subscriptions.after(self._number, SUBSCRIPTIONS_PER_PAGE)
             for kept in page:
                 self._admit(kept)
-            if len(page) < PAGE:
+            if len(page) < SUBSCRIPTIONS_PER_PAGE:
                 return
 
-    def _admit(self, kept: Kept) -> None:
+    def _admit(self, kept: StoredSubscription) -> None:
         key, data = kept.subscription.key, kept.subscription.data
         self._number = kept.number
         self._set[key] = timer = _Timer(kept.number, data["at"], data["visit"])
@@ -141,7 +140,7 @@ class Timers:
             entry = heapq.heappop(self._due)
             if not self._counts(entry):
                 continue
-            if len(self._ringing) >= AT_ONCE:
+            if len(self._ringing) >= TIMERS_AT_ONCE:
                 await asyncio.wait(self._ringing, return_when=asyncio.FIRST_COMPLETED)
             key = entry[2]
             task = asyncio.create_task(self._ring_one(key, self._set[key]), name=f"tidegate: rings {key}")
@@ -152,14 +151,19 @@ class Timers:
         try:
             await self._ring(key, timer.visit, timer.at)
         except Exception as error:  # noqa: BLE001  (whatever failed, it rings again)
-            log.error("the timer of session %s rings again in %g s: %s", key, AGAIN, reason_of(error))  # noqa: TRY400
-            heapq.heappush(self._due, (self._clock.now() + AGAIN, timer.number, key))
+            log.error(  # noqa: TRY400
+                "the timer of session %s rings again in %g s: %s",
+                key,
+                TIMER_RETRY_DELAY,
+                describe_error(error),
+            )
+            heapq.heappush(self._due, (self._clock.now() + TIMER_RETRY_DELAY, timer.number, key))
         else:
             if self._set.get(key) is timer:  # it was not set anew
                 del self._set[key]
 
     async def _pause(self) -> None:
-        next_at = self._due[0][0] - self._clock.now() if self._due else LOOK
+        next_at = self._due[0][0] - self._clock.now() if self._due else TIMER_SCAN_INTERVAL
         with suppress(TimeoutError):
-            async with self._clock.timeout(max(0.0, min(LOOK, next_at))):
+            async with self._clock.timeout(max(0.0, min(TIMER_SCAN_INTERVAL, next_at))):
                 await self._news.wait()

@@ -1,8 +1,8 @@
 """A NocoDB whose limit really counts: in this process, or over HTTP."""
 
-from tidegate.sim.nocodb.answers import Answer, ConnectionCut
+from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbConnectionCut
 from tidegate.sim.nocodb.faults import NocoFaults
 from tidegate.sim.nocodb.limits import NocoLimits
-from tidegate.sim.nocodb.nocodb import NocoDb
+from tidegate.sim.nocodb.nocodb import SimulatedNocoDb
 
-__all__ = ["Answer", "ConnectionCut", "NocoDb", "NocoFaults", "NocoLimits"]
+__all__ = ["NocoDbAnswer", "NocoDbConnectionCut", "NocoFaults", "NocoLimits", "SimulatedNocoDb"]

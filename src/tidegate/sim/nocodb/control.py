@@ -13,7 +13,7 @@ No token is needed, and nothing here counts against the limit.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -22,21 +22,58 @@ from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.sim.nocodb.faults import Latency, NocoFaults
 from tidegate.sim.nocodb.limits import NocoLimits
-from tidegate.sim.nocodb.nocodb import NocoDb
-from tidegate.sim.nocodb.orders import Delete, Direct, NewTable, OfTable, Pay, Rows, SetSkew
+from tidegate.sim.nocodb.nocodb import SimulatedNocoDb
 from tidegate.sim.telegram.incoming import as_json
-from tidegate.sim.telegram.orders import read_order
+from tidegate.sim.telegram.people_control import read_request
+
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=86_400)]
+Skew = Annotated[float, msgspec.Meta(ge=-1e8, le=1e8)]
+Title = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
+
+
+class CreateTableRequest(msgspec.Struct, forbid_unknown_fields=True):
+    title: Title
+    key: Title = "Id"
+    columns: dict[Title, str] | None = None
+
+
+class TableRequest(msgspec.Struct, forbid_unknown_fields=True):
+    table: str
+
+
+class WriteRowsRequest(TableRequest, forbid_unknown_fields=True):
+    rows: list[dict[str, Any]]
+    commit_after: Seconds = 0.0
+
+
+class PayRowRequest(TableRequest, forbid_unknown_fields=True):
+    id: int
+    commit_after: Seconds = 0.0
+
+
+class DirectUpdateRequest(TableRequest, forbid_unknown_fields=True):
+    id: int
+    fields: dict[str, Any]
+
+
+class DeleteRowsRequest(TableRequest, forbid_unknown_fields=True):
+    ids: list[int]
+
+
+class ClockSkewRequest(msgspec.Struct, forbid_unknown_fields=True):
+    seconds: Skew
+
 
 Options = TypeVar("Options", NocoFaults, NocoLimits)
-Act = Callable[[web.Request], Awaitable[object]]
+ControlHandler = Callable[[web.Request], Awaitable[object]]
 
 
-class Control:
-    def __init__(self, noco: NocoDb) -> None:
+class NocoDbControl:
+    def __init__(self, noco: SimulatedNocoDb) -> None:
         self._noco = noco
 
     def routes(self) -> list[web.RouteDef]:
-        looks: dict[str, Act] = {
+        looks: dict[str, ControlHandler] = {
             "report": self._report,
             "log": self._log,
             "tables": self._tables,
@@ -44,7 +81,7 @@ class Control:
             "faults": self._faults,
             "limits": self._limits,
         }
-        acts: dict[str, Act] = {
+        acts: dict[str, ControlHandler] = {
             "reset": self._reset,
             "table": self._table,
             "drop": self._drop,
@@ -85,11 +122,11 @@ class Control:
         return show(self._noco.throttle.limits)
 
     async def _change_faults(self, request: web.Request) -> object:
-        self._noco.faults = change(self._noco.faults, await read_order(request, dict[str, Any]))
+        self._noco.faults = change(self._noco.faults, await read_request(request, dict[str, Any]))
         return show(self._noco.faults)
 
     async def _change_limits(self, request: web.Request) -> object:
-        self._noco.set_limits(change(self._noco.throttle.limits, await read_order(request, dict[str, Any])))
+        self._noco.set_limits(change(self._noco.throttle.limits, await read_request(request, dict[str, Any])))
         return show(self._noco.throttle.limits)
 
     async def _reset(self, _: web.Request) -> object:
@@ -97,39 +134,39 @@ class Control:
         return {}
 
     async def _table(self, request: web.Request) -> object:
-        order = await read_order(request, NewTable)
+        order = await read_request(request, CreateTableRequest)
         return {"table": self._noco.create_table(order.title, key=order.key, columns=order.columns)}
 
     async def _drop(self, request: web.Request) -> object:
-        self._noco.drop_table((await read_order(request, OfTable)).table)
+        self._noco.drop_table((await read_request(request, TableRequest)).table)
         return {}
 
     async def _insert(self, request: web.Request) -> object:
-        order = await read_order(request, Rows)
+        order = await read_request(request, WriteRowsRequest)
         return {"ids": self._noco.insert(order.table, order.rows, commit_after=order.commit_after)}
 
     async def _update(self, request: web.Request) -> object:
-        order = await read_order(request, Rows)
+        order = await read_request(request, WriteRowsRequest)
         self._noco.update(order.table, order.rows, commit_after=order.commit_after)
         return {}
 
     async def _pay(self, request: web.Request) -> object:
-        order = await read_order(request, Pay)
+        order = await read_request(request, PayRowRequest)
         self._noco.pay(order.table, order.id, commit_after=order.commit_after)
         return {}
 
     async def _direct(self, request: web.Request) -> object:
-        order = await read_order(request, Direct)
+        order = await read_request(request, DirectUpdateRequest)
         self._noco.direct(order.table, order.id, **order.fields)
         return {}
 
     async def _delete(self, request: web.Request) -> object:
-        order = await read_order(request, Delete)
+        order = await read_request(request, DeleteRowsRequest)
         self._noco.delete(order.table, order.ids)
         return {}
 
     async def _skew(self, request: web.Request) -> object:
-        self._noco.skew = (await read_order(request, SetSkew)).seconds
+        self._noco.skew = (await read_request(request, ClockSkewRequest)).seconds
         return {"seconds": self._noco.skew}
 
     async def _stop(self, _: web.Request) -> object:
@@ -163,7 +200,7 @@ async def _unknown(_: web.Request) -> object:
     raise BadInputError("the control API has nothing of that name: see the simulator's reference")
 
 
-def _answering(act: Act) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _answering(act: ControlHandler) -> Callable[[web.Request], Awaitable[web.Response]]:
     """JSON for what `act` returns; a 400 with one line for what was asked wrongly."""
 
     async def handler(request: web.Request) -> web.Response:

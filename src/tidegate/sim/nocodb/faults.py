@@ -1,6 +1,6 @@
 """What can go wrong between a client and NocoDB: the same weather as everywhere in the simulator."""
 
-from tidegate.sim.telegram.faults import PERFECT, Fate, Faults, Latency
+from tidegate.sim.faults import PERFECT, Fate, Faults, Latency
 
 NocoFaults = Faults
 

@@ -3,16 +3,16 @@
 from aiohttp import http_exceptions, web
 
 from tidegate.clock import Clock
-from tidegate.sim.listening import Listening
-from tidegate.sim.nocodb.answers import Answer, ApiError, ConnectionCut
-from tidegate.sim.nocodb.control import Control
+from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbApiError, NocoDbConnectionCut
+from tidegate.sim.nocodb.control import NocoDbControl
 from tidegate.sim.nocodb.faults import NocoFaults
 from tidegate.sim.nocodb.limits import NocoLimits
-from tidegate.sim.nocodb.nocodb import NocoDb
-from tidegate.sim.telegram.incoming import MAX_BODY, DiscreetHandler
+from tidegate.sim.nocodb.nocodb import SimulatedNocoDb
+from tidegate.sim.server import SimulatorServer
+from tidegate.sim.telegram.incoming import MAX_BODY, UnloggedRequestHandler
 
 
-class _Connection(DiscreetHandler):
+class _Connection(UnloggedRequestHandler):
     """One connection: what cannot be parsed is refused as Node would, and never quoted."""
 
     __slots__ = ()
@@ -27,12 +27,12 @@ class _Connection(DiscreetHandler):
         self.log_exception(exc_info=exc)
         if isinstance(exc, http_exceptions.LineTooLong):
             status = 431
-        answer = _response(ApiError(status, "", "the request could not be carried out").answer())
+        answer = _response(NocoDbApiError(status, "", "the request could not be carried out").answer())
         answer.force_close()
         return answer
 
 
-class NocoDbServer(Listening):
+class NocoDbServer(SimulatorServer):
     """`async with` it: listens on loopback unless told otherwise, port 0 takes a free one.
 
     While it is down, requests to the API are cut off without an answer; the control API goes on.
@@ -42,7 +42,7 @@ class NocoDbServer(Listening):
 
     def __init__(
         self,
-        noco: NocoDb | None = None,
+        noco: SimulatedNocoDb | None = None,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -51,11 +51,11 @@ class NocoDbServer(Listening):
         seed: int = 0,
     ) -> None:
         super().__init__(host, port)
-        self.noco = noco or NocoDb(Clock(), limits=limits, faults=faults, seed=seed)
+        self.noco = noco or SimulatedNocoDb(Clock(), limits=limits, faults=faults, seed=seed)
 
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY)
-        app.add_routes(Control(self.noco).routes())
+        app.add_routes(NocoDbControl(self.noco).routes())
         app.router.add_route("*", "/{path:.*}", self._api)
         return app
 
@@ -63,14 +63,14 @@ class NocoDbServer(Listening):
         body = await request.read() if request.can_read_body else None
         try:
             answer = await self.noco.handle(request.method, request.raw_path, request.headers, body)
-        except ConnectionCut:
+        except NocoDbConnectionCut:
             if request.transport is not None:
                 request.transport.abort()
             return web.Response()  # nobody hears it
         return _response(answer)
 
 
-def _response(answer: Answer) -> web.Response:
+def _response(answer: NocoDbAnswer) -> web.Response:
     headers = {name: value for name, value in answer.headers.items() if name != "connection"}
     response = web.Response(status=answer.status, headers=headers, body=answer.body)
     if "connection" in answer.headers:

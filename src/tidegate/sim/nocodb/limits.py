@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.sim.telegram.limits import SlidingWindow
+from tidegate.sim.telegram.flood_control import SlidingWindow
 
 RetryAfter = Literal["seconds", "date", "missing"]
 
@@ -39,7 +39,7 @@ class _Token:
         return self.blocked_until <= now and self.window.wait(now, self.window.rate.count) <= 0
 
 
-class Throttle:
+class TokenLimiter:
     """Counts the requests of every token. `now` must never go back."""
 
     SWEEPS_FROM = 1_000  # tokens; fewer are not worth a look

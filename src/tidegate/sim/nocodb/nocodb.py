@@ -1,8 +1,4 @@
-"""NocoDB, in this process: the v2 records API with its limit, and the network around it.
-
-`NocoDb.handle` is what a client does over the wire; the HTTP server (`http.py`) is a thin layer over it.
-All time comes from the clock that is given, so the same code runs in virtual time.
-"""
+"""The simulated NocoDB in this process: the v2 records API with its limit, faults and delays."""
 
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,18 +10,25 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.sim.nocodb.answers import Answer, ApiError, ConnectionCut, as_json, unauthorized
+from tidegate.sim.nocodb.answers import (
+    NocoDbAnswer,
+    NocoDbApiError,
+    NocoDbConnectionCut,
+    json_answer,
+    unauthorized,
+)
 from tidegate.sim.nocodb.faults import PERFECT, Fate, NocoFaults
-from tidegate.sim.nocodb.ledger import Ledger, LogEntry
-from tidegate.sim.nocodb.limits import NocoLimits, Throttle, retry_after
-from tidegate.sim.nocodb.records import LARGEST_HEAD, Records, read_target
-from tidegate.sim.nocodb.rows import Table, Value, require_key
+from tidegate.sim.nocodb.limits import NocoLimits, TokenLimiter, retry_after
+from tidegate.sim.nocodb.records import LARGEST_HEAD, RecordsApi, read_target
+from tidegate.sim.nocodb.request_log import LoggedRequest, NocoDbRequestLog
+from tidegate.sim.nocodb.table import SimulatedTable, Value, require_key
+from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse
 
 LONGEST_SILENCE = 300.0  # seconds; no client waits longer
 LOGGED_PATH = 100  # characters
 
 
-class NocoDb:
+class SimulatedNocoDb:
     """One server. With `tokens`, only these are known; else any. Booleans come as 0/1, as SQLite has them,
     or with `postgres` as true/false.
     """
@@ -44,12 +47,12 @@ class NocoDb:
         self.clock = clock
         self.faults = faults or PERFECT
         self.skew = skew  # seconds that the server's clock is ahead; may be changed at any time
-        self.tables: dict[str, Table] = {}
-        self.ledger = Ledger()
-        self.throttle = Throttle(limits or NocoLimits())
+        self.tables: dict[str, SimulatedTable] = {}
+        self.ledger = NocoDbRequestLog()
+        self.throttle = TokenLimiter(limits or NocoLimits())
         self._tokens = tokens
         self._postgres = postgres
-        self._records = Records(self.tables)
+        self._records = RecordsApi(self.tables)
         self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
         self._named = 0  # tables, ever
         self._stops = 0
@@ -66,13 +69,13 @@ class NocoDb:
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None
-    ) -> Answer:
+    ) -> NocoDbAnswer:
         """One request and its answer, with the delays and faults of the network in between.
 
         `target` is path and query as they are sent. Raises `ConnectionCut` where a client would see that.
         """
         if self.is_down:
-            raise ConnectionCut("nobody listens", left=False)
+            raise NocoDbConnectionCut("nobody listens", left=False)
         faults = self.faults
         if faults is PERFECT:
             return self._arrive(method, target, headers, body, "answered")
@@ -82,14 +85,14 @@ class NocoDb:
         if fate != "answered":
             self.ledger.faults[fate] += 1
         if fate == "lost_request":
-            raise ConnectionCut("the request was lost")
+            raise NocoDbConnectionCut("the request was lost")
         answer = self._arrive(method, target, headers, body, fate)
         if fate == "silent":
             await self._silence(stops)
         if faults.latency_out:
             await self._travel(faults.latency_out.seconds(self._draw), stops)
         if fate == "lost_answer":
-            raise ConnectionCut("the answer was lost")
+            raise NocoDbConnectionCut("the answer was lost")
         if fate == "malformed":
             return msgspec.structs.replace(answer, body=answer.body[: len(answer.body) // 2] + b"\x00")
         return answer
@@ -107,7 +110,7 @@ class NocoDb:
         """
         self._named += 1
         id_ = f"m{self._named:014d}"
-        self.tables[id_] = Table(id_, title, key=key, columns=columns, postgres=self._postgres)
+        self.tables[id_] = SimulatedTable(id_, title, key=key, columns=columns, postgres=self._postgres)
         self.tables[id_].zone = zone
         return id_
 
@@ -177,23 +180,23 @@ class NocoDb:
 
     def _arrive(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, fate: Fate
-    ) -> Answer:
+    ) -> NocoDbAnswer:
         self.ledger.arrive(self.clock.monotonic())
         try:
             answer = self._answer(method, target, headers, body, fate)
-        except ApiError as error:
+        except NocoDbApiError as error:
             answer = error.answer()
         dated = {"date": formatdate(self.server_now(), usegmt=True), **answer.headers}
         path = target.partition("?")[0][:LOGGED_PATH]
-        self.ledger.answer(LogEntry(self.clock.now(), method, path, answer.status, len(answer.body)))
+        self.ledger.answer(LoggedRequest(self.clock.now(), method, path, answer.status, len(answer.body)))
         return msgspec.structs.replace(answer, headers=dated)
 
     def _answer(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, fate: Fate
-    ) -> Answer:
+    ) -> NocoDbAnswer:
         sizes = (len(name.encode()) + len(value.encode()) for name, value in headers.items())
         if len(target.encode()) + sum(sizes) > LARGEST_HEAD:
-            return Answer(431, {"connection": "close"}, b"")
+            return NocoDbAnswer(431, {"connection": "close"}, b"")
         token = next((value for name, value in headers.items() if name.lower() == "xc-token"), "")
         if not token or (self._tokens is not None and token not in self._tokens):
             raise unauthorized()
@@ -204,25 +207,25 @@ class NocoDb:
             return self._broken()
         asked = read_target(method.upper(), target)
         self._settle(asked.table)
-        return as_json(200, self._records.answer(asked, body, self.server_now()))
+        return json_answer(200, self._records.answer(asked, body, self.server_now()))
 
-    def _refuse(self, wait: float) -> Answer:
-        answer = ApiError(429, "", "Too many requests").answer()
+    def _refuse(self, wait: float) -> NocoDbAnswer:
+        answer = NocoDbApiError(429, "", "Too many requests").answer()
         told = retry_after(self.throttle.limits.retry_after, wait, self.server_now())
         return msgspec.structs.replace(answer, headers={**answer.headers, **told})
 
-    def _broken(self) -> Answer:
+    def _broken(self) -> NocoDbAnswer:
         """By NocoDB itself, or by the proxy before it."""
         if self._draw.random() < 0.5:  # noqa: PLR2004  (half of them)
-            return ApiError(500, "", "Internal server error").answer()
+            return NocoDbApiError(500, "", "Internal server error").answer()
         status = self._draw.choice((502, 503))
-        return Answer(status, {"content-type": "text/html"}, b"<html><body>Bad Gateway</body></html>")
+        return NocoDbAnswer(status, {"content-type": "text/html"}, b"<html><body>Bad Gateway</body></html>")
 
     def _settle(self, table: str) -> None:
         if table in self.tables:
             self.tables[table].settle(self.clock.monotonic())
 
-    def _table(self, table: str) -> Table:
+    def _table(self, table: str) -> SimulatedTable:
         self._settle(table)
         try:
             return self.tables[table]
@@ -231,7 +234,7 @@ class NocoDb:
                 f"there is no table {table!r:.60}: create_table gives the id, GET /sim/tables lists them"
             ) from None
 
-    def _key(self, table: Table, key: object) -> int:
+    def _key(self, table: SimulatedTable, key: object) -> int:
         number = require_key(key)
         if not table.has(number):
             raise BadInputError(f"there is no record {number} in {table.title!r}")
@@ -243,8 +246,38 @@ class NocoDb:
     async def _travel(self, seconds: float, stops: int) -> None:
         await self.clock.sleep(seconds)
         if self._stops != stops:
-            raise ConnectionCut("the server went down")
+            raise NocoDbConnectionCut("the server went down")
 
     async def _silence(self, stops: int) -> NoReturn:
         await self._travel(LONGEST_SILENCE, stops)
-        raise ConnectionCut("no answer came")
+        raise NocoDbConnectionCut("no answer came")
+
+
+class NocoWire:
+    """Speaks to a `NocoDb` of this process as `HttpWire` does to one behind a socket."""
+
+    def __init__(self, noco: SimulatedNocoDb, *, token: str = "any", timeout: float = 10.0) -> None:  # noqa: S107  (no secret)
+        self._noco = noco
+        # As a client over HTTP sends them: they count against the size of a request.
+        self._headers = {
+            "Host": "127.0.0.1:8082",
+            "Accept": "*/*",
+            "Accept-Encoding": "gzip, deflate",
+            "User-Agent": "Python/3.11 aiohttp/3.13.0",
+            "xc-token": token,
+        }
+        self._timeout = timeout
+
+    async def send(self, request: UpstreamRequest) -> UpstreamResponse | NoResponse:
+        body = None if request.body is None else msgspec.json.encode(request.body)
+        try:
+            async with self._noco.clock.timeout(self._timeout):
+                answer = await self._noco.handle(request.method, request.target, self._headers, body)
+        except NocoDbConnectionCut as cut:
+            return NoResponse(left=cut.left, reason="disconnected" if cut.left else "connect")
+        except TimeoutError:
+            return NoResponse(left=True, reason="timeout")
+        return UpstreamResponse(answer.status, answer.headers, answer.body)
+
+    async def close(self) -> None:
+        pass

@@ -3,7 +3,7 @@
 import random
 from typing import Any
 
-from tidegate.sim.nocodb.nocodb import NocoDb
+from tidegate.sim.nocodb.nocodb import SimulatedNocoDb
 
 COLUMNS = {
     "OrderId": "SingleLineText",
@@ -40,7 +40,7 @@ def order(number: int) -> dict[str, Any]:
 
 
 class Shop:
-    def __init__(self, noco: NocoDb, orders: int, *, seed: int = 0) -> None:
+    def __init__(self, noco: SimulatedNocoDb, orders: int, *, seed: int = 0) -> None:
         self._noco = noco
         self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
         self.table = noco.create_table("orders", columns=COLUMNS)

@@ -1,41 +1,94 @@
-"""The bots that are compared: one without Tidegate, and Tidegate's pollers, restored as after a restart."""
+"""The bots that are compared: one without Tidegate, and Tidegate's pollers after a restart."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, assert_never
+
+import msgspec
 
 from tidegate.clock import Clock
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.delta import RESTORE_EVERY, RESTORE_GROUP, DeltaPoller
-from tidegate.polling.each import UserPoller
 from tidegate.polling.nocodb import changes, checks, waiting
+from tidegate.polling.per_user import UserPoller
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.polling.beside import beside
-from tidegate.sim.polling.naive import NaiveBot, Tell
-from tidegate.sim.polling.place import WAITING, Place
-from tidegate.sim.polling.scenario import Mode, Scenario
+from tidegate.sim.polling.scenario import WAITING, Mode, PollingScenario, PollingWorld
+from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
-from tidegate.upstream.limiter.memory import MemoryLimiter
 from tidegate.upstream.nocodb import NocoDb
 from tidegate.upstream.nocodb.table import Table
 from tidegate.upstream.nocodb.values import truth
 from tidegate.upstream.nocodb.where import checked, eq
+from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamTransport
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """`work` goes on while the body runs, and is cancelled after it; its failure ends both."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        yield
+        task.cancel()
+
+
+AFTER_AN_ERROR = (5.0, 30.0)  # seconds, at random: NocoDB does not say when to come back
+OK = 200
+OnKey = Callable[[str], None]
+
+
+class PerUserBot:
+    """No limiter, and no word between the tasks: each asks at once, then every `interval` seconds."""
+
+    def __init__(
+        self, wire: UpstreamTransport, table: str, *, interval: float, clock: Clock, seed: int = 0
+    ) -> None:
+        self._wire, self._table = wire, table
+        self._interval, self._clock = interval, clock
+        self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
+
+    async def poll(self, keys: Iterable[str], tell: OnKey, heard: OnKey = lambda _: None) -> None:
+        """Until everybody has paid and was told, or until cancelled. `heard`: for whom the API answered."""
+        async with asyncio.TaskGroup() as group:
+            for key in keys:
+                group.create_task(self._follow(key, tell, heard))
+
+    async def _follow(self, key: str, tell: OnKey, heard: OnKey) -> None:
+        while (paid := await self._has_paid(key)) is not True:
+            if paid is not None:
+                heard(key)
+            await self._clock.sleep(self._draw.uniform(*AFTER_AN_ERROR) if paid is None else self._interval)
+        tell(key)
+
+    async def _has_paid(self, key: str) -> bool | None:
+        """None: it was not to be learned."""
+        path = f"api/v2/tables/{self._table}/records/{key}"
+        answer = await self._wire.send(UpstreamRequest(method="GET", path=path))
+        if isinstance(answer, NoResponse) or answer.status != OK:
+            return None
+        return bool(msgspec.json.decode(answer.body)["Paid"])
+
 
 DELTA_SHARE = 0.48  # of the limit: with what a restart costs, it stays below half
 
 
 @asynccontextmanager
-async def bot(mode: Mode, scenario: Scenario, place: Place, clock: Clock, tell: Tell) -> AsyncIterator[None]:
+async def running_bot(
+    mode: Mode, scenario: PollingScenario, place: PollingWorld, clock: Clock, tell: OnKey
+) -> AsyncIterator[None]:
     """At work while the body runs; it has just been started, and everybody waits already."""
     if mode == "per-user":
-        naive = NaiveBot(place.wire, place.table, interval=scenario.interval, clock=clock, seed=scenario.seed)
+        naive = PerUserBot(
+            place.wire, place.table, interval=scenario.interval, clock=clock, seed=scenario.seed
+        )
         async with beside(naive.poll(place.keys, tell)):
             yield
         return
     async with (
         table_of(place, scenario, clock) as table,
-        poller(mode, scenario, table, clock, tell) as started,
+        make_poller(mode, scenario, table, clock, tell) as started,
     ):
         source = waiting(table, eq("State", WAITING), key="Id")
         group, every = (RESTORE_GROUP, RESTORE_EVERY) if mode == "delta" else (scenario.group, 1.0)
@@ -44,14 +97,14 @@ async def bot(mode: Mode, scenario: Scenario, place: Place, clock: Clock, tell: 
 
 
 @asynccontextmanager
-async def table_of(place: Place, scenario: Scenario, clock: Clock) -> AsyncIterator[Table]:
+async def table_of(place: PollingWorld, scenario: PollingScenario, clock: Clock) -> AsyncIterator[Table]:
     """Through a client that keeps the limit."""
     limiter = MemoryLimiter(scenario.rate, clock)
     async with Upstream(place.wire, name="NocoDB", limiter=limiter, clock=clock) as upstream:
         yield NocoDb(upstream).table(place.table)
 
 
-def poller(mode: Mode, scenario: Scenario, table: Table, clock: Clock, tell: Tell) -> Poller:
+def make_poller(mode: Mode, scenario: PollingScenario, table: Table, clock: Clock, tell: OnKey) -> Poller:
     """As a bot would make it; `tell` is what the bot does with the news."""
 
     def notify(subscription: Subscription, _news: News) -> None:
@@ -73,7 +126,7 @@ def poller(mode: Mode, scenario: Scenario, table: Table, clock: Clock, tell: Tel
             assert_never(unknown)
 
 
-def ask_for_one(table: Table, heard: Tell = lambda _: None) -> Callable[[str], Awaitable[Any]]:
+def ask_for_one(table: Table, heard: OnKey = lambda _: None) -> Callable[[str], Awaitable[Any]]:
     """Asks for one person, as polling was before there were batches. `heard`: for whom the API answered."""
 
     async def fetch_one(key: str) -> Any:  # noqa: ANN401  (a poller takes whatever JSON has)

@@ -1,15 +1,23 @@
-"""What is played: so many people wait to be told that their payment came, in a NocoDB with its limits."""
+"""A scenario of people who wait for payments, and the simulated NocoDB that it runs against."""
 
 import math
 import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final, Literal, get_args
 
 import msgspec
 
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.polling.sizes import size_for
-from tidegate.sim.nocodb import NocoLimits
+from tidegate.polling.fetch import batch_size_for
+from tidegate.sim.faults import Latency
+from tidegate.sim.nocodb import NocoFaults, NocoLimits, SimulatedNocoDb
+from tidegate.sim.nocodb.http import NocoDbServer
+from tidegate.sim.nocodb.nocodb import NocoWire
+from tidegate.upstream.http_transport import HttpTransport
+from tidegate.upstream.transport import UpstreamTransport
 
 Mode = Literal["per-user", "paced", "batch", "delta"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -21,7 +29,7 @@ SPARE = 1.0  # seconds, for what is told
 FIRST_GROUP = 10  # restored at a time, as a poller does by itself
 
 
-class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+class PollingScenario(msgspec.Struct, frozen=True, kw_only=True):
     """The same seed gives the same people, payments and delays, for every mode."""
 
     users: int = 300
@@ -59,7 +67,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def period(self) -> float:
         """From one cycle of a batch poller to the next: the last answer of a cycle too comes in time."""
         slots = max(1, self.rate.count - 1)  # polling leaves one for others
-        batches = math.ceil(self.users / (self.batch_size or size_for(self.users, self.interval)))
+        batches = math.ceil(self.users / (self.batch_size or batch_size_for(self.users, self.interval)))
         cycle = batches / slots * (self.rate.seconds + max(self.latency) / 1_000)
         return max(self.interval / 2, self.interval - cycle - SPARE)
 
@@ -78,3 +86,44 @@ def _whole(option: str, number: int, most: int) -> None:
 def _seconds(option: str, seconds: float) -> None:
     if not 0 < seconds <= MOST_SECONDS:  # not a number is neither
         raise BadInputError(f"--{option} {seconds:g} must be above 0 and at most {MOST_SECONDS:,.0f} seconds")
+
+
+TOKEN = "demo"  # noqa: S105  (of a server that is simulated)
+TIMEOUT = 10.0  # seconds
+WAITING = "awaiting_payment"
+
+
+class PollingWorld:
+    """The table's rows are numbered from 1; a row's number, as text, is the key of the person."""
+
+    def __init__(self, noco: SimulatedNocoDb, wire: UpstreamTransport, users: int) -> None:
+        self.noco, self.wire = noco, wire
+        self.table = noco.create_table("orders", key="Id")
+        self.keys = [str(number) for number in range(1, users + 1)]
+        noco.insert(
+            self.table, [{"Order": f"order-{key}", "State": WAITING, "Paid": False} for key in self.keys]
+        )
+
+
+@asynccontextmanager
+async def virtual_world(scenario: PollingScenario, clock: Clock) -> AsyncIterator[PollingWorld]:
+    """In this process, without HTTP."""
+    noco = SimulatedNocoDb(clock, limits=scenario.limits, faults=_faults(scenario), seed=scenario.seed)
+    yield PollingWorld(noco, NocoWire(noco, token=TOKEN, timeout=TIMEOUT), scenario.users)
+
+
+@asynccontextmanager
+async def http_world(scenario: PollingScenario, clock: Clock) -> AsyncIterator[PollingWorld]:
+    """Behind real HTTP on the loopback interface."""
+    async with NocoDbServer(limits=scenario.limits, faults=_faults(scenario), seed=scenario.seed) as server:
+        wire = HttpTransport(server.url, headers={"xc-token": TOKEN}, clock=clock, timeout=TIMEOUT)
+        try:
+            yield PollingWorld(server.noco, wire, scenario.users)
+        finally:
+            await wire.close()
+
+
+def _faults(scenario: PollingScenario) -> NocoFaults:
+    low, high = scenario.latency
+    each_way = Latency(low / 2, high / 2)
+    return NocoFaults(latency_in=each_way, latency_out=each_way)

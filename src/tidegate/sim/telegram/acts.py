@@ -2,11 +2,11 @@
 
 from tidegate.errors import BadInputError
 from tidegate.sim.telegram import members
-from tidegate.sim.telegram.residents import Bot, Chat, Inquiry, Json, keep
+from tidegate.sim.telegram.entities import Chat, Json, PendingQuery, SimulatedBot, keep
 from tidegate.sim.telegram.world import QUERIES_KEPT, World, written
 
 
-def edit(bot: Bot, chat: Chat, user_id: int, text: str, now: float) -> Json:
+def edit_last_message(bot: SimulatedBot, chat: Chat, user_id: int, text: str, now: float) -> Json:
     """Change the text of what a person wrote last in a chat."""
     for message in reversed(chat.messages.values()):
         if message.get("from", {}).get("id") == user_id and "text" in message:
@@ -18,7 +18,7 @@ def edit(bot: Bot, chat: Chat, user_id: int, text: str, now: float) -> Json:
     raise BadInputError(f"user {user_id} has written nothing in chat {chat.id}")
 
 
-def vote(world: World, bot: Bot, chat: Chat, user_id: int, options: tuple[int, ...]) -> Json:
+def vote_in_poll(world: World, bot: SimulatedBot, chat: Chat, user_id: int, options: tuple[int, ...]) -> Json:
     """Answer the latest poll of a chat. Returns it as it is after that."""
     message = next((found for found in reversed(chat.messages.values()) if "poll" in found), None)
     ballot = world.ballots.get(message["poll"]["id"]) if message else None
@@ -38,35 +38,35 @@ def vote(world: World, bot: Bot, chat: Chat, user_id: int, options: tuple[int, .
     return poll
 
 
-def inquire(world: World, bot: Bot, user_id: int, text: str) -> Inquiry:
+def send_inline_query(world: World, bot: SimulatedBot, user_id: int, text: str) -> PendingQuery:
     """Type something after the bot's @name."""
-    query_id, inquiry = world.serial(), Inquiry()
+    query_id, inquiry = world.serial(), PendingQuery()
     keep(bot.inquiries, query_id, inquiry, QUERIES_KEPT)
     query = {"id": query_id, "from": world.user(user_id).json(), "query": text, "offset": ""}
     bot.updates.put("inline_query", query | {"chat_type": "sender"})
     return inquiry
 
 
-def open_web_app(world: World, bot: Bot) -> tuple[str, Inquiry]:
+def open_web_app(world: World, bot: SimulatedBot) -> tuple[str, PendingQuery]:
     """Open a web app of the bot: the id by which the bot may answer, and where its answer will be."""
-    query_id, inquiry = world.serial(), Inquiry()
+    query_id, inquiry = world.serial(), PendingQuery()
     keep(bot.inquiries, query_id, inquiry, QUERIES_KEPT)
     return query_id, inquiry
 
 
-def join(world: World, bot: Bot, chat: Chat, user_id: int, now: float) -> None:
+def join_chat(world: World, bot: SimulatedBot, chat: Chat, user_id: int, now: float) -> None:
     """Come into a group or channel. The bot hears of it, in a message and, if it wants, as chat_member."""
     _check_group(chat)
     if members.standing(chat, user_id)["status"] == "kicked":
         raise BadInputError(f"user {user_id} is banned from chat {chat.id}")
     chat.members.setdefault(user_id, members.LEFT)
-    _move(world, bot, chat, user_id, now, members.MEMBER, "new_chat_members")
+    _change_membership(world, bot, chat, user_id, now, members.MEMBER, "new_chat_members")
 
 
-def depart(world: World, bot: Bot, chat: Chat, user_id: int, now: float) -> None:
+def leave_chat(world: World, bot: SimulatedBot, chat: Chat, user_id: int, now: float) -> None:
     """Go from a group or channel."""
     _check_group(chat)
-    _move(world, bot, chat, user_id, now, members.LEFT, "left_chat_member")
+    _change_membership(world, bot, chat, user_id, now, members.LEFT, "left_chat_member")
 
 
 def _check_group(chat: Chat) -> None:
@@ -74,8 +74,8 @@ def _check_group(chat: Chat) -> None:
         raise BadInputError(f"chat {chat.id} is private: nobody comes or goes there")
 
 
-def _move(  # noqa: PLR0917  (one step of two acts)
-    world: World, bot: Bot, chat: Chat, user_id: int, now: float, new: Json, notice: str
+def _change_membership(  # noqa: PLR0917  (one step of two acts)
+    world: World, bot: SimulatedBot, chat: Chat, user_id: int, now: float, new: Json, notice: str
 ) -> None:
     user = world.user(user_id)
     if members.is_in(chat, user_id) == (new is members.MEMBER):

@@ -1,18 +1,17 @@
-"""One call as it arrives: what it names is found, its cost is counted, its message is put into a chat."""
+"""One Bot API call as it arrives: finds what it names, counts its cost, posts its message."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from tidegate.sim.telegram.ledger import Ledger
-from tidegate.sim.telegram.limits import Family, Flood, FloodControl
+from tidegate.sim.telegram.flood_control import Family, Flood, FloodControl
 from tidegate.sim.telegram.members import LEFT
-from tidegate.sim.telegram.reading import LARGEST, Parameters, to_int
-from tidegate.sim.telegram.refusals import ApiError, bad_request
-from tidegate.sim.telegram.world import Bot, Chat, File, Json, World
+from tidegate.sim.telegram.parameters import LARGEST, CallParameters, TelegramApiError, bad_request, to_int
+from tidegate.sim.telegram.request_log import TelegramRequestLog
+from tidegate.sim.telegram.world import Chat, Json, SimulatedBot, StoredFile, World
 
-__all__ = ["LARGEST", "ApiError", "Call", "Upload", "bad_request"]
+__all__ = ["LARGEST", "MethodCall", "TelegramApiError", "Upload", "bad_request"]
 
 _ATTACHED = frozenset(
     (
@@ -35,7 +34,7 @@ class Upload(msgspec.Struct, frozen=True):
     content: bytes
 
 
-class Call(Parameters):
+class MethodCall(CallParameters):
     """`now` is monotonic, for what is counted; `date` is the time of day, for what people read."""
 
     __slots__ = (
@@ -54,8 +53,8 @@ class Call(Parameters):
         self,
         world: World,
         flood: FloodControl,
-        ledger: Ledger,
-        bot: Bot,
+        ledger: TelegramRequestLog,
+        bot: SimulatedBot,
         params: Mapping[str, Any],
         uploads: Mapping[str, Upload],
         now: float,
@@ -72,7 +71,7 @@ class Call(Parameters):
         self._now = now
         self.date = date
         self._hide_flood = hide_flood
-        self._new_files: tuple[File, ...] = ()
+        self._new_files: tuple[StoredFile, ...] = ()
 
     def chat(self, name: str = "chat_id") -> Chat:
         """The chat a parameter names, by number or @name."""
@@ -118,7 +117,7 @@ class Call(Parameters):
             parts |= self._reply(chat)
         return parts | self._looks()
 
-    def file(self, reference: object, kind: str) -> File:
+    def file(self, reference: object, kind: str) -> StoredFile:
         """The file a parameter names: an upload of this call, attach://…, a file_id, or an address.
 
         A new one is kept when the call is charged.
@@ -182,21 +181,21 @@ class Call(Parameters):
     def check_reachable(self, chat: Chat) -> None:
         """Raise why nothing of the bot is heard there."""
         if chat.migrated_to is not None:
-            raise ApiError(
+            raise TelegramApiError(
                 400,
                 "Bad Request: group chat was upgraded to a supergroup chat",
                 migrate_to_chat_id=chat.migrated_to,
             )
         if chat.blocked:
-            raise ApiError(403, "Forbidden: bot was blocked by the user")
+            raise TelegramApiError(403, "Forbidden: bot was blocked by the user")
         if chat.kicked and self.bot.id in chat.kicked:
-            raise ApiError(403, f"Forbidden: bot was kicked from the {chat.type} chat")
+            raise TelegramApiError(403, f"Forbidden: bot was kicked from the {chat.type} chat")
         if chat.members and chat.members.get(self.bot.id) is LEFT:
-            raise ApiError(403, f"Forbidden: bot is not a member of the {chat.type} chat")
+            raise TelegramApiError(403, f"Forbidden: bot is not a member of the {chat.type} chat")
         if chat.type == "private" and self.world.users[chat.id].deactivated:
-            raise ApiError(403, "Forbidden: user is deactivated")
+            raise TelegramApiError(403, "Forbidden: user is deactivated")
 
-    def _new_file(self, upload: Upload) -> File:
+    def _new_file(self, upload: Upload) -> StoredFile:
         file = self.world.new_file(upload.name, upload.mime, upload.content)
         self._new_files += (file,)
         return file
@@ -228,8 +227,34 @@ class Call(Parameters):
         return looks
 
 
-def _as_error(flood: Flood, *, hidden: bool) -> ApiError:
+def _as_error(flood: Flood, *, hidden: bool) -> TelegramApiError:
     text = f"Too Many Requests: retry after {flood.retry_after}"
     if hidden:
         return bad_request(f'failed to send message #1 with the error message "{text}"')
-    return ApiError(429, text, retry_after=flood.retry_after)
+    return TelegramApiError(429, text, retry_after=flood.retry_after)
+
+
+Methods = dict[str, Callable[[MethodCall], Any]]
+
+MAX_TEXT = 4096
+MAX_CAPTION = 1024
+# What makes a message what it is, and goes along when it is copied or forwarded.
+CONTENT_FIELDS = (
+    "text",
+    "photo",
+    "document",
+    "video",
+    "animation",
+    "audio",
+    "voice",
+    "video_note",
+    "sticker",
+    "location",
+    "venue",
+    "contact",
+    "dice",
+    "poll",
+    "caption",
+    "entities",
+    "caption_entities",
+)

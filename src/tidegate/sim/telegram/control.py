@@ -23,24 +23,23 @@ from aiohttp import web
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
+from tidegate.sim.faults import Faults, Latency
 from tidegate.sim.telegram.crowd import Crowd, Habits
-from tidegate.sim.telegram.faults import Faults, Latency
+from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.incoming import as_json
-from tidegate.sim.telegram.ledger import LOG_KEPT
-from tidegate.sim.telegram.limits import Limits
-from tidegate.sim.telegram.moves import Moves
-from tidegate.sim.telegram.orders import Gather, read_order
-from tidegate.sim.telegram.telegram import Telegram
+from tidegate.sim.telegram.people_control import CrowdRequest, PeopleControl, read_request
+from tidegate.sim.telegram.request_log import LOG_KEPT
+from tidegate.sim.telegram.telegram import SimulatedTelegram
 
 Options = TypeVar("Options", Faults, Limits, Habits)
 MOST_PEOPLE = 100_000
-ARRIVAL = 0.1  # seconds between two looks for the first bot
+BOT_CHECK_INTERVAL = 0.1  # seconds between two looks for the first bot
 
 
-class Control:
-    def __init__(self, telegram: Telegram) -> None:
+class TelegramControl:
+    def __init__(self, telegram: SimulatedTelegram) -> None:
         self._telegram = telegram
-        self._moves = Moves(telegram)
+        self._moves = PeopleControl(telegram)
         self._crowd: Crowd | None = None
         self._crowd_task: asyncio.Task[None] | None = None
         self._expected = 0  # people who wait for a bot
@@ -99,7 +98,7 @@ class Control:
         return show(self._telegram.faults)
 
     async def _change_faults(self, request: web.Request) -> object:
-        self._telegram.faults = change(self._telegram.faults, await read_order(request, dict[str, Any]))
+        self._telegram.faults = change(self._telegram.faults, await read_request(request, dict[str, Any]))
         return show(self._telegram.faults)
 
     async def _limits(self, _: web.Request) -> object:
@@ -107,12 +106,12 @@ class Control:
 
     async def _change_limits(self, request: web.Request) -> object:
         self._telegram.set_limits(
-            change(self._telegram.flood.limits, await read_order(request, dict[str, Any]))
+            change(self._telegram.flood.limits, await read_request(request, dict[str, Any]))
         )
         return show(self._telegram.flood.limits)
 
     async def _gather(self, request: web.Request) -> object:
-        order = await read_order(request, Gather)
+        order = await read_request(request, CrowdRequest)
         if not 1 <= order.users <= MOST_PEOPLE or not order.seconds > 0:
             raise BadInputError(f"a crowd has 1 to {MOST_PEOPLE} users and lives for more than 0 seconds")
         if self._crowd_task is not None and not self._crowd_task.done():
@@ -130,7 +129,7 @@ class Control:
     async def _wait_for_bot(self, users: int, seed: int) -> None:
         bots = self._telegram.world.bots
         while not bots:
-            await self._telegram.clock.sleep(ARRIVAL)
+            await self._telegram.clock.sleep(BOT_CHECK_INTERVAL)
         self._crowd = Crowd(self._telegram, next(iter(bots.values())), users=users, seed=seed)
         await self._crowd.run(math.inf)
 

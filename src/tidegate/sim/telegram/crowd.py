@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from tidegate.errors import BadInputError
-from tidegate.sim.telegram.faults import Latency
+from tidegate.sim.faults import Latency
 from tidegate.sim.telegram.people import Person
-from tidegate.sim.telegram.telegram import Telegram
-from tidegate.sim.telegram.world import Bot
+from tidegate.sim.telegram.telegram import SimulatedTelegram
+from tidegate.sim.telegram.world import SimulatedBot
 
 LATENCIES_KEPT = 10_000  # the latest; sorted for each report
 
@@ -40,8 +40,8 @@ class Crowd:
 
     def __init__(
         self,
-        telegram: Telegram,
-        bot: Bot,
+        telegram: SimulatedTelegram,
+        bot: SimulatedBot,
         *,
         users: int,
         habits: Habits | None = None,

@@ -7,26 +7,26 @@ import aiohttp
 from aiohttp import web
 
 from tidegate.clock import Clock
-from tidegate.sim.listening import Listening
-from tidegate.sim.telegram.call import ApiError
-from tidegate.sim.telegram.control import Control
-from tidegate.sim.telegram.faults import Faults
+from tidegate.sim.faults import Faults
+from tidegate.sim.server import SimulatorServer
+from tidegate.sim.telegram.call import TelegramApiError
+from tidegate.sim.telegram.control import TelegramControl
+from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.incoming import (
     MAX_BODY,
     as_json,
     read,
     read_answer,
 )
-from tidegate.sim.telegram.limits import Limits
 from tidegate.sim.telegram.methods import NOT_FOUND, UNAUTHORIZED
-from tidegate.sim.telegram.telegram import ConnectionCut, Telegram
-from tidegate.sim.telegram.webhooks import WebhookAnswer
+from tidegate.sim.telegram.telegram import SimulatedTelegram, TelegramConnectionCut
+from tidegate.sim.telegram.update_delivery import WebhookAnswer
 from tidegate.sim.telegram.world import World
 
 WEBHOOK_TIMEOUT = aiohttp.ClientTimeout(total=60)
 
 
-class TelegramServer(Listening):
+class TelegramServer(SimulatorServer):
     """`async with` it: listens on loopback unless told otherwise, port 0 takes a free one."""
 
     def __init__(  # options of a simulator
@@ -42,10 +42,10 @@ class TelegramServer(Listening):
     ) -> None:
         super().__init__(host, port)
         self._session: aiohttp.ClientSession | None = None
-        self.telegram = Telegram(
+        self.telegram = SimulatedTelegram(
             clock or Clock(), limits=limits, faults=faults, world=world, seed=seed, post=self._post
         )
-        self.control = Control(self.telegram)
+        self.control = TelegramControl(self.telegram)
 
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BODY, middlewares=[_errors_as_json])
@@ -65,9 +65,9 @@ class TelegramServer(Listening):
         token, method = request.match_info["token"], request.match_info["method"]
         try:
             answer = await self.telegram.call(token, method, *await read(request))
-        except ApiError as error:
+        except TelegramApiError as error:
             answer = self.telegram.refuse(token, method, error)
-        except ConnectionCut:
+        except TelegramConnectionCut:
             if request.transport is not None:
                 request.transport.close()
             return web.Response()  # nobody hears it
@@ -103,4 +103,6 @@ async def _errors_as_json(
     except web.HTTPException as error:
         phrase = HTTPStatus(error.status).phrase
         ours = request.path.startswith("/sim/")
-        return as_json(error.status, {"error": phrase} if ours else ApiError(error.status, phrase).json())
+        return as_json(
+            error.status, {"error": phrase} if ours else TelegramApiError(error.status, phrase).json()
+        )

@@ -14,19 +14,19 @@ import aiohttp
 import msgspec
 from aiohttp import http_exceptions, web
 
-from tidegate.sim.telegram.call import ApiError, Upload, bad_request
+from tidegate.sim.telegram.call import TelegramApiError, Upload, bad_request
 
 MAX_BODY = 50 * 1024 * 1024
 MAX_LINE = 256 * 1024  # a GET may hold 4096 characters of 12 percent-encoded bytes each, and more
 MAX_HEADER = 16 * 1024
 CHUNK = 256 * 1024
-TOO_LARGE = ApiError(413, "Request Entity Too Large")
+TOO_LARGE = TelegramApiError(413, "Request Entity Too Large")
 
 Parameters = tuple[Mapping[str, Any], Mapping[str, Upload]]
 log = logging.getLogger(__name__)
 
 
-class DiscreetHandler(web.RequestHandler):
+class UnloggedRequestHandler(web.RequestHandler):
     """One connection. aiohttp would log and send back what it could not parse; this says only that."""
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class DiscreetHandler(web.RequestHandler):
         self.log_exception(exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer has left already")
-        answer = as_json(status, ApiError(status, HTTPStatus(status).phrase).json())
+        answer = as_json(status, TelegramApiError(status, HTTPStatus(status).phrase).json())
         answer.force_close()
         return answer
 
@@ -77,7 +77,7 @@ async def read_answer(answer: aiohttp.ClientResponse) -> Parameters:
     """The call that a bot put into its answer to a webhook; nothing where there is none to be read."""
     try:
         return await read_body(answer, {})
-    except (*UNREADABLE, ApiError):
+    except (*UNREADABLE, TelegramApiError):
         return {}, {}
 
 

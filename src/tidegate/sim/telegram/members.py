@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tidegate.sim.telegram.residents import Bot, Chat, Json, User
+from tidegate.sim.telegram.entities import Chat, Json, SimulatedBot, User
 
 FOUNDER: Final = User(777000, "Telegram")  # owns every group
 MEMBER: Final[Json] = {"status": "member"}
@@ -57,7 +57,7 @@ def standing(chat: Chat, user_id: int) -> Json:
     return chat.members.get(user_id, usual)
 
 
-def standing_of_bot(chat: Chat, bot: Bot) -> Json:
+def standing_of_bot(chat: Chat, bot: SimulatedBot) -> Json:
     return KICKED if bot.id in chat.kicked else chat.members.get(bot.id, MEMBER)
 
 
@@ -65,7 +65,7 @@ def is_in(chat: Chat, user_id: int) -> bool:
     return standing(chat, user_id)["status"] not in OUTSIDE
 
 
-def change(bot: Bot, chat: Chat, user: User, new: Json, *, by: Json, now: float) -> None:
+def change(bot: SimulatedBot, chat: Chat, user: User, new: Json, *, by: Json, now: float) -> None:
     """Make somebody something else in a group, and tell the bot if it asked for such news."""
     old = standing(chat, user.id)
     chat.seat(user.id, new)
@@ -73,7 +73,7 @@ def change(bot: Bot, chat: Chat, user: User, new: Json, *, by: Json, now: float)
         bot.updates.put("chat_member", _news(chat, user.json(), by, now, old, new))
 
 
-def tell_bot(bot: Bot, chat: Chat, old: Json, new: Json, *, by: Json, now: float) -> None:
+def tell_bot(bot: SimulatedBot, chat: Chat, old: Json, new: Json, *, by: Json, now: float) -> None:
     """Its own standing has changed."""
     bot.updates.put("my_chat_member", _news(chat, bot.json, by, now, old, new))
 

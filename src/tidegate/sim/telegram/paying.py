@@ -4,8 +4,8 @@ pays ──▶ shipping_query ──▶ answerShippingQuery ──▶ pre_checko
      └────────────────── a fixed price ───────────▶
 """
 
-from tidegate.sim.telegram.checkouts import Checkout, Invoice
-from tidegate.sim.telegram.world import Bot, Json, World
+from tidegate.sim.telegram.entities import Checkout, Invoice
+from tidegate.sim.telegram.world import Json, SimulatedBot, World
 
 ADDRESS: Json = {
     "country_code": "GB",
@@ -17,11 +17,11 @@ ADDRESS: Json = {
 }
 
 
-def begin(world: World, bot: Bot, invoice: Invoice, user_id: int, chat_id: int) -> Checkout:
+def begin_checkout(world: World, bot: SimulatedBot, invoice: Invoice, user_id: int, chat_id: int) -> Checkout:
     """A person pays; the bot is asked what is to be asked first."""
     checkout = Checkout(invoice, user_id, chat_id)
     if not invoice.flexible:
-        ask_to_confirm(world, bot, checkout)
+        send_pre_checkout_query(world, bot, checkout)
         return checkout
     checkout.state = "shipping"
     query_id = world.serial()
@@ -31,7 +31,7 @@ def begin(world: World, bot: Bot, invoice: Invoice, user_id: int, chat_id: int) 
     return checkout
 
 
-def ask_to_confirm(world: World, bot: Bot, checkout: Checkout) -> None:
+def send_pre_checkout_query(world: World, bot: SimulatedBot, checkout: Checkout) -> None:
     checkout.state = "confirming"
     query_id = world.serial()
     bot.till.await_answer(query_id, checkout)
@@ -39,15 +39,15 @@ def ask_to_confirm(world: World, bot: Bot, checkout: Checkout) -> None:
     bot.updates.put("pre_checkout_query", sender | _bill(world, checkout))
 
 
-def complete(world: World, bot: Bot, checkout: Checkout, now: float) -> None:
+def complete_checkout(world: World, bot: SimulatedBot, checkout: Checkout, now: float) -> None:
     """The bot agreed: the money moves, and a message says so."""
     charge_id = f"charge{world.serial()}"
     bot.till.collect(charge_id, checkout)
     charge = {"telegram_payment_charge_id": charge_id, "provider_payment_charge_id": f"provider-{charge_id}"}
-    _tell(world, bot, checkout, {"successful_payment": _bill(world, checkout) | charge}, now)
+    _put_message(world, bot, checkout, {"successful_payment": _bill(world, checkout) | charge}, now)
 
 
-def refund(world: World, bot: Bot, checkout: Checkout, now: float) -> None:
+def refund_checkout(world: World, bot: SimulatedBot, checkout: Checkout, now: float) -> None:
     checkout.state = "refunded"
     bill = {
         "currency": checkout.invoice.currency,
@@ -55,7 +55,7 @@ def refund(world: World, bot: Bot, checkout: Checkout, now: float) -> None:
         "invoice_payload": checkout.invoice.payload,
         "telegram_payment_charge_id": checkout.charge_id,
     }
-    _tell(world, bot, checkout, {"refunded_payment": bill}, now)
+    _put_message(world, bot, checkout, {"refunded_payment": bill}, now)
 
 
 def _bill(world: World, checkout: Checkout) -> Json:
@@ -77,7 +77,7 @@ def _bill(world: World, checkout: Checkout) -> Json:
     return bill | {"order_info": {need: known[need] for need in invoice.needs}} if invoice.needs else bill
 
 
-def _tell(world: World, bot: Bot, checkout: Checkout, content: Json, now: float) -> None:
+def _put_message(world: World, bot: SimulatedBot, checkout: Checkout, content: Json, now: float) -> None:
     chat = world.chat(bot, checkout.chat_id)
     if chat is not None:
         sender = {"from": world.user(checkout.user_id).json()}

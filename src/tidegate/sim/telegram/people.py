@@ -4,10 +4,10 @@ import asyncio
 from collections import deque
 
 from tidegate.sim.telegram import acts, paying
-from tidegate.sim.telegram.attachments import part
-from tidegate.sim.telegram.checkouts import Checkout
-from tidegate.sim.telegram.telegram import Telegram
-from tidegate.sim.telegram.world import Bot, Chat, Json
+from tidegate.sim.telegram.entities import Checkout
+from tidegate.sim.telegram.methods.files import file_part
+from tidegate.sim.telegram.telegram import SimulatedTelegram
+from tidegate.sim.telegram.world import Chat, Json, SimulatedBot
 
 INBOX_KEPT = 1_000
 
@@ -18,7 +18,9 @@ class Person:
     What the bot posts or edits there is heard in order.
     """
 
-    def __init__(self, telegram: Telegram, bot: Bot, user_id: int, *, chat: int | None = None) -> None:
+    def __init__(
+        self, telegram: SimulatedTelegram, bot: SimulatedBot, user_id: int, *, chat: int | None = None
+    ) -> None:
         self._telegram = telegram
         self._bot = bot
         self.id = user_id
@@ -45,7 +47,7 @@ class Person:
         world = self._telegram.world
         file = world.new_file(name, "application/octet-stream", content)
         world.keep_file(file)
-        return self.sends(**part(file, kind, {}), **({"caption": caption} if caption else {}))
+        return self.sends(**file_part(file, kind, {}), **({"caption": caption} if caption else {}))
 
     def shares_contact(self, phone_number: str) -> Json:
         """Send one's own number, as a button for it does."""
@@ -59,7 +61,7 @@ class Person:
 
     def edits(self, text: str) -> Json:
         """Change what was written last."""
-        return acts.edit(self._bot, self._chat, self.id, text, self._now)
+        return acts.edit_last_message(self._bot, self._chat, self.id, text, self._now)
 
     def presses(self, data: str | None = None) -> str:
         """Press a button of the last message that has any: the one with this data, or the first."""
@@ -78,7 +80,7 @@ class Person:
 
     def votes(self, *options: int) -> Json:
         """Choose options of the latest poll, numbered from 0; none takes the vote back."""
-        return acts.vote(self._telegram.world, self._bot, self._chat, self.id, options)
+        return acts.vote_in_poll(self._telegram.world, self._bot, self._chat, self.id, options)
 
     def pays(self, link: str | None = None) -> Checkout:
         """Pay the latest invoice, or the one behind a link. The checkout tells how it goes on."""
@@ -87,15 +89,15 @@ class Person:
         invoice = next((invoices[key] for key in [link, *reversed(numbers)] if key in invoices), None)
         if invoice is None or (link is not None and link not in invoices):
             raise LookupError(f"user {self.id} sees no such invoice")
-        return paying.begin(self._telegram.world, self._bot, invoice, self.id, self._chat.id)
+        return paying.begin_checkout(self._telegram.world, self._bot, invoice, self.id, self._chat.id)
 
     def joins(self) -> None:
         """Come into the group."""
-        acts.join(self._telegram.world, self._bot, self._chat, self.id, self._now)
+        acts.join_chat(self._telegram.world, self._bot, self._chat, self.id, self._now)
 
     def departs(self) -> None:
         """Go from the group."""
-        acts.depart(self._telegram.world, self._bot, self._chat, self.id, self._now)
+        acts.leave_chat(self._telegram.world, self._bot, self._chat, self.id, self._now)
 
     def blocks(self) -> None:
         self._telegram.world.user_blocks(self._bot, self.id, self._now)
@@ -113,7 +115,7 @@ class Person:
 
     async def looks_up(self, text: str, timeout: float = 10) -> list[Json]:  # noqa: ASYNC109  (likewise)
         """What the bot offers for a text after its @name. Raises TimeoutError if it does not answer."""
-        inquiry = acts.inquire(self._telegram.world, self._bot, self.id, text)
+        inquiry = acts.send_inline_query(self._telegram.world, self._bot, self.id, text)
         answered = asyncio.Event()
         inquiry.on_answer = answered.set
         async with self._telegram.clock.timeout(timeout):

@@ -11,26 +11,25 @@ from typing import Any, NoReturn
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.sim.telegram.call import LARGEST, ApiError, Call, Upload
-from tidegate.sim.telegram.faults import PERFECT, Faults
-from tidegate.sim.telegram.ledger import Ledger, LogEntry
-from tidegate.sim.telegram.limits import FloodControl, Limits
+from tidegate.sim.faults import PERFECT, Faults
+from tidegate.sim.telegram.call import LARGEST, MethodCall, TelegramApiError, Upload
+from tidegate.sim.telegram.flood_control import FloodControl, Limits
 from tidegate.sim.telegram.methods import METHODS, NOT_FOUND, UNAUTHORIZED
-from tidegate.sim.telegram.polling import Polling
-from tidegate.sim.telegram.reading import to_int
-from tidegate.sim.telegram.webhooks import Post, Webhooks
-from tidegate.sim.telegram.world import Bot, Json, World
+from tidegate.sim.telegram.parameters import to_int
+from tidegate.sim.telegram.request_log import LoggedCall, TelegramRequestLog
+from tidegate.sim.telegram.update_delivery import LongPolling, Post, WebhookDelivery
+from tidegate.sim.telegram.world import Json, SimulatedBot, World
 
 LONGEST_SILENCE = 300.0  # no client waits longer
 LOGGED_CHAT, LOGGED_TEXT = 64, 100  # characters
 _NOTHING: Mapping[str, Any] = {}
 
 
-class ConnectionCut(ConnectionError):  # noqa: N818  (an event, as in ConnectionResetError's family)
+class TelegramConnectionCut(ConnectionError):  # noqa: N818  (an event, as in ConnectionResetError's family)
     """No answer came. Whether the call was counted is what the caller cannot know."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class TelegramAnswer(msgspec.Struct, frozen=True):
     """What came back. `raw` is set instead of `body` where it is not Telegram's JSON."""
 
     status: int
@@ -38,7 +37,7 @@ class Answer(msgspec.Struct, frozen=True):
     raw: bytes | None = None
 
 
-class Telegram:
+class SimulatedTelegram:
     """A Telegram that counts. Close it when webhooks were used."""
 
     def __init__(
@@ -54,11 +53,11 @@ class Telegram:
         self.clock = clock
         self.faults = faults or PERFECT
         self.world = world or World()
-        self.ledger = Ledger()
+        self.ledger = TelegramRequestLog()
         self.flood = FloodControl(limits or Limits())
         self.draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
-        self._polling = Polling(clock)
-        self._webhooks = Webhooks(clock, self._polling, self.handle, post)
+        self._polling = LongPolling(clock)
+        self._webhooks = WebhookDelivery(clock, self._polling, self.handle, post)
         self._waiting_methods = {
             "getUpdates": self._polling.get_updates,
             "setWebhook": self._webhooks.set,
@@ -83,7 +82,7 @@ class Telegram:
         method: str,
         params: Mapping[str, Any] = _NOTHING,
         uploads: Mapping[str, Upload] = _NOTHING,
-    ) -> Answer:
+    ) -> TelegramAnswer:
         """One request and its answer, with the delays and faults of the network in between.
 
         Raises `ConnectionCut` where a real client would see its connection die.
@@ -97,7 +96,7 @@ class Telegram:
         if fate != "answered":
             self.ledger.faults[fate] += 1
         if fate == "lost_request":
-            raise ConnectionCut("the request was lost")
+            raise TelegramConnectionCut("the request was lost")
         if fate == "server_error":
             answer = self._broken(token, method, params)
         else:
@@ -107,18 +106,18 @@ class Telegram:
         if faults.latency_out:
             await self.clock.sleep(faults.latency_out.seconds(self.draw))
         if fate == "lost_answer":
-            raise ConnectionCut("the answer was lost")
+            raise TelegramConnectionCut("the answer was lost")
         if fate == "malformed":
-            return Answer(answer.status, {}, raw=b'{"ok":tru')
+            return TelegramAnswer(answer.status, {}, raw=b'{"ok":tru')
         return answer
 
     def handle(
         self,
-        bot: Bot,
+        bot: SimulatedBot,
         method: str,
         params: Mapping[str, Any] = _NOTHING,
         uploads: Mapping[str, Upload] = _NOTHING,
-    ) -> Answer:
+    ) -> TelegramAnswer:
         """A call that arrives now, without a network: counted, carried out, entered into the ledger."""
         name, run = method, METHODS.get(method)
         if run is None:
@@ -129,18 +128,18 @@ class Telegram:
         clock, limits = self.clock, self.flood.limits
         now, wall = clock.monotonic(), clock.now()
         hide_flood = limits.hidden_floods > 0 and self.draw.random() < limits.hidden_floods
-        call = Call(
+        call = MethodCall(
             self.world, self.flood, self.ledger, bot, params, uploads, now, int(wall), hide_flood=hide_flood
         )
         try:
             result = run(call)
-        except ApiError as error:
+        except TelegramApiError as error:
             return self._record(name, bot.id, params, error)
         message_id = result.get("message_id") if isinstance(result, dict) else None
-        self.ledger.record(now, _entry(wall, bot.id, name, 200, params, message_id))
-        return Answer(200, {"ok": True, "result": result})
+        self.ledger.record(now, _log_entry(wall, bot.id, name, 200, params, message_id))
+        return TelegramAnswer(200, {"ok": True, "result": result})
 
-    def refuse(self, token: str, method: str, error: ApiError) -> Answer:
+    def refuse(self, token: str, method: str, error: TelegramApiError) -> TelegramAnswer:
         """A call whose parameters could not be read: answered with the error, counted as a request only."""
         return self._record(self._canonical(method), self._bot_id(token), _NOTHING, error)
 
@@ -169,7 +168,7 @@ class Telegram:
 
     async def _arrive(
         self, token: str, method: str, params: Mapping[str, Any], uploads: Mapping[str, Upload]
-    ) -> Answer:
+    ) -> TelegramAnswer:
         bot = self.world.bot(token)
         if bot is None:
             error = UNAUTHORIZED if self.world.is_token(token) else NOT_FOUND
@@ -181,25 +180,29 @@ class Telegram:
         if waiting is None:
             return self.handle(bot, name, params, uploads)
         now, wall = self.clock.monotonic(), self.clock.now()
-        call = Call(self.world, self.flood, self.ledger, bot, params, uploads, now, int(wall))
+        call = MethodCall(self.world, self.flood, self.ledger, bot, params, uploads, now, int(wall))
         try:
             result = await waiting(call)
-        except ApiError as error:
+        except TelegramApiError as error:
             return self._record(name, bot.id, params, error)
-        self.ledger.record(self.clock.monotonic(), _entry(wall, bot.id, name, 200, params))
-        return Answer(200, {"ok": True, "result": result})
+        self.ledger.record(self.clock.monotonic(), _log_entry(wall, bot.id, name, 200, params))
+        return TelegramAnswer(200, {"ok": True, "result": result})
 
-    def _broken(self, token: str, method: str, params: Mapping[str, Any]) -> Answer:
+    def _broken(self, token: str, method: str, params: Mapping[str, Any]) -> TelegramAnswer:
         """Half of the failures speak JSON, half come as a page from a proxy before Telegram."""
         speaks = self.draw.random() < 0.5  # noqa: PLR2004
-        error = ApiError(500, "Internal Server Error") if speaks else ApiError(502, "Bad Gateway")
+        error = (
+            TelegramApiError(500, "Internal Server Error") if speaks else TelegramApiError(502, "Bad Gateway")
+        )
         answer = self._record(self._canonical(method), self._bot_id(token), params, error)
-        return answer if speaks else Answer(502, {}, raw=b"<html><body>502 Bad Gateway</body></html>")
+        return answer if speaks else TelegramAnswer(502, {}, raw=b"<html><body>502 Bad Gateway</body></html>")
 
-    def _record(self, name: str, bot_id: int, params: Mapping[str, Any], error: ApiError) -> Answer:
+    def _record(
+        self, name: str, bot_id: int, params: Mapping[str, Any], error: TelegramApiError
+    ) -> TelegramAnswer:
         clock = self.clock
-        self.ledger.record(clock.monotonic(), _entry(clock.now(), bot_id, name, error.code, params))
-        return Answer(error.code, error.json())
+        self.ledger.record(clock.monotonic(), _log_entry(clock.now(), bot_id, name, error.code, params))
+        return TelegramAnswer(error.code, error.json())
 
     def _canonical(self, method: str) -> str:
         return self._spellings.get(method.lower(), "unknown")
@@ -210,16 +213,16 @@ class Telegram:
 
     async def _silence(self) -> NoReturn:
         await self.clock.sleep(LONGEST_SILENCE)
-        raise ConnectionCut("no answer came")
+        raise TelegramConnectionCut("no answer came")
 
 
-def _entry(  # noqa: PLR0917  (a record's fields)
+def _log_entry(  # noqa: PLR0917  (a record's fields)
     wall: float, bot_id: int, name: str, status: int, params: Mapping[str, Any], message_id: int | None = None
-) -> LogEntry:
+) -> LoggedCall:
     """What is logged of a call: bounded, whatever was sent."""
     text = params.get("text") or params.get("caption") or ""
     text = text[:LOGGED_TEXT] if isinstance(text, str) else ""
-    return LogEntry(wall, bot_id, _logged_chat(params.get("chat_id")), name, status, message_id, text)
+    return LoggedCall(wall, bot_id, _logged_chat(params.get("chat_id")), name, status, message_id, text)
 
 
 def _logged_chat(chat_id: object) -> int | str | None:

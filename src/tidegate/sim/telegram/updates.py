@@ -4,26 +4,26 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-Update = dict[str, Any]
+UpdateJson = dict[str, Any]
 UPDATES_KEPT = 100_000
 # Telegram leaves these out unless a bot names them in allowed_updates.
 _ON_REQUEST = {"chat_member", "message_reaction", "message_reaction_count"}
 
 
-class UpdateQueue:
+class PendingUpdates:
     """Ids are consecutive, so what comes after an update is found without a search.
 
     The dict is never iterated: a dict whose first entries are gone is slow to find the next one.
     """
 
     def __init__(self) -> None:
-        self._pending: dict[int, Update] = {}
+        self._pending: dict[int, UpdateJson] = {}
         self._first_id = 1  # nothing below it waits
         self._next_id = 1
         self._allowed: frozenset[str] = frozenset()
         self.dropped = 0  # lost because nobody fetched them
         self.on_put: Callable[[], None] | None = None
-        self.on_drop: Callable[[Update], None] | None = None
+        self.on_drop: Callable[[UpdateJson], None] | None = None
 
     def __len__(self) -> int:
         return len(self._pending)
@@ -36,7 +36,7 @@ class UpdateQueue:
         """Which kinds come in from now on; none named means the usual ones."""
         self._allowed = frozenset(kinds)
 
-    def put(self, kind: str, content: Update) -> None:
+    def put(self, kind: str, content: UpdateJson) -> None:
         if (kind not in self._allowed) if self._allowed else (kind in _ON_REQUEST):
             return
         self._pending[self._next_id] = {"update_id": self._next_id, kind: content}
@@ -54,18 +54,18 @@ class UpdateQueue:
             self.confirm(update_id)
             self._first_id = update_id + 1
 
-    def first(self, limit: int) -> list[Update]:
-        found: list[Update] = []
+    def first(self, limit: int) -> list[UpdateJson]:
+        found: list[UpdateJson] = []
         update = self.after(0)
         while update is not None and len(found) < limit:
             found.append(update)
             update = self.after(update["update_id"])
         return found
 
-    def get(self, update_id: int) -> Update | None:
+    def get(self, update_id: int) -> UpdateJson | None:
         return self._pending.get(update_id)
 
-    def after(self, update_id: int) -> Update | None:
+    def after(self, update_id: int) -> UpdateJson | None:
         """The next waiting update with a higher id."""
         for candidate in range(max(self._skip_gone(), update_id + 1), self._next_id):
             if candidate in self._pending:
@@ -99,13 +99,13 @@ class ChatOrder:
     one under way: what has to wait for that.
     """
 
-    def __init__(self, updates: UpdateQueue) -> None:
+    def __init__(self, updates: PendingUpdates) -> None:
         self._updates = updates
         self._seen = 0  # everything up to this id is under way, waits behind its chat, or is gone
         self._behind: dict[int | str, deque[int]] = {}
         updates.on_drop = self._forget
 
-    def next(self) -> Update | None:
+    def next(self) -> UpdateJson | None:
         """The first of a chat that has nothing under way. It is, from now on, until `taken`."""
         while (update := self._updates.after(self._seen)) is not None:
             self._seen = update["update_id"]
@@ -116,7 +116,7 @@ class ChatOrder:
             self._behind[chat].append(self._seen)
         return None
 
-    def taken(self, update: Update) -> Update | None:
+    def taken(self, update: UpdateJson) -> UpdateJson | None:
         """Confirm it; gives what waited behind it in its chat, which is then under way."""
         self._updates.confirm(update["update_id"])
         chat = chat_of(update)
@@ -126,14 +126,14 @@ class ChatOrder:
         del self._behind[chat]
         return None
 
-    def _forget(self, dropped: Update) -> None:
+    def _forget(self, dropped: UpdateJson) -> None:
         """The oldest of all is the first of its chat."""
         behind = self._behind.get(chat_of(dropped))
         if behind and behind[0] == dropped["update_id"]:
             behind.popleft()
 
 
-def chat_of(update: Update) -> int | str:
+def chat_of(update: UpdateJson) -> int | str:
     """Whom an update waits for: its chat, else who sent it. One that is of nobody waits for none."""
     content = next(value for name, value in update.items() if name != "update_id")
     places = (content, content.get("message", {}))

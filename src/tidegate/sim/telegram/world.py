@@ -6,10 +6,19 @@ from functools import lru_cache
 
 from tidegate.errors import BadInputError
 from tidegate.sim.telegram import members
-from tidegate.sim.telegram.polls import Ballot
-from tidegate.sim.telegram.residents import Bot, Chat, ChatType, File, Json, User, Webhook, keep
+from tidegate.sim.telegram.entities import (
+    Ballot,
+    Chat,
+    ChatType,
+    Json,
+    SimulatedBot,
+    StoredFile,
+    User,
+    WebhookSettings,
+    keep,
+)
 
-__all__ = ["SUPERGROUP", "Bot", "Chat", "File", "Json", "User", "Webhook", "World"]
+__all__ = ["SUPERGROUP", "Chat", "Json", "SimulatedBot", "StoredFile", "User", "WebhookSettings", "World"]
 
 _TOKEN = re.compile(r"([1-9]\d{0,14}):[\w-]{1,80}", re.ASCII)
 _COMMAND = re.compile(r"/[A-Za-z0-9_@]+")
@@ -32,11 +41,11 @@ class World:
     def __init__(self, *, tokens: set[str] | None = None, open_world: bool = True) -> None:
         self._tokens = tokens
         self._open = open_world
-        self.bots: dict[int, Bot] = {}
+        self.bots: dict[int, SimulatedBot] = {}
         self.users: dict[int, User] = {}
         self.chats: dict[tuple[int, int], Chat] = {}  # (bot or 0, chat)
         self.names: dict[str, int] = {}  # @name of a public chat
-        self.files: dict[str, File] = {}
+        self.files: dict[str, StoredFile] = {}
         self.ballots: dict[str, Ballot] = {}  # by the poll's id
         self._serial = itertools.count(1)
         self._forget_at = CHATS_KEPT
@@ -45,14 +54,14 @@ class World:
     def is_token(text: str) -> bool:
         return _bot_id(text[:TOKEN_READ]) is not None
 
-    def bot(self, token: str) -> Bot | None:
+    def bot(self, token: str) -> SimulatedBot | None:
         """The bot of this token; None if there is none. Two tokens with one number are one bot."""
         bot_id = _bot_id(token[:TOKEN_READ])
         if bot_id is None or (self._tokens is not None and token not in self._tokens):
             return None
         bot = self.bots.get(bot_id)
         if bot is None:
-            bot = self.bots[bot_id] = Bot(bot_id)
+            bot = self.bots[bot_id] = SimulatedBot(bot_id)
         return bot
 
     def serial(self) -> str:
@@ -65,7 +74,7 @@ class World:
             user = self.users[user_id] = User(user_id, f"User {user_id}", f"user{user_id}")
         return user
 
-    def chat(self, bot: Bot, chat_id: int) -> Chat | None:
+    def chat(self, bot: SimulatedBot, chat_id: int) -> Chat | None:
         """The chat as this bot sees it; None if there is none."""
         key = (bot.id, chat_id) if chat_id > 0 else (0, chat_id)
         chat = self.chats.get(key)
@@ -73,7 +82,7 @@ class World:
             chat = self.add_private(bot, chat_id) if chat_id > 0 else self.add_group(chat_id)
         return chat
 
-    def add_private(self, bot: Bot, user_id: int) -> Chat:
+    def add_private(self, bot: SimulatedBot, user_id: int) -> Chat:
         """Let a person start a bot."""
         known = self.chats.get((bot.id, user_id))
         if known is not None:
@@ -123,12 +132,14 @@ class World:
         chat.keep(message)
         return message
 
-    def user_says(self, bot: Bot, user_id: int, text: str, now: float, chat_id: int | None = None) -> Json:
+    def user_says(
+        self, bot: SimulatedBot, user_id: int, text: str, now: float, chat_id: int | None = None
+    ) -> Json:
         """A person writes to a bot, or in a group that the bot is in."""
         return self.user_sends(bot, user_id, written(text), now, chat_id)
 
     def user_sends(
-        self, bot: Bot, user_id: int, content: Json, now: float, chat_id: int | None = None
+        self, bot: SimulatedBot, user_id: int, content: Json, now: float, chat_id: int | None = None
     ) -> Json:
         """A person sends anything, in Telegram's form: `{"location": {…}}`."""
         chat = self.add_private(bot, user_id) if chat_id is None else self.chat(bot, chat_id)
@@ -140,7 +151,7 @@ class World:
         bot.updates.put("message", message)
         return message
 
-    def user_presses(self, bot: Bot, user_id: int, message: Json, data: str) -> str:
+    def user_presses(self, bot: SimulatedBot, user_id: int, message: Json, data: str) -> str:
         """A person presses a button under a message of the bot. Returns the id of the query."""
         query_id = self.serial()
         keep(bot.queries, query_id, None, QUERIES_KEPT)
@@ -148,7 +159,7 @@ class World:
         bot.updates.put("callback_query", query | {"chat_instance": str(message["chat"]["id"])})
         return query_id
 
-    def user_blocks(self, bot: Bot, user_id: int, now: float, *, blocked: bool = True) -> None:
+    def user_blocks(self, bot: SimulatedBot, user_id: int, now: float, *, blocked: bool = True) -> None:
         """A person blocks a bot, or lets it write again; the bot is told."""
         chat = self.add_private(bot, user_id)
         if chat.blocked == blocked:
@@ -157,7 +168,7 @@ class World:
         old, new = (members.MEMBER, members.KICKED) if blocked else (members.KICKED, members.MEMBER)
         members.tell_bot(bot, chat, old, new, by=self.user(user_id).json(), now=now)
 
-    def kick(self, bot: Bot, chat: Chat, now: float, *, kicked: bool = True) -> None:
+    def kick(self, bot: SimulatedBot, chat: Chat, now: float, *, kicked: bool = True) -> None:
         """Throw a bot out of a group or channel, or take it in again; the bot is told."""
         old, new = members.standing_of_bot(chat, bot), members.KICKED if kicked else members.MEMBER
         if old == new:
@@ -166,11 +177,11 @@ class World:
         chat.members.pop(bot.id, None)
         members.tell_bot(bot, chat, old, new, by=members.FOUNDER.json(), now=now)
 
-    def new_file(self, name: str, mime: str, content: bytes) -> File:
+    def new_file(self, name: str, mime: str, content: bytes) -> StoredFile:
         """A file with an id of its own, which nobody can name until it is kept."""
-        return File(f"SIM{next(self._serial):08d}", name, mime, content)
+        return StoredFile(f"SIM{next(self._serial):08d}", name, mime, content)
 
-    def keep_file(self, file: File) -> None:
+    def keep_file(self, file: StoredFile) -> None:
         """Let the file be sent again and downloaded; the oldest make room, by number and by bytes."""
         self.files[file.id] = file
         size = sum(len(kept.content) for kept in self.files.values())

@@ -1,8 +1,7 @@
 """NocoDB's records, typed: through the limiter, its quirks handled."""
 
 from tidegate.upstream.nocodb.client import NocoDb
-from tidegate.upstream.nocodb.shapes import Page, Row
-from tidegate.upstream.nocodb.table import Table
+from tidegate.upstream.nocodb.table import Page, Row, Table
 from tidegate.upstream.nocodb.values import instant, truth
 from tidegate.upstream.nocodb.where import (
     Where,

@@ -8,26 +8,24 @@ from urllib.parse import urlsplit
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.upstream.access import checked
+from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
-from tidegate.upstream.http import TIMEOUT, HttpWire
-from tidegate.upstream.limiter.memory import MemoryLimiter
-from tidegate.upstream.nocodb.fitting import URL_BYTES
-from tidegate.upstream.nocodb.table import Table
+from tidegate.upstream.http_transport import TIMEOUT, HttpTransport, checked_base_url
+from tidegate.upstream.nocodb.table import URL_BYTES, Table
 
-RATE = Rate(5, 1)  # per user or token; beyond it NocoDB answers 429 for 30 s
+NOCODB_RATE = Rate(5, 1)  # per user or token; beyond it NocoDB answers 429 for 30 s
 
 
-def headers_with(token: object) -> dict[str, str]:
+def token_headers(token: object) -> dict[str, str]:
     """Raises BadInputError for what cannot be a token."""
     if not isinstance(token, str) or not re.fullmatch(r"[!-~]+", token):
         raise BadInputError("this is no token of NocoDB: copy one from Account settings, Tokens")
     return {"xc-token": token}
 
 
-def room_behind(url: str, url_bytes: int = URL_BYTES) -> int:
+def url_bytes_left(url: str, url_bytes: int = URL_BYTES) -> int:
     """What an address of so many bytes leaves for paths behind this one."""
-    return url_bytes - len(urlsplit(checked(url)).path)
+    return url_bytes - len(urlsplit(checked_base_url(url)).path)
 
 
 class NocoDb:
@@ -49,7 +47,7 @@ class NocoDb:
         url: str,
         token: str,
         *,
-        rate: Rate = RATE,
+        rate: Rate = NOCODB_RATE,
         clock: Clock | None = None,
         timeout: float = TIMEOUT,
         url_bytes: int = URL_BYTES,
@@ -60,9 +58,9 @@ class NocoDb:
         processes share a token, `gate.nocodb(url, token)` shares the limit. `timeout` in seconds.
         """
         clock = clock or Clock()
-        wire = HttpWire(url, headers=headers_with(token), clock=clock, timeout=timeout)
+        wire = HttpTransport(url, headers=token_headers(token), clock=clock, timeout=timeout)
         upstream = Upstream(wire, name="NocoDB", limiter=MemoryLimiter(rate, clock), clock=clock)
-        return cls(upstream, url_bytes=room_behind(url, url_bytes))
+        return cls(upstream, url_bytes=url_bytes_left(url, url_bytes))
 
     def table(self, table: str, *, key: str = "Id") -> Table:
         """By its id, not its name. `key` is the title of its primary key, by which it is paged."""

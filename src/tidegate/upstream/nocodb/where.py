@@ -1,11 +1,7 @@
-"""Filters, built from values: `all_of(checked("Paid"), one_of("OrderId", ids))`.
-
-What NocoDB would silently read as another filter is never sent: `~not` before a group is ignored there, so a
-negation is carried to the conditions; of the comparisons of times only `gte` and `lt` are right on every
-database. A value that cannot be said at all is a BadInputError.
-"""
+"""Filters for NocoDB, built from values, and the text in which they are sent."""
 
 import math
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Final
@@ -47,35 +43,35 @@ Where = Condition | AllOf | AnyOf
 
 
 def eq(field: str, value: Value) -> Where:
-    return Condition(field, "eq", (_said(value),))
+    return Condition(field, "eq", (_value_text(value),))
 
 
 def neq(field: str, value: Value) -> Where:
     """Holds for a field without a value too."""
-    return Condition(field, "neq", (_said(value),))
+    return Condition(field, "neq", (_value_text(value),))
 
 
 def gt(field: str, value: Value) -> Where:
-    return Condition(field, "gt", (_said(value),))
+    return Condition(field, "gt", (_value_text(value),))
 
 
 def gte(field: str, value: Value) -> Where:
-    return Condition(field, "gte", (_said(value),))
+    return Condition(field, "gte", (_value_text(value),))
 
 
 def lt(field: str, value: Value) -> Where:
-    return Condition(field, "lt", (_said(value),))
+    return Condition(field, "lt", (_value_text(value),))
 
 
 def lte(field: str, value: Value) -> Where:
-    return Condition(field, "lte", (_said(value),))
+    return Condition(field, "lte", (_value_text(value),))
 
 
 def one_of(field: str, values: Iterable[Value]) -> Where:
     """How many fit one request, `Table.most` says."""
     if isinstance(values, str | bytes):
         raise BadInputError(f"{values!r:.60} is one value ({field}): give a list, or use eq()")
-    said = tuple(map(_said, values))
+    said = tuple(map(_value_text, values))
     if not said:
         raise BadInputError(f"one of no values ({field}): no row can match, so there is nothing to ask")
     return Condition(field, "in", said)
@@ -135,7 +131,7 @@ def negate(part: Where) -> Where:
     return Condition(part.field, _COMPLEMENTS[part.operator], part.values)
 
 
-def _said(value: Value) -> str:
+def _value_text(value: Value) -> str:
     if isinstance(value, bool):
         raise BadInputError("true and false are for checkboxes: use checked(field), or negate it")
     if isinstance(value, float) and not math.isfinite(value):
@@ -155,3 +151,64 @@ def _moment(when: datetime | float, rounded: Callable[[float], int]) -> str:
     if not 0 <= seconds <= _LATEST:
         raise BadInputError(f"{when} is no time: give seconds since the epoch, or a datetime with a zone")
     return f"{datetime.fromtimestamp(rounded(seconds), UTC):%Y-%m-%d %H:%M:%S}+00:00"
+
+
+NEW_GRAMMAR_MARK: Final = "@"
+_NEVER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
+_BREAKS_OLD = re.compile(r"[()~\n\r\u2028\u2029]")
+_BREAKS_BARE = re.compile(r"[()'\",~\s]")
+
+
+def filter_text(where: Where) -> str:
+    """Raises BadInputError if neither grammar can say it."""
+    return _written(where, old=True) if _fits_old(where) else NEW_GRAMMAR_MARK + _written(where, old=False)
+
+
+def _written(where: Where, *, old: bool) -> str:
+    if isinstance(where, Condition):
+        words = (_name(where.field, old=old), where.operator, *_values(where, old=old))
+        return f"({','.join(words)})"
+    # A group of one would lose its joint in the new grammar: `all_of` and `any_of` make none.
+    joint = "~and" if isinstance(where, AllOf) else "~or"
+    return joint.join(_part(part, old=old) for part in where.parts)
+
+
+def _part(where: Where, *, old: bool) -> str:
+    text = _written(where, old=old)
+    return text if isinstance(where, Condition) else f"({text})"
+
+
+def _fits_old(where: Where) -> bool:
+    if isinstance(where, Condition):
+        fits = not any(map(_BREAKS_OLD.search, where.values)) and "," not in where.field
+        whole = where.operator != "in" or not any("," in value for value in where.values)
+        return fits and whole and not _BREAKS_OLD.search(where.field)
+    groups = sum(isinstance(part, AllOf | AnyOf) for part in where.parts)
+    return groups <= 1 and all(map(_fits_old, where.parts))
+
+
+def _name(field: str, *, old: bool) -> str:
+    if not field.strip() or _NEVER.search(field):
+        raise BadInputError(f"{field!r:.60} is no name of a field: give its title as NocoDB shows it")
+    return field if old or not _BREAKS_BARE.search(field) else _quoted(field)
+
+
+def _values(condition: Condition, *, old: bool) -> tuple[str, ...]:
+    for value in condition.values:
+        if _NEVER.search(value):
+            raise BadInputError(f"a value for {condition.field} holds control characters: {value!r:.60}")
+    return condition.values if old else tuple(map(_quoted, condition.values))
+
+
+def _quoted(value: str) -> str:
+    if value.endswith("\\"):  # it would take the closing quote with it, up to the next one
+        if not _BREAKS_BARE.search(value):
+            return value
+    elif "'" not in value:
+        return f"'{value}'"  # one byte in an address, the other kind takes three
+    elif '"' not in value:
+        return f'"{value}"'
+    raise BadInputError(
+        f"{value!r:.60} cannot be said in a filter of NocoDB that also needs quotes: it holds both kinds of "
+        "them, or a quote or space before a last backslash; ask for this value alone, by eq()"
+    )

@@ -2,7 +2,7 @@ import pytest
 
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import Stage
 
 

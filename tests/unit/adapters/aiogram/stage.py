@@ -13,10 +13,10 @@ from aiogram.methods.base import TelegramType
 
 from tidegate import Tidegate
 from tidegate.pacing.rules import Rules
-from tidegate.sim.telegram import ConnectionCut, Limits, Telegram, World
+from tidegate.sim.telegram import Limits, SimulatedTelegram, TelegramConnectionCut, World
 from tidegate.sim.telegram.call import Upload
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 
 TOKEN = "42:token"
 
@@ -27,7 +27,7 @@ class SimSession(BaseSession):
     `slow`: so many seconds until all of a call has arrived.
     """
 
-    def __init__(self, telegram: Telegram) -> None:
+    def __init__(self, telegram: SimulatedTelegram) -> None:
         super().__init__()
         self.telegram = telegram
         self.unplugged = False
@@ -59,7 +59,7 @@ class SimSession(BaseSession):
             async with self.telegram.clock.timeout(timeout or self.timeout):
                 await self.telegram.clock.sleep(self.slow)
                 answer = await self.telegram.call(bot.token, method.__api_method__, params, uploads)
-        except ConnectionCut as error:
+        except TelegramConnectionCut as error:
             raise TelegramNetworkError(method, "cut") from aiohttp.ServerDisconnectedError(str(error))
         except TimeoutError as error:
             raise TelegramNetworkError(method, "Request timeout error") from error
@@ -90,12 +90,12 @@ class Stage:
         limits: Limits | None = None,
         *,
         store: str = "memory://",
-        telegram: Telegram | None = None,
+        telegram: SimulatedTelegram | None = None,
     ) -> None:
         self.clock = clock
         self.tokens = {TOKEN}
-        self.telegram = telegram or Telegram(clock, limits=limits, world=World(tokens=self.tokens))
-        self.gate = Tidegate(store, clock=clock, rules=rules, wire=SimWire(self.telegram, clock))
+        self.telegram = telegram or SimulatedTelegram(clock, limits=limits, world=World(tokens=self.tokens))
+        self.gate = Tidegate(store, clock=clock, rules=rules, wire=TelegramWire(self.telegram, clock))
         self.session = SimSession(self.telegram)
         self.bot = Bot(TOKEN, session=self.session)
         self.dispatcher = Dispatcher()

@@ -21,7 +21,7 @@ from tidegate.errors import LimitedError, OutcomeUnknownError
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import Faults, Limits
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import Stage
 
 ALICE, BOB = 1001, 1002

@@ -31,7 +31,7 @@ from aiogram.types import (
 )
 from aiohttp import ClientConnectionError
 
-from tidegate.adapters.aiogram.fields import LARGEST_UPLOAD, fields_of
+from tidegate.adapters.aiogram.queued_method import LARGEST_UPLOAD, fields_of
 from tidegate.errors import BadInputError, ClosedError, DeadError
 from tidegate.model import File
 from unit.adapters.aiogram.stage import TOKEN, Stage

@@ -8,13 +8,13 @@ from aiogram import Bot, Dispatcher
 from aiogram.methods import AnswerCallbackQuery
 from aiogram.types import CallbackQuery, Message, PreCheckoutQuery, Update
 
-from tidegate.adapters.aiogram.throttling import ThrottleMiddleware
+from tidegate.adapters.aiogram.throttle import AiogramThrottleMiddleware
 from tidegate.errors import StoreFullError
-from tidegate.inbound.throttle.memory import MemoryBuckets
-from tidegate.inbound.throttle.rules import ThrottleRules
-from tidegate.inbound.throttle.throttle import Throttle
+from tidegate.inbound.throttle import Throttle
+from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.model import Rate
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.throttle import MemoryThrottle
 from unit.adapters.aiogram.stage import Stage
 
 ANN = {"id": 1001, "is_bot": False, "first_name": "Ann"}
@@ -34,8 +34,8 @@ class Scene:
         self.full = False
         self._numbers = itertools.count(1)
         chosen = ThrottleRules(user=Rate(2, 60), **rules)
-        throttle = Throttle(chosen, MemoryBuckets(chosen, clock))
-        self.dispatcher.update.outer_middleware(ThrottleMiddleware(throttle, self._say))
+        throttle = Throttle(chosen, MemoryThrottle(chosen, clock))
+        self.dispatcher.update.outer_middleware(AiogramThrottleMiddleware(throttle, self._say))
         self.dispatcher.message.register(self._message)
         self.dispatcher.callback_query.register(self._press)
         self.dispatcher.pre_checkout_query.register(self._pay)

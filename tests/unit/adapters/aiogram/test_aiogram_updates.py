@@ -13,7 +13,7 @@ from aiogram.types import Message
 
 from tidegate import Tidegate
 from tidegate.sim.telegram.people import Person
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import TOKEN, Stage
 
 ALICE, BOB = 1001, 1002

@@ -21,7 +21,7 @@ from aiogram.types import (
     URLInputFile,
 )
 
-from tidegate.adapters.aiogram.uploads import uploads
+from tidegate.adapters.aiogram.session_middleware import has_upload
 
 FILE = BufferedInputFile(b"x", "x.png")
 KNOWN = "AgACAgIAAxkBAAIB"
@@ -40,7 +40,7 @@ KNOWN = "AgACAgIAAxkBAAIB"
     ],
 )
 def test_a_call_with_a_file_uploads(method: TelegramMethod[Any]) -> None:
-    assert uploads(method)
+    assert has_upload(method)
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_a_call_with_a_file_uploads(method: TelegramMethod[Any]) -> None:
     ],
 )
 def test_a_call_with_what_telegram_has_or_fetches_does_not(method: TelegramMethod[Any]) -> None:
-    assert not uploads(method)
+    assert not has_upload(method)

@@ -15,19 +15,18 @@ from aiogram.fsm.storage.redis import RedisStorage
 from aiogram.types import CallbackQuery, Message, Update
 from redis.asyncio import Redis
 
+from tidegate.adapters.aiogram.flow_locks import RedisSessionLocks
 from tidegate.adapters.aiogram.flows import FlowExecutor
-from tidegate.adapters.aiogram.flows.turns import SharedTurns
-from tidegate.effects import effects_of
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.flows import Flow, FlowBuilder
-from tidegate.flows.events import Event
+from tidegate.flows.events import FlowEvent
 from tidegate.flows.executor import WorkContext
+from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.polling.batch import BatchPoller
-from tidegate.polling.restoring import Step
-from tidegate.polling.store.base import Subscriptions
-from tidegate.polling.subscriptions import Subscription
+from tidegate.polling.restorer import RestoreStep
+from tidegate.polling.subscriptions import Subscription, Subscriptions
 from tidegate.sim.telegram.people import Person
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import TOKEN, Stage
 from unit.flows.executor.world import shop
 
@@ -202,7 +201,7 @@ async def test_a_press_that_the_flow_fails_on_is_answered(stage: Stage) -> None:
     flow.final("end", say="Over.")
 
     @flow.guard
-    def breaks(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001
+    def breaks(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001
         raise RuntimeError("a secret")
 
     executor, alice = executor_on(stage, flow.build(), work={}, sorry="Oops."), person(stage, ALICE)
@@ -238,16 +237,16 @@ async def test_with_redis_a_session_is_held_in_all_processes(clock: VirtualClock
             return Lock(name, timeout)
 
     storage = RedisStorage(cast("Redis", FakeRedis()))
-    here, there = (SharedTurns(storage, clock, "shop") for _ in range(2))
+    here, there = (RedisSessionLocks(storage, clock, "shop") for _ in range(2))
     order: list[str] = []
 
-    async def say(turns: SharedTurns, what: str, seconds: float) -> None:
+    async def say(turns: RedisSessionLocks, what: str, seconds: float) -> None:
         async with turns.hold("42:1:1"):
             order.append(f"{what} begins")
             await clock.sleep(seconds)
             order.append(f"{what} ends")
 
-    with effects_of("an update"):  # a poller's news are in hand too, and must wait all the same
+    with effect_keys_for("an update"):  # a poller's news are in hand too, and must wait all the same
         await asyncio.gather(say(here, "update", 1), say(there, "news", 0.1), say(here, "timer", 0.1))
     begins = [what.split()[0] for what in order if what.endswith("begins")]
     assert order == [f"{what} {how}" for what in begins for how in ("begins", "ends")]
@@ -303,7 +302,7 @@ async def test_who_waited_is_restored_from_the_store_in_groups(clock: VirtualClo
         for user in range(1, 15):
             await executor_subscribes(first, user)
     second = Stage(clock, store=store, telegram=first.telegram)
-    executor, steps = executor_on(second, restore=False), list[Step]()
+    executor, steps = executor_on(second, restore=False), list[RestoreStep]()
     async with running(second, executor):
         PAID.add(f"TG-{ALICE}")
         await clock.sleep(61)
@@ -501,7 +500,7 @@ async def test_the_apology_is_plain_whatever_formatting_the_flow_has(stage: Stag
     flow.final("end")
 
     @flow.guard
-    def breaks(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001
+    def breaks(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001
         raise RuntimeError("always")
 
     executor, alice = executor_on(stage, flow.build(), work={}), person(stage, ALICE)

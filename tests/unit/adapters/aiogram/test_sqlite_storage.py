@@ -28,13 +28,11 @@ from aiogram.types import Chat, Message, Update, User
 
 from restarts import in_thread
 from tidegate import Tidegate
-from tidegate.adapters.aiogram import sqlite_storage
-from tidegate.adapters.aiogram.placing import InOrder
-from tidegate.adapters.aiogram.sqlite_storage import SqliteStorage
-from tidegate.adapters.aiogram.what_fits import WhatFits
-from tidegate.effects import effects_of
+from tidegate.adapters.aiogram import fsm_storage
+from tidegate.adapters.aiogram.fsm_storage import LocalEventIsolation, MemoryFallbackStorage, SqliteStorage
 from tidegate.errors import BadInputError, ClosedError
-from tidegate.sim.virtual import VirtualClock
+from tidegate.outbox.effect_keys import effect_keys_for
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import Stage
 
 ALICE, BOB = StorageKey(42, 1001, 1001), StorageKey(42, 1002, 1002)
@@ -247,7 +245,7 @@ async def test_conversations_are_found_page_by_page(storage: SqliteStorage, cloc
 async def test_old_conversations_expire_and_nobody_elses(
     storage: SqliteStorage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_storage, "EXPIRE", 10)  # in a step
+    monkeypatch.setattr(fsm_storage, "EXPIRE", 10)  # in a step
     old = 21
     await asyncio.gather(*(storage.set_state(StorageKey(42, n, n), "asked") for n in range(old)))
     await storage.set_state(StorageKey(42, 1, 1, destiny="shop"), "asked")
@@ -327,8 +325,8 @@ def test_conversations_that_nobody_placed_go_to_the_gates_file(gate: Tidegate, b
     gate.attach(second, bot)
     gate.attach(declines, bot, fsm=False)
 
-    assert type(first.storage) is type(second.storage) is WhatFits
-    assert isinstance(first.fsm.events_isolation, InOrder)
+    assert type(first.storage) is type(second.storage) is MemoryFallbackStorage
+    assert isinstance(first.fsm.events_isolation, LocalEventIsolation)
     assert type(declines.storage) is MemoryStorage
     assert type(declines.fsm.events_isolation) is DisabledEventIsolation
 
@@ -346,7 +344,7 @@ def test_what_was_chosen_is_left_alone(gate: Tidegate, bot: Bot, path: Path) -> 
 
     assert placed.storage is storage
     assert type(placed.fsm.events_isolation) is DisabledEventIsolation
-    assert type(isolated.storage) is WhatFits
+    assert type(isolated.storage) is MemoryFallbackStorage
     assert isolated.fsm.events_isolation is isolation
     assert type(without.storage) is MemoryStorage
 
@@ -463,7 +461,7 @@ async def test_updates_of_one_conversation_are_handled_in_order_and_nothing_is_l
     clock: VirtualClock,
 ) -> None:
     told: list[str] = []
-    isolation = InOrder(nullcontext)
+    isolation = LocalEventIsolation(nullcontext)
 
     async def handle(key: StorageKey, number: int) -> None:
         async with isolation.lock(key):
@@ -481,8 +479,8 @@ async def test_updates_of_one_conversation_are_handled_in_order_and_nothing_is_l
 
 
 async def test_what_comes_through_the_inbox_is_in_order_already(clock: VirtualClock) -> None:
-    isolation = InOrder(nullcontext)
-    with effects_of("an update"):
+    isolation = LocalEventIsolation(nullcontext)
+    with effect_keys_for("an update"):
         async with clock.timeout(1), isolation.lock(ALICE), isolation.lock(ALICE):
             assert not isolation.lines
 
@@ -491,7 +489,7 @@ async def test_a_bot_that_keeps_more_than_json_in_memory_works_as_before(
     storage: SqliteStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As aiogram's own quiz does: its answers are numbered."""
-    kept = WhatFits(storage)
+    kept = MemoryFallbackStorage(storage)
     await kept.set_data(ALICE, {"step": 1})
 
     assert await kept.update_data(ALICE, {"answers": {0: "a"}}) == {"step": 1, "answers": {0: "a"}}

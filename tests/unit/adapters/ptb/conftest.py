@@ -11,9 +11,9 @@ from simulated import TOKEN
 from tidegate import Tidegate
 from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.settings import Settings
-from tidegate.sim.telegram import Person, Telegram, World
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram import Person, SimulatedTelegram, World
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.equipped import App, Build, Handle, built
 from unit.adapters.ptb.simulated_request import SimulatedRequest
 
@@ -39,15 +39,15 @@ def tokens() -> set[str]:
 
 
 @pytest.fixture
-async def telegram(clock: VirtualClock, tokens: set[str]) -> Telegram:
-    return Telegram(clock, world=World(tokens=tokens))
+async def telegram(clock: VirtualClock, tokens: set[str]) -> SimulatedTelegram:
+    return SimulatedTelegram(clock, world=World(tokens=tokens))
 
 
 @pytest.fixture
-async def gate(clock: VirtualClock, telegram: Telegram) -> Tidegate:
+async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> Tidegate:
     """Opened and closed by its limiters."""
     settings = Settings(telegram_max_retries=3)
-    return Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock), settings=settings)
+    return Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock), settings=settings)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ async def limiter(gate: Tidegate) -> TidegateLimiter:
 
 
 @pytest.fixture
-def bot_of(telegram: Telegram) -> Callable[..., ExtBot[Any]]:
+def bot_of(telegram: SimulatedTelegram) -> Callable[..., ExtBot[Any]]:
     def make(limiter: TidegateLimiter, token: str = TOKEN) -> ExtBot[Any]:
         requests = SimulatedRequest(telegram), SimulatedRequest(telegram)
         return ExtBot(token, request=requests[0], get_updates_request=requests[1], rate_limiter=limiter)
@@ -71,7 +71,7 @@ async def bot(bot_of: Callable[..., ExtBot[Any]], limiter: TidegateLimiter) -> E
 
 
 @pytest.fixture
-def build(telegram: Telegram, limiter: TidegateLimiter, gate: Tidegate) -> Build:
+def build(telegram: SimulatedTelegram, limiter: TidegateLimiter, gate: Tidegate) -> Build:
     """Of TOKEN with `limiter`, of another token with its own."""
 
     def make(handle: Handle, token: str = TOKEN, **options: Any) -> App:  # noqa: ANN401
@@ -82,7 +82,7 @@ def build(telegram: Telegram, limiter: TidegateLimiter, gate: Tidegate) -> Build
 
 
 @pytest.fixture
-def person(telegram: Telegram) -> Callable[..., Person]:
+def person(telegram: SimulatedTelegram) -> Callable[..., Person]:
     def come(number: int, token: str = TOKEN) -> Person:
         bot = telegram.world.bot(token)
         assert bot is not None

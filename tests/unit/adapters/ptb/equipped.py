@@ -10,7 +10,7 @@ from telegram.ext import Application, CallbackContext, ExtBot, MessageHandler, f
 
 from simulated import TOKEN
 from tidegate.adapters.ptb import TidegateLimiter
-from tidegate.sim.telegram import Telegram
+from tidegate.sim.telegram import SimulatedTelegram
 from unit.adapters.ptb.simulated_request import SimulatedRequest
 
 App = Application[Any, Any, Any, Any, Any, Any]
@@ -22,7 +22,7 @@ OTHER = "43:other"
 
 
 def built(
-    telegram: Telegram,
+    telegram: SimulatedTelegram,
     limiter: TidegateLimiter,
     handle: Handle,
     token: str = TOKEN,

@@ -8,7 +8,7 @@ import httpx
 from telegram.error import NetworkError, TimedOut
 from telegram.request import BaseRequest, RequestData
 
-from tidegate.sim.telegram import ConnectionCut, Telegram
+from tidegate.sim.telegram import SimulatedTelegram, TelegramConnectionCut
 from tidegate.sim.telegram.call import Upload
 
 API = "https://api.telegram.org/bot"
@@ -17,7 +17,7 @@ API = "https://api.telegram.org/bot"
 class SimulatedRequest(BaseRequest):
     """Fails as `HTTPXRequest` does, with its causes. `slow`: seconds until all of a call has arrived."""
 
-    def __init__(self, telegram: Telegram, patience: float = 5.0) -> None:
+    def __init__(self, telegram: SimulatedTelegram, patience: float = 5.0) -> None:
         self._telegram = telegram
         self._patience = patience
         self.slow = 0.0
@@ -48,7 +48,7 @@ class SimulatedRequest(BaseRequest):
                 answer = await self._telegram.call(token, endpoint, params, uploads)
         except TimeoutError:
             raise TimedOut from httpx.ReadTimeout("no answer")
-        except ConnectionCut:
+        except TelegramConnectionCut:
             raise NetworkError("httpx.ReadError: ") from httpx.ReadError("cut")
         return HTTPStatus(answer.status), answer.raw or json.dumps(answer.body).encode()
 

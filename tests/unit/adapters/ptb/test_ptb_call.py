@@ -8,8 +8,7 @@ from telegram import InputFile, InputMediaPhoto
 from telegram.ext import ExtBot
 
 from simulated import TOKEN
-from tidegate.adapters.ptb.call import Call
-from tidegate.adapters.ptb.pace import Pace
+from tidegate.adapters.ptb.call import CallOptions, PtbCall
 
 CHAT = 7
 FILE = InputFile(b"x", "tea.bin")
@@ -41,14 +40,14 @@ async def test_the_token_of_a_call_is_not_in_what_rich_shows(bot: ExtBot[Any]) -
     assert TOKEN not in shown
 
 
-def call_of(bot: ExtBot[Any], **data: object) -> Call:
+def call_of(bot: ExtBot[Any], **data: object) -> PtbCall:
     given = {"chat_id": CHAT, **data}
-    return Call(
+    return PtbCall(
         callback=bot._do_post,  # noqa: SLF001  (what the library hands over)
         args=(),
         kwargs={},
         endpoint="sendMessage",
         data=given,
         bot=bot,
-        pace=Pace(),
+        pace=CallOptions(),
     )

@@ -26,9 +26,9 @@ from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.errors import BadInputError, ClosedError, LimitedError, OutcomeUnknownError
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
-from tidegate.sim.telegram import Faults, Latency, Limits, Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram import Faults, Latency, Limits, SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.simulated_request import SimulatedRequest
 
 Bots = Callable[..., ExtBot[Any]]
@@ -36,13 +36,15 @@ CHAT, OTHER, GROUP = 7, 8, -5
 ALBUM = [InputMediaPhoto("https://example.org/1.png"), InputMediaPhoto("https://example.org/2.png")]
 
 
-def made(telegram: Telegram, method: str = "sendMessage") -> list[float]:
+def made(telegram: SimulatedTelegram, method: str = "sendMessage") -> list[float]:
     """When calls arrived, in seconds since the first."""
     times = [entry.at for entry in telegram.ledger.log if entry.method == method]
     return [round(at - times[0], 2) for at in times]
 
 
-async def test_messages_to_one_chat_keep_their_distance(bot: ExtBot[Any], telegram: Telegram) -> None:
+async def test_messages_to_one_chat_keep_their_distance(
+    bot: ExtBot[Any], telegram: SimulatedTelegram
+) -> None:
     async with bot:
         sent = [await bot.send_message(CHAT, f"part #{number}") for number in range(3)]
     assert [message.text for message in sent] == ["part #0", "part #1", "part #2"]
@@ -56,7 +58,7 @@ async def test_other_chats_do_not_wait(bot: ExtBot[Any], clock: VirtualClock) ->
         assert clock.monotonic() < 1
 
 
-async def test_an_album_counts_by_its_items(bot: ExtBot[Any], telegram: Telegram) -> None:
+async def test_an_album_counts_by_its_items(bot: ExtBot[Any], telegram: SimulatedTelegram) -> None:
     async with bot:
         for _ in range(11):
             await bot.send_media_group(GROUP, ALBUM)
@@ -64,7 +66,7 @@ async def test_an_album_counts_by_its_items(bot: ExtBot[Any], telegram: Telegram
     assert telegram.report()["refused"] == 0
 
 
-async def test_a_refusal_is_waited_for_and_tried_again(bot: ExtBot[Any], telegram: Telegram) -> None:
+async def test_a_refusal_is_waited_for_and_tried_again(bot: ExtBot[Any], telegram: SimulatedTelegram) -> None:
     telegram.set_limits(Limits(private=Rate(1, 5)))
     async with bot:
         await bot.send_message(CHAT, "one")
@@ -74,7 +76,9 @@ async def test_a_refusal_is_waited_for_and_tried_again(bot: ExtBot[Any], telegra
     assert telegram.report()["refused"] == 1
 
 
-async def test_a_refusal_hidden_in_another_error_is_one_too(bot: ExtBot[Any], telegram: Telegram) -> None:
+async def test_a_refusal_hidden_in_another_error_is_one_too(
+    bot: ExtBot[Any], telegram: SimulatedTelegram
+) -> None:
     telegram.set_limits(Limits(private=Rate(2, 9), hidden_floods=1.0))
     async with bot:
         for _ in range(2):
@@ -104,7 +108,7 @@ async def test_a_deadline_bounds_the_wait(bot: ExtBot[Any]) -> None:
 
 
 async def test_a_refusal_longer_than_one_would_wait_is_told_at_once(
-    bot: ExtBot[Any], telegram: Telegram, clock: VirtualClock
+    bot: ExtBot[Any], telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     telegram.set_limits(Limits(private=Rate(1, 60)))
     async with bot:
@@ -117,7 +121,7 @@ async def test_a_refusal_longer_than_one_would_wait_is_told_at_once(
 
 
 async def test_an_answer_that_was_lost_says_that_it_may_have_happened(
-    bot: ExtBot[Any], telegram: Telegram
+    bot: ExtBot[Any], telegram: SimulatedTelegram
 ) -> None:
     async with bot:
         telegram.faults = Faults(lost_answer=1)
@@ -128,7 +132,7 @@ async def test_an_answer_that_was_lost_says_that_it_may_have_happened(
 
 
 async def test_silence_times_out_and_says_that_it_may_have_happened(
-    bot: ExtBot[Any], telegram: Telegram
+    bot: ExtBot[Any], telegram: SimulatedTelegram
 ) -> None:
     async with bot:
         telegram.faults = Faults(silent=1)
@@ -142,7 +146,7 @@ async def test_silence_times_out_and_says_that_it_may_have_happened(
 
 
 async def test_a_failure_of_the_server_is_the_librarys_own_and_not_repeated(
-    bot: ExtBot[Any], telegram: Telegram
+    bot: ExtBot[Any], telegram: SimulatedTelegram
 ) -> None:
     async with bot:
         telegram.faults = Faults(server_error=1)
@@ -152,7 +156,9 @@ async def test_a_failure_of_the_server_is_the_librarys_own_and_not_repeated(
     assert telegram.ledger.faults["server_error"] == 1
 
 
-async def test_what_telegram_refuses_for_good_is_raised_as_ever(bot: ExtBot[Any], telegram: Telegram) -> None:
+async def test_what_telegram_refuses_for_good_is_raised_as_ever(
+    bot: ExtBot[Any], telegram: SimulatedTelegram
+) -> None:
     known = telegram.world.bot(TOKEN)
     assert known is not None
     telegram.world.user_blocks(known, CHAT, telegram.clock.now())
@@ -174,7 +180,7 @@ async def test_what_is_wrong_with_a_chat_is_for_telegram_to_say(bot: ExtBot[Any]
 
 @pytest.mark.parametrize("method", ["sendDocument", "sendMessage"])
 async def test_a_reply_after_a_call_that_took_eight_seconds_hears_no_429(
-    bot: ExtBot[Any], telegram: Telegram, clock: VirtualClock, method: str
+    bot: ExtBot[Any], telegram: SimulatedTelegram, clock: VirtualClock, method: str
 ) -> None:
     async with bot:
         slow_down(bot, 8)
@@ -190,10 +196,10 @@ async def test_a_reply_after_a_call_that_took_eight_seconds_hears_no_429(
 
 
 async def test_the_slots_of_an_upload_on_its_way_are_not_given_to_others(
-    bot_of: Bots, telegram: Telegram, clock: VirtualClock
+    bot_of: Bots, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     telegram.set_limits(Limits(bot=Rate(1, 1)))
-    wire = SimWire(telegram, clock)
+    wire = TelegramWire(telegram, clock)
     gate = Tidegate("memory://", clock=clock, wire=wire, rules=Rules(bot=Rate(1, 1)))
     async with bot_of(gate.ptb()) as bot:
         slow_down(bot, 8)
@@ -225,7 +231,7 @@ async def test_a_cancelled_call_that_waits_leaves_its_place(bot: ExtBot[Any], cl
 
 
 async def test_a_call_cancelled_on_its_way_counts_and_blocks_nobody(
-    bot: ExtBot[Any], telegram: Telegram, clock: VirtualClock
+    bot: ExtBot[Any], telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     async with bot:
         telegram.faults = Faults(latency_out=Latency(3000, 3000))
@@ -316,7 +322,7 @@ async def test_a_bot_that_is_not_initialized_may_send(
 
 @pytest.mark.parametrize("faults", [Faults(server_error=1), Faults(silent=1)])
 async def test_a_start_that_failed_may_be_tried_again(
-    bot: ExtBot[Any], gate: Tidegate, telegram: Telegram, faults: Faults
+    bot: ExtBot[Any], gate: Tidegate, telegram: SimulatedTelegram, faults: Faults
 ) -> None:
     telegram.faults = faults
     with pytest.raises(NetworkError):
@@ -397,7 +403,7 @@ async def test_a_callback_of_no_bot_is_refused_by_name(limiter: TidegateLimiter)
 
 
 async def test_bad_arguments_are_refused_before_anything_is_sent(
-    bot: ExtBot[Any], telegram: Telegram
+    bot: ExtBot[Any], telegram: SimulatedTelegram
 ) -> None:
     async with bot:
         with pytest.raises(BadInputError, match="rate_limit_args has 'prio'"):

@@ -14,7 +14,7 @@ from telegram.error import (
     TimedOut,
 )
 
-from tidegate.adapters.ptb.errors import in_both, unknown
+from tidegate.adapters.ptb.errors import as_ptb_error, unknown_outcome_error
 from tidegate.errors import (
     DeadError,
     ExpiredError,
@@ -52,7 +52,7 @@ def test_a_dead_call_raises_what_the_library_would(
     error: DeadError, kind: type[TelegramError], says: str
 ) -> None:
     with pytest.raises(kind, match=says) as caught:
-        raise in_both(error)
+        raise as_ptb_error(error)
     both = caught.value
     assert isinstance(both, DeadError)
     assert (both.method, both.chat_id, both.reason, both.description) == (
@@ -76,7 +76,7 @@ OTHERS: tuple[tuple[NotDeliveredError, type[TelegramError]], ...] = (
 def test_every_other_end_is_an_error_of_both_with_the_same_text(
     error: NotDeliveredError, kind: type[TelegramError]
 ) -> None:
-    both = in_both(error)
+    both = as_ptb_error(error)
     assert isinstance(both, kind)
     assert isinstance(both, type(error))
     assert str(both) == str(error)
@@ -84,14 +84,14 @@ def test_every_other_end_is_an_error_of_both_with_the_same_text(
 
 
 def test_a_wait_is_told_in_the_form_of_the_library() -> None:
-    both = in_both(LimitedError(method="sendMessage", chat_id=7, retry_after=2.2))
+    both = as_ptb_error(LimitedError(method="sendMessage", chat_id=7, retry_after=2.2))
     assert isinstance(both, RetryAfter)
     assert getattr(both.retry_after, "seconds", None) == 3
 
 
 @pytest.mark.parametrize("error", [TimedOut(), NetworkError("gone")])
 def test_an_unanswered_call_says_that_it_may_have_happened(error: NetworkError) -> None:
-    told = unknown(error, "timeout", "sendMessage", 7)
+    told = unknown_outcome_error(error, "timeout", "sendMessage", 7)
     assert isinstance(told, type(error))
     assert isinstance(told, OutcomeUnknownError)
     assert str(told) == "sendMessage to 7 left and was not answered (timeout): it may have happened"
@@ -100,9 +100,9 @@ def test_an_unanswered_call_says_that_it_may_have_happened(error: NetworkError) 
 @pytest.mark.parametrize(
     "error",
     [
-        in_both(dead("blocked", "Forbidden: bot was blocked by the user")),
-        unknown(TimedOut(), "timeout", "sendMessage", 7),
-        in_both(OTHERS[0][0]),
+        as_ptb_error(dead("blocked", "Forbidden: bot was blocked by the user")),
+        unknown_outcome_error(TimedOut(), "timeout", "sendMessage", 7),
+        as_ptb_error(OTHERS[0][0]),
     ],
 )
 def test_they_can_be_pickled_and_copied(error: NotDeliveredError) -> None:

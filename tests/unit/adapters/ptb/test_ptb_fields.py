@@ -18,7 +18,7 @@ from telegram import (
 )
 from telegram.constants import ParseMode, PollLimit
 
-from tidegate.adapters.ptb.fields import plain
+from tidegate.adapters.ptb.queued_call import plain_fields
 from tidegate.errors import BadInputError
 from tidegate.model import File
 
@@ -47,13 +47,13 @@ from tidegate.model import File
     ],
 )
 def test_a_value_becomes_what_is_sent(value: object, sent: object) -> None:
-    converted = plain({"field": value})
+    converted = plain_fields({"field": value})
     assert converted == {"field": sent}
     assert type(converted["field"]) is type(sent)
 
 
 def test_what_is_not_set_is_left_out() -> None:
-    assert plain({"chat_id": 1, "caption": None}) == {"chat_id": 1}
+    assert plain_fields({"chat_id": 1, "caption": None}) == {"chat_id": 1}
 
 
 def test_files_are_found_wherever_they_are() -> None:
@@ -62,7 +62,7 @@ def test_files_are_found_wherever_they_are() -> None:
         InputMediaVideo(b"two", thumbnail=b"small", duration=timedelta(seconds=3), filename="2.mp4"),
         InputMediaPhoto("AgAC-a-file-id"),
     ]
-    photo, video, known = plain({"media": album})["media"]
+    photo, video, known = plain_fields({"media": album})["media"]
     assert photo == {
         "type": "photo",
         "media": File(content=b"one", name="1.png"),
@@ -80,7 +80,7 @@ def test_an_open_file_is_read_from_its_beginning(tmp_path: Path) -> None:
     with path.open("rb") as handle:
         handle.read(3)
         lazy = InputFile(handle, read_file_handle=False)
-        assert plain({"document": lazy}) == {"document": File(content=b"Tea: 2", name="prices.txt")}
+        assert plain_fields({"document": lazy}) == {"document": File(content=b"Tea: 2", name="prices.txt")}
 
 
 def closed_file() -> InputFile:
@@ -101,4 +101,4 @@ def closed_file() -> InputFile:
 )
 def test_what_cannot_be_stored_is_refused_by_name(data: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInputError, match=says):
-        plain(data)
+        plain_fields(data)

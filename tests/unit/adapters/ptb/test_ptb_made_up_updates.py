@@ -6,8 +6,8 @@ import pytest
 from telegram import Update
 
 from simulated import TOKEN
-from tidegate.sim.telegram import Person, Telegram
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.equipped import App, Build, Context, made_up, running, text_of
 
 HALF_A_CHARACTER = "\ud800"  # json takes it, no store does
@@ -58,7 +58,7 @@ async def test_one_of_ones_own_whose_number_was_there_is_told_of_once(
     app: App,
     seen: list[str],
     person: Callable[[int], Person],
-    telegram: Telegram,
+    telegram: SimulatedTelegram,
     clock: VirtualClock,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

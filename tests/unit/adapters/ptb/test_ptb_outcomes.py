@@ -14,7 +14,7 @@ from telegram.error import (
     TimedOut,
 )
 
-from tidegate.adapters.ptb.outcomes import outcome_of
+from tidegate.adapters.ptb.errors import outcome_of
 from tidegate.model import Dead, Delivered, Migrated, NotSent, Outcome, Refused, Retry, Unknown, Unreachable
 
 NO_JSON = TelegramError("Invalid server response")

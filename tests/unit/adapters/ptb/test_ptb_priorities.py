@@ -11,12 +11,12 @@ from telegram.ext import Application, CallbackContext, ExtBot, MessageHandler, f
 
 from tidegate import Tidegate
 from tidegate.adapters.ptb import TidegateLimiter
-from tidegate.adapters.ptb.following import chats_of
+from tidegate.adapters.ptb.update_processor import chats_of
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
-from tidegate.sim.telegram import Telegram
-from tidegate.sim.virtual import EPOCH, VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram import SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import EPOCH, VirtualClock
 
 App = Application[Any, Any, Any, Any, Any, Any]
 Context = CallbackContext[ExtBot[Any], Any, Any, Any]
@@ -26,10 +26,12 @@ UPDATE = Update(1, message=Message(1, WHEN, Chat(9, "private"), text="hello", fr
 
 
 @pytest.fixture
-async def limiter(clock: VirtualClock, telegram: Telegram) -> TidegateLimiter:
+async def limiter(clock: VirtualClock, telegram: SimulatedTelegram) -> TidegateLimiter:
     """Of a bot that makes one call a second, so that somebody always waits."""
     rules = Rules(bot=Rate(1, 1), private=Rate(10, 1))
-    return TidegateLimiter(Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock), rules=rules))
+    return TidegateLimiter(
+        Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock), rules=rules)
+    )
 
 
 @pytest.fixture
@@ -54,13 +56,13 @@ async def answer(app: App, chat: int = 9, args: str | None = None, *, block: boo
         await app.stop()
 
 
-def sent(telegram: Telegram) -> list[str]:
+def sent(telegram: SimulatedTelegram) -> list[str]:
     return [entry.text for entry in telegram.ledger.log if entry.text]
 
 
 @pytest.mark.parametrize("block", [True, False])
 async def test_a_reply_goes_before_what_waits(
-    app: App, limiter: TidegateLimiter, telegram: Telegram, *, block: bool
+    app: App, limiter: TidegateLimiter, telegram: SimulatedTelegram, *, block: bool
 ) -> None:
     limiter.follow(app)
     await answer(app, block=block)
@@ -68,19 +70,21 @@ async def test_a_reply_goes_before_what_waits(
 
 
 async def test_a_message_to_somebody_else_is_no_reply(
-    app: App, limiter: TidegateLimiter, telegram: Telegram
+    app: App, limiter: TidegateLimiter, telegram: SimulatedTelegram
 ) -> None:
     limiter.follow(app)
     await answer(app, chat=10)
     assert sent(telegram) == ["1", "2", "3", "4", "reply", "reply"]
 
 
-async def test_unless_it_follows_every_call_counts_as_a_reply(app: App, telegram: Telegram) -> None:
+async def test_unless_it_follows_every_call_counts_as_a_reply(app: App, telegram: SimulatedTelegram) -> None:
     await answer(app)
     assert sent(telegram) == ["1", "2", "3", "4", "reply", "reply"]
 
 
-async def test_what_is_asked_for_counts_more(app: App, limiter: TidegateLimiter, telegram: Telegram) -> None:
+async def test_what_is_asked_for_counts_more(
+    app: App, limiter: TidegateLimiter, telegram: SimulatedTelegram
+) -> None:
     limiter.follow(app)
     await answer(app, args="low")
     assert sent(telegram) == ["1", "reply", "2", "3", "4", "reply"]  # nobody starves: a share comes first

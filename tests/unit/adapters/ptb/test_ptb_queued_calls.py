@@ -12,7 +12,7 @@ from telegram.ext import ExtBot
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.adapters.ptb import Pace
+from tidegate.adapters.ptb import CallOptions
 from tidegate.errors import (
     BadInputError,
     ClosedError,
@@ -21,16 +21,18 @@ from tidegate.errors import (
     OutcomeUnknownError,
     WithdrawnError,
 )
-from tidegate.sim.telegram import Faults, Telegram
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram import Faults, SimulatedTelegram
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.simulated_request import API
 
 CHAT, GROUP = 7, -5
-QUEUE = Pace(queue=True)
+QUEUE = CallOptions(queue=True)
 BUTTONS = InlineKeyboardMarkup([[InlineKeyboardButton("Tea", callback_data="buy:tea")]])
 
 
-async def test_it_returns_what_the_method_always_returns(bot: ExtBot[Any], telegram: Telegram) -> None:
+async def test_it_returns_what_the_method_always_returns(
+    bot: ExtBot[Any], telegram: SimulatedTelegram
+) -> None:
     async with bot:
         first = await bot.send_message(CHAT, "<b>one</b>", parse_mode=ParseMode.HTML, reply_markup=BUTTONS)
         second = await bot.send_message(
@@ -48,7 +50,7 @@ async def test_it_returns_what_the_method_always_returns(bot: ExtBot[Any], teleg
 
 
 async def test_it_is_made_though_nobody_waits_any_more(
-    bot: ExtBot[Any], gate: Tidegate, telegram: Telegram, clock: VirtualClock
+    bot: ExtBot[Any], gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     async with bot:
         await bot.send_message(CHAT, "one")
@@ -72,9 +74,9 @@ async def test_it_is_normal_unless_asked_otherwise(
 
 
 async def test_the_same_one_twice_is_sent_once_and_both_hear_of_it(
-    bot: ExtBot[Any], telegram: Telegram
+    bot: ExtBot[Any], telegram: SimulatedTelegram
 ) -> None:
-    once = Pace(queue=True, dedup_key="order 7")
+    once = CallOptions(queue=True, dedup_key="order 7")
     async with bot:
         sent = await asyncio.gather(
             *(bot.send_message(CHAT, "Thank you", rate_limit_args=once) for _ in range(2))
@@ -84,7 +86,7 @@ async def test_the_same_one_twice_is_sent_once_and_both_hear_of_it(
 
 
 async def test_past_its_deadline_it_is_not_made(
-    bot: ExtBot[Any], telegram: Telegram, clock: VirtualClock
+    bot: ExtBot[Any], telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
     async with bot:
         await bot.send_message(CHAT, "one")
@@ -95,7 +97,9 @@ async def test_past_its_deadline_it_is_not_made(
     assert telegram.report()["accepted"] == 1
 
 
-async def test_a_dead_one_raises_what_the_library_would(bot: ExtBot[Any], telegram: Telegram) -> None:
+async def test_a_dead_one_raises_what_the_library_would(
+    bot: ExtBot[Any], telegram: SimulatedTelegram
+) -> None:
     known = telegram.world.bot(TOKEN)
     assert known is not None
     telegram.world.user_blocks(known, CHAT, telegram.clock.now())
@@ -108,7 +112,7 @@ async def test_a_dead_one_raises_what_the_library_would(bot: ExtBot[Any], telegr
             await bot.edit_message_text("new", 8, 999, rate_limit_args=QUEUE)
 
 
-async def test_it_follows_a_group_that_migrated(bot: ExtBot[Any], telegram: Telegram) -> None:
+async def test_it_follows_a_group_that_migrated(bot: ExtBot[Any], telegram: SimulatedTelegram) -> None:
     moved_to = telegram.world.migrate(GROUP, telegram.clock.now())
     async with bot:
         sent = await bot.send_message(GROUP, "hello", rate_limit_args=QUEUE)
@@ -116,7 +120,7 @@ async def test_it_follows_a_group_that_migrated(bot: ExtBot[Any], telegram: Tele
 
 
 async def test_one_that_may_not_be_repeated_says_that_it_may_have_happened(
-    bot: ExtBot[Any], telegram: Telegram
+    bot: ExtBot[Any], telegram: SimulatedTelegram
 ) -> None:
     async with bot:
         telegram.faults = Faults(lost_answer=1)

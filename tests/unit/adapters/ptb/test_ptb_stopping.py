@@ -9,16 +9,16 @@ from telegram import Update
 from telegram.warnings import PTBUserWarning
 
 from tidegate import Tidegate
-from tidegate.adapters.ptb.handover import Handover
+from tidegate.adapters.ptb.update_processor import InboxUpdateProcessor
 from tidegate.sim.telegram import Person
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.equipped import OTHER, App, Build, Context, made_up, running, text_of
 
 
 def stop_in_front_of_the_next(app: App, monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Task[None]]:
     """It stops when an update is on its way to it, and not there yet."""
     handover, stops = app.update_processor, list[asyncio.Task[None]]()
-    assert isinstance(handover, Handover)
+    assert isinstance(handover, InboxUpdateProcessor)
     offer = handover._offer  # noqa: SLF001
 
     def offer_late(update: Update) -> None:

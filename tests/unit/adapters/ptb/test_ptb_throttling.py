@@ -19,13 +19,13 @@ from telegram.ext import (
 )
 
 from tidegate.adapters.ptb import TidegateLimiter
-from tidegate.adapters.ptb.throttling import throttle_application
+from tidegate.adapters.ptb.throttle import throttle_application
 from tidegate.errors import BadInputError
-from tidegate.inbound.throttle.memory import MemoryBuckets
-from tidegate.inbound.throttle.rules import ThrottleRules
-from tidegate.inbound.throttle.throttle import Throttle
+from tidegate.inbound.throttle import Throttle
+from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.model import Rate
-from tidegate.sim.virtual import EPOCH, VirtualClock
+from tidegate.sim.virtual_time import EPOCH, VirtualClock
+from tidegate.stores.memory.throttle import MemoryThrottle
 
 App = Application[Any, Any, Any, Any, Any, Any]
 Context = CallbackContext[ExtBot[Any], Any, Any, Any]
@@ -43,7 +43,7 @@ class Scene:
         self.said: list[tuple[int, int, str]] = []
         self._numbers = itertools.count(1)
         chosen = ThrottleRules(user=Rate(2, 60), **rules)
-        self.throttle = Throttle(chosen, MemoryBuckets(chosen, clock))
+        self.throttle = Throttle(chosen, MemoryThrottle(chosen, clock))
         throttle_application(app, self.throttle, self.say)
         app.add_handler(MessageHandler(filters.TEXT, self._message))
         app.add_handler(CallbackQueryHandler(self._press))

@@ -17,18 +17,18 @@ from simulated import TOKEN
 from tidegate import Tidegate
 from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.errors import BadInputError, NotTheSenderError, StoreAwayError
-from tidegate.inbound.arrivals import bot_source
+from tidegate.inbound.inbox import bot_source
 from tidegate.settings import Settings
-from tidegate.sim.telegram import Person, Telegram
-from tidegate.sim.virtual import VirtualClock
-from tidegate.sim.wire import SimWire
+from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.equipped import OTHER, POLL, Build, Context, running, text_of
 
 
 @pytest.fixture
-async def gate(clock: VirtualClock, telegram: Telegram) -> Tidegate:
+async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> Tidegate:
     settings = Settings(tidegate_handler_deadline=60)
-    return Tidegate("memory://", clock=clock, wire=SimWire(telegram, clock), settings=settings)
+    return Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock), settings=settings)
 
 
 async def test_one_chat_is_handled_in_order_and_others_beside_it(
@@ -53,7 +53,11 @@ async def test_one_chat_is_handled_in_order_and_others_beside_it(
 
 
 async def test_what_was_fetched_is_held_before_telegram_hears_of_it(
-    build: Build, person: Callable[[int], Person], clock: VirtualClock, gate: Tidegate, telegram: Telegram
+    build: Build,
+    person: Callable[[int], Person],
+    clock: VirtualClock,
+    gate: Tidegate,
+    telegram: SimulatedTelegram,
 ) -> None:
     away = True
     accept = gate.reception.inbox.accept
@@ -198,7 +202,7 @@ async def test_replies_go_first_without_another_call(
 
 
 async def test_an_update_that_is_put_by_hand_is_held_and_known_again(
-    build: Build, clock: VirtualClock, person: Callable[[int], Person], telegram: Telegram
+    build: Build, clock: VirtualClock, person: Callable[[int], Person], telegram: SimulatedTelegram
 ) -> None:
     """As a webhook of one's own does it."""
     seen: list[str] = []
@@ -261,7 +265,11 @@ async def test_one_who_floods_is_held_and_told_once(
 
 
 async def test_a_process_that_does_not_lead_neither_polls_nor_handles(
-    build: Build, person: Callable[[int], Person], clock: VirtualClock, gate: Tidegate, telegram: Telegram
+    build: Build,
+    person: Callable[[int], Person],
+    clock: VirtualClock,
+    gate: Tidegate,
+    telegram: SimulatedTelegram,
 ) -> None:
     led_by_another = True
     lease = gate.reception.inbox.lease
@@ -322,7 +330,7 @@ async def test_a_second_process_waits_for_the_end_of_the_first(
 
 
 async def test_of_two_applications_of_a_gate_one_may_stop(
-    telegram: Telegram, clock: VirtualClock, build: Build
+    telegram: SimulatedTelegram, clock: VirtualClock, build: Build
 ) -> None:
     seen: list[tuple[int, str]] = []
 

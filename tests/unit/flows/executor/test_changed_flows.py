@@ -4,7 +4,7 @@ import pytest
 
 from tidegate.flows import Flow, FlowBuilder
 from tidegate.flows.events import Polled
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 from unit.flows.executor.world import ALICE, INTERVAL, Bot, Disk, Life
 
 EXPIRED = "This conversation has expired. Please start again."

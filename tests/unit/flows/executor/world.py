@@ -9,17 +9,16 @@ import anyio.lowlevel
 from tidegate.clock import Clock
 from tidegate.errors import DeadError
 from tidegate.flows import Flow, FlowBuilder
-from tidegate.flows.events import Begin, Command, Event, Press, Text
-from tidegate.flows.executor import Executor, LocalTurns, MemorySessions, Place, WorkContext
+from tidegate.flows.events import Begin, ButtonPress, Command, FlowEvent, Text
+from tidegate.flows.executor import FlowRunner, LocalSessionLocks, MemoryFlowSessions, SessionKey, WorkContext
 from tidegate.flows.session import Session
 from tidegate.polling.poller import Poller
-from tidegate.polling.store.base import Kept, Then
-from tidegate.polling.store.memory import MemorySubscriptions
-from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.virtual import VirtualClock
+from tidegate.polling.subscriptions import AfterNews, News, StoredSubscription, Subscription
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.subscriptions import MemorySubscriptions
 
-ALICE = Place(42, 1001, 1001)
-BOB = Place(42, 1002, 1002)
+ALICE = SessionKey(42, 1001, 1001)
+BOB = SessionKey(42, 1002, 1002)
 INTERVAL = 60.0
 
 
@@ -43,7 +42,7 @@ def shop(*, say_order: bool = True) -> Flow:
     return flow.build()
 
 
-def fits(data: Mapping[str, Any], event: Event) -> bool:  # noqa: ARG001  (a guard)
+def fits(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001  (a guard)
     if isinstance(event, Text) and event.text == "break":
         raise RuntimeError("a guard that breaks")
     return False
@@ -80,7 +79,7 @@ class Disk:
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.sessions = MemorySessions()
+        self.sessions = MemoryFlowSessions()
         self.subscriptions: dict[str, MemorySubscriptions] = {}
         self.said: dict[str, dict[str, Any]] = {}  # by dedup key
         self.puts = 0
@@ -91,7 +90,7 @@ class Disk:
         self.life = Life()
         self.writes = 0
 
-    def texts(self, place: Place = ALICE) -> list[str]:
+    def texts(self, place: SessionKey = ALICE) -> list[str]:
         return [said["text"] for said in self.said.values() if said["chat_id"] == place.chat]
 
     async def left(self) -> dict[str, int]:
@@ -133,14 +132,14 @@ class MortalSubscriptions(MemorySubscriptions):
         async with self._write:
             return await self._shared.remove(keys)
 
-    async def after(self, number: int, limit: int = 1_000) -> list[Kept]:
+    async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
         return await self._shared.after(number, limit)
 
-    async def ready(self, news: Sequence[News]) -> list[Kept]:
+    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
         async with self._write:
             return await self._shared.ready(news)
 
-    async def told(self, keys: Any, then: Then) -> None:  # noqa: ANN401
+    async def told(self, keys: Any, then: AfterNews) -> None:  # noqa: ANN401
         async with self._write:
             await self._shared.told(keys, then)
 
@@ -154,16 +153,16 @@ class MortalSubscriptions(MemorySubscriptions):
         await self._shared.keep_mark(mark)
 
 
-class MortalSessions(MemorySessions):
+class MortalSessions(MemoryFlowSessions):
     def __init__(self, disk: Disk, life: Life) -> None:
         self.kept = disk.sessions.kept
         self._write = Write(disk, life)
 
-    async def put(self, place: Place, session: Session) -> None:
+    async def put(self, place: SessionKey, session: Session) -> None:
         async with self._write:
             await super().put(place, session)
 
-    async def drop(self, place: Place) -> None:
+    async def drop(self, place: SessionKey) -> None:
         async with self._write:
             await super().drop(place)
 
@@ -204,13 +203,13 @@ class Bot:
         self.disk = disk
         self.life = life
         self.gate = MortalGate(disk, life)
-        self.turns = LocalTurns()
+        self.turns = LocalSessionLocks()
         self.created = 0
         defaults = {
             "work": {"create_order": self.create_order},
             "batch_polling": {"batch_check_fn": self.check, "interval": INTERVAL},
         }
-        self.executor = Executor(options.pop("flow", None) or shop(), self.gate, **{**defaults, **options})
+        self.executor = FlowRunner(options.pop("flow", None) or shop(), self.gate, **{**defaults, **options})
 
     async def create_order(self, context: WorkContext) -> dict[str, Any]:
         self.created += 1
@@ -234,7 +233,7 @@ class Bot:
         for poller in self.gate.pollers:
             await poller.stop()
 
-    async def session(self, place: Place = ALICE) -> Session | None:
+    async def session(self, place: SessionKey = ALICE) -> Session | None:
         return await self.disk.sessions.get(place)
 
     # What people do
@@ -242,23 +241,23 @@ class Bot:
     def cause(self, number: int) -> dict[str, Any]:
         return {"id": f"u{number}", "at": self.disk.clock.now()}
 
-    async def command(self, number: int, name: str, place: Place = ALICE) -> bool:
+    async def command(self, number: int, name: str, place: SessionKey = ALICE) -> bool:
         return await self.executor.handle(place, Command(name, **self.cause(number)))
 
-    async def write(self, number: int, text: str, place: Place = ALICE) -> bool:
+    async def write(self, number: int, text: str, place: SessionKey = ALICE) -> bool:
         return await self.executor.handle(place, Text(text, **self.cause(number)))
 
-    async def press(self, number: int, text: str, place: Place = ALICE, *, said: int = -1) -> bool:
+    async def press(self, number: int, text: str, place: SessionKey = ALICE, *, said: int = -1) -> bool:
         """The button with this text, under what was said last, or before."""
         shown = [one for one in self.disk.said.values() if one["chat_id"] == place.chat and _data(one, text)]
         return await self.executor.handle(
-            place, Press(_data(shown[said], text) or "", "query", **self.cause(number))
+            place, ButtonPress(_data(shown[said], text) or "", "query", **self.cause(number))
         )
 
-    async def begin(self, number: int, place: Place = ALICE) -> bool:
+    async def begin(self, number: int, place: SessionKey = ALICE) -> bool:
         return await self.executor.handle(place, Begin({}, **self.cause(number)))
 
-    async def order(self, place: Place = ALICE, *, number: int = 1) -> None:
+    async def order(self, place: SessionKey = ALICE, *, number: int = 1) -> None:
         """As far as waiting for the payment."""
         await self.command(number, "/start", place)
         await self.press(number + 1, "Order", place)

@@ -4,18 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sim.nocodb import NocoDb
-from tidegate.sim.nocodb.times import as_text, instant
-from tidegate.sim.virtual import EPOCH, VirtualClock
+from tidegate.sim.nocodb import SimulatedNocoDb
+from tidegate.sim.nocodb.table import as_text, instant
+from tidegate.sim.virtual_time import EPOCH, VirtualClock
 from unit.sim.nocodb.noco_tables import Ask
 
 
-def updated(noco: NocoDb, table: str) -> list[object]:
+def updated(noco: SimulatedNocoDb, table: str) -> list[object]:
     return [row["UpdatedAt"] for row in noco.rows(table)]
 
 
 async def test_updated_at_has_whole_seconds_of_the_servers_clock(
-    noco: NocoDb, table: str, clock: VirtualClock
+    noco: SimulatedNocoDb, table: str, clock: VirtualClock
 ) -> None:
     noco.insert(table, [{}, {}])
     await clock.sleep(1.9)
@@ -25,20 +25,22 @@ async def test_updated_at_has_whole_seconds_of_the_servers_clock(
     assert updated(noco, table) == ["2026-01-05 09:00:01+00:00", "2026-01-05 09:00:21+00:00"]
 
 
-async def test_any_update_sets_it_even_one_that_changes_nothing(ask: Ask, noco: NocoDb, table: str) -> None:
+async def test_any_update_sets_it_even_one_that_changes_nothing(
+    ask: Ask, noco: SimulatedNocoDb, table: str
+) -> None:
     noco.insert(table, [{}])
     await ask("PATCH", body={"Id": 1, "Nonsense": 5})
     assert updated(noco, table) == ["2026-01-05 09:00:00+00:00"]
 
 
-async def test_direct_sql_leaves_it_alone(noco: NocoDb, table: str) -> None:
+async def test_direct_sql_leaves_it_alone(noco: SimulatedNocoDb, table: str) -> None:
     noco.insert(table, [{}])
     noco.direct(table, 1, Paid=True)
     assert [(row["Paid"], row["UpdatedAt"]) for row in noco.rows(table)] == [(1, None)]
 
 
 async def test_a_late_commit_is_seen_late_with_the_time_of_its_update(
-    ask: Ask, noco: NocoDb, table: str, clock: VirtualClock
+    ask: Ask, noco: SimulatedNocoDb, table: str, clock: VirtualClock
 ) -> None:
     noco.insert(table, [{}])
     noco.pay(table, 1, commit_after=5)
@@ -51,7 +53,7 @@ async def test_a_late_commit_is_seen_late_with_the_time_of_its_update(
 
 
 async def test_a_row_that_is_committed_late_appears_before_later_ones(
-    ask: Ask, noco: NocoDb, table: str, clock: VirtualClock
+    ask: Ask, noco: SimulatedNocoDb, table: str, clock: VirtualClock
 ) -> None:
     assert noco.insert(table, [{"Paid": True}], commit_after=5) == [1]
     assert noco.insert(table, [{}]) == [2]
@@ -66,7 +68,7 @@ async def test_a_row_that_is_committed_late_appears_before_later_ones(
 
 
 async def test_a_late_change_of_a_row_that_was_deleted_is_nothing(
-    noco: NocoDb, table: str, clock: VirtualClock
+    noco: SimulatedNocoDb, table: str, clock: VirtualClock
 ) -> None:
     noco.insert(table, [{}])
     noco.pay(table, 1, commit_after=5)
@@ -76,7 +78,7 @@ async def test_a_late_change_of_a_row_that_was_deleted_is_nothing(
 
 
 async def test_a_delta_asks_for_what_was_updated_or_created(
-    ask: Ask, noco: NocoDb, table: str, clock: VirtualClock
+    ask: Ask, noco: SimulatedNocoDb, table: str, clock: VirtualClock
 ) -> None:
     noco.insert(table, [{}] * 3)
     await clock.sleep(60)

@@ -4,13 +4,13 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tidegate.cli.sim.commands import app
+from tidegate.cli.sim.command import app
 from tidegate.cli.sim.nocodb_view import NocoView
 from tidegate.errors import BadInputError
-from tidegate.sim.nocodb import NocoDb
+from tidegate.sim.nocodb import SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.nocodb.shop import Shop
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_an_option_that_cannot_be_is_named(arguments: list[str], said: str) -> N
 
 
 async def test_the_picture_shows_address_counts_limit_and_payments(clock: VirtualClock) -> None:
-    noco = NocoDb(clock)
+    noco = SimulatedNocoDb(clock)
     shop = Shop(noco, 12)
     server = NocoDbServer(noco, port=8082)
     shop.pay_one()

@@ -5,21 +5,21 @@ import asyncio
 import msgspec
 import pytest
 
-from tidegate.sim.nocodb import NocoDb, NocoFaults
+from tidegate.sim.nocodb import NocoFaults, SimulatedNocoDb
 from tidegate.sim.nocodb.faults import Latency
+from tidegate.sim.nocodb.nocodb import NocoWire
 from tidegate.sim.nocodb.shop import Shop
-from tidegate.sim.nocodb.wire import NocoWire
-from tidegate.sim.virtual import VirtualClock
-from tidegate.upstream.wire import NoResponse, Request, Response
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse
 from unit.sim.nocodb.noco_tables import LOOSE
 
 TABLE = "m00000000000001"
-CREATE = Request(method="POST", path=f"api/v2/tables/{TABLE}/records", body={"Amount": 1})
+CREATE = UpstreamRequest(method="POST", path=f"api/v2/tables/{TABLE}/records", body={"Amount": 1})
 
 
-def server(clock: VirtualClock, *, seed: int = 0, **faults: object) -> NocoDb:
+def server(clock: VirtualClock, *, seed: int = 0, **faults: object) -> SimulatedNocoDb:
     weather = NocoFaults(**faults)  # type: ignore[arg-type]  # as the test writes them
-    noco = NocoDb(clock, limits=LOOSE, faults=weather, seed=seed)
+    noco = SimulatedNocoDb(clock, limits=LOOSE, faults=weather, seed=seed)
     noco.create_table("orders")
     return noco
 
@@ -29,7 +29,7 @@ async def test_latency_lies_on_both_ways(clock: VirtualClock) -> None:
     asked = asyncio.create_task(NocoWire(noco).send(CREATE))
     await clock.sleep(0.25)
     assert len(noco.rows(TABLE)) == 1
-    assert isinstance(await asked, Response)
+    assert isinstance(await asked, UpstreamResponse)
     assert clock.monotonic() == pytest.approx(0.5)
 
 
@@ -57,7 +57,7 @@ async def test_a_server_error_comes_from_nocodb_or_from_a_proxy_and_does_nothing
     statuses = set()
     for _ in range(40):
         answer = await NocoWire(noco).send(CREATE)
-        assert isinstance(answer, Response)
+        assert isinstance(answer, UpstreamResponse)
         statuses.add((answer.status, answer.headers["content-type"].partition(";")[0]))
     assert statuses == {(500, "application/json"), (502, "text/html"), (503, "text/html")}
     assert noco.rows(TABLE) == []
@@ -66,7 +66,7 @@ async def test_a_server_error_comes_from_nocodb_or_from_a_proxy_and_does_nothing
 async def test_malformed_json_cannot_be_read(clock: VirtualClock) -> None:
     noco = server(clock, malformed=1.0)
     answer = await NocoWire(noco).send(CREATE)
-    assert isinstance(answer, Response)
+    assert isinstance(answer, UpstreamResponse)
     assert answer.status == 200
     with pytest.raises(msgspec.DecodeError):
         msgspec.json.decode(answer.body)
@@ -79,7 +79,7 @@ async def test_while_it_is_down_connections_are_refused(clock: VirtualClock) -> 
     assert await NocoWire(noco).send(CREATE) == NoResponse(left=False, reason="connect")
     assert noco.report()["requests"] == 0
     noco.start()
-    assert isinstance(await NocoWire(noco).send(CREATE), Response)
+    assert isinstance(await NocoWire(noco).send(CREATE), UpstreamResponse)
 
 
 async def test_a_stop_cuts_what_is_under_way_even_if_it_starts_again_at_once(clock: VirtualClock) -> None:
@@ -106,7 +106,7 @@ async def test_the_same_seed_draws_the_same_faults(clock: VirtualClock) -> None:
 
 
 async def test_a_shop_pays_each_of_its_orders_once(clock: VirtualClock) -> None:
-    noco = NocoDb(clock)
+    noco = SimulatedNocoDb(clock)
     shop = Shop(noco, 2_500)
     noco.delete(shop.table, [7])
     await shop.pay_every(0.5)
@@ -116,7 +116,7 @@ async def test_a_shop_pays_each_of_its_orders_once(clock: VirtualClock) -> None:
 
 
 async def test_the_orders_of_a_shop_have_what_the_how_tos_ask_for(clock: VirtualClock) -> None:
-    noco = NocoDb(clock)
+    noco = SimulatedNocoDb(clock)
     [row] = noco.rows(Shop(noco, 1).table)
     assert (row["OrderId"], row["Email"], row["State"]) == ("A-1", "user1@example.com", "awaiting_payment")
     assert (row["chat"], row["user_id"], row["username"]) == (1001, 1001, "user1")

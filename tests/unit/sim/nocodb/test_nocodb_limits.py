@@ -9,27 +9,27 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.sim.nocodb import Answer, NocoDb, NocoLimits
-from tidegate.sim.nocodb.ledger import Ledger
-from tidegate.sim.nocodb.limits import RetryAfter, Throttle
-from tidegate.sim.virtual import EPOCH, VirtualClock
+from tidegate.sim.nocodb import NocoDbAnswer, NocoLimits, SimulatedNocoDb
+from tidegate.sim.nocodb.limits import RetryAfter, TokenLimiter
+from tidegate.sim.nocodb.request_log import NocoDbRequestLog
+from tidegate.sim.virtual_time import EPOCH, VirtualClock
 
 TABLE = "m00000000000001"
 
 
-def server(clock: VirtualClock, **limits: object) -> NocoDb:
-    noco = NocoDb(clock, limits=NocoLimits(**limits))  # type: ignore[arg-type]  # as the test writes them
+def server(clock: VirtualClock, **limits: object) -> SimulatedNocoDb:
+    noco = SimulatedNocoDb(clock, limits=NocoLimits(**limits))  # type: ignore[arg-type]  # as the test writes them
     noco.create_table("orders")
     return noco
 
 
-async def get(noco: NocoDb, token: str = "any") -> Answer:  # noqa: S107  (no secret)
+async def get(noco: SimulatedNocoDb, token: str = "any") -> NocoDbAnswer:  # noqa: S107  (no secret)
     return await noco.handle("GET", f"/api/v2/tables/{TABLE}/records", {"XC-Token": token})
 
 
 @given(st.lists(st.integers(0, 1_500), max_size=80), st.integers(1, 6), st.integers(1, 3))
 def test_no_window_ever_holds_more_than_its_count(gaps: list[int], count: int, seconds: int) -> None:
-    throttle = Throttle(NocoLimits(rate=Rate(count, seconds), block=0))
+    throttle = TokenLimiter(NocoLimits(rate=Rate(count, seconds), block=0))
     admitted: list[int] = []  # in whole milliseconds, so that the check is exact
     now = 0
     for gap in gaps:
@@ -140,10 +140,10 @@ async def test_other_limits_begin_at_once_and_lift_the_block(clock: VirtualClock
 
 
 def test_tokens_that_are_idle_are_forgotten() -> None:
-    throttle = Throttle(NocoLimits())
+    throttle = TokenLimiter(NocoLimits())
     for number in range(10_000):
         throttle.admit(number / 100, f"token {number}")
-    assert len(throttle._tokens) < 2 * Throttle.SWEEPS_FROM  # noqa: SLF001  (nothing else shows it)
+    assert len(throttle._tokens) < 2 * TokenLimiter.SWEEPS_FROM  # noqa: SLF001  (nothing else shows it)
     for _ in range(6):
         throttle.admit(100.0, "blocked")
     for number in range(10_000):
@@ -153,8 +153,8 @@ def test_tokens_that_are_idle_are_forgotten() -> None:
 
 
 def test_each_second_is_kept_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.sim.nocodb.ledger.SECONDS_KEPT", 100)
-    ledger = Ledger()
+    monkeypatch.setattr("tidegate.sim.nocodb.request_log.SECONDS_KEPT", 100)
+    ledger = NocoDbRequestLog()
     for second in range(0, 1_000, 2):
         ledger.arrive(float(second))
     assert ledger.report()["per_second"] == [0, 1] * 50

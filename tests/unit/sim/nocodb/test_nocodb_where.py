@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sim.nocodb import NocoDb
-from tidegate.sim.nocodb.answers import ApiError
-from tidegate.sim.nocodb.rows import Table
-from tidegate.sim.nocodb.where.selecting import compile_where
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.nocodb import SimulatedNocoDb
+from tidegate.sim.nocodb.answers import NocoDbApiError
+from tidegate.sim.nocodb.table import SimulatedTable
+from tidegate.sim.nocodb.where import compile_where
+from tidegate.sim.virtual_time import VirtualClock
 from unit.sim.nocodb.noco_tables import COLUMNS, Ask
 
 TOKYO = ZoneInfo("Asia/Tokyo")
@@ -25,7 +25,7 @@ ROWS: Sequence[dict[str, Any]] = [
 
 
 def select(where: str, *, postgres: bool = False) -> list[int]:
-    table = Table("m1", "orders", key="Id", columns=COLUMNS, postgres=postgres)
+    table = SimulatedTable("m1", "orders", key="Id", columns=COLUMNS, postgres=postgres)
     table.insert(ROWS, 1_767_603_600.0)
     return [row.key for row in compile_where(where, table)(list(table.rows.values()))]
 
@@ -219,7 +219,7 @@ async def test_other_filters_that_cannot_be(ask: Ask, where: str, status: int) -
 
 
 async def test_a_zone_of_the_table_is_meant_where_a_time_names_none(clock: VirtualClock) -> None:
-    noco = NocoDb(clock)
+    noco = SimulatedNocoDb(clock)
     table = noco.create_table("orders", columns=COLUMNS, zone=TOKYO)
     noco.insert(table, ROWS)
     keep = compile_where("(Due,gte,exactDate,2026-01-05 19:00:00)", noco.tables[table])
@@ -235,7 +235,7 @@ marks = st.text(st.sampled_from("()~,@'\"Idandorteq in12\\%_- \nPaid"), max_size
 def test_whatever_is_asked_gets_rows_or_an_error_of_the_api(where: str) -> None:
     try:
         found = select(where)
-    except ApiError as error:
+    except NocoDbApiError as error:
         assert error.status in {422, 500}  # noqa: PT017  (either is right)
     else:
         assert set(found) <= {1, 2, 3, 4}
@@ -248,7 +248,7 @@ plain = st.text(
 
 @given(st.lists(plain, min_size=1, max_size=20, unique=True), st.data())
 def test_in_finds_exactly_the_values_that_are_named(values: list[str], data: st.DataObject) -> None:
-    table = Table("m1", "orders", key="Id", columns=COLUMNS, postgres=False)
+    table = SimulatedTable("m1", "orders", key="Id", columns=COLUMNS, postgres=False)
     table.insert([{"OrderId": value} for value in values], 0.0)
     asked = data.draw(st.lists(st.sampled_from(values), min_size=1))
     keep = compile_where(f"(OrderId,in,{','.join(asked)})", table)

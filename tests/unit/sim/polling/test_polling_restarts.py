@@ -3,13 +3,13 @@
 import pytest
 
 from tidegate.errors import BadInputError
-from tidegate.sim.polling import Scenario
-from tidegate.sim.polling.restoring import Groups, restart
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.polling import PollingScenario
+from tidegate.sim.polling.restart import RestoreGroups, run_restart
+from tidegate.sim.virtual_time import VirtualClock
 
 
 async def test_everybody_at_once_is_a_burst_that_locks_the_bot_out(clock: VirtualClock) -> None:
-    found = await restart(Scenario(users=45), "at once", Groups(), clock)
+    found = await run_restart(PollingScenario(users=45), "at once", RestoreGroups(), clock)
 
     assert found.per_second[0] == found.peak_rps == 45
     assert found.refused >= 40
@@ -18,7 +18,7 @@ async def test_everybody_at_once_is_a_burst_that_locks_the_bot_out(clock: Virtua
 
 @pytest.mark.parametrize("users", [45, 100])
 async def test_groups_are_restored_one_by_one_and_nobody_is_refused(users: int, clock: VirtualClock) -> None:
-    found = await restart(Scenario(users=users), "staggered", Groups(10, 1.0), clock)
+    found = await run_restart(PollingScenario(users=users), "staggered", RestoreGroups(10, 1.0), clock)
 
     assert (found.refused, found.passed) == (0, True)
     assert found.groups == -(-users // 10)
@@ -30,7 +30,7 @@ async def test_groups_are_restored_one_by_one_and_nobody_is_refused(users: int, 
 
 
 async def test_larger_groups_are_restored_sooner(clock: VirtualClock) -> None:
-    found = await restart(Scenario(users=45), "staggered", Groups(20, 2.0), clock)
+    found = await run_restart(PollingScenario(users=45), "staggered", RestoreGroups(20, 2.0), clock)
 
     assert found.groups == 3
     assert found.restored_seconds == pytest.approx(4, abs=1)
@@ -39,4 +39,4 @@ async def test_larger_groups_are_restored_sooner(clock: VirtualClock) -> None:
 @pytest.mark.parametrize(("size", "every"), [(0, 1.0), (10, 0.0), (10, float("nan")), (10, -1.0)])
 def test_groups_that_make_no_sense_are_refused(size: int, every: float) -> None:
     with pytest.raises(BadInputError, match="must be"):
-        Groups(size, every)
+        RestoreGroups(size, every)

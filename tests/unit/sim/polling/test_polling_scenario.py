@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 
 from tidegate.errors import BadInputError
-from tidegate.sim.polling import Result, Scenario
-from tidegate.sim.polling.result import judged
+from tidegate.sim.polling import PollingReport, PollingScenario
+from tidegate.sim.polling.report import with_flaws
 
 
-def result(mode: str, **fields: Any) -> Result:  # noqa: ANN401  (any field of it)
+def result(mode: str, **fields: Any) -> PollingReport:  # noqa: ANN401  (any field of it)
     good: dict[str, Any] = {
         "users": 300, "paid": 150, "told": 150, "doubled": 0, "early": 0, "missed": 0, "waiting": 0,
         "requests": 75, "avg_rps": 0.25, "peak_rps": 5, "refused": 0, "locked_seconds": 0.0, "p50_ms": 30.0,
         "p99_ms": 55.0, "max_ms": 56.0, "within_interval": 1.0, "reduction": 95.0, "virtual_seconds": 300.0,
         "seconds": 0.5,
     }  # fmt: skip
-    return Result(mode=mode, **(good | fields))  # type: ignore[arg-type]
+    return PollingReport(mode=mode, **(good | fields))  # type: ignore[arg-type]
 
 
 def test_half_of_the_people_pay_once_each_and_nobody_in_the_last_interval() -> None:
-    payments = Scenario(users=300, duration=300, interval=60).payments()
+    payments = PollingScenario(users=300, duration=300, interval=60).payments()
 
     assert len({payer for _, payer in payments}) == len(payments) == 150
     assert all(0 <= at <= 240 and 1 <= payer <= 300 for at, payer in payments)
@@ -29,12 +29,16 @@ def test_half_of_the_people_pay_once_each_and_nobody_in_the_last_interval() -> N
 
 
 def test_the_same_seed_draws_the_same_payments_and_another_one_others() -> None:
-    assert Scenario(seed=3).payments() == Scenario(seed=3).payments() != Scenario(seed=4).payments()
+    assert (
+        PollingScenario(seed=3).payments()
+        == PollingScenario(seed=3).payments()
+        != PollingScenario(seed=4).payments()
+    )
 
 
 @pytest.mark.parametrize("users", [1, 100, 300, 500, 1_000, 2_000])
 def test_a_batch_poller_looks_so_often_that_the_last_answer_of_a_cycle_comes_in_time(users: int) -> None:
-    period = Scenario(users=users).period
+    period = PollingScenario(users=users).period
 
     assert 45 < period < 60
 
@@ -54,7 +58,7 @@ def test_a_batch_poller_looks_so_often_that_the_last_answer_of_a_cycle_comes_in_
 )
 def test_what_makes_no_sense_is_refused_with_what_to_give(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises(BadInputError, match=told):
-        Scenario(**wrong)
+        PollingScenario(**wrong)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +80,6 @@ def test_what_makes_no_sense_is_refused_with_what_to_give(wrong: dict[str, Any],
 def test_each_mode_is_held_to_what_it_promises(
     mode: str, fields: dict[str, Any], flaws: tuple[str, ...]
 ) -> None:
-    found = judged(result(mode, **fields), Scenario())
+    found = with_flaws(result(mode, **fields), PollingScenario())
 
     assert (found.flaws, found.passed) == (flaws, not flaws)

@@ -2,19 +2,21 @@ import pytest
 
 from simulated import TOKEN, Call
 from tidegate.model import Rate
-from tidegate.sim.telegram import Limits, Person, Telegram
-from tidegate.sim.telegram.world import Bot
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram import Limits, Person, SimulatedTelegram
+from tidegate.sim.telegram.world import SimulatedBot
+from tidegate.sim.virtual_time import VirtualClock
 
 
 @pytest.fixture
-async def telegram(clock: VirtualClock) -> Telegram:
+async def telegram(clock: VirtualClock) -> SimulatedTelegram:
     """A Telegram with limits that are out of the way."""
-    return Telegram(clock, limits=Limits(bot=Rate(10_000, 1), private=Rate(10_000, 1), group=Rate(10_000, 1)))
+    return SimulatedTelegram(
+        clock, limits=Limits(bot=Rate(10_000, 1), private=Rate(10_000, 1), group=Rate(10_000, 1))
+    )
 
 
 @pytest.fixture
-async def ok(telegram: Telegram) -> Call:
+async def ok(telegram: SimulatedTelegram) -> Call:
     """A call that must succeed; gives its result."""
 
     async def call(method: str, **params: object) -> object:
@@ -26,7 +28,7 @@ async def ok(telegram: Telegram) -> Call:
 
 
 @pytest.fixture
-async def fails(telegram: Telegram) -> Call:
+async def fails(telegram: SimulatedTelegram) -> Call:
     """A call that must fail; gives status and description."""
 
     async def call(method: str, **params: object) -> tuple[int, str]:
@@ -39,13 +41,13 @@ async def fails(telegram: Telegram) -> Call:
 
 
 @pytest.fixture
-async def bot(telegram: Telegram) -> Bot:
+async def bot(telegram: SimulatedTelegram) -> SimulatedBot:
     found = telegram.world.bot(TOKEN)
     assert found is not None
     return found
 
 
 @pytest.fixture
-async def ann(telegram: Telegram, bot: Bot) -> Person:
+async def ann(telegram: SimulatedTelegram, bot: SimulatedBot) -> Person:
     """Somebody in a private chat with the bot."""
     return Person(telegram, bot, 7)

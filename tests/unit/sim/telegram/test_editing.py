@@ -3,9 +3,9 @@
 import pytest
 
 from simulated import TOKEN, Call
-from tidegate.sim.telegram import Limits, Person, Telegram, Upload
-from tidegate.sim.telegram.world import Bot
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram import Limits, Person, SimulatedTelegram, Upload
+from tidegate.sim.telegram.world import SimulatedBot
+from tidegate.sim.virtual_time import VirtualClock
 
 AT = "https://example.org/file.bin"
 THUMB = {"type": "emoji", "emoji": "👍"}
@@ -40,7 +40,9 @@ async def test_an_edited_text_loses_its_old_entities(ok: Call) -> None:
     assert "entities" not in await ok("editMessageText", chat_id=7, message_id=sent["message_id"], text="new")
 
 
-async def test_a_medium_takes_the_place_of_another(telegram: Telegram, ok: Call, fails: Call) -> None:
+async def test_a_medium_takes_the_place_of_another(
+    telegram: SimulatedTelegram, ok: Call, fails: Call
+) -> None:
     at = {
         "chat_id": 7,
         "message_id": (await ok("sendPhoto", chat_id=7, photo=AT, caption="old"))["message_id"],
@@ -66,7 +68,7 @@ async def test_many_are_copied_and_forwarded_in_order_without_the_missing(ok: Ca
 
 
 async def test_many_count_each(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, limits=Limits())
+    telegram = SimulatedTelegram(clock, limits=Limits())
     for text in "ab":
         await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": text})
         await clock.sleep(2)
@@ -94,7 +96,9 @@ async def test_malformed_numbers_of_messages_are_refused(fails: Call, numbers: o
     )
 
 
-async def test_many_are_deleted_without_the_missing(telegram: Telegram, ok: Call, bot: Bot) -> None:
+async def test_many_are_deleted_without_the_missing(
+    telegram: SimulatedTelegram, ok: Call, bot: SimulatedBot
+) -> None:
     for text in "abc":
         await ok("sendMessage", chat_id=7, text=text)
     assert await ok("deleteMessages", chat_id=7, message_ids=[1, 3, 99]) is True
@@ -126,7 +130,9 @@ async def test_the_latest_pin_is_shown_until_it_is_taken_off(ok: Call, fails: Ca
     )
 
 
-async def test_a_reaction_is_set_and_taken_back(bot: Bot, ann: Person, ok: Call, fails: Call) -> None:
+async def test_a_reaction_is_set_and_taken_back(
+    bot: SimulatedBot, ann: Person, ok: Call, fails: Call
+) -> None:
     at = {"chat_id": 7, "message_id": ann.says("hello")["message_id"]}
     await ok("setMessageReaction", **at, reaction=[THUMB])
     assert bot.reactions == {(7, 1): [THUMB]}

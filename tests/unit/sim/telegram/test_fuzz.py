@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulated import TOKEN, Call
-from tidegate.sim import virtual
-from tidegate.sim.telegram import Limits, Telegram, Upload
+from tidegate.sim import virtual_time
+from tidegate.sim.telegram import Limits, SimulatedTelegram, Upload
 from tidegate.sim.telegram.methods import METHODS
-from tidegate.sim.telegram.webhooks import WebhookAnswer
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram.update_delivery import WebhookAnswer
+from tidegate.sim.virtual_time import VirtualClock
 
 HOOK = "http://127.0.0.1:9/hook"
 WAITING = ("getUpdates", "setWebhook", "deleteWebhook", "getWebhookInfo")
@@ -163,7 +163,7 @@ def test_any_json_for_any_parameter_of_any_method_is_answered_below_500(
         return WebhookAnswer(200, {"method": method} | params)
 
     async def main(clock: VirtualClock) -> None:
-        telegram = Telegram(clock, limits=Limits(closes="nothing"), post=post)
+        telegram = SimulatedTelegram(clock, limits=Limits(closes="nothing"), post=post)
         await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "the first"})
         await clock.sleep(2)
         sent = WELL | params if complete else params
@@ -182,7 +182,7 @@ def test_any_json_for_any_parameter_of_any_method_is_answered_below_500(
         assert len(bot.updates) == 0
         await telegram.close()
 
-    virtual.run(main)
+    virtual_time.run(main)
 
 
 DEEP: Any = []

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.sim.telegram.limits import Flood, FloodControl, Limits, SlidingWindow
-from tidegate.sim.virtual import EPOCH
+from tidegate.sim.telegram.flood_control import Flood, FloodControl, Limits, SlidingWindow
+from tidegate.sim.virtual_time import EPOCH
 
 LOOSE = Rate(10**6, 1)
 gaps = st.lists(st.tuples(st.integers(0, 2_000), st.integers(1, 4)), max_size=80)

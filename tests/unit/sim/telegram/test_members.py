@@ -4,14 +4,14 @@ import pytest
 
 from simulated import Call
 from tidegate.errors import BadInputError
-from tidegate.sim.telegram import Person, Telegram
-from tidegate.sim.telegram.world import Bot
+from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.telegram.world import SimulatedBot
 
 GROUP, SUPERGROUP = -5, -1_000_000_000_005
 
 
 @pytest.fixture
-async def guest(telegram: Telegram, bot: Bot) -> Person:
+async def guest(telegram: SimulatedTelegram, bot: SimulatedBot) -> Person:
     return Person(telegram, bot, 7, chat=SUPERGROUP)
 
 
@@ -86,7 +86,7 @@ async def test_restrictions_and_rights_are_as_given(guest: Person, ok: Call) -> 
 
 
 async def test_a_bot_that_left_says_nothing_until_it_is_taken_in(
-    telegram: Telegram, bot: Bot, ok: Call, fails: Call
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, fails: Call
 ) -> None:
     await ok("leaveChat", chat_id=SUPERGROUP)
     assert await fails("sendMessage", chat_id=SUPERGROUP, text="x") == (
@@ -163,9 +163,9 @@ async def test_nobody_comes_into_a_private_chat(ann: Person) -> None:
 
 
 async def test_the_seats_of_a_group_are_bounded(
-    telegram: Telegram, bot: Bot, monkeypatch: pytest.MonkeyPatch
+    telegram: SimulatedTelegram, bot: SimulatedBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.sim.telegram.residents.MEMBERS_KEPT", 10)
+    monkeypatch.setattr("tidegate.sim.telegram.entities.MEMBERS_PER_GROUP", 10)
     for user_id in range(1, 20):
         telegram.world.user_says(bot, user_id, "hi", telegram.clock.now(), GROUP)
     chat = telegram.world.chat(bot, GROUP)

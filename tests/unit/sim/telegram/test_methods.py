@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from simulated import TOKEN, Call
-from tidegate.sim.telegram import Limits, Telegram, Upload, World
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram import Limits, SimulatedTelegram, Upload, World
+from tidegate.sim.virtual_time import VirtualClock
 
 KEYBOARD = {"inline_keyboard": [[{"text": "Buy", "callback_data": "buy"}]]}
 
@@ -79,18 +79,18 @@ async def test_an_unknown_method_is_not_found(fails: Call) -> None:
 
 
 @pytest.mark.parametrize("token", ["42", "no token", ":x", "42:", "a:b"])
-async def test_what_is_no_token_is_not_found(telegram: Telegram, token: str) -> None:
+async def test_what_is_no_token_is_not_found(telegram: SimulatedTelegram, token: str) -> None:
     assert (await telegram.call(token, "getMe")).status == 404
 
 
 async def test_only_registered_tokens_are_let_in_where_some_are(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, world=World(tokens={"1:a"}))
+    telegram = SimulatedTelegram(clock, world=World(tokens={"1:a"}))
     assert (await telegram.call("1:a", "getMe")).status == 200
     assert (await telegram.call("1:b", "getMe")).status == 401
 
 
 async def test_in_a_closed_world_unknown_chats_do_not_exist(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, world=World(open_world=False))
+    telegram = SimulatedTelegram(clock, world=World(open_world=False))
     params = {"chat_id": 7, "text": "Hello"}
     assert (await telegram.call(TOKEN, "sendMessage", params)).status == 400
     bot = telegram.world.bot(TOKEN)
@@ -99,7 +99,7 @@ async def test_in_a_closed_world_unknown_chats_do_not_exist(clock: VirtualClock)
     assert (await telegram.call(TOKEN, "sendMessage", params)).status == 200
 
 
-async def test_an_upload_gets_a_file_id_that_can_be_sent_again(telegram: Telegram, ok: Call) -> None:
+async def test_an_upload_gets_a_file_id_that_can_be_sent_again(telegram: SimulatedTelegram, ok: Call) -> None:
     uploads = {"document": Upload("a.txt", "text/plain", b"content")}
     answer = await telegram.call(TOKEN, "sendDocument", {"chat_id": 7, "caption": "c"}, uploads)
     document = answer.body["result"]["document"]
@@ -131,7 +131,7 @@ async def test_a_malformed_photo_is_refused(fails: Call, params: dict[str, objec
     assert await fails("sendPhoto", chat_id=7, **params) == (400, f"Bad Request: {reason}")
 
 
-async def test_an_album_gives_a_message_for_each_item(telegram: Telegram) -> None:
+async def test_an_album_gives_a_message_for_each_item(telegram: SimulatedTelegram) -> None:
     media = [
         {"type": "photo", "media": "attach://a", "caption": "one"},
         {"type": "photo", "media": "attach://b"},
@@ -159,7 +159,7 @@ async def test_a_malformed_album_is_refused(fails: Call, second: dict[str, objec
 
 
 async def test_a_flood_may_hide_in_a_400(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, limits=Limits(hidden_floods=1.0))
+    telegram = SimulatedTelegram(clock, limits=Limits(hidden_floods=1.0))
     media = [{"type": "photo", "media": "https://example.org/a.png"}] * 2
     params = {"chat_id": 7, "media": media}
     assert (await telegram.call(TOKEN, "sendMediaGroup", params)).status == 200
@@ -171,7 +171,7 @@ async def test_a_flood_may_hide_in_a_400(clock: VirtualClock) -> None:
 
 
 async def test_a_429_says_how_long_to_wait(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     params = {"chat_id": 7, "text": "Hello"}
     assert (await telegram.call(TOKEN, "sendMessage", params)).status == 200
     answer = await telegram.call(TOKEN, "sendMessage", params)
@@ -194,7 +194,7 @@ async def test_an_edit_changes_text_and_buttons(ok: Call, fails: Call) -> None:
     assert "reply_markup" not in await ok("editMessageReplyMarkup", **at)
 
 
-async def test_only_its_own_existing_messages_can_be_edited(telegram: Telegram, fails: Call) -> None:
+async def test_only_its_own_existing_messages_can_be_edited(telegram: SimulatedTelegram, fails: Call) -> None:
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     theirs = telegram.world.user_says(bot, 7, "hi", telegram.clock.now())
@@ -228,14 +228,14 @@ async def test_typing_needs_a_known_action(ok: Call, fails: Call) -> None:
     assert (await fails("sendChatAction", chat_id=7, action="dancing"))[0] == 400
 
 
-async def test_chats_and_members_can_be_asked_for(telegram: Telegram, ok: Call, fails: Call) -> None:
+async def test_chats_and_members_can_be_asked_for(telegram: SimulatedTelegram, ok: Call, fails: Call) -> None:
     telegram.world.add_group(-5, name="Harbour")
     assert (await ok("getChat", chat_id="@harbour"))["id"] == -5
     assert (await ok("getChatMember", chat_id=-5, user_id=42))["status"] == "member"
     assert await fails("getChatMember", chat_id=-5, user_id=99) == (400, "Bad Request: user not found")
 
 
-async def test_who_cannot_be_reached_says_why(telegram: Telegram, fails: Call) -> None:
+async def test_who_cannot_be_reached_says_why(telegram: SimulatedTelegram, fails: Call) -> None:
     world, now = telegram.world, telegram.clock.now()
     bot = world.bot(TOKEN)
     assert bot is not None
@@ -260,7 +260,9 @@ async def test_who_cannot_be_reached_says_why(telegram: Telegram, fails: Call) -
     assert (await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "Hello"})).status == 200
 
 
-async def test_a_button_press_can_be_answered_once(telegram: Telegram, ok: Call, fails: Call) -> None:
+async def test_a_button_press_can_be_answered_once(
+    telegram: SimulatedTelegram, ok: Call, fails: Call
+) -> None:
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     message = await ok("sendMessage", chat_id=7, text="?", reply_markup=KEYBOARD)
@@ -289,7 +291,7 @@ PHOTO = "https://example.org/cat.jpg"
 async def test_what_is_malformed_is_not_counted(
     clock: VirtualClock, method: str, params: dict[str, object]
 ) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "first"})
     await clock.sleep(5)
     assert (await telegram.call(TOKEN, method, {"chat_id": 7} | params)).status == 400
@@ -297,7 +299,7 @@ async def test_what_is_malformed_is_not_counted(
 
 
 async def test_what_is_not_modified_is_counted(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "same"})
     await clock.sleep(5)
     edit = {"chat_id": 7, "message_id": 1, "text": "same"}
@@ -306,7 +308,7 @@ async def test_what_is_not_modified_is_counted(clock: VirtualClock) -> None:
 
 
 async def test_an_upload_that_is_refused_is_not_kept(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     uploads = {"document": Upload("a.txt", "text/plain", b"content")}
     statuses = [
         (await telegram.call(TOKEN, "sendDocument", {"chat_id": 7}, uploads)).status for _ in range(3)
@@ -316,7 +318,7 @@ async def test_an_upload_that_is_refused_is_not_kept(clock: VirtualClock) -> Non
 
 
 async def test_files_are_bounded_by_their_bytes(
-    telegram: Telegram, monkeypatch: pytest.MonkeyPatch, ok: Call
+    telegram: SimulatedTelegram, monkeypatch: pytest.MonkeyPatch, ok: Call
 ) -> None:
     monkeypatch.setattr("tidegate.sim.telegram.world.FILE_BYTES_KEPT", 25)
     for name in "abc":
@@ -326,7 +328,7 @@ async def test_files_are_bounded_by_their_bytes(
     await ok("sendPhoto", chat_id=7, photo=PHOTO)
 
 
-async def test_two_tokens_with_one_number_are_one_bot(telegram: Telegram) -> None:
+async def test_two_tokens_with_one_number_are_one_bot(telegram: SimulatedTelegram) -> None:
     for token in ("42:one", "42:two"):
         await telegram.call(token, "sendMessage", {"chat_id": 7, "text": "x"})
     assert telegram.report()["bots"] == 1
@@ -335,5 +337,7 @@ async def test_two_tokens_with_one_number_are_one_bot(telegram: Telegram) -> Non
 
 
 @pytest.mark.parametrize("token", ["٤٢:x", "42:ä", "0:x", "042:x"])
-async def test_a_token_that_telegram_would_not_write_is_not_found(telegram: Telegram, token: str) -> None:
+async def test_a_token_that_telegram_would_not_write_is_not_found(
+    telegram: SimulatedTelegram, token: str
+) -> None:
     assert (await telegram.call(token, "getMe")).status == 404

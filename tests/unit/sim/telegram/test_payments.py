@@ -4,7 +4,7 @@ import pytest
 
 from simulated import Call
 from tidegate.sim.telegram import Person
-from tidegate.sim.telegram.checkouts import MOST_KEPT, Checkout, Invoice, Till
+from tidegate.sim.telegram.entities import PAYMENTS_KEPT, BotPayments, Checkout, Invoice
 
 STARS = {
     "title": "Tea",
@@ -126,10 +126,10 @@ async def test_a_malformed_invoice_is_refused(fails: Call, params: dict[str, obj
 
 
 def test_a_till_keeps_the_latest() -> None:
-    till, invoice = Till(), Invoice("p", "XTR", 1)
-    for number in range(MOST_KEPT + 5):
+    till, invoice = BotPayments(), Invoice("p", "XTR", 1)
+    for number in range(PAYMENTS_KEPT + 5):
         till.issue(str(number), invoice)
         till.await_answer(str(number), Checkout(invoice, 7, 7))
         till.collect(str(number), Checkout(invoice, 7, 7))
-    assert len(till.invoices) == len(till.waiting) == len(till.charges) == MOST_KEPT
+    assert len(till.invoices) == len(till.waiting) == len(till.charges) == PAYMENTS_KEPT
     assert "0" not in till.invoices

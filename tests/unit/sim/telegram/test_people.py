@@ -6,13 +6,13 @@ import pytest
 
 from simulated import TOKEN, Call
 from tidegate.errors import BadInputError
-from tidegate.sim.telegram import Person, Telegram, acts
-from tidegate.sim.telegram.world import Bot
+from tidegate.sim.telegram import Person, SimulatedTelegram, acts
+from tidegate.sim.telegram.world import SimulatedBot
 
 CAT = {"type": "article", "id": "1", "title": "Cat", "input_message_content": {"message_text": "Miaow"}}
 
 
-async def test_a_photo_can_be_fetched_by_the_bot(telegram: Telegram, ann: Person, ok: Call) -> None:
+async def test_a_photo_can_be_fetched_by_the_bot(telegram: SimulatedTelegram, ann: Person, ok: Call) -> None:
     ann.sends_photo(b"picture", caption="me")
     message = (await ok("getUpdates"))[0]["message"]
     assert message["caption"] == "me"
@@ -42,7 +42,9 @@ async def test_nothing_can_be_changed_before_something_is_written(ann: Person) -
         ann.edits("x")
 
 
-async def test_somebody_in_a_group_writes_and_hears_there(telegram: Telegram, bot: Bot, ok: Call) -> None:
+async def test_somebody_in_a_group_writes_and_hears_there(
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call
+) -> None:
     ann, bob = (Person(telegram, bot, user_id, chat=-5) for user_id in (7, 8))
     ann.says("hello")
     assert (await ok("getUpdates"))[0]["message"]["chat"]["id"] == -5
@@ -50,7 +52,7 @@ async def test_somebody_in_a_group_writes_and_hears_there(telegram: Telegram, bo
     assert (await ann.hears())["text"] == (await bob.hears())["text"] == "hello both"
 
 
-async def test_an_inline_query_is_answered_with_results(bot: Bot, ann: Person, ok: Call) -> None:
+async def test_an_inline_query_is_answered_with_results(bot: SimulatedBot, ann: Person, ok: Call) -> None:
     looking = asyncio.create_task(ann.looks_up("cat"))
     query = (await ok("getUpdates", timeout=5))[0]["inline_query"]
     assert (query["query"], query["from"]["id"]) == ("cat", 7)
@@ -82,7 +84,9 @@ async def test_malformed_results_are_refused(fails: Call, results: object, reaso
     )
 
 
-async def test_a_web_app_is_answered_once(telegram: Telegram, bot: Bot, ok: Call, fails: Call) -> None:
+async def test_a_web_app_is_answered_once(
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, fails: Call
+) -> None:
     query_id, inquiry = acts.open_web_app(telegram.world, bot)
     assert "inline_message_id" in await ok("answerWebAppQuery", web_app_query_id=query_id, result=CAT)
     assert inquiry.results == [CAT]
@@ -90,7 +94,9 @@ async def test_a_web_app_is_answered_once(telegram: Telegram, bot: Bot, ok: Call
     assert (await fails("answerWebAppQuery", web_app_query_id=query_id))[0] == 400
 
 
-async def test_a_notice_that_is_too_long_is_refused(telegram: Telegram, bot: Bot, fails: Call) -> None:
+async def test_a_notice_that_is_too_long_is_refused(
+    telegram: SimulatedTelegram, bot: SimulatedBot, fails: Call
+) -> None:
     message = (await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "?"})).body["result"]
     query = telegram.world.user_presses(bot, 7, message, "x")
     assert await fails("answerCallbackQuery", callback_query_id=query, text="x" * 201) == (

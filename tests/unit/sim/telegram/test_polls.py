@@ -4,8 +4,8 @@ import pytest
 
 from simulated import Call
 from tidegate.errors import BadInputError
-from tidegate.sim.telegram import Person, Telegram
-from tidegate.sim.telegram.world import Bot
+from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.telegram.world import SimulatedBot
 
 TIDES = {"question": "Which tide?", "options": ["ebb", {"text": "flood"}]}
 
@@ -35,7 +35,7 @@ async def test_a_vote_can_be_changed_and_taken_back(ann: Person, ok: Call) -> No
     assert ann.votes()["total_voter_count"] == 0
 
 
-async def test_a_quiz_is_answered_once(telegram: Telegram, bot: Bot, ok: Call) -> None:
+async def test_a_quiz_is_answered_once(telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call) -> None:
     quiz = await ok("sendPoll", chat_id=-5, **TIDES, type="quiz", correct_option_id=1, explanation="moon")
     assert (quiz["poll"]["correct_option_ids"], quiz["poll"]["explanation"]) == ([1], "moon")
     ann, bob = (Person(telegram, bot, user_id, chat=-5) for user_id in (7, 8))

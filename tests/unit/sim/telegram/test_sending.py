@@ -3,8 +3,8 @@
 import pytest
 
 from simulated import TOKEN, Call
-from tidegate.sim.telegram import Telegram, Upload
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram import SimulatedTelegram, Upload
+from tidegate.sim.virtual_time import VirtualClock
 
 AT = "https://example.org/file.bin"
 HERE = {"latitude": 51.9, "longitude": 1.3}
@@ -22,7 +22,12 @@ HERE = {"latitude": 51.9, "longitude": 1.3}
     ],
 )
 async def test_each_kind_of_file_is_described_and_can_be_sent_again(
-    telegram: Telegram, ok: Call, method: str, kind: str, said: dict[str, object], shown: dict[str, object]
+    telegram: SimulatedTelegram,
+    ok: Call,
+    method: str,
+    kind: str,
+    said: dict[str, object],
+    shown: dict[str, object],
 ) -> None:
     uploads = {kind: Upload("a.bin", "x/y", b"content")}
     answer = await telegram.call(TOKEN, method, {"chat_id": 7, "caption": "c"} | said, uploads)
@@ -145,7 +150,7 @@ async def test_null_is_as_good_as_nothing(ok: Call) -> None:
 async def test_whatever_is_sent_or_edited_counts(
     clock: VirtualClock, method: str, params: dict[str, object]
 ) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "first"})
     await clock.sleep(5)
     statuses = [(await telegram.call(TOKEN, method, {"chat_id": 7} | params)).status for _ in range(2)]
@@ -166,7 +171,7 @@ async def test_whatever_is_sent_or_edited_counts(
 async def test_what_sends_nothing_is_free(
     clock: VirtualClock, method: str, params: dict[str, object]
 ) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "first"})
     assert (await telegram.call(TOKEN, method, {"chat_id": 7} | params)).status == 200
     assert telegram.report()["peaks"] == {"bot": 1, "private": 1}

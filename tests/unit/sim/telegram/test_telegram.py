@@ -9,28 +9,28 @@ import pytest
 from simulated import TOKEN
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.sim import virtual
+from tidegate.sim import virtual_time
+from tidegate.sim.faults import PERFECT
 from tidegate.sim.telegram import (
-    ConnectionCut,
     Crowd,
     Faults,
     Habits,
     Latency,
     Limits,
     Person,
-    Telegram,
+    SimulatedTelegram,
+    TelegramConnectionCut,
     World,
 )
-from tidegate.sim.telegram.call import ApiError
-from tidegate.sim.telegram.faults import PERFECT
+from tidegate.sim.telegram.call import TelegramApiError
 from tidegate.sim.telegram.world import Json
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.virtual_time import VirtualClock
 
 HELLO = {"chat_id": 7, "text": "Hello #1"}
 
 
 async def test_latency_delays_arrival_and_answer(clock: VirtualClock) -> None:
-    telegram = Telegram(
+    telegram = SimulatedTelegram(
         clock, faults=Faults(latency_in=Latency.parse("100"), latency_out=Latency.parse("300"))
     )
     await telegram.call(TOKEN, "sendMessage", HELLO)
@@ -40,14 +40,14 @@ async def test_latency_delays_arrival_and_answer(clock: VirtualClock) -> None:
 
 async def test_a_lost_answer_was_accepted_and_a_lost_request_was_not(clock: VirtualClock) -> None:
     for faults, accepted in ((Faults(lost_answer=1), 1), (Faults(lost_request=1), 0), (Faults(silent=1), 1)):
-        telegram = Telegram(clock, faults=faults)
-        with pytest.raises(ConnectionCut):
+        telegram = SimulatedTelegram(clock, faults=faults)
+        with pytest.raises(TelegramConnectionCut):
             await telegram.call(TOKEN, "sendMessage", HELLO)
         assert telegram.report()["accepted"] == accepted
 
 
 async def test_a_server_error_was_not_accepted(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, faults=Faults(server_error=1))
+    telegram = SimulatedTelegram(clock, faults=Faults(server_error=1))
     answers = [await telegram.call(TOKEN, "sendMessage", HELLO) for _ in range(20)]
     assert {answer.status for answer in answers} == {500, 502}
     assert all(answer.raw is not None for answer in answers if answer.status == 502)
@@ -56,13 +56,13 @@ async def test_a_server_error_was_not_accepted(clock: VirtualClock) -> None:
 
 
 async def test_a_malformed_answer_was_accepted(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, faults=Faults(malformed=1))
+    telegram = SimulatedTelegram(clock, faults=Faults(malformed=1))
     assert (await telegram.call(TOKEN, "sendMessage", HELLO)).raw == b'{"ok":tru'
     assert telegram.report()["accepted"] == 1
 
 
 async def test_limits_and_faults_change_while_it_runs(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     telegram.faults = Faults(server_error=1)
     assert (await telegram.call(TOKEN, "sendMessage", HELLO)).status >= 500
     telegram.faults = Faults()
@@ -73,7 +73,7 @@ async def test_limits_and_faults_change_while_it_runs(clock: VirtualClock) -> No
     assert (await telegram.call(TOKEN, "sendMessage", HELLO)).status == 200
 
 
-async def echo(telegram: Telegram, token: str) -> None:
+async def echo(telegram: SimulatedTelegram, token: str) -> None:
     """A bot that answers every text and press, with two buttons."""
     offset = 0
     markup = {"inline_keyboard": [[{"text": name, "callback_data": name} for name in ("a", "b")]]}
@@ -88,7 +88,7 @@ async def echo(telegram: Telegram, token: str) -> None:
 
 
 async def test_a_person_talks_with_a_bot(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     running = asyncio.create_task(echo(telegram, TOKEN))
@@ -110,7 +110,7 @@ async def test_a_person_talks_with_a_bot(clock: VirtualClock) -> None:
 def crowd_of(users: int, seconds: float, seed: int) -> tuple[Json, Json]:
     async def main(clock: VirtualClock) -> tuple[Json, Json]:
         faults = Faults(latency_in=Latency.parse("5-40"), latency_out=Latency.parse("5-40"))
-        telegram = Telegram(clock, limits=Limits(), faults=faults, seed=seed)
+        telegram = SimulatedTelegram(clock, limits=Limits(), faults=faults, seed=seed)
         bot = telegram.world.bot(TOKEN)
         assert bot is not None
         running = asyncio.create_task(echo(telegram, TOKEN))
@@ -119,7 +119,7 @@ def crowd_of(users: int, seconds: float, seed: int) -> tuple[Json, Json]:
         running.cancel()
         return crowd.report(), telegram.report()
 
-    return virtual.run(main, seed)
+    return virtual_time.run(main, seed)
 
 
 def test_a_crowd_is_answered_and_counted() -> None:
@@ -155,7 +155,7 @@ class Jumping(VirtualClock):
 
 
 async def test_a_wall_clock_that_jumps_does_not_change_what_is_counted(clock: VirtualClock) -> None:
-    telegram = Telegram(Jumping(asyncio.get_running_loop()), limits=Limits(closes="nothing"))
+    telegram = SimulatedTelegram(Jumping(asyncio.get_running_loop()), limits=Limits(closes="nothing"))
     statuses = []
     for pause in (0.5, 0.5, 1.0, 1.0):
         statuses.append((await telegram.call(TOKEN, "sendMessage", HELLO)).status)
@@ -166,7 +166,7 @@ async def test_a_wall_clock_that_jumps_does_not_change_what_is_counted(clock: Vi
 
 
 async def test_every_answered_call_is_in_the_report(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, world=World(tokens={TOKEN}))
+    telegram = SimulatedTelegram(clock, world=World(tokens={TOKEN}))
     await telegram.call(TOKEN, "getUpdates")
     await telegram.call(TOKEN, "GETUPDATES", {"limit": 0})
     await telegram.call(TOKEN, "setWebhook", {"url": "http://[::1"})
@@ -174,7 +174,7 @@ async def test_every_answered_call_is_in_the_report(clock: VirtualClock) -> None
     await telegram.call(TOKEN, "SENDMESSAGE", HELLO)
     await telegram.call("43:wrong", "getMe")
     await telegram.call("no token", "x" * 10_000)
-    telegram.refuse(TOKEN, "sendMessage", ApiError(413, "Request Entity Too Large"))
+    telegram.refuse(TOKEN, "sendMessage", TelegramApiError(413, "Request Entity Too Large"))
     telegram.faults = Faults(server_error=1)
     await telegram.call(TOKEN, "getMe")
     report = telegram.report()
@@ -194,7 +194,7 @@ async def test_every_answered_call_is_in_the_report(clock: VirtualClock) -> None
 
 
 async def test_two_pollers_show_as_conflicts(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     first = asyncio.create_task(telegram.call(TOKEN, "getUpdates", {"timeout": 10}))
     await clock.sleep(1)
     await telegram.call(TOKEN, "getUpdates", {"timeout": 1})
@@ -203,7 +203,7 @@ async def test_two_pollers_show_as_conflicts(clock: VirtualClock) -> None:
 
 
 async def test_new_limits_do_not_hide_what_was_counted(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     for _ in range(2):
         await telegram.call(TOKEN, "sendMessage", HELLO)
     telegram.set_limits(Limits(closes="bot"))
@@ -214,14 +214,14 @@ async def test_new_limits_do_not_hide_what_was_counted(clock: VirtualClock) -> N
 
 
 async def test_faults_that_are_none_take_the_short_way(clock: VirtualClock) -> None:
-    telegram = Telegram(clock, faults=Faults(latency_in=Latency.parse("0")))
+    telegram = SimulatedTelegram(clock, faults=Faults(latency_in=Latency.parse("0")))
     assert telegram.faults is PERFECT
     telegram.faults = Faults(silent=0.0)
     assert telegram.faults is PERFECT
 
 
 async def test_the_log_keeps_little_of_what_is_sent(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     for chat in ("@" + "x" * 10**6, 10**4000, ["x"] * 1000):
         await telegram.call(TOKEN, "sendMessage", {"chat_id": chat, "text": "x" * 10**6})
     logged = [(str(entry.chat_id), entry.text) for entry in telegram.ledger.log]
@@ -229,7 +229,7 @@ async def test_the_log_keeps_little_of_what_is_sent(clock: VirtualClock) -> None
 
 
 async def test_the_log_has_a_chat_as_a_number_also_where_a_form_gave_a_text(clock: VirtualClock) -> None:
-    telegram = Telegram(clock)
+    telegram = SimulatedTelegram(clock)
     for chat in (7, "7", "-100123", "@news", "9" * 40):
         await telegram.call(TOKEN, "sendMessage", {"chat_id": chat, "text": "x"})
     assert [entry.chat_id for entry in telegram.ledger.log] == [7, 7, -100123, "@news", "9" * 40]
@@ -239,7 +239,7 @@ async def test_an_open_world_forgets_the_oldest_chats_but_not_who_blocked_it(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.sim.telegram.world.CHATS_KEPT", 100)
-    telegram = Telegram(clock, world=World(), limits=Limits(bot=Rate(10_000, 1)))
+    telegram = SimulatedTelegram(clock, world=World(), limits=Limits(bot=Rate(10_000, 1)))
     bot = telegram.world.bot(TOKEN)
     assert bot is not None
     listener = Person(telegram, bot, 1)

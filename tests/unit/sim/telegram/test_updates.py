@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from simulated import Call
-from tidegate.sim.telegram import Person, Telegram
-from tidegate.sim.telegram.updates import UPDATES_KEPT, ChatOrder, UpdateQueue
-from tidegate.sim.telegram.webhooks import WebhookAnswer
-from tidegate.sim.telegram.world import Bot
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.telegram.update_delivery import WebhookAnswer
+from tidegate.sim.telegram.updates import UPDATES_KEPT, ChatOrder, PendingUpdates
+from tidegate.sim.telegram.world import SimulatedBot
+from tidegate.sim.virtual_time import VirtualClock
 
 HOOK = "http://127.0.0.1:9/hook"
 
@@ -21,7 +21,9 @@ def texts(updates: list[dict[str, Any]]) -> list[str]:
     return [update["message"]["text"] for update in updates]
 
 
-async def test_updates_stay_until_the_offset_confirms_them(telegram: Telegram, bot: Bot, ok: Call) -> None:
+async def test_updates_stay_until_the_offset_confirms_them(
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call
+) -> None:
     person = Person(telegram, bot, 7)
     person.says("one")
     person.says("/two now")
@@ -33,7 +35,9 @@ async def test_updates_stay_until_the_offset_confirms_them(telegram: Telegram, b
     assert await ok("getUpdates", offset=rest[0]["update_id"] + 1) == []
 
 
-async def test_a_negative_offset_keeps_the_last_updates_only(telegram: Telegram, bot: Bot, ok: Call) -> None:
+async def test_a_negative_offset_keeps_the_last_updates_only(
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call
+) -> None:
     person = Person(telegram, bot, 7)
     for text in "abc":
         person.says(text)
@@ -42,7 +46,7 @@ async def test_a_negative_offset_keeps_the_last_updates_only(telegram: Telegram,
 
 
 async def test_a_long_poll_ends_with_an_update_or_with_its_time(
-    telegram: Telegram, bot: Bot, ok: Call, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, clock: VirtualClock
 ) -> None:
     assert await ok("getUpdates", timeout=30) == []
     assert clock.monotonic() == 30
@@ -58,7 +62,7 @@ async def test_a_long_poll_ends_with_an_update_or_with_its_time(
 
 
 async def test_a_second_poll_ends_the_first_with_a_conflict(
-    fails: Call, ok: Call, telegram: Telegram, bot: Bot
+    fails: Call, ok: Call, telegram: SimulatedTelegram, bot: SimulatedBot
 ) -> None:
     first = asyncio.create_task(fails("getUpdates", timeout=30))
     await telegram.clock.sleep(1)
@@ -75,7 +79,9 @@ async def test_a_malformed_poll_is_refused(fails: Call, params: dict[str, object
     assert (await fails("getUpdates", **params))[0] == 400
 
 
-async def test_only_allowed_kinds_of_updates_come(telegram: Telegram, bot: Bot, ok: Call) -> None:
+async def test_only_allowed_kinds_of_updates_come(
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call
+) -> None:
     await ok("getUpdates", allowed_updates=["my_chat_member"])
     person = Person(telegram, bot, 7)
     person.says("unheard")
@@ -87,7 +93,7 @@ async def test_only_allowed_kinds_of_updates_come(telegram: Telegram, bot: Bot, 
 
 
 def test_updates_that_nobody_fetches_are_bounded() -> None:
-    queue = UpdateQueue()
+    queue = PendingUpdates()
     for i in range(UPDATES_KEPT + 5):
         queue.put("message", {"text": str(i)})
     assert (len(queue), queue.dropped) == (UPDATES_KEPT, 5)
@@ -110,7 +116,7 @@ class Counted(dict[int, Any]):
 def test_a_backlog_drains_with_work_that_is_linear_in_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 100_000
     for drain in ("webhook", "polling"):
-        queue, pending = UpdateQueue(), Counted()
+        queue, pending = PendingUpdates(), Counted()
         monkeypatch.setattr(queue, "_pending", pending)
         for i in range(count + 5):
             queue.put("message", {"text": str(i)})
@@ -125,7 +131,7 @@ def test_a_backlog_drains_with_work_that_is_linear_in_its_length(monkeypatch: py
         assert pending.steps <= 4 * count
 
 
-async def test_updates_that_were_dropped_are_reported(telegram: Telegram, bot: Bot) -> None:
+async def test_updates_that_were_dropped_are_reported(telegram: SimulatedTelegram, bot: SimulatedBot) -> None:
     bot.updates.dropped = 3
     assert telegram.report()["updates_dropped"] == 3
     telegram.reset()
@@ -164,13 +170,13 @@ async def receiver(clock: VirtualClock) -> Receiver:
 
 @pytest.fixture
 async def telegram(clock: VirtualClock, receiver: Receiver) -> Any:  # noqa: ANN401  (an async fixture's generator)
-    telegram = Telegram(clock, post=receiver.post)
+    telegram = SimulatedTelegram(clock, post=receiver.post)
     yield telegram
     await telegram.close()
 
 
 async def test_a_webhook_gets_each_update_once_with_its_secret(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver, clock: VirtualClock
 ) -> None:
     person = Person(telegram, bot, 7)
     person.says("waiting already")
@@ -183,7 +189,7 @@ async def test_a_webhook_gets_each_update_once_with_its_secret(
 
 
 async def test_a_webhook_that_fails_gets_the_update_again(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver, clock: VirtualClock
 ) -> None:
     receiver.answers = [
         WebhookAnswer(500),
@@ -206,7 +212,7 @@ async def test_a_webhook_that_fails_gets_the_update_again(
 
 
 async def test_max_connections_bounds_the_deliveries_at_once(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver, clock: VirtualClock
 ) -> None:
     receiver.seconds = 1
     await ok("setWebhook", url=HOOK, max_connections=3)
@@ -218,7 +224,7 @@ async def test_max_connections_bounds_the_deliveries_at_once(
 
 
 async def test_a_chat_gets_its_updates_one_after_another_and_others_beside_it(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver, clock: VirtualClock
 ) -> None:
     receiver.seconds = 1
     ann, bob = Person(telegram, bot, 7), Person(telegram, bot, 8)
@@ -232,7 +238,7 @@ async def test_a_chat_gets_its_updates_one_after_another_and_others_beside_it(
 
 
 async def test_what_fails_holds_its_chat_and_nobody_else(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver, clock: VirtualClock
 ) -> None:
     receiver.answers = [WebhookAnswer(500), WebhookAnswer(200), WebhookAnswer(500)]
     ann, bob = Person(telegram, bot, 7), Person(telegram, bot, 8)
@@ -247,7 +253,7 @@ async def test_what_fails_holds_its_chat_and_nobody_else(
 
 
 async def test_who_has_much_waiting_takes_one_connection(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver, clock: VirtualClock
 ) -> None:
     receiver.seconds = 1
     ann = Person(telegram, bot, 7)
@@ -262,7 +268,7 @@ async def test_who_has_much_waiting_takes_one_connection(
 
 
 async def test_a_webhook_that_is_set_again_goes_on_in_order(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver, clock: VirtualClock
 ) -> None:
     receiver.seconds = 1
     ann = Person(telegram, bot, 7)
@@ -276,7 +282,7 @@ async def test_a_webhook_that_is_set_again_goes_on_in_order(
 
 
 def test_a_button_pressed_in_a_chat_waits_for_what_was_written_there() -> None:
-    queue = UpdateQueue()
+    queue = PendingUpdates()
     chat = {"id": 7, "type": "private"}
     queue.put("message", {"chat": chat, "from": {"id": 7}})
     queue.put("callback_query", {"message": {"chat": chat}, "from": {"id": 7}})
@@ -295,7 +301,7 @@ def test_a_button_pressed_in_a_chat_waits_for_what_was_written_there() -> None:
 
 
 def test_a_full_backlog_behind_one_chat_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    queue, pending = UpdateQueue(), Counted()
+    queue, pending = PendingUpdates(), Counted()
     monkeypatch.setattr(queue, "_pending", pending)
     for number in range(UPDATES_KEPT):
         queue.put("message", {"chat": {"id": 7 if number < UPDATES_KEPT - 100 else number}})
@@ -311,7 +317,7 @@ def test_a_full_backlog_behind_one_chat_is_looked_through_once(monkeypatch: pyte
 
 
 def test_what_is_dropped_is_not_waited_for_and_fills_no_memory() -> None:
-    queue = UpdateQueue()
+    queue = PendingUpdates()
     order = ChatOrder(queue)
     queue.put("message", {"chat": {"id": 7}})
     stuck = order.next()
@@ -327,7 +333,7 @@ def test_what_is_dropped_is_not_waited_for_and_fills_no_memory() -> None:
 
 
 async def test_a_webhook_may_answer_with_a_call(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver
 ) -> None:
     receiver.answers = [WebhookAnswer(200, {"method": "sendMessage", "chat_id": 7, "text": "pong"})]
     await ok("setWebhook", url=HOOK)
@@ -337,7 +343,12 @@ async def test_a_webhook_may_answer_with_a_call(
 
 
 async def test_setting_a_webhook_ends_a_poll_and_refuses_others(
-    telegram: Telegram, bot: Bot, ok: Call, fails: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram,
+    bot: SimulatedBot,
+    ok: Call,
+    fails: Call,
+    receiver: Receiver,
+    clock: VirtualClock,
 ) -> None:
     poll = asyncio.create_task(fails("getUpdates", timeout=30))
     await clock.sleep(1)
@@ -350,7 +361,7 @@ async def test_setting_a_webhook_ends_a_poll_and_refuses_others(
 
 
 async def test_what_a_webhook_did_not_take_is_there_for_polling(
-    telegram: Telegram, bot: Bot, ok: Call, receiver: Receiver, clock: VirtualClock
+    telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, receiver: Receiver, clock: VirtualClock
 ) -> None:
     receiver.answers = [WebhookAnswer(500)] * 3
     await ok("setWebhook", url=HOOK)

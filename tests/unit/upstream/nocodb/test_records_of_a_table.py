@@ -18,34 +18,34 @@ from tidegate.errors import (
     UpstreamUnknownError,
 )
 from tidegate.model import Rate
-from tidegate.sim.nocodb import NocoDb as Simulator
 from tidegate.sim.nocodb import NocoLimits
-from tidegate.sim.nocodb.wire import NocoWire
-from tidegate.sim.virtual import VirtualClock
+from tidegate.sim.nocodb import SimulatedNocoDb as Simulator
+from tidegate.sim.nocodb.nocodb import NocoWire
+from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
-from tidegate.upstream.limiter.memory import MemoryLimiter
 from tidegate.upstream.nocodb import NocoDb, Table
 from tidegate.upstream.nocodb.where import all_of, checked, one_of
-from tidegate.upstream.wire import NoResponse, Request, Response, Wire
+from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse, UpstreamTransport
 
 LAST = {"totalRows": 1, "isLastPage": True}
 SILENCE = NoResponse(left=True, reason="timeout")
-Said = Response | NoResponse
+Said = UpstreamResponse | NoResponse
 
 
-def said(body: object, status: int = 200) -> Response:
+def said(body: object, status: int = 200) -> UpstreamResponse:
     raw = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    return Response(status, {"content-type": "application/json"}, raw)
+    return UpstreamResponse(status, {"content-type": "application/json"}, raw)
 
 
-class Scripted(Wire):
+class Scripted(UpstreamTransport):
     """Answers in turn; the last one for ever."""
 
     def __init__(self, answers: Iterable[Said]) -> None:
         self.answers = deque(answers)
-        self.requests: list[Request] = []
+        self.requests: list[UpstreamRequest] = []
 
-    async def send(self, request: Request) -> Said:
+    async def send(self, request: UpstreamRequest) -> Said:
         self.requests.append(request)
         return self.answers.popleft() if len(self.answers) > 1 else self.answers[0]
 
@@ -53,13 +53,13 @@ class Scripted(Wire):
         """Nothing is open."""
 
 
-class LosesAnswers(Wire):
+class LosesAnswers(UpstreamTransport):
     """Of the methods given, the first answer each: the request is carried out all the same."""
 
-    def __init__(self, wire: Wire, methods: Iterable[str]) -> None:
+    def __init__(self, wire: UpstreamTransport, methods: Iterable[str]) -> None:
         self._wire, self._methods = wire, set(methods)
 
-    async def send(self, request: Request) -> Said:
+    async def send(self, request: UpstreamRequest) -> Said:
         answer = await self._wire.send(request)
         if request.method not in self._methods:
             return answer
@@ -70,7 +70,7 @@ class LosesAnswers(Wire):
         await self._wire.close()
 
 
-def tables(wire: Wire, clock: VirtualClock) -> NocoDb:
+def tables(wire: UpstreamTransport, clock: VirtualClock) -> NocoDb:
     limiter = MemoryLimiter(Rate(1_000, 1), clock)
     return NocoDb(Upstream(wire, name="nocodb", limiter=limiter, clock=clock))
 

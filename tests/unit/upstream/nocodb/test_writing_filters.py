@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
-from tidegate.sim.nocodb.where.marks import read as read_old
-from tidegate.sim.nocodb.where.parts import Condition, Group, Part
-from tidegate.sim.nocodb.where.quoted import read as read_new
-from tidegate.upstream.nocodb.grammar import text_of
+from tidegate.sim.nocodb.where_grammar import WhereCondition, WhereGroup, WherePart
+from tidegate.sim.nocodb.where_grammar import parse_plain as read_old
+from tidegate.sim.nocodb.where_grammar import parse_quoted as read_new
 from tidegate.upstream.nocodb.where import (
     AllOf,
     AnyOf,
@@ -21,6 +20,7 @@ from tidegate.upstream.nocodb.where import (
     before,
     checked,
     eq,
+    filter_text,
     gt,
     gte,
     is_blank,
@@ -54,29 +54,29 @@ TREES = st.recursive(
 )
 
 
-def parts_of(where: Where, joint: str = "") -> Part:
+def parts_of(where: Where, joint: str = "") -> WherePart:
     """What the server must understand."""
     if isinstance(where, AllOf | AnyOf):
         word = "and" if isinstance(where, AllOf) else "or"
         first, *others = where.parts
-        return Group(joint, (parts_of(first), *(parts_of(part, word) for part in others)))
-    return Condition(joint, where.field, where.operator, where.values or None)
+        return WhereGroup(joint, (parts_of(first), *(parts_of(part, word) for part in others)))
+    return WhereCondition(joint, where.field, where.operator, where.values or None)
 
 
 @given(TREES)
 def test_the_server_reads_what_was_meant_or_it_is_refused(where: Where) -> None:
     try:
-        text = text_of(where)
+        text = filter_text(where)
     except BadInputError:
         return
     understood = read_new(text[1:]) if text.startswith("@") else read_old(text)
     meant = parts_of(where)
-    assert understood == (meant.parts if isinstance(meant, Group) else (meant,))
+    assert understood == (meant.parts if isinstance(meant, WhereGroup) else (meant,))
 
 
 @given(st.text(alphabet="ab'\"\\, %", max_size=8))
 def test_any_text_without_marks_can_be_asked_for_alone(value: str) -> None:
-    assert text_of(eq("OrderId", value)) == f"(OrderId,eq,{value})"
+    assert filter_text(eq("OrderId", value)) == f"(OrderId,eq,{value})"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_any_text_without_marks_can_be_asked_for_alone(value: str) -> None:
     ],
 )
 def test_filters_as_they_are_sent(where: Where, text: str) -> None:
-    assert text_of(where) == text
+    assert filter_text(where) == text
 
 
 @given(TREES)
@@ -134,11 +134,11 @@ def test_a_group_never_holds_less_than_two(where: Where) -> None:
         (lambda: like("Note", ""), "every row"),
         (all_of, "at least one"),
         (any_of, "at least one"),
-        (lambda: text_of(eq("", 1)), "name of a field"),
-        (lambda: text_of(eq("Note", "a\x00b")), "control"),
-        (lambda: text_of(eq("Note", "\ud800")), "control"),
-        (lambda: text_of(eq("Note", "(both ' and \")")), "both kinds"),
-        (lambda: text_of(one_of("Note", ["a,b", "c d\\"])), "backslash"),
+        (lambda: filter_text(eq("", 1)), "name of a field"),
+        (lambda: filter_text(eq("Note", "a\x00b")), "control"),
+        (lambda: filter_text(eq("Note", "\ud800")), "control"),
+        (lambda: filter_text(eq("Note", "(both ' and \")")), "both kinds"),
+        (lambda: filter_text(one_of("Note", ["a,b", "c d\\"])), "backslash"),
     ],
 )
 def test_what_cannot_be_said_is_refused_with_a_reason(build: "object", says: str) -> None:
@@ -149,5 +149,5 @@ def test_what_cannot_be_said_is_refused_with_a_reason(build: "object", says: str
 
 @given(st.integers(), st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_are_said_in_full(whole: int, fraction: float) -> None:
-    assert text_of(gte("Amount", whole)) == f"(Amount,gte,{whole})"
-    assert float(text_of(gte("Amount", fraction))[len("(Amount,gte,") : -1]) == fraction
+    assert filter_text(gte("Amount", whole)) == f"(Amount,gte,{whole})"
+    assert float(filter_text(gte("Amount", fraction))[len("(Amount,gte,") : -1]) == fraction

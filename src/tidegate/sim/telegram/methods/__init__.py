@@ -5,34 +5,22 @@ Only getUpdates and the webhook methods are elsewhere (`telegram.py`), as they w
 
 from typing import Final
 
-from tidegate.sim.telegram.methods import (
-    chats,
-    commands,
-    copying,
-    editing,
-    files,
-    managing,
-    payments,
-    polls,
-    profile,
-    queries,
-    sending,
-)
-from tidegate.sim.telegram.methods.base import Methods
-from tidegate.sim.telegram.refusals import NOT_FOUND, UNAUTHORIZED
+from tidegate.sim.telegram.call import Methods
+from tidegate.sim.telegram.methods import chats, editing, files, interactions, messages, payments, profile
+from tidegate.sim.telegram.parameters import NOT_FOUND, UNAUTHORIZED
 
 __all__ = ["METHODS", "NOT_FOUND", "UNAUTHORIZED"]
 
 METHODS: Final[Methods] = {
     **profile.METHODS,
-    **commands.METHODS,
-    **sending.METHODS,
+    **profile.COMMAND_METHODS,
+    **messages.METHODS,
     **files.METHODS,
-    **copying.METHODS,
+    **messages.COPY_METHODS,
     **editing.METHODS,
-    **polls.METHODS,
+    **interactions.METHODS,
     **payments.METHODS,
-    **queries.METHODS,
+    **interactions.QUERY_METHODS,
     **chats.METHODS,
-    **managing.METHODS,
+    **chats.MEMBER_METHODS,
 }

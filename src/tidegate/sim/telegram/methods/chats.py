@@ -1,14 +1,10 @@
-"""Chats looked at, and what a bot does to a chat as a whole: title, links, pins, leaving it.
-
-Rights are not checked: in a group that it is in, a bot may do what an administrator may.
-"""
+"""Bot API methods about chats and their members. A bot may do whatever an administrator may."""
 
 from typing import Final
 
 from tidegate.sim.telegram import members
-from tidegate.sim.telegram.call import Call, bad_request
-from tidegate.sim.telegram.methods.base import Methods
-from tidegate.sim.telegram.residents import Json
+from tidegate.sim.telegram.call import MethodCall, Methods, bad_request
+from tidegate.sim.telegram.entities import Chat, Json, User
 
 MAX_TITLE, MAX_DESCRIPTION, MAX_LINK_NAME = 128, 255, 32
 _GIFTS: Final = dict.fromkeys(
@@ -16,7 +12,7 @@ _GIFTS: Final = dict.fromkeys(
 )
 
 
-def get_chat(call: Call) -> Json:
+def get_chat(call: MethodCall) -> Json:
     chat = call.chat()
     # What Telegram sends of every chat beyond its short form.
     about = chat.json | {"accent_color_id": 0, "max_reaction_count": 11, "accepted_gift_types": _GIFTS}
@@ -24,7 +20,7 @@ def get_chat(call: Call) -> Json:
     return about | {"pinned_message": pinned[-1]} if pinned else about
 
 
-def set_chat_title(call: Call) -> bool:
+def set_chat_title(call: MethodCall) -> bool:
     chat = call.group("can't change private chat title")
     title = call.text("title", MAX_TITLE, what="title")
     if not title.strip():
@@ -33,13 +29,13 @@ def set_chat_title(call: Call) -> bool:
     return True
 
 
-def set_chat_description(call: Call) -> bool:
+def set_chat_description(call: MethodCall) -> bool:
     call.group("can't change private chat description")
     call.text("description", MAX_DESCRIPTION, what="chat description")
     return True
 
 
-def pin_chat_message(call: Call) -> bool:
+def pin_chat_message(call: MethodCall) -> bool:
     chat = call.chat()
     number = call.message(chat, "message to pin")["message_id"]
     call.check_reachable(chat)
@@ -47,7 +43,7 @@ def pin_chat_message(call: Call) -> bool:
     return True
 
 
-def unpin_chat_message(call: Call) -> bool:
+def unpin_chat_message(call: MethodCall) -> bool:
     chat = call.chat()
     call.check_reachable(chat)
     numbers = [number for number in chat.pinned if number in chat.messages]
@@ -58,14 +54,14 @@ def unpin_chat_message(call: Call) -> bool:
     return True
 
 
-def unpin_all_chat_messages(call: Call) -> bool:
+def unpin_all_chat_messages(call: MethodCall) -> bool:
     chat = call.chat()
     call.check_reachable(chat)
     chat.pinned = ()
     return True
 
 
-def leave_chat(call: Call) -> bool:
+def leave_chat(call: MethodCall) -> bool:
     chat = call.group("can't leave private chats")
     old = members.standing_of_bot(chat, call.bot)
     chat.seat(call.bot.id, members.LEFT)
@@ -73,12 +69,12 @@ def leave_chat(call: Call) -> bool:
     return True
 
 
-def export_chat_invite_link(call: Call) -> str:
+def export_chat_invite_link(call: MethodCall) -> str:
     call.group("can't manage invite links in a private chat")
     return _new_link(call)
 
 
-def create_chat_invite_link(call: Call) -> Json:
+def create_chat_invite_link(call: MethodCall) -> Json:
     call.group("can't manage invite links in a private chat")
     name = call.text("name", MAX_LINK_NAME, what="name")
     link: Json = {
@@ -94,7 +90,7 @@ def create_chat_invite_link(call: Call) -> Json:
     return link | {"name": name} if name else link
 
 
-def _new_link(call: Call) -> str:
+def _new_link(call: MethodCall) -> str:
     return f"https://t.me/+sim{call.world.serial()}"
 
 
@@ -108,4 +104,114 @@ METHODS: Final[Methods] = {
     "leaveChat": leave_chat,
     "exportChatInviteLink": export_chat_invite_link,
     "createChatInviteLink": create_chat_invite_link,
+}
+
+
+PRIVATE_CHAT = 2  # the bot and its user
+LARGEST_ID = 2**52
+
+
+def get_chat_member(call: MethodCall) -> Json:
+    chat, user_id = call.chat(), call.integer("user_id")
+    if user_id == call.bot.id:
+        return {"until_date": 0} | members.standing_of_bot(chat, call.bot) | {"user": call.bot.json}
+    user = _known(call, user_id)
+    return members.standing(chat, user_id) | {"user": user.json()}
+
+
+def get_chat_member_count(call: MethodCall) -> int:
+    """The owner, the bot, and whoever was seen there and has not left."""
+    chat = call.chat()
+    if chat.type == "private":
+        return PRIVATE_CHAT
+    call.check_reachable(chat)
+    others = (user_id for user_id in chat.members if user_id != members.FOUNDER.id)
+    return PRIVATE_CHAT + sum(members.is_in(chat, user_id) for user_id in others)
+
+
+def get_chat_administrators(call: MethodCall) -> list[Json]:
+    chat = call.group("there are no administrators in the private chat")
+    promoted = [
+        standing | {"user": call.world.user(user_id).json()}
+        for user_id, standing in chat.members.items()
+        if standing["status"] == "administrator"
+    ]
+    return [members.OWNER | {"user": members.FOUNDER.json()}, *promoted]
+
+
+def ban_chat_member(call: MethodCall) -> bool:
+    chat = call.group("can't ban members in private chats")
+    banned = members.KICKED | {"until_date": call.integer("until_date", 0)}
+    return _change(call, chat, _person(call), banned)
+
+
+def unban_chat_member(call: MethodCall) -> bool:
+    """Whoever is in the chat is thrown out by it, unless only the banned are meant."""
+    chat = call.group("chat member status can't be changed in private chats")
+    user = _person(call)
+    banned = members.standing(chat, user.id)["status"] == "kicked"
+    return True if call.flag("only_if_banned") and not banned else _change(call, chat, user, members.LEFT)
+
+
+def restrict_chat_member(call: MethodCall) -> bool:
+    chat = call.chat()
+    if chat.type != "supergroup":
+        raise bad_request("method is available only for supergroups")
+    call.check_reachable(chat)
+    allowed = call.nested("permissions")
+    if not isinstance(allowed, dict):
+        raise bad_request("object expected as permissions")
+    restricted: Json = {name: allowed.get(name) is True for name in members.PERMISSIONS}
+    user = _person(call)
+    restricted |= {"is_member": members.is_in(chat, user.id), "until_date": call.integer("until_date", 0)}
+    return _change(call, chat, user, {"status": "restricted"} | restricted)
+
+
+def promote_chat_member(call: MethodCall) -> bool:
+    """Without any right it takes them all away."""
+    chat = call.chat()
+    if chat.type not in {"supergroup", "channel"}:
+        raise bad_request("method is available for supergroup and channel chats only")
+    call.check_reachable(chat)
+    rights = {name: call.flag(name) for name in members.RIGHTS}
+    promoted = {"status": "administrator", "can_be_edited": True} | rights
+    return _change(call, chat, _person(call), promoted if any(rights.values()) else members.MEMBER)
+
+
+def get_user_profile_photos(call: MethodCall) -> Json:
+    _known(call, call.integer("user_id"))
+    return {"total_count": 0, "photos": []}  # nobody here has a face
+
+
+def _known(call: MethodCall, user_id: int) -> User:
+    user = members.FOUNDER if user_id == members.FOUNDER.id else call.world.users.get(user_id)
+    if user is None:
+        raise bad_request("user not found")
+    return user
+
+
+def _person(call: MethodCall) -> User:
+    """Whom something is to be done to: anybody but the owner and bots."""
+    user_id = call.integer("user_id")
+    if user_id == members.FOUNDER.id:
+        raise bad_request("can't remove chat owner")
+    if not 0 < user_id < LARGEST_ID or user_id == call.bot.id:
+        raise bad_request("invalid user_id specified")
+    return call.world.user(user_id)
+
+
+def _change(call: MethodCall, chat: Chat, user: User, new: Json) -> bool:
+    members.change(call.bot, chat, user, new, by=call.bot.json, now=call.date)
+    return True
+
+
+MEMBER_METHODS: Final[Methods] = {
+    "getChatMember": get_chat_member,
+    "getChatMemberCount": get_chat_member_count,
+    "getChatAdministrators": get_chat_administrators,
+    "banChatMember": ban_chat_member,
+    "unbanChatMember": unban_chat_member,
+    "restrictChatMember": restrict_chat_member,
+    "promoteChatMember": promote_chat_member,
+    "getUserProfilePhotos": get_user_profile_photos,
 }

@@ -2,10 +2,9 @@
 
 from typing import Final
 
-from tidegate.sim.telegram.call import Call, bad_request
-from tidegate.sim.telegram.methods.base import CONTENT, MAX_CAPTION, MAX_TEXT, Methods
+from tidegate.sim.telegram.call import CONTENT_FIELDS, MAX_CAPTION, MAX_TEXT, MethodCall, Methods, bad_request
+from tidegate.sim.telegram.entities import Json, keep
 from tidegate.sim.telegram.methods.files import media_part
-from tidegate.sim.telegram.residents import Json, keep
 
 MOST_REACTIONS = 11
 REACTIONS_KEPT = 1_000  # messages of each bot
@@ -14,7 +13,7 @@ _MEDIA = ("photo", "document", "video", "animation", "audio")
 _REACTIONS: Final = {"emoji": "emoji", "custom_emoji": "custom_emoji_id"}
 
 
-def edit_message_text(call: Call) -> Json:
+def edit_message_text(call: MethodCall) -> Json:
     text = call.text("text", MAX_TEXT, what="message")
     if not text.strip():
         raise bad_request("message text is empty")
@@ -24,7 +23,7 @@ def edit_message_text(call: Call) -> Json:
     return change(call, old, {"text": text} | call.entities("entities"), dropping=("entities",))
 
 
-def edit_message_caption(call: Call) -> Json:
+def edit_message_caption(call: MethodCall) -> Json:
     caption = call.text("caption", MAX_CAPTION, what="message caption")
     old = _own(call)
     if not any(kind in old for kind in _WITH_CAPTION):
@@ -33,24 +32,24 @@ def edit_message_caption(call: Call) -> Json:
     return change(call, old, new, dropping=("caption", "caption_entities"))
 
 
-def edit_message_media(call: Call) -> Json:
+def edit_message_media(call: MethodCall) -> Json:
     media = call.nested("media")
     if not isinstance(media, dict) or media.get("type") not in _MEDIA:
         raise bad_request("can't parse InputMedia: type must be one of a medium that can be sent")
-    return change(call, _own(call), media_part(call, media), dropping=CONTENT)
+    return change(call, _own(call), media_part(call, media), dropping=CONTENT_FIELDS)
 
 
-def edit_message_reply_markup(call: Call) -> Json:
+def edit_message_reply_markup(call: MethodCall) -> Json:
     return change(call, _own(call), {})
 
 
-def delete_message(call: Call) -> bool:
+def delete_message(call: MethodCall) -> bool:
     chat = call.chat()
     del chat.messages[call.message(chat, "message to delete")["message_id"]]
     return True
 
 
-def delete_messages(call: Call) -> bool:
+def delete_messages(call: MethodCall) -> bool:
     """Those that are not there are passed over."""
     chat = call.chat()
     for number in call.identifiers("message_ids"):
@@ -58,7 +57,7 @@ def delete_messages(call: Call) -> bool:
     return True
 
 
-def set_message_reaction(call: Call) -> bool:
+def set_message_reaction(call: MethodCall) -> bool:
     chat = call.chat()
     message = call.message(chat, "message to react")
     given = call.nested("reaction") or []
@@ -72,7 +71,7 @@ def set_message_reaction(call: Call) -> bool:
     return True
 
 
-def change(call: Call, old: Json, content: Json, dropping: tuple[str, ...] = ()) -> Json:
+def change(call: MethodCall, old: Json, content: Json, dropping: tuple[str, ...] = ()) -> Json:
     """Put a new message in the place of the old one, without its buttons and what is to be dropped."""
     chat = call.chat()
     gone = {"reply_markup", "edit_date", *dropping}
@@ -90,7 +89,7 @@ def change(call: Call, old: Json, content: Json, dropping: tuple[str, ...] = ())
     return new
 
 
-def _own(call: Call) -> Json:
+def _own(call: MethodCall) -> Json:
     return call.own_message(call.chat(), "message to edit", "message can't be edited")
 
 

@@ -1,12 +1,54 @@
-"""Messages with files: one, an album, something to be paid for; and the files themselves."""
+"""Bot API methods that send files: single files, albums, paid media; and file download."""
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from tidegate.sim.telegram.attachments import about, part
-from tidegate.sim.telegram.call import Call, bad_request
-from tidegate.sim.telegram.methods.base import MAX_CAPTION, Methods
-from tidegate.sim.telegram.residents import Json
+from tidegate.sim.telegram.call import MAX_CAPTION, MethodCall, Methods, bad_request
+from tidegate.sim.telegram.entities import Json, StoredFile
+from tidegate.sim.telegram.parameters import to_int
+
+LARGEST_MEASURE = 2**31
+_SIZE: Final = {"width": 640, "height": 480}
+# What is said of a file of each kind beside its ids, with the value where the sender gives none.
+_MEASURES: Final[dict[str, dict[str, int]]] = {
+    "video": _SIZE | {"duration": 0},
+    "animation": _SIZE | {"duration": 0},
+    "audio": {"duration": 0},
+    "voice": {"duration": 0},
+    "video_note": {"duration": 0, "length": 240},
+}
+_TEXTS: Final[dict[str, tuple[str, ...]]] = {"audio": ("performer", "title"), "sticker": ("emoji",)}
+_STICKER: Final = {"type": "regular", "width": 512, "height": 512, "is_animated": False, "is_video": False}
+_NAMED: Final = frozenset(("document", "video", "animation", "audio"))
+
+
+def file_part(file: StoredFile, kind: str, said: Mapping[str, Any]) -> Json:
+    """What a message holds for a file; `said` is what its sender gave beside it."""
+    if kind == "photo":
+        return {"photo": [file_info(file) | _SIZE]}
+    described = file_info(file) | {
+        name: _measure(said.get(name), usual) for name, usual in _MEASURES.get(kind, {}).items()
+    }
+    described |= {name: said[name] for name in _TEXTS.get(kind, ()) if isinstance(said.get(name), str)}
+    if kind == "sticker":
+        return {kind: described | _STICKER}
+    if kind != "video_note":
+        described["mime_type"] = file.mime
+    if kind in _NAMED:
+        described["file_name"] = file.name
+    # An animation is a document too, for those who know no animations.
+    return {kind: described} | (file_part(file, "document", said) if kind == "animation" else {})
+
+
+def file_info(file: StoredFile) -> Json:
+    return {"file_id": file.id, "file_unique_id": f"U{file.id}", "file_size": len(file.content)}
+
+
+def _measure(value: object, usual: int) -> int:
+    number = to_int(value) if isinstance(value, str) else value
+    return number if isinstance(number, int) and 0 <= number < LARGEST_MEASURE else usual
+
 
 ALBUM = range(2, 11)
 PAID_ALBUM = range(1, 11)
@@ -25,10 +67,10 @@ _KINDS: Final = {
 }
 
 
-def send_file(call: Call, kind: str) -> Json:
+def send_file(call: MethodCall, kind: str) -> Json:
     chat = call.chat()
     caption = call.text("caption", MAX_CAPTION, what="message caption")
-    content = part(call.file(call.params.get(kind), kind), kind, call.params)
+    content = file_part(call.file(call.params.get(kind), kind), kind, call.params)
     if caption and kind not in WITHOUT_CAPTION:
         content["caption"] = caption
     content |= call.attached(chat)
@@ -36,7 +78,7 @@ def send_file(call: Call, kind: str) -> Json:
     return call.post(chat, content)
 
 
-def send_media_group(call: Call) -> list[Json]:
+def send_media_group(call: MethodCall) -> list[Json]:
     chat = call.chat()
     media = _media(call)
     if len(media) not in ALBUM:
@@ -47,10 +89,10 @@ def send_media_group(call: Call) -> list[Json]:
     parts = [media_part(call, item) for item in media]
     shared = {"media_group_id": str(chat.next_id)} | call.attached(chat)
     call.charge(chat, "send", cost=len(media))
-    return [call.post(chat, shared | part) for part in parts]
+    return [call.post(chat, shared | file_part) for file_part in parts]
 
 
-def send_paid_media(call: Call) -> Json:
+def send_paid_media(call: MethodCall) -> Json:
     stars, media = call.integer("star_count", 0), _media(call)
     if stars not in range(1, MOST_STARS + 1):
         raise bad_request("invalid media price specified")
@@ -64,25 +106,25 @@ def send_paid_media(call: Call) -> Json:
     return call.send(content | {"caption": caption} if caption else content)
 
 
-def get_file(call: Call) -> Json:
+def get_file(call: MethodCall) -> Json:
     file = call.world.files.get(call.word("file_id"))
     if file is None:
         raise bad_request("invalid file_id")
-    return about(file) | {"file_path": f"files/{file.id}"}
+    return file_info(file) | {"file_path": f"files/{file.id}"}
 
 
-def media_part(call: Call, item: Json) -> Json:
+def media_part(call: MethodCall, item: Json) -> Json:
     """What a message holds for an InputMedia: its file, and its caption if it has one."""
     kind, caption = str(item.get("type")), item.get("caption")
     if caption is not None and not isinstance(caption, str):
         raise bad_request("caption must be a string")
     if caption and len(caption) > MAX_CAPTION:
         raise bad_request("message caption is too long")
-    held = part(call.file(item.get("media"), kind), kind, item)
+    held = file_part(call.file(item.get("media"), kind), kind, item)
     return held | {"caption": caption} if caption else held
 
 
-def _media(call: Call) -> list[Json]:
+def _media(call: MethodCall) -> list[Json]:
     media = call.nested("media")
     if not isinstance(media, list) or not all(isinstance(item, dict) for item in media):
         raise bad_request("can't parse media JSON object")

@@ -3,20 +3,18 @@
 from typing import Final
 
 from tidegate.sim.telegram import paying
-from tidegate.sim.telegram.call import Call, bad_request
-from tidegate.sim.telegram.checkouts import Checkout, Invoice
-from tidegate.sim.telegram.methods.base import Methods
-from tidegate.sim.telegram.residents import Json
+from tidegate.sim.telegram.call import MethodCall, Methods, bad_request
+from tidegate.sim.telegram.entities import Checkout, Invoice, Json
 
 STARS = "XTR"
 MAX_TITLE, MAX_DESCRIPTION, MAX_PAYLOAD = 32, 255, 128
 CURRENCY_LETTERS = 3
-MOST = 10**12  # in the smallest units of a currency
+LARGEST_TOTAL = 10**12  # in the smallest units of a currency
 _NEEDS = ("name", "phone_number", "email", "shipping_address")
 TOO_OLD = "query is too old and response timeout expired or query ID is invalid"
 
 
-def send_invoice(call: Call) -> Json:
+def send_invoice(call: MethodCall) -> Json:
     invoice = _invoice(call)
     shown = {name: call.word(name) for name in ("title", "description", "start_parameter")}
     amount = {"currency": invoice.currency, "total_amount": invoice.total}
@@ -25,14 +23,14 @@ def send_invoice(call: Call) -> Json:
     return message
 
 
-def create_invoice_link(call: Call) -> str:
+def create_invoice_link(call: MethodCall) -> str:
     invoice = _invoice(call)
     link = f"https://t.me/$sim{call.world.serial()}"
     call.bot.till.issue(link, invoice)
     return link
 
 
-def answer_shipping_query(call: Call) -> bool:
+def answer_shipping_query(call: MethodCall) -> bool:
     error = "" if call.flag("ok") else call.required("error_message")
     options = [] if error else _shipping_options(call)
     checkout = _take(call, "shipping_query_id", "shipping")
@@ -42,32 +40,32 @@ def answer_shipping_query(call: Call) -> bool:
     # The person takes the first one.
     checkout.shipping_option = options[0]["id"]
     checkout.total += _sum(options[0].get("prices"))
-    paying.ask_to_confirm(call.world, call.bot, checkout)
+    paying.send_pre_checkout_query(call.world, call.bot, checkout)
     return True
 
 
-def answer_pre_checkout_query(call: Call) -> bool:
+def answer_pre_checkout_query(call: MethodCall) -> bool:
     error = "" if call.flag("ok") else call.required("error_message")
     checkout = _take(call, "pre_checkout_query_id", "confirming")
     if error:
         checkout.fail(error)
     else:
-        paying.complete(call.world, call.bot, checkout, call.date)
+        paying.complete_checkout(call.world, call.bot, checkout, call.date)
     return True
 
 
-def refund_star_payment(call: Call) -> bool:
+def refund_star_payment(call: MethodCall) -> bool:
     user_id, charge_id = call.integer("user_id"), call.required("telegram_payment_charge_id")
     checkout = call.bot.till.charges.get(charge_id)
     if checkout is None or checkout.user_id != user_id or checkout.invoice.currency != STARS:
         raise bad_request("CHARGE_NOT_FOUND")
     if checkout.state == "refunded":
         raise bad_request("CHARGE_ALREADY_REFUNDED")
-    paying.refund(call.world, call.bot, checkout, call.date)
+    paying.refund_checkout(call.world, call.bot, checkout, call.date)
     return True
 
 
-def _invoice(call: Call) -> Invoice:
+def _invoice(call: MethodCall) -> Invoice:
     for name, most in (("title", MAX_TITLE), ("description", MAX_DESCRIPTION)):
         call.required(name)
         call.text(name, most, what=f"invoice {name}")
@@ -102,12 +100,12 @@ def _sum(prices: object) -> int:
         if not isinstance(amount, int):
             raise bad_request('can\'t parse labeled price: field "amount" must be a valid Number')
         total += amount
-    if not 0 < total <= MOST:
+    if not 0 < total <= LARGEST_TOTAL:
         raise bad_request("CURRENCY_TOTAL_AMOUNT_INVALID")
     return total
 
 
-def _shipping_options(call: Call) -> list[Json]:
+def _shipping_options(call: MethodCall) -> list[Json]:
     options = call.objects("shipping_options", expected="shipping options")
     if not options:
         raise bad_request("there must be at least one shipping option")
@@ -120,7 +118,7 @@ def _shipping_options(call: Call) -> list[Json]:
     return options
 
 
-def _take(call: Call, name: str, state: str) -> Checkout:
+def _take(call: MethodCall, name: str, state: str) -> Checkout:
     """The checkout that waits for this answer, once."""
     query_id = call.word(name)
     checkout = call.bot.till.waiting.get(query_id)

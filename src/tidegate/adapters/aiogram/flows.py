@@ -1,0 +1,321 @@
+"""A flow on aiogram: the whole bot, or a router in a bot of your own."""
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+from aiogram import Bot, Dispatcher, Router
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.client.telegram import TelegramAPIServer
+from aiogram.dispatcher.event.bases import UNHANDLED, SkipHandler
+from aiogram.enums import ChatType
+from aiogram.fsm.storage.base import BaseStorage
+from aiogram.fsm.storage.memory import MemoryStorage
+from aiogram.types import CallbackQuery, Message, TelegramObject, Update
+from aiogram.utils.token import TokenValidationError
+
+from tidegate.adapters.aiogram.flow_events import knows, message_event, press_event, session_key_of
+from tidegate.adapters.aiogram.flow_storage import StorageFlowSessions
+from tidegate.errors import BadInputError, ClosedError
+from tidegate.failure import describe_error
+from tidegate.flows.events import ButtonPress, Command, FlowEvent
+from tidegate.flows.executor.effect_runner import OnUnknown
+from tidegate.flows.executor.executor import FlowRunner
+from tidegate.flows.executor.locks import LocalSessionLocks
+from tidegate.flows.executor.polls import MakePoller
+from tidegate.flows.executor.restorer import FlowRestorer
+from tidegate.flows.executor.stats import FlowStats
+from tidegate.flows.executor.work import WORK_TRIES, WorkFunction
+from tidegate.flows.flow import Flow
+from tidegate.flows.model import FlowError
+from tidegate.flows.port import FlowGate, FlowSessionStore, SessionKey, SessionLocks
+from tidegate.polling.poller import Poller
+from tidegate.polling.restorer import (
+    RESTORE_EVERY,
+    RESTORE_GROUP,
+    OnProgress,
+    RestoreResult,
+    SubscriptionSource,
+    show,
+)
+from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
+
+
+class FlowBotGate(FlowGate, Protocol):
+    """`Tidegate`, as seen from below."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def companion(self) -> object | None:
+        """The dispatchers that are attached."""
+
+    @property
+    def attach(self) -> Callable[..., None]:
+        """To a dispatcher and its bots."""
+        ...
+
+    def token_of(self, bot: int) -> str | None: ...
+
+    def fsm_storage(self) -> BaseStorage:
+        """In the gate's file. Raises BadInputError if it has none."""
+        ...
+
+
+def default_gate() -> FlowBotGate:
+    """On TIDEGATE_STORE. What puts it together is above this, and found when it is asked for."""
+    return cast("FlowBotGate", importlib.import_module("tidegate").Tidegate())
+
+
+log = logging.getLogger("tidegate.flows")
+
+NextHandler = Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]]
+SORRY: Final = "Sorry, something went wrong. Please try again later."
+
+
+class FlowExecutor:
+    """`run_polling()` is the whole bot. For a dispatcher of your own: `attach(dispatcher)`.
+
+    Where the state of a person is, what is yet to be said to him, who waits for what, and when which timeout
+    is, survives a restart as far as the gate's store does. `batch_polling_config` holds `batch_check_fn`
+    (keys → {key: value} of those that came true), `interval` and `batch_size`; without batches it is asked
+    for one key at a time. `pollers`: for the polls of these names instead; `partial(DeltaPoller, …)`.
+    `work`: async functions of a WorkContext, tried `tries` times. `storage`: the gate's, if none is given.
+    `lifetime`: seconds, instead of the flow's own. `restore=False`: nobody who waited before is polled for
+    until `restore()` is called. `sorry`: said where the flow itself fails, without formatting; a text, or a
+    key of its texts. `on_unknown="park"`: a message of which nobody knows whether it arrived is not sent
+    again, but put among the dead letters.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        token: str,
+        enable_batch_polling: bool = True,  # noqa: FBT001, FBT002  (users know it so)
+        batch_polling_config: Mapping[str, Any] | None = None,
+        *,
+        gate: FlowBotGate | None = None,
+        storage: BaseStorage | None = None,
+        work: Mapping[str, WorkFunction] | None = None,
+        pollers: Mapping[str, Poller | MakePoller] | None = None,
+        lifetime: float | None = None,
+        tries: int = WORK_TRIES,
+        restore: bool = True,
+        sorry: str = SORRY,
+        on_unknown: OnUnknown = "resend",
+        api_url: str | None = None,
+        bot: Bot | None = None,
+    ) -> None:
+        self.bot = bot or _bot(token, api_url)
+        self.gate = gate if gate is not None else default_gate()
+        self.flow = flow if lifetime is None else msgspec.structs.replace(flow, lifetime=lifetime)
+        self._storage = storage
+        self._memory = MemoryFlowSessions()
+        self._sorry = sorry
+        self._executor = FlowRunner(
+            self.flow,
+            self.gate,
+            work=work,
+            pollers=pollers,
+            batch_polling=batch_polling_config,
+            in_batches=enable_batch_polling,
+            restore=restore,
+            tries=tries,
+            on_unknown=on_unknown,
+        )
+        self._dispatcher: Dispatcher | None = None
+        self.router = Router(name=f"flow {flow.name}")
+        self.router.message.register(self._on_message)
+        self.router.callback_query.register(self._on_press)
+        self.router.startup.register(self._start)
+        self.router.shutdown.register(self._executor.stop)
+
+    # Running
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Of the whole bot: made when it is first asked for. Routers included before come first."""
+        if self._dispatcher is None:
+            self._dispatcher = Dispatcher()
+        return self._dispatcher
+
+    def attach(self, dispatcher: Dispatcher, **options: Any) -> None:  # noqa: ANN401  (those of gate.attach)
+        """Let a dispatcher handle this flow, after the routers that it has. Attaches the gate to it too."""
+        self.gate.attach(dispatcher, self.bot, **options)
+        if self.router.parent_router is None:
+            dispatcher.include_router(self.router)
+        self._dispatcher = dispatcher
+
+    def run_polling(self, **options: Any) -> None:  # noqa: ANN401  (aiogram's)
+        """Until Ctrl-C or SIGTERM."""
+        asyncio.run(self.start_polling(**options))
+
+    async def start_polling(self, **options: Any) -> None:  # noqa: ANN401  (aiogram's)
+        if self.router.parent_router is None:
+            self.attach(self.dispatcher)
+        await self.dispatcher.start_polling(self.bot, **options)
+
+    async def _start(self, dispatcher: Dispatcher) -> None:
+        if not self.gate.is_open:
+            if self.gate.companion is None:
+                raise ClosedError(
+                    "the flow's gate does not run: call executor.attach(dispatcher), or open it yourself"
+                )
+            return  # the dispatcher is to stop before it has begun
+        if self.gate.token_of(self.bot.id) is None:
+            self.gate.attach(None, self.bot)
+        if self._on_message_of_nobody not in dispatcher.message.outer_middleware:
+            dispatcher.message.outer_middleware.register(self._on_message_of_nobody)
+        storage = self._chosen(dispatcher)
+        await self._executor.start(self._sessions(storage), self._turns(storage))
+
+    def _chosen(self, dispatcher: Dispatcher) -> BaseStorage:
+        """The gate's file; with Redis the dispatcher has a storage there since the gate was attached."""
+        if self._storage is not None:
+            return self._storage
+        try:
+            return self.gate.fsm_storage()
+        except BadInputError:
+            return dispatcher.storage
+
+    def _sessions(self, storage: BaseStorage) -> FlowSessionStore:
+        # aiogram's own keeps a record of whoever has ever written.
+        forgets = type(storage) is MemoryStorage and self._storage is None
+        return self._memory if forgets else StorageFlowSessions(storage, self.flow.name)
+
+    def _turns(self, storage: BaseStorage) -> SessionLocks:
+        if not hasattr(storage, "redis"):
+            return LocalSessionLocks()
+        from tidegate.adapters.aiogram.flow_locks import RedisSessionLocks  # noqa: PLC0415  (only there if it is used)
+
+        return RedisSessionLocks(storage, self.gate.clock, self.flow.name)  # type: ignore[arg-type]  # a RedisStorage
+
+    # What people do
+
+    async def _on_message(self, message: Message, bot: Bot, event_update: Update) -> None:
+        now = self.gate.clock.now()
+        said = await message_event(message, bot, event_update.update_id, self.flow, now)
+        if said is None or message.from_user is None:
+            raise SkipHandler
+        place = session_key_of(message, message.from_user, bot)
+        await self._handle(place, said, awaited_only=not self._is_addressed(message, said))
+
+    def _is_addressed(self, message: Message, said: FlowEvent) -> bool:
+        """In a group people also speak to each other; and a command may be that of another handler."""
+        if isinstance(said, Command):
+            return knows(self.flow, said.name)
+        return message.chat.type == ChatType.PRIVATE
+
+    async def _on_message_of_nobody(
+        self, handler: NextHandler, message: TelegramObject, data: dict[str, Any]
+    ) -> object:
+        """Around all routers: a command that none of them has taken is out of place in a session."""
+        result = await handler(message, data)
+        if (
+            result is not UNHANDLED
+            or not isinstance(message, Message)
+            or message.chat.type != ChatType.PRIVATE
+        ):
+            return result
+        bot, number = data["bot"], data["event_update"].update_id
+        said = await message_event(message, bot, number, self.flow, self.gate.clock.now())
+        if not isinstance(said, Command) or message.from_user is None or knows(self.flow, said.name):
+            return result
+        with suppress(SkipHandler):  # there is no session
+            await self._handle(session_key_of(message, message.from_user, bot), said)
+            return None
+        return result
+
+    async def _on_press(self, query: CallbackQuery, bot: Bot, event_update: Update) -> None:
+        pressed = press_event(query, event_update.update_id, self.flow, self.gate.clock.now())
+        if pressed is None or query.message is None:
+            raise SkipHandler
+        await self._handle(session_key_of(query.message, query.from_user, bot), pressed)
+
+    async def _handle(self, place: SessionKey, event: FlowEvent, *, awaited_only: bool = False) -> None:
+        """What is not this flow's is left to other routers."""
+        try:
+            is_ours = await self._executor.handle(place, event, awaited_only=awaited_only)
+        except FlowError as error:
+            log.error("%s", describe_error(error))  # noqa: TRY400
+            query = event.query if isinstance(event, ButtonPress) else None
+            await self._executor.apologise(place, event, self._sorry, query)
+            return
+        if not is_ours:
+            raise SkipHandler
+
+    # What the application says
+
+    async def begin(
+        self,
+        chat: int,
+        user: int | None = None,
+        data: Mapping[str, Any] | None = None,
+        *,
+        language: str | None = None,
+        event: str | None = None,
+        thread: int | None = None,
+    ) -> None:
+        """A session anew, whatever was. Without a user: in the chat with him. `thread`: in this topic.
+        `event`: its id, if this may be called again for the same cause: within a week it counts once.
+        """
+        await self._executor.begin(self._place(chat, user, thread), data, language=language, event=event)
+
+    async def signal(
+        self,
+        chat: int,
+        user: int | None,
+        name: str,
+        value: object = None,
+        *,
+        event: str | None = None,
+        thread: int | None = None,
+    ) -> bool:
+        """What happened elsewhere: `signal:name` in the flow. Whether there was a session to hear it. `event`
+        and `thread` as for `begin`; what no session heard may be said again.
+        """
+        return await self._executor.signal(self._place(chat, user, thread), name, value, event=event)
+
+    def _place(self, chat: int, user: int | None, thread: int | None) -> SessionKey:
+        return SessionKey(self.bot.id, chat, chat if user is None else user, thread)
+
+    async def restore(
+        self,
+        state: str | None = None,
+        source: SubscriptionSource | None = None,
+        *,
+        group: int = RESTORE_GROUP,
+        every: float = RESTORE_EVERY,
+        on_progress: OnProgress | None = None,
+    ) -> RestoreResult:
+        """Go on polling for whoever waited, `group` of them every `every` seconds; while the bot runs.
+
+        Without a source: for those in the store, whom the poll of the state asks about; None: all polls.
+        With one, which yields `Subscription(key, {"user_id": …, "chat_id": …, …})`: for those whom it names;
+        who has no session any more is put into the state, with these data, without a word. The progress is
+        printed, unless there is an `on_progress` to hear of it.
+        """
+        restoring = FlowRestorer(self._executor, self.bot.id, group, every, on_progress or show(state))
+        if source is None:
+            return await restoring.from_store(state)
+        return await restoring.from_source(state, source)
+
+    def stats(self) -> FlowStats:
+        """In this process, since it was made."""
+        return self._executor.stats()
+
+
+def _bot(token: str, api_url: str | None) -> Bot:
+    session = None if api_url is None else AiohttpSession(api=TelegramAPIServer.from_base(api_url))
+    try:
+        return Bot(token, session=session)
+    except TokenValidationError:
+        raise BadInputError("that is no bot token: it looks like 123456:ABC…, from @BotFather") from None
+
+
+__all__ = ["FlowExecutor"]

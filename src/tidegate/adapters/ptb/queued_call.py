@@ -1,0 +1,97 @@
+"""Calls that are stored first and made by the gate when their turn comes."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any
+
+from telegram import InputFile, TelegramObject
+
+from tidegate.adapters.port import Gate
+from tidegate.adapters.ptb.call import KnownBots, PtbCall, Result, api_url
+from tidegate.adapters.ptb.errors import as_ptb_error
+from tidegate.errors import BadInputError, ClosedError, NotDeliveredError
+from tidegate.model import File, Priority
+from tidegate.outbox.admission import check_options
+from tidegate.outbox.tickets import LiveTicket
+
+
+def plain_fields(data: Mapping[str, object]) -> dict[str, Any]:
+    """Every value as it is sent, files as `File`. Blocks where it reads an open file: for a thread."""
+    return {name: _plain(name, value) for name, value in data.items() if value is not None}
+
+
+def _plain(name: str, value: object) -> object:  # noqa: PLR0911  (one for each kind)
+    match value:
+        case Enum():
+            return value.value
+        case None | bool() | int() | float() | str():
+            return value
+        case InputFile():
+            return _file(name, value)
+        case TelegramObject():
+            return plain_fields(value.to_dict())
+        case Mapping():
+            return plain_fields(value)
+        case datetime():
+            return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+        case timedelta():
+            seconds = value.total_seconds()
+            return int(seconds) if seconds.is_integer() else seconds
+        case Sequence() if not isinstance(value, bytes | bytearray | memoryview):
+            return [_plain(name, item) for item in value]
+        case _:
+            kind = type(value).__name__
+            raise BadInputError(f"{name} holds a {kind}, which cannot be queued: give a file as InputFile")
+
+
+def _file(name: str, file: InputFile) -> File:
+    content = file.input_file_content
+    if isinstance(content, bytes):
+        return File(content=content, name=file.filename)
+    try:
+        content.seek(0)  # as the library's own client does
+        return File(content=content.read(), name=file.filename)
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"{name} is a file that cannot be read to be queued: {error}") from None
+
+
+class CallQueue:
+    def __init__(self, gate: Gate, bots: KnownBots) -> None:
+        self._gate = gate
+        self._bots = bots
+
+    async def make(self, call: PtbCall) -> Result:
+        """Telegram's result, once it is there. Whoever is cancelled meanwhile leaves the call queued."""
+        ticket = await self.put(call, {})
+        try:
+            receipt = await ticket.delivered()
+        except NotDeliveredError as error:
+            raise as_ptb_error(error) from None
+        except ClosedError:
+            raise ClosedError(
+                f"{call} waits in the queue: the gate was closed before its turn came"
+            ) from None
+        result: Result = receipt.result
+        return result
+
+    async def put(self, call: PtbCall, options: Mapping[str, Any]) -> LiveTicket:
+        """Write it down; `options` count more than what the call asked for itself."""
+        _check_can_be_queued(call)
+        check_options(options)
+        bot = self._bots.id_of(call.bot)
+        fields = call.pace.options() | await asyncio.to_thread(plain_fields, call.data)
+        if call.pace.deadline is not None:
+            fields["expires_at"] = self._gate.clock.now() + call.pace.deadline
+        fields |= {"method": call.endpoint, "priority": call.priority(bot, Priority.NORMAL), **options}
+        return await self._gate.send(bot=bot, **fields)
+
+
+def _check_can_be_queued(call: PtbCall) -> None:
+    if call.chat_id is None:
+        raise BadInputError(
+            f"{call.endpoint} has no chat_id: only calls to a chat are queued; await it instead"
+        )
+    if api_url(call.bot) is None:
+        raise BadInputError("queued calls go to an address with the token in it: the bot's base_url has none")

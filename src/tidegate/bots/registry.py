@@ -1,0 +1,188 @@
+"""The bots that a gate can send for: those added in this process and those registered in its store."""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from tidegate.bots.port import BotRecord
+from tidegate.clock import Clock
+from tidegate.delivery.sender import BotAccess
+from tidegate.delivery.transport import BotApiTransport
+from tidegate.errors import BadInputError, StoreAwayError, TidegateError
+from tidegate.model import BotId
+
+log = logging.getLogger("tidegate")
+
+TELEGRAM: Final = "https://api.telegram.org"
+LOOK_EVERY: Final = 5.0  # seconds, at what other processes have registered
+_TOKEN = re.compile(r"(\d{1,15}):[\w-]{1,80}", re.ASCII)
+
+
+class Bot(msgspec.Struct, frozen=True):
+    """A bot that was added to a gate. Holds no token."""
+
+    id: BotId
+
+    def __str__(self) -> str:
+        return f"{self.id}:…"
+
+
+class HasBotId(Protocol):
+    """A bot of any library, by its number."""
+
+    @property
+    def id(self) -> int: ...
+
+
+AnyBot = Bot | HasBotId | int
+
+
+class BotInfo(msgspec.Struct, frozen=True):
+    """A bot that a gate can send for, without its token."""
+
+    id: BotId
+    api_url: str
+    stored: bool  # registered in the store, for every process that opens it
+
+
+class BotStore(Protocol):
+    """Where a store keeps the bots that are registered in it, their tokens encrypted."""
+
+    async def all(self) -> list[BotRecord]: ...
+
+    async def open(self, bot: BotRecord) -> str:
+        """The token. Raises WrongKeyError."""
+        ...
+
+    async def put(self, bot: BotId, token: str, api_url: str) -> None:
+        """Keep a bot, or a new token of one that is there."""
+
+    async def remove(self, bot: BotId) -> bool:
+        """Whether it was there."""
+        ...
+
+    async def rotate(self) -> int:
+        """Encrypt every token anew with the newest key, all or none; returns how many."""
+        ...
+
+
+class BotRegistry:
+    """`open` is shared with whoever sends: the bots whose tokens are at hand."""
+
+    def __init__(
+        self, opened: dict[BotId, BotAccess], shelf: BotStore | None, added: Mapping[BotId, BotAccess]
+    ) -> None:
+        self._open = opened
+        self._open |= added
+        self._shelf = shelf
+        self._stored: dict[BotId, BotRecord] = {}
+        self._unsealed: dict[BotId, BotRecord] = {}  # what their open tokens come from
+        self._added = set(added)  # in this process: what the store says of them does not count here
+        self._sends = False  # or did: it needs the tokens
+        self._said = ""  # last, in the log
+
+    def add(self, token: str, api_url: str, wire: BotApiTransport | None = None) -> Bot:
+        bot, access = _checked_access(token, api_url, wire)
+        self._open[bot.id] = access
+        self._added.add(bot.id)
+        return bot
+
+    def added(self) -> dict[BotId, BotAccess]:
+        """Those of this process."""
+        return {bot: self._open[bot] for bot in self._added if bot in self._open}
+
+    async def register(self, token: str, api_url: str) -> Bot:
+        bot, access = _checked_access(token, api_url)
+        if self._shelf is not None:
+            await self._shelf.put(bot.id, access.token, access.api_url)
+            await self.load()
+        self._open[bot.id] = access
+        return bot
+
+    async def remove(self, bot: AnyBot) -> bool:
+        bot_id = BotId(bot if isinstance(bot, int) else bot.id)
+        known = self._open.pop(bot_id, None) is not None
+        self._added.discard(bot_id)
+        stored = self._shelf is not None and await self._shelf.remove(bot_id)
+        self._stored.pop(bot_id, None)
+        self._unsealed.pop(bot_id, None)
+        return known or stored
+
+    def all(self) -> list[BotInfo]:
+        urls = {bot.id: bot.api_url for bot in self._stored.values()}
+        urls |= {bot: access.api_url for bot, access in self._open.items()}
+        return [BotInfo(bot, url, bot in self._stored) for bot, url in sorted(urls.items())]
+
+    async def rotate(self) -> int:
+        return await self._shelf.rotate() if self._shelf is not None else 0
+
+    async def load(self) -> None:
+        """Read what is registered. Tokens stay sealed until somebody sends."""
+        if self._shelf is None:
+            return
+        before, self._stored = self._stored, {bot.id: bot for bot in await self._shelf.all()}
+        for bot in before.keys() - self._stored.keys() - self._added:
+            self._open.pop(bot, None)
+            self._unsealed.pop(bot, None)
+        if self._sends:
+            await self._unseal()
+
+    async def look(self) -> None:
+        """As `load`, and what stands in its way is only told: it does not concern whoever asks."""
+        try:
+            await self.load()
+        except StoreAwayError:
+            pass  # which others tell
+        except TidegateError as error:
+            if str(error) != self._said:
+                log.warning("what is registered cannot be read: %s", error)
+            self._said = str(error)
+
+    async def follow(self, clock: Clock, is_open: Callable[[], bool]) -> None:
+        """Look now and then: for a store that does not tell when another process has changed it."""
+        while is_open():
+            await clock.sleep(LOOK_EVERY)
+            if is_open():  # else the driver has kept a cancellation to itself
+                await self.look()
+
+    async def unseal(self) -> None:
+        """Open the tokens of the store, if nobody did. Raises WrongKeyError."""
+        self._sends = True
+        if self._stored.keys() - self._open.keys():
+            await self._unseal()
+
+    async def _unseal(self) -> None:
+        for bot in list(self._stored.values()):
+            known = bot.id in self._open and self._unsealed.get(bot.id) == bot
+            if self._shelf is not None and bot.id not in self._added and not known:
+                access = BotAccess(await self._shelf.open(bot), bot.api_url)
+                if bot.id in self._stored:  # still: it may have been removed meanwhile
+                    self._open[bot.id], self._unsealed[bot.id] = access, bot
+
+    def id_of(self, bot: AnyBot | None) -> BotId:
+        """The bot that is meant. Raises BadInputError if it is not known, or neither said nor alone."""
+        known = self._open.keys() | self._stored.keys()
+        if bot is None:
+            if len(known) != 1:
+                count = "no bot was added" if not known else f"{len(known)} bots were added"
+                raise BadInputError(f"{count}: say which one with bot=…, from add_bot")
+            return next(iter(known))
+        number = bot if isinstance(bot, int) else getattr(bot, "id", None)  # a bot of a library has one too
+        if not isinstance(number, int):
+            raise BadInputError("bot must be what add_bot gave, or the bot's number")  # it may be a token
+        bot_id = BotId(number)
+        if bot_id not in known:
+            raise BadInputError(f"bot {bot_id} is not known: add it with add_bot")
+        return bot_id
+
+
+def _checked_access(token: str, api_url: str, wire: BotApiTransport | None = None) -> tuple[Bot, BotAccess]:
+    match = _TOKEN.fullmatch(token)
+    if match is None:
+        raise BadInputError("that is not a bot's token: it looks like 123456:ABC-DEF…, from @BotFather")
+    if not api_url.startswith(("http://", "https://")):
+        raise BadInputError("api_url must be an http(s) address, such as https://api.telegram.org")
+    return Bot(BotId(int(match[1]))), BotAccess(token, api_url.rstrip("/"), wire)

@@ -1,0 +1,60 @@
+"""An audience is any iterable of chats or rows, sync or async, read one by one."""
+
+import operator
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
+from typing import Any
+
+from tidegate.broadcast.template import Row
+from tidegate.errors import BadInputError
+
+Audience = Iterable[Any] | AsyncIterable[Any]
+
+
+def check_audience(audience: object) -> Audience:
+    if isinstance(audience, str | bytes | Mapping) or not isinstance(audience, Iterable | AsyncIterable):
+        kind = type(audience).__name__
+        raise BadInputError(
+            f"an audience is an iterable of chats or rows, such as a list, a query or sql(…): got {kind}"
+        )
+    return audience
+
+
+def size_of(audience: Audience) -> int | None:
+    """How many are in it, if it says so."""
+    found = operator.length_hint(audience, -1)
+    return found if found >= 0 else None
+
+
+async def each(audience: Audience) -> AsyncGenerator[object]:
+    """Whoever stops in the middle closes it, and with it what the audience holds open."""
+    if not isinstance(audience, AsyncIterable):
+        for one in audience:
+            yield one
+        return
+    rows = aiter(audience)
+    try:
+        async for one in rows:
+            yield one
+    finally:
+        if hasattr(rows, "aclose"):
+            await rows.aclose()
+
+
+def row_of(one: object) -> Row:
+    """A chat, a mapping, or a row as databases give them, by the names of its fields."""
+    if isinstance(one, Mapping):
+        return one
+    if isinstance(one, int | str):
+        return {"chat_id": one}
+    if isinstance(one, tuple) and len(one) == 1 and not hasattr(one, "_fields"):
+        return {"chat_id": one[0]}  # a cursor's, of one column
+    named = getattr(one, "_mapping", None)  # SQLAlchemy's
+    if isinstance(named, Mapping):
+        return named
+    if callable(fields := getattr(one, "_asdict", None)):  # a named tuple's
+        return dict(fields())
+    if callable(getattr(one, "keys", None)):  # sqlite3's, asyncpg's
+        return dict(one)  # type: ignore[call-overload,no-any-return]
+    raise BadInputError(
+        f"a row is a chat, or a mapping with chat_id and other fields: got {type(one).__name__}"
+    )

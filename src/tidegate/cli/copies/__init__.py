@@ -1,1 +1,0 @@
-"""`tidegate backup`, `restore` and `forget`."""

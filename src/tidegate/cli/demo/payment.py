@@ -1,0 +1,149 @@
+"""`tidegate demo payment`: the example's bot, the services around it, and what they measured."""
+
+import asyncio
+import importlib
+import logging
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from tidegate.cli import loop, terminal
+from tidegate.cli.demo.customers import BOOKS_TOKEN, TOKEN, ExpectedTexts, PaymentWorld
+from tidegate.cli.demo.payment_report import PaymentView, measured, passed, report_table
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, TidegateError
+from tidegate.extras import extra
+from tidegate.gate import Tidegate
+from tidegate.outbox.port import OutboxStats
+from tidegate.settings import Settings
+
+# An installed package carries a copy; in a checkout it is where everybody looks for it.
+EXAMPLE_FOLDERS: Final = (Path(__file__).with_name("examples"), Path(__file__).parents[5] / "examples")
+
+
+def find_bot(name: str = "payment_bot.bot") -> ModuleType:
+    """Imports it. Raises MissingExtraError without aiogram."""
+    package = name.partition(".")[0]
+    place = next((place for place in EXAMPLE_FOLDERS if (place / package / "__init__.py").is_file()), None)
+    if place is None:
+        raise BadInputError(
+            f"the example {package} is not on this machine: run it from a checkout of Tidegate"
+        )
+    if str(place) not in sys.path:
+        sys.path.append(str(place))
+    with extra("aiogram", "aiogram"):
+        return importlib.import_module(name)
+
+
+INTERVAL: Final = 30.0  # seconds between two looks at everybody, in batches
+REMNANT: Final = 0.5  # seconds for what is told twice to come, after all are done
+
+
+class PaymentDemo:
+    """The bot's own code, its store in `folder`, the people and services around it."""
+
+    def __init__(
+        self, example: ModuleType, *, users: int, seconds: int, mode: str, seed: int, folder: str
+    ) -> None:
+        self.seconds, self.mode, self.seed = seconds, mode, seed
+        self.clock = Clock()
+        self.town = PaymentWorld(users, example.COLUMNS, seed=seed, clock=self.clock)
+        # Not the limits of the environment: those are meant for the real services.
+        self.gate = Tidegate(Path(folder, "payment.db"), settings=Settings.model_construct())
+        self._example = example
+        self.bot: Any = None
+        self._stats = OutboxStats()  # at the last look
+        self._polling: dict[str, Any] = {"cycles": 0, "requests": 0, "requests_avoided": 0}
+        self._started = self._ended = 0.0
+        self.pace: dict[str, float] = {}  # of the people, if it is not the usual one
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until everybody is done, the time is over, or `stop`."""
+        async with self.town.telegram, self.town.books:
+            self.bot = self._build()
+            self._started = self.clock.monotonic()
+            async with self.bot.serving():
+                living = asyncio.ensure_future(self.town.live(ExpectedTexts(self.bot.flow), **self.pace))
+                stopping = asyncio.ensure_future(stop.wait())
+                await asyncio.wait(
+                    [living, stopping], timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED
+                )
+                if living.done():
+                    living.result()  # somebody may have seen what nobody should
+                    await self.clock.sleep(REMNANT)
+                self._ended = self.clock.monotonic()
+                await self.look()
+                for task in (living, stopping):
+                    task.cancel()
+                await asyncio.gather(living, stopping, return_exceptions=True)
+
+    async def look(self) -> None:
+        if self.gate.is_open:
+            self._stats = await self.gate.stats()
+            self._polling = self.bot.polling_stats().as_dict()
+
+    def report(self) -> dict[str, Any]:
+        """`seconds`: how long it took, or has taken by now."""
+        until = self._ended or self.clock.monotonic()
+        report = {
+            "mode": self.mode,
+            "seed": self.seed,
+            "seconds": round(until - self._started, 1) if self._started else 0.0,
+            **measured(self.town, self._stats),
+            "polling": self._polling,
+        }
+        return report | {"passed": passed(report)}
+
+    def _build(self) -> Any:  # noqa: ANN401  (the example's)
+        example, books = self._example, self.town.books
+        config = example.Config(
+            token=TOKEN,
+            api_url=self.town.telegram.url,
+            books=example.Books(books.url, BOOKS_TOKEN, self.town.table),
+            mode=self.mode,
+            interval=INTERVAL,
+        )
+        return example.PaymentBot(config, gate=self.gate, say=_unsaid)
+
+
+def show(*, users: int, seconds: int, mode: str, seed: int, as_json: bool) -> int:
+    """Blocks until it is over, then reports. The exit code: 1 if the target was missed."""
+    example = find_bot()
+    for name in ("tidegate", "aiogram"):  # what matters is in the report
+        logging.getLogger(name).setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:
+        demo = PaymentDemo(example, users=users, seconds=seconds, mode=mode, seed=seed, folder=folder)
+        loop.run(_live(demo, as_json=as_json))
+    report = demo.report()
+    if as_json:
+        terminal.put_json(report)
+    else:
+        terminal.put(report_table(report))
+    return 0 if report["passed"] else 1
+
+
+async def _live(demo: PaymentDemo, *, as_json: bool) -> None:
+    stop = loop.stop_signal()
+    if terminal.is_watched() and not as_json:
+        async with loop.beside(_watch(demo, stop)):
+            await demo.run(stop)
+        return
+    say = terminal.note if as_json else terminal.put_line
+    say(f"{demo.town.users} people order, pay and cancel; ends within {demo.seconds} s (Ctrl-C ends it)")
+    await demo.run(stop)
+
+
+async def _watch(demo: PaymentDemo, stop: asyncio.Event) -> None:
+    view = PaymentView(demo.report, demo.town.stages, seconds=demo.seconds)
+    with terminal.drawing(view.picture) as draw:
+        async for _ in loop.frames(stop, demo.clock):
+            with suppress(TidegateError):  # the gate may close meanwhile
+                await demo.look()
+            draw()
+
+
+def _unsaid(_: str) -> None:
+    """What the bot says when it starts is not of interest here."""

@@ -1,0 +1,213 @@
+"""The payment demo while it runs and at its end: a picture, a table, and whether the targets were met."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.demo.comparison import MARKS, gauge
+from tidegate.cli.demo.customers import PaymentWorld
+from tidegate.cli.progress import Meter, sparkline
+from tidegate.outbox.port import OutboxStats
+
+TOLD_WITHIN: Final = 60.0  # seconds from paying to being told, for everybody
+DELTA_MEDIAN: Final = 3.0  # seconds, where only what changed is asked for
+FLAWS: Final = ("refused", "lost", "doubled", "dead", "parked", "unconfirmed", "waiting")
+
+
+def measured(town: PaymentWorld, stats: OutboxStats) -> dict[str, Any]:
+    """In the vocabulary of all reports. `refused` and `requests` are of both sides together; `p50_ms` and so
+    on: from paying to the confirmation, of those who have it.
+    """
+    telegram, books = town.telegram.telegram.report(), town.books.noco.report()
+    return {
+        "users": town.users,
+        **_people(town.stages(), town),
+        **_waits(town.waits()),
+        **_messages(stats, int(telegram["accepted"])),
+        "requests": telegram["requests"] + books["requests"],
+        "refused": telegram["refused"] + books["refused"],
+        "doubled": sum(customer.doubled for customer in town.customers),
+        "telegram": _side(telegram, limit=30),
+        "nocodb": _side(books, limit=5),
+    }
+
+
+def passed(report: Mapping[str, Any]) -> bool:
+    """No 429 from either side, nothing lost or doubled, everybody told within 60 s; by deltas the median
+    below 3 s.
+    """
+    done = report["confirmed"] + report["cancelled"] == report["users"]
+    in_time = report["max_ms"] <= 1000 * TOLD_WITHIN
+    quick = report["mode"] != "delta" or report["p50_ms"] < 1000 * DELTA_MEDIAN
+    return done and in_time and quick and not any(report[flaw] for flaw in FLAWS)
+
+
+def report_table(report: Mapping[str, Any]) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, title="What came of it", title_justify="left", show_header=False)
+    table.add_column(style="dim")
+    table.add_column(justify="right", style="bold")
+    for name, value in _rows(report):
+        table.add_row(name, value)
+    return Group(table, Text(verdict(report)))
+
+
+def verdict(report: Mapping[str, Any]) -> str:
+    """One sentence that claims no more than was seen."""
+    left = report["users"] - report["confirmed"] - report["cancelled"]
+    if left and not report["refused"]:
+        return f"It ended before {left:,} of {report['users']:,} people were done: give it more --seconds."
+    median = f", half of them within {DELTA_MEDIAN:g} s" if report["mode"] == "delta" else ""
+    target = f"no 429, nothing lost or doubled, everybody told within {TOLD_WITHIN:g} s of paying{median}"
+    return f"The target, {target}: {'met' if report['passed'] else 'missed'}."
+
+
+def _people(stages: Counter[str], town: PaymentWorld) -> dict[str, int]:
+    paid = sum(customer.paid_at is not None for customer in town.customers)
+    return {
+        "ordered": sum(customer.order is not None for customer in town.customers),
+        "paid": paid,
+        "confirmed": stages["confirmed"],
+        "unconfirmed": paid - stages["confirmed"],
+        "cancelled": stages["cancelled"],
+    }
+
+
+def _waits(waits: Sequence[float]) -> dict[str, float]:
+    return {
+        "p50_ms": _share(waits, 0.50),
+        "p99_ms": _share(waits, 0.99),
+        "max_ms": _share(waits, 1.0),
+    }
+
+
+def _share(ordered: Sequence[float], share: float) -> float:
+    """In milliseconds; 0 where nothing was measured."""
+    return round(1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)], 1) if ordered else 0.0
+
+
+def _messages(stats: OutboxStats, arrived: int) -> dict[str, int]:
+    """`lost`: delivered, as the store has it, and not at Telegram."""
+    waiting = stats.waiting + stats.sending
+    return {
+        "accepted": stats.delivered + waiting + stats.dead + stats.parked,
+        "delivered": stats.delivered,
+        "waiting": waiting,
+        "dead": stats.dead,
+        "parked": stats.parked,
+        "lost": max(0, stats.delivered - arrived),
+    }
+
+
+def _side(seen: Mapping[str, Any], *, limit: int) -> dict[str, Any]:
+    picked = {name: seen[name] for name in ("requests", "refused", "avg_rps", "peak_rps")}
+    return {**picked, "limit_rps": limit}
+
+
+def _rows(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    telegram, books, polling = report["telegram"], report["nocodb"], report["polling"]
+    return [
+        ("people, of whom ordered", f"{report['users']:,}, {report['ordered']:,}"),
+        ("paid, confirmed", f"{report['paid']:,}, {report['confirmed']:,}"),
+        ("cancelled", f"{report['cancelled']:,}"),
+        ("from paying to the confirmation: median", _seconds(report["p50_ms"])),
+        ("99th percentile, longest", f"{_seconds(report['p99_ms'])}, {_seconds(report['max_ms'])}"),
+        ("messages accepted, delivered", f"{report['accepted']:,}, {report['delivered']:,}"),
+        ("lost, doubled", f"{report['lost']:,}, {report['doubled']:,}"),
+        ("refused (429) by Telegram, by NocoDB", f"{telegram['refused']:,}, {books['refused']:,}"),
+        ("requests to Telegram, to NocoDB", f"{telegram['requests']:,}, {books['requests']:,}"),
+        ("of them in a second, on average", f"{telegram['avg_rps']:g}, {books['avg_rps']:g}"),
+        ("most in a second", f"{telegram['peak_rps']:,}, {books['peak_rps']:,}"),
+        ("polling: cycles, requests", f"{polling['cycles']:,}, {polling['requests']:,}"),
+    ]
+
+
+def _seconds(milliseconds: float) -> str:
+    return f"{milliseconds / 1000:,.1f} s"
+
+
+# Fits a terminal of 80 columns and 24 lines.
+WIDTH: Final = 80
+# What people see of themselves, in the order in which they go through it.
+STEPS: Final = {
+    "coming": ("coming",),
+    "choosing": ("choosing", "ordering"),
+    "ordered": ("ordered", "cancelling"),
+    "paid, not told": ("paid",),
+    "confirmed": ("confirmed",),
+    "cancelled": ("cancelled",),
+}
+
+
+class PaymentView:
+    """`report` and `stages` are asked at each look. Remembers what it drew, to know how fast things go."""
+
+    def __init__(
+        self, report: Callable[[], Mapping[str, Any]], stages: Callable[[], Counter[str]], *, seconds: int
+    ) -> None:
+        self._report, self._stages, self._seconds = report, stages, seconds
+        self._sides = {
+            "telegram": ServicePanel("Telegram", "cyan"),
+            "nocodb": ServicePanel("NocoDB", "magenta"),
+        }
+
+    def picture(self) -> RenderableType:
+        report = self._report()
+        elapsed = report["seconds"]
+        sides = Table.grid(expand=True)
+        for _ in self._sides:
+            sides.add_column(ratio=1)
+        sides.add_row(*(view.picture(report[name], elapsed) for name, view in self._sides.items()))
+        frame = Table.grid()
+        frame.add_column(width=WIDTH)
+        for part in (_headline(report), self._people(report["users"]), sides, self._foot(report)):
+            frame.add_row(part)
+        return frame
+
+    def _people(self, users: int) -> RenderableType:
+        stages, grid = self._stages(), Table.grid(padding=(0, 1), expand=True)
+        grid.add_column(min_width=15, style="dim")
+        grid.add_column(justify="right", min_width=5, style="bold")
+        grid.add_column(ratio=1)
+        for name, parts in STEPS.items():
+            here = sum(stages[part] for part in parts)
+            grid.add_row(name, f"{here:,}", ProgressBar(total=users, completed=here, complete_style="green"))
+        return Panel(grid, title=Text("people", style="bold"))
+
+    def _foot(self, report: Mapping[str, Any]) -> RenderableType:
+        median, longest = report["p50_ms"] / 1000, report["max_ms"] / 1000
+        told = f"told {median:.1f} s after paying (median), {longest:.1f} s at most"
+        left = max(0, math.ceil(self._seconds - report["seconds"]))
+        return Group(Text(told, style="bold"), Text(f"{left} s left at most · Ctrl-C ends it", style="dim"))
+
+
+class ServicePanel:
+    def __init__(self, title: str, style: str) -> None:
+        self._title, self._style = title, style
+        self._requests = Meter(MARKS)
+
+    def picture(self, side: Mapping[str, Any], elapsed: float) -> RenderableType:
+        self._requests.read(elapsed, side["requests"])
+        limit, rate = side["limit_rps"], self._requests.per_second()
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(min_width=9, style="dim")
+        grid.add_row("asked", Text(f"{rate}/s of {limit}/s", style="bold"))
+        grid.add_row("", gauge(rate, limit))
+        grid.add_row("requests", Text(sparkline(self._requests.history(), 2 * limit), style=self._style))
+        refused = "bold red" if side["refused"] else "bold"
+        grid.add_row("429s", Text(f"{side['refused']:,} of {side['requests']:,}", style=refused))
+        return Panel(grid, title=Text(self._title, style="bold"), border_style=self._style)
+
+
+def _headline(report: Mapping[str, Any]) -> RenderableType:
+    work = f"{report['users']:,} people order, and pay or cancel; the bot asks NocoDB ({report['mode']})."
+    return Group(
+        Text(work, style="bold"), Text("Both services are simulated, their limits count.", style="dim")
+    )

@@ -1,1 +1,0 @@
-"""`tidegate flow`: a conversation checked and drawn before it runs."""

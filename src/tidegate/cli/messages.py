@@ -1,0 +1,149 @@
+"""The messages an operator means, and how they are shown."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli.terminal import printable
+from tidegate.cli.times import moment, short_moment
+from tidegate.errors import BadInputError
+from tidegate.model import BotId, ChatId, File, Message, Record, State, TicketId
+from tidegate.outbox.admission import check_chat
+from tidegate.outbox.port import Outbox
+
+LETTERS = frozenset({State.DEAD, State.PARKED})
+WAITING = frozenset({State.QUEUED, State.RETRY})
+COUNTED = 10_000  # a larger number is "more than" this
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """`before`: put, or ended, before that time; so what happens meanwhile is not swept along."""
+
+    states: frozenset[State]
+    bot: BotId | None = None
+    chat_id: ChatId | None = None
+    reason: str | None = None
+    before: float | None = None
+
+    async def records(self, outbox: Outbox, limit: int) -> list[Record]:
+        return await outbox.records(**msgspec.structs.asdict(self), limit=limit)
+
+    async def how_many(self, outbox: Outbox) -> int:
+        """Exact up to COUNTED; one more than that where there are more."""
+        return len(await self.records(outbox, COUNTED + 1))
+
+
+def bot_of(number: int | None) -> BotId | None:
+    return None if number is None else BotId(number)
+
+
+def chat_of(text: str | None, option: str = "--chat") -> ChatId | None:
+    try:
+        return None if text is None else check_chat(text)
+    except BadInputError as error:
+        raise BadInputError(f"{option}: {error}") from error
+
+
+async def find_records(outbox: Outbox, ids: Sequence[str]) -> list[Record]:
+    """The records of these ids, each once. Raises BadInputError if one is not known."""
+    counted = [(ticket, await outbox.find(TicketId(ticket))) for ticket in dict.fromkeys(ids)]
+    unknown = [ticket for ticket, record in counted if record is None]
+    if unknown:
+        raise BadInputError(
+            f"no message {unknown[0]} is known here: it was never put, or ended too long ago; "
+            "look with tidegate queue list --state any"
+        )
+    return [record for _, record in counted if record is not None]
+
+
+def amount(count: int, thing: str, things: str | None = None) -> str:
+    """`1 message`, `3 messages`."""
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
+def counted(count: int, thing: str) -> str:
+    """How many a selection found: what was not counted to the end is said so."""
+    return f"more than {COUNTED:,} {thing}s" if count > COUNTED else amount(count, thing)
+
+
+STYLES = {State.DEAD: "red", State.PARKED: "yellow", State.DELIVERED: "green", State.SENDING: "cyan"}
+TIMES = ("created_at", "not_before", "expires_at", "settled_at")
+
+
+def record_json(record: Record) -> dict[str, Any]:
+    """One flat object: the message's own fields, and what became of it. Files by name and size."""
+    message = record.message
+    fields = {name: getattr(message, name) for name in Message.__struct_fields__}
+    known = {name: getattr(record, name) for name in Record.__struct_fields__ if name != "message"}
+    shown = fields | {"params": without_files(message.params)} | known
+    plain: dict[str, Any] = msgspec.to_builtins(shown)
+    return plain
+
+
+def without_files(value: object) -> object:
+    """The same, with each file's name and size in the place of what it holds."""
+    if isinstance(value, File):
+        size = {} if value.content is None else {"bytes": len(value.content)}
+        return {"file": value.name or value.path or "unnamed"} | size
+    if isinstance(value, Mapping):
+        return {name: without_files(item) for name, item in value.items()}
+    return [without_files(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def record_table(records: Sequence[Record], now: float) -> Table:
+    """A row each; fits a terminal of 80 columns, where the texts are cut short first."""
+    several = len({record.message.bot for record in records}) > 1
+    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True, padding=(0, 1, 0, 0))
+    for name in ("id", "state", *(["bot"] if several else []), "chat", "when"):
+        rows.add_column(name, no_wrap=True)
+    rows.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
+    for record in records:
+        message, at = record.message, record.settled_at or record.created_at
+        what = f"{record.reason}: {summary(message)}" if record.reason else summary(message)
+        rows.add_row(
+            message.id,
+            Text(record.state, STYLES.get(record.state, "")),
+            *([str(message.bot)] if several else []),
+            printable(message.chat_id),
+            short_moment(at, now),
+            Text(printable(what)),
+        )
+    return rows
+
+
+def record_details(record: Record, now: float) -> RenderableType:
+    """Everything known, an item a line; what was never set is left out."""
+    known = record_json(record)
+    params, result = known.pop("params"), known.pop("result")
+    if record.message.dedup_key is None:
+        del known["dedup_for"]
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, value in known.items():
+        if value not in (None, False):
+            shown = moment(value, now) if name in TIMES else printable(value)
+            grid.add_row(name, Text(shown, STYLES.get(record.state, "") if name == "state" else ""))
+    parts: list[RenderableType] = [grid]
+    for title, value in (("params", params), ("result", result)):
+        if value is not None:
+            parts += [Text(title, style="dim"), Text(_indented(value))]
+    return Group(*parts)
+
+
+def summary(message: Message) -> str:
+    """What it says, or what it is."""
+    text = message.params.get("text") or message.params.get("caption")
+    shown = str(text) if text else ""
+    return shown if message.method == "sendMessage" else f"{message.method} {shown}".rstrip()
+
+
+def _indented(value: object) -> str:
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return "\n".join(f"  {printable(line)}" for line in text.splitlines())

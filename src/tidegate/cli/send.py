@@ -1,0 +1,420 @@
+"""`tidegate send`: put one message into the store and, if asked, wait for its delivery."""
+
+import json
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import typer
+from typer.core import TyperCommand
+
+from tidegate.cli import loop, terminal
+from tidegate.cli.messages import record_json as known_of
+from tidegate.cli.options import AsJson, BotOption, Store
+from tidegate.cli.store import choose_bot, gate_at, quietly, reached, someone_delivers, store_option
+from tidegate.cli.times import duration
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, NotDeliveredError
+from tidegate.gate import Tidegate
+from tidegate.model import File
+from tidegate.outbox.tickets import LiveTicket, Receipt
+
+app = typer.Typer()
+
+MESSAGE, WHEN, WAITING = "Message", "When", "Waiting"
+_GROUP = re.compile(r"-\d+")
+
+Chat = Annotated[str, typer.Argument(metavar="CHAT", help="A number (groups have one below 0) or @name.")]
+Text = Annotated[
+    str | None,
+    typer.Argument(metavar="TEXT", help="What to say; the caption of a file; - reads it from stdin."),
+]
+PriorityOption = Annotated[
+    Literal["high", "normal", "low"],
+    typer.Option("--priority", rich_help_panel=WHEN, help="They share 16 : 4 : 1."),
+]
+Method = Annotated[
+    str | None,
+    typer.Option("--method", metavar="NAME", rich_help_panel=MESSAGE, help="Another than sendMessage."),
+]
+Params = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--param",
+        metavar="NAME=VALUE",
+        rich_help_panel=MESSAGE,
+        help="A parameter as Telegram spells it, its value as JSON or else as text; repeatable.",
+    ),
+]
+Photo = Annotated[
+    str | None,
+    typer.Option("--photo", metavar="FILE", rich_help_panel=MESSAGE, help="A file, a file_id or an address."),
+]
+Document = Annotated[
+    str | None,
+    typer.Option("--document", metavar="FILE", rich_help_panel=MESSAGE, help="Likewise."),
+]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="TIME", rich_help_panel=WHEN, help="Not before: 18:30, or 2030-01-31T18:30 (+02:00)."
+    ),
+]
+In = Annotated[
+    str | None,
+    typer.Option("--in", metavar="SECONDS", rich_help_panel=WHEN, help="Not before so long: 90, 30m, 2h."),
+]
+DedupKey = Annotated[
+    str | None,
+    typer.Option(
+        "--dedup-key",
+        metavar="KEY",
+        rich_help_panel=WHEN,
+        help="Once only: within a day, the same key sends nothing and gives the first id.",
+    ),
+]
+Wait = Annotated[
+    bool, typer.Option("--wait", rich_help_panel=WAITING, help="Until it is delivered; 1 if it is not.")
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", metavar="SECONDS", min=0.0, rich_help_panel=WAITING, help="Wait so long at most."
+    ),
+]
+Concurrency = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Calls at once, at most.")]
+Drain = Annotated[bool, typer.Option("--drain", help="End when nothing waits any more.")]
+
+
+class TakesChats(TyperCommand):
+    """A group's number, -1001234, is not mistaken for an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  (Typer's own, not exported)
+        # A space before it is enough, and is stripped where the value is read.
+        return super().parse_args(ctx, [f" {arg}" if _GROUP.fullmatch(arg) else arg for arg in args])
+
+
+@app.command(
+    cls=TakesChats,
+    epilog='[b]Try it:[/b]  tidegate send 1001 "Hello"'
+    '  ·  tidegate send @channel "Look" --photo cat.jpg --at 18:30',
+)
+def send(
+    chat: Chat,
+    text: Text = None,
+    *,
+    bot: BotOption = None,
+    priority: PriorityOption = "normal",
+    method: Method = None,
+    param: Params = None,
+    photo: Photo = None,
+    document: Document = None,
+    at: At = None,
+    delay: In = None,
+    dedup_key: DedupKey = None,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    store: Store = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put one message into the store, for a worker to deliver. Says its id, once the store has it."""
+    wanted = MessageOptions(
+        chat=chat,
+        text=text,
+        method=method,
+        params=param or [],
+        photo=photo,
+        document=document,
+        at=at,
+        delay=delay,
+    )
+    send_message(
+        store,
+        wanted,
+        {"bot": bot, "priority": priority, "dedup_key": dedup_key},
+        wait=wait or timeout is not None,
+        timeout=timeout,
+        as_json=as_json,
+    )
+
+
+@app.command(epilog="[b]Try it:[/b]  tidegate worker  ·  tidegate worker --drain --json")
+def worker(
+    *, concurrency: Concurrency = 100, drain: Drain = False, store: Store = None, as_json: AsJson = False
+) -> None:
+    """Deliver what is in the store, and what comes, until Ctrl-C or SIGTERM.
+
+    Then it finishes what is in flight; what waits stays in the store. A file has one worker at a time; in
+    Redis any number share the work and the limits.
+    """
+    from tidegate.cli import worker  # noqa: PLC0415  (keeps --help fast)
+
+    worker.run_worker(store, concurrency=concurrency, drain=drain, as_json=as_json)
+
+
+# They have options of their own, and stand for one thing only.
+_OURS: Final = {
+    "chat_id": "write the chat as CHAT",
+    "bot": "use --bot",
+    "method": "use --method",
+    "priority": "use --priority",
+    "dedup_key": "use --dedup-key",
+    "not_before": "use --at or --in",
+}
+CAPTIONED: Final = {
+    "sendPhoto",
+    "sendDocument",
+    "sendVideo",
+    "sendAnimation",
+    "sendAudio",
+    "sendVoice",
+    "sendPaidMedia",
+    "copyMessage",
+    "editMessageCaption",
+}
+DEEPEST: Final = 100  # Telegram nests a handful of levels
+_MARKED_GROUP = re.compile(r" -\d+")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
+_NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,3})?")
+
+
+class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """As it was written."""
+
+    chat: str
+    text: str | None = None
+    method: str | None = None
+    params: list[str] = []
+    photo: str | None = None
+    document: str | None = None
+    at: str | None = None
+    delay: str | None = None
+
+
+def fields_of(wanted: MessageOptions, now: float) -> dict[str, Any]:
+    """What `Tidegate.send` takes. Raises BadInputError that names the option."""
+    fields: dict[str, Any] = {"chat_id": wanted.chat.strip(), "method": wanted.method or "sendMessage"}
+    params = dict(map(parameter, wanted.params))
+    fields |= params
+    if wanted.photo is not None and wanted.document is not None:
+        raise BadInputError("--photo and --document are two messages: send them one after the other")
+    for kind, given in (("photo", wanted.photo), ("document", wanted.document)):
+        if given is not None:
+            if wanted.method is not None:
+                raise BadInputError(f"--{kind} says which method it is: leave --method out")
+            fields |= {"method": f"send{kind.title()}", kind: file_or_id(given, f"--{kind}")}
+    _check_text(wanted, fields["method"], params)
+    if wanted.text is not None:
+        fields[_place_of_text(fields["method"])] = text_of(wanted.text)
+    not_before = moment_of(wanted, now)
+    return fields if not_before is None else fields | {"not_before": not_before}
+
+
+def _check_text(wanted: MessageOptions, method: str, params: Mapping[str, Any]) -> None:
+    place = _place_of_text(method)
+    if place in params:
+        raise BadInputError(f"--param: {place} is not given this way: write it as TEXT")
+    if method == "sendMessage" and wanted.text is None:
+        raise BadInputError("there is nothing to send: give TEXT, --photo or --document")
+
+
+def parameter(text: str) -> tuple[str, Any]:
+    """`name=value`; the value is what it is as JSON, or else a text."""
+    name, equals, value = text.partition("=")
+    name = name.strip()
+    if not equals or not name:
+        raise BadInputError(f"--param: {text!r} has no name: write name=value, such as parse_mode=HTML")
+    if name in _OURS:
+        raise BadInputError(f"--param: {name} is not given this way: {_OURS[name]}")
+    try:
+        known = json.loads(value, parse_constant=_no_constant, parse_float=_finite_float)
+        _check_depth(known, DEEPEST)
+    except ValueError:
+        return name, value
+    except RecursionError:
+        raise BadInputError(f"--param: the value of {name} is nested too deeply") from None
+    return name, known
+
+
+def _check_depth(value: object, left: int) -> None:
+    if not left:
+        raise RecursionError
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    for item in inner:
+        _check_depth(item, left - 1)
+
+
+def _finite_float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)  # 1e999 is as little a number as Infinity
+    return number
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)  # NaN and Infinity are no JSON: they are texts
+
+
+def file_or_id(given: str, option: str) -> File | str:
+    """A file here, by its whole path: the worker may run elsewhere. What is none is Telegram's to know."""
+    path = _path_of(given, option)
+    if _holds(path.is_file):
+        return File(path=str(path.absolute()))
+    if _holds(path.is_dir) or not given.strip():
+        raise BadInputError(f"{option}: {given!r} is no file: give the path of one, a file_id or an address")
+    looks_like_a_path = path.suffix or len(path.parts) > 1
+    if looks_like_a_path and "://" not in given:
+        raise BadInputError(f"{option}: there is no file {given!r} here")
+    return given
+
+
+def _path_of(given: str, option: str) -> Path:
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:
+        raise BadInputError(
+            f"{option}: there is no home folder for {given!r}: write the whole path"
+        ) from None
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    try:
+        return question()
+    except OSError:  # such as an address that is too long for a file's name
+        return False
+
+
+def text_of(given: str) -> str:
+    if given != "-":
+        return given.strip() if _MARKED_GROUP.fullmatch(given) else given  # the space that made it no option
+    try:
+        return sys.stdin.buffer.read().decode().removesuffix("\n")
+    except UnicodeDecodeError:
+        raise BadInputError("what came on stdin is no text in UTF-8: convert it first") from None
+
+
+def _place_of_text(method: str) -> str:
+    return "caption" if method in CAPTIONED else "text"
+
+
+def moment_of(wanted: MessageOptions, now: float) -> float | None:
+    """When it may leave; None is at once."""
+    if wanted.at is not None and wanted.delay is not None:
+        raise BadInputError("--at and --in say the same thing: give one of them")
+    if wanted.delay is not None:
+        return now + _seconds(wanted.delay)
+    return None if wanted.at is None else _time(wanted.at, now)
+
+
+def _seconds(text: str) -> float:
+    plain = text.strip()
+    return float(plain) if _NUMBER.fullmatch(plain) else duration("--in", plain)
+
+
+def _time(text: str, now: float) -> float:
+    """Local unless it names its zone. A time of day is the next one."""
+    here = datetime.fromtimestamp(now, UTC).astimezone()
+    match = _CLOCK.fullmatch(text.strip())
+    if match is not None:
+        hour, minute, second = (int(part or 0) for part in match.groups())
+        at = here.replace(tzinfo=None, hour=hour, minute=minute, second=second, microsecond=0)
+        if at.astimezone() <= here:
+            at += timedelta(days=1)
+        return at.astimezone().timestamp()
+    try:
+        at = datetime.fromisoformat(text.strip()).astimezone()
+        moment = at.timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise BadInputError(f"--at: {text!r} is not a time: write 18:30, or 2030-01-31T18:30") from None
+    if moment <= now:
+        raise BadInputError(f"--at: {text} is in the past: leave it out to send at once")
+    return moment
+
+
+def send_message(
+    store: str | None,
+    wanted: MessageOptions,
+    shared: dict[str, Any],
+    *,
+    wait: bool,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
+    if shared.get("dedup_key") == "":
+        raise BadInputError("--dedup-key: an empty key is none: give one, or leave the option out")
+    fields = fields_of(wanted, Clock().now()) | shared
+    gate = gate_at(store)
+    with quietly():
+        loop.run(_send(gate, store, fields, wait=wait, timeout=timeout, as_json=as_json))
+
+
+async def _send(
+    gate: Tidegate,
+    store: str | None,
+    fields: dict[str, Any],
+    *,
+    wait: bool,
+    timeout: float | None,  # noqa: ASYNC109  (the clock's time)
+    as_json: bool,
+) -> None:
+    clock = Clock()
+    async with reached(gate, store):
+        bot = choose_bot(gate, fields.pop("bot"))
+        [ticket] = await gate.send_many([fields], bot=bot)  # a parameter may have any name
+        started = clock.monotonic()
+        if not as_json:
+            terminal.put_line(_accepted(ticket))
+        await _hint(gate, store, wait=wait)
+        try:
+            receipt = await _delivered(ticket, fields, timeout) if wait else None
+        finally:
+            if as_json:
+                terminal.put_json(await _known(gate, ticket))
+        if receipt is not None and not as_json:
+            terminal.put_line(_arrived(receipt, clock.monotonic() - started))
+
+
+async def _hint(gate: Tidegate, store: str | None, *, wait: bool) -> None:
+    """Whoever waits for a worker that does not run would wait for ever."""
+    if not await someone_delivers(gate):
+        then = "; this waits until it has delivered" if wait else ""
+        terminal.note(f"tidegate: no worker runs: start one with tidegate worker{store_option(store)}{then}")
+
+
+async def _delivered(
+    ticket: LiveTicket,
+    fields: Mapping[str, Any],
+    timeout: float | None,  # noqa: ASYNC109  (likewise)
+) -> Receipt:
+    try:
+        return await ticket.delivered(timeout)
+    except TimeoutError:
+        raise NotDeliveredError(
+            f"{ticket.id} was not delivered within {timeout:g} s and still waits: ask tidegate queue why",
+            method=fields["method"],
+            chat_id=fields["chat_id"],
+        ) from None
+
+
+async def _known(gate: Tidegate, ticket: LiveTicket) -> dict[str, Any]:
+    """As `tidegate queue show` has it, and whether this put was the first with its dedup key."""
+    record = await gate.outbox.find(ticket.id)
+    return {"id": ticket.id, "fresh": ticket.fresh} | ({} if record is None else known_of(record))
+
+
+def _accepted(ticket: LiveTicket) -> str:
+    return (
+        f"Accepted as {ticket.id}"
+        if ticket.fresh
+        else f"Accepted before, with this dedup key, as {ticket.id}"
+    )
+
+
+def _arrived(receipt: Receipt, seconds: float) -> str:
+    what = "" if receipt.message_id is None else f" as message {receipt.message_id}"
+    return f"Delivered{what} after {seconds:.1f} s"

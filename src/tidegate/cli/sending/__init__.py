@@ -1,1 +1,0 @@
-"""`tidegate send` and `tidegate worker`."""

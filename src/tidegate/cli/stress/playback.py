@@ -1,0 +1,99 @@
+"""Playing a scenario: a progress bar, Ctrl-C that keeps the measurements, tables that fit the terminal."""
+
+import logging
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+from rich.columns import Columns
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ShowPlayed = Callable[[str, float, float], None]
+"""What is played, the seconds played, and of how many."""
+
+
+class StopFlag:
+    """Whether somebody has had enough."""
+
+    asked = False
+
+
+@contextmanager
+def stopping() -> Iterator[StopFlag]:
+    """The first Ctrl-C or SIGTERM asks to stop; a second one is not waited for."""
+    stop, before = StopFlag(), [signal.getsignal(number) for number in SIGNALS]
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        stop.asked = True
+        signal.signal(number, signal.default_int_handler)
+
+    for number in SIGNALS:
+        signal.signal(number, ask)
+    try:
+        yield stop
+    finally:
+        for number, handler in zip(SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """The report tells what went wrong; the log would say it once more, for each time."""
+    logger = logging.getLogger("tidegate")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@contextmanager
+def play_bar() -> Iterator[ShowPlayed]:
+    """A bar on stderr for each thing that is played, if a person looks."""
+    if not sys.stderr.isatty():
+        yield lambda _title, _done, _total: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f} of {task.total:.0f} s"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks = {}
+
+        def show(title: str, done: float, total: float) -> None:
+            if title not in tasks:
+                tasks[title] = progress.add_task(title, total=total)
+            progress.update(tasks[title], completed=done)
+
+        yield show
+
+
+ENDLESS = 10_000  # columns: wider than any table
+
+
+class FittingTable:
+    """`blocks` say what `table` says, without its width."""
+
+    def __init__(self, table: Table, blocks: RenderableType) -> None:
+        self._table, self._blocks = table, blocks
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        endless = options.update(width=ENDLESS)
+        needed = Measurement.get(console, endless, self._table).maximum
+        yield self._table if needed <= options.max_width else self._blocks
+
+
+def cell_block(heading: str, cells: Mapping[str, Text]) -> RenderableType:
+    """Names with their values, as many beside each other as fit."""
+    pairs = [Text.assemble((name, "dim"), " ", value, overflow="fold") for name, value in cells.items()]
+    return Group(Text(heading, style="bold"), Columns(pairs, padding=(0, 2), equal=True))

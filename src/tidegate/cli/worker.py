@@ -1,0 +1,223 @@
+"""`tidegate worker`: become the sender, deliver until a signal comes, report at the end."""
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from typing import Any
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli import loop, terminal
+from tidegate.cli.messages import amount
+from tidegate.cli.progress import Meter, sparkline
+from tidegate.cli.store import gate_at, is_redis, place_of, reached, shown_store
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.gate import Tidegate
+from tidegate.model import Message
+from tidegate.outbox.port import OutboxStats
+
+COUNTED = ("delivered", "parked", "expired", "refused")
+
+
+class WorkerRun:
+    """Counts from `start`: the store's own counts go further back. What it tells is of the last `look`.
+
+    Where the store is `shared` with other workers, it tells what was delivered and died here, and for the
+    rest what all of them did.
+    """
+
+    def __init__(self, gate: Tidegate, clock: Clock, *, shared: bool = False) -> None:
+        self.gate, self.clock = gate, clock
+        self._before = self.stats = OutboxStats()
+        self._started = self._ended = 0.0
+        self._over = False
+        self._dead = 0
+        self._delivered: int | None = None
+        gate.on_dead(self._note_dead)
+        if shared:
+            self._delivered = 0
+            gate.on_delivered(self._note_delivered)
+
+    async def start(self) -> None:
+        self._before = self.stats = await self.gate.stats()
+        self._started = self.clock.monotonic()
+
+    async def look(self) -> None:
+        """A store that cannot say it now does not end the worker: the last counts stay."""
+        with suppress(StoreError):
+            self.stats = await self.gate.stats()
+
+    async def end(self) -> None:
+        """The gate is about to close: its counts stay as they are now."""
+        self._ended, self._over = self.clock.monotonic(), True
+        await self.look()
+
+    async def _note_dead(self, _message: Message, _reason: str) -> None:
+        # Letters may be dropped and replayed meanwhile: what died is counted, not what is there.
+        self._dead += 1
+
+    async def _note_delivered(self, _message: Message, _result: object) -> None:
+        self._delivered = (self._delivered or 0) + 1
+
+    @property
+    def seconds(self) -> float:
+        return (self._ended if self._over else self.clock.monotonic()) - self._started
+
+    def report(self) -> dict[str, Any]:
+        """In the vocabulary of all reports."""
+        counts = {name: max(0, getattr(self.stats, name) - getattr(self._before, name)) for name in COUNTED}
+        if self._delivered is not None:
+            counts["delivered"] = self._delivered
+        return {
+            **counts,
+            "dead": self._dead,
+            "waiting": self.stats.waiting,
+            "seconds": round(self.seconds, 1),
+            "avg_rps": round(counts["delivered"] / self.seconds, 1) if self.seconds else 0.0,
+        }
+
+    def line(self) -> str:
+        report = self.report()
+        flaws = [name for name in ("dead", "parked", "expired", "refused") if report[name]]
+        return ", ".join(f"{report[name]:,} {name}" for name in ("delivered", "waiting", *flaws))
+
+
+def summary(report: dict[str, Any]) -> str:
+    rate = f" ({report['avg_rps']:,.1f}/s)" if report["delivered"] else ""
+    return (
+        f"Delivered {report['delivered']:,} in {report['seconds']:,.1f} s{rate}: {report['dead']:,} dead, "
+        f"{report['parked']:,} parked, {report['expired']:,} expired, {report['refused']:,} refused (429); "
+        f"{amount(report['waiting'], 'still waits', 'still wait')}"
+    )
+
+
+WIDTH = 80  # fits a terminal of 80 columns and 24 lines
+MARKS = 50  # seconds of a sparkline
+LINES = ("high", "normal", "low", "retry")
+GOOD_RATE = 30  # the height of a full mark, unless there was a higher one: Telegram's limit for a bot
+
+
+class WorkerView:
+    """Remembers what it drew, to know how fast things go."""
+
+    def __init__(self, run: WorkerRun, name: str) -> None:
+        self._run, self._name = run, name
+        self._delivered, self._refused = Meter(MARKS), Meter(MARKS)
+
+    def picture(self) -> RenderableType:
+        report, stats = self._run.report(), self._run.stats
+        self._delivered.read(self._run.seconds, report["delivered"])
+        self._refused.read(self._run.seconds, report["refused"])
+        pulse, refusals = self._delivered.history(), self._refused.history()
+        top = max(GOOD_RATE, *pulse, *refusals)
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(style="dim", min_width=9)
+        grid.add_column(no_wrap=True)
+        grid.add_row("now", Text(f"{self._delivered.per_second():,}/s", style="bold"))
+        grid.add_row("delivered", Text(sparkline(pulse, top), style="green"))
+        grid.add_row("429s", Text(sparkline(refusals, top), style="red"))
+        grid.add_row()
+        grid.add_row("delivered", _number(report["delivered"], "bold green"))
+        grid.add_row("in flight", _number(stats.sending))
+        grid.add_row("waiting", _waiting(stats))
+        grid.add_row(
+            "dead",
+            _number(report["dead"], _alarm(report["dead"])) + _ended(report["parked"], report["expired"]),
+        )
+        grid.add_row("429s", _number(report["refused"], _alarm(report["refused"])))
+        title = Text(f"Delivering from {self._name}", style="bold")
+        hint = Text(f"for {report['seconds']:,.0f} s · Ctrl-C ends it, after what is in flight", style="dim")
+        return Panel(grid, title=title, subtitle=hint, width=WIDTH, padding=(1, 2), border_style="cyan")
+
+
+def _waiting(stats: OutboxStats) -> Text:
+    parts = " · ".join(f"{name} {getattr(stats, name):,}" for name in LINES)
+    return _number(stats.waiting) + Text(f"  {parts}", style="dim")
+
+
+def _ended(parked: int, expired: int) -> Text:
+    return Text(f"  parked {parked:,} · expired {expired:,}", style="dim")
+
+
+def _number(count: int, style: str = "bold") -> Text:
+    return Text(f"{count:,}", style=style)
+
+
+def _alarm(count: int) -> str:
+    return "bold red" if count else "bold"
+
+
+TOLD_EVERY = 10.0  # seconds, in a pipe
+
+
+def run_worker(store: str | None, *, concurrency: int, drain: bool, as_json: bool) -> None:
+    """Blocks until SIGINT or SIGTERM, or until nothing waits.
+
+    Raises NotTheSenderError if another runs, and the store has one sender only.
+    """
+    gate = gate_at(store)
+    run = WorkerRun(gate, Clock(), shared=is_redis(place_of(store)))
+    loop.run(_deliver(run, store, concurrency=concurrency, drain=drain, as_json=as_json))
+    if as_json:
+        terminal.put_json(run.report())
+    else:
+        terminal.put_line(summary(run.report()))
+
+
+async def _deliver(
+    run: WorkerRun, store: str | None, *, concurrency: int, drain: bool, as_json: bool
+) -> None:
+    stop, gate, name = loop.stop_signal(), run.gate, shown_store(place_of(store).removeprefix("sqlite:///"))
+    watched = terminal.is_watched() and not as_json
+    async with reached(gate, store):
+        async with gate.worker(concurrency=concurrency), AsyncExitStack() as beside:
+            await run.start()
+            _announce(run, name, watched=watched, as_json=as_json)
+            if drain:
+                await beside.enter_async_context(loop.beside(_stop_when_drained(gate, stop)))
+            if watched:
+                await _watch(run, name, stop)
+            elif as_json:
+                await stop.wait()
+            else:
+                await tell(run, stop)
+        await run.end()
+
+
+def _announce(run: WorkerRun, name: str, *, watched: bool, as_json: bool) -> None:
+    if not run.gate.bots():
+        terminal.note("tidegate: warning: no bot is registered: tidegate bot add")
+    if not watched:
+        waiting = amount(run.stats.waiting, "waits", "wait")
+        say = terminal.note if as_json else terminal.put_line
+        say(f"Delivering from {name}: {waiting} (Ctrl-C ends it)")
+
+
+async def _stop_when_drained(gate: Tidegate, stop: asyncio.Event) -> None:
+    await gate.drained()
+    stop.set()
+
+
+async def _watch(run: WorkerRun, name: str, stop: asyncio.Event) -> None:
+    with terminal.drawing(WorkerView(run, name).picture) as draw:
+        async for _ in loop.frames(stop, run.clock):
+            await run.look()
+            draw()
+        await run.look()
+
+
+async def tell(run: WorkerRun, stop: asyncio.Event) -> None:
+    """A line now and then, while there is something new to tell."""
+    told = run.line()
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            async with run.clock.timeout(TOLD_EVERY):
+                await stop.wait()
+        await run.look()
+        line = run.line()
+        if line != told and not stop.is_set():
+            terminal.put_line(line)
+            told = line

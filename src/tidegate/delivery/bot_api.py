@@ -1,0 +1,248 @@
+"""Calls to the Bot API over HTTP, with aiohttp. Its errors end here: what is known comes back as a value."""
+
+import asyncio
+import math
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final
+
+import aiohttp
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.delivery.file_ids import FileIdCache, FileKey, file_id_in
+from tidegate.delivery.request_body import (
+    FileSpot,
+    Part,
+    RequestBody,
+    as_form,
+    as_json,
+    files_in,
+    inspect_file,
+    replace_files,
+)
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
+from tidegate.network_errors import network_failure
+
+ANSWER_TIMEOUT: Final = 20.0  # from the last byte of a request to the last of its answer
+CONNECTIONS_PER_HOST: Final = 100  # to one host
+CONNECT_TIMEOUT: Final = 30.0  # a bound for callers whose deadline is far
+NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)  # a trip has its own
+DNS_CACHE: Final = 300
+LARGEST_ANSWER: Final = 4 * 1024 * 1024
+JSON: Final = "application/json"
+
+# How Telegram says that a file_id is not, or no longer, one of this bot's for this use.
+_REJECTED = re.compile(
+    r"wrong (?:remote )?file|file_id|file_reference|type of file mismatch|can't use file of type"
+)
+SessionFactory = Callable[[], Awaitable[aiohttp.ClientSession]]
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class BotApiClient:
+    """A `Wire` with one pool of connections, opened at the first call. Belongs to one event loop.
+
+    A POST is never repeated by aiohttp (only idempotent methods are), redirects are not followed.
+    A file is uploaded once for each bot and kind; later calls name it by its file_id, and its caption
+    belongs to the call, but its thumbnail, title and duration are those of the first upload.
+    `lend` gives a session of somebody else, who closes it: one that knows a proxy, for instance.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        timeout: float = ANSWER_TIMEOUT,
+        connections: int = CONNECTIONS_PER_HOST,
+        file_ids: FileIdCache | None = None,
+        lend: SessionFactory | None = None,
+    ) -> None:
+        self._clock = clock
+        self._timeout = timeout
+        self._connections = connections
+        self._file_ids = file_ids or FileIdCache()
+        self._lend = lend
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def call(
+        self,
+        token: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        api_url: str,
+        deadline: float,
+        on_written: Callable[[], None] | None = None,
+    ) -> ApiAnswer | NoAnswer:
+        """As `Wire.call` says. A connection that was cut before it read anything counts as left, too:
+        from here it looks like one that was cut afterwards.
+        """
+        pattern = api_url if "{token}" in api_url else f"{api_url.rstrip('/')}/bot{{token}}/{{method}}"
+        url = pattern.replace("{token}", token).replace("{method}", method)
+        trip = _Request(self._clock, url, deadline, self._timeout, on_written)
+        spots = files_in(method, params)
+        if not spots:
+            body = as_json(params)
+            return await trip.bounded(lambda: self._post(trip, JSON, [body]))
+        owner = (api_url, token.partition(":")[0])
+        answer = await trip.bounded(lambda: self._post_files(trip, owner, params, spots))
+        if not trip.rejected:
+            return answer
+        # The id is forgotten: this time the file is uploaded, by us or by whoever is first.
+        again = _Request(self._clock, url, deadline, self._timeout, None)
+        return await again.bounded(lambda: self._post_files(again, owner, params, spots))
+
+    async def close(self) -> None:
+        """Hang up. Calls under way come back without an answer, later ones do not leave."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def _post(self, trip: "_Request", content_type: str, parts: Sequence[Part]) -> ApiAnswer | NoAnswer:
+        if self._closed:
+            return NoAnswer(left=False, reason="closed")
+        body = trip.load(content_type, parts)
+        try:
+            session = await self._lend() if self._lend is not None else self._open()
+            async with session.post(
+                trip.url, data=body, allow_redirects=False, timeout=NO_TIMEOUT
+            ) as response:
+                return ApiAnswer(response.status, await _read(response))
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            word = body.failure or network_failure(error)
+            return NoAnswer(body.left, word)
+
+    async def _post_files(
+        self, trip: "_Request", owner: FileKey, params: Mapping[str, Any], spots: Sequence[FileSpot]
+    ) -> ApiAnswer | NoAnswer:
+        seen = await asyncio.to_thread(lambda: [inspect_file(spot.file) for spot in spots])
+        keys: list[FileKey] = [
+            (owner, spot.kind, content) for spot, (_, content) in zip(spots, seen, strict=True)
+        ]
+        reusable = {key: spot for key, spot in zip(keys, spots, strict=True) if spot.kind is not None}
+        async with self._file_ids.claim(reusable) as known:
+            names = [known.get(key) or f"attach://f{at}" for at, key in enumerate(keys)]
+            uploads = [
+                (f"f{at}", spot.file, part)
+                for at, (key, spot, (part, _)) in enumerate(zip(keys, spots, seen, strict=True))
+                if key not in known
+            ]
+            named = iter(names)
+            filled = {name: replace_files(value, named) for name, value in params.items()}
+            content_type, parts = as_form(filled, uploads) if uploads else (JSON, [as_json(filled)])
+            answer = await self._post(trip, content_type, parts)
+            self._take_note(trip, answer, reusable, known)
+        return answer
+
+    def _take_note(
+        self,
+        trip: "_Request",
+        answer: ApiAnswer | NoAnswer,
+        reusable: Mapping[FileKey, FileSpot],
+        known: Mapping[FileKey, str],
+    ) -> None:
+        body = answer.body if isinstance(answer, ApiAnswer) else None
+        if body is None:
+            return
+        if body["ok"]:
+            for key, spot in reusable.items():
+                if key not in known and spot.kind is not None:
+                    self._file_ids.learn(key, file_id_in(body.get("result"), spot.kind, spot.place))
+        elif known and _REJECTED.search(str(body.get("description")).lower()):
+            trip.rejected = True
+            for key, file_id in known.items():
+                self._file_ids.forget(key, file_id)
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0, limit_per_host=self._connections, ttl_dns_cache=DNS_CACHE
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                # Answers are small; unpacking one could make it any size.
+                headers={"Accept-Encoding": "identity", "User-Agent": "tidegate"},
+                auto_decompress=False,
+                trust_env=False,
+            )
+        return self._session
+
+
+class _Request:
+    """One request on its way: it may leave until its deadline, then has a time for its answer."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        url: str,
+        deadline: float,
+        timeout: float,
+        on_written: Callable[[], None] | None,
+    ) -> None:
+        self.url = url
+        self.rejected = False  # Telegram does not take an id that we remembered
+        self._clock = clock
+        self._deadline = deadline
+        self._timeout = timeout
+        self._on_written = on_written
+        self._body: RequestBody | None = None
+        self._timer: asyncio.Timeout
+        self._over = False
+
+    async def bounded(
+        self, send: Callable[[], Coroutine[Any, Any, ApiAnswer | NoAnswer]]
+    ) -> ApiAnswer | NoAnswer:
+        """Run `send`; whatever it waits for before it writes (files, a connection) ends at the deadline."""
+        seconds = self._deadline - self._clock.monotonic()
+        if seconds <= 0:
+            return NoAnswer(left=False, reason="late")
+        self._timer = self._clock.timeout(None if seconds == math.inf else seconds)
+        try:
+            async with self._timer:
+                return await send()
+        except TimeoutError:
+            left = self._body is not None and self._body.left
+            return NoAnswer(left, "timeout" if left else "late")
+        finally:
+            self._over = True
+
+    def load(self, content_type: str, parts: Sequence[Part]) -> RequestBody:
+        self._body = RequestBody(
+            parts, content_type, obstacle=self._obstacle, moved=self._extend, written=self._written
+        )
+        return self._body
+
+    def _obstacle(self) -> str | None:
+        late = self._over or self._timer.expired() or self._clock.monotonic() >= self._deadline
+        return "late" if late else None
+
+    def _written(self) -> None:
+        self._extend()
+        if self._on_written is not None:
+            self._on_written()
+
+    def _extend(self) -> None:
+        # aiohttp writes in a task of its own, which may still run when the call is over.
+        if not self._over and not self._timer.expired():
+            self._timer.reschedule(asyncio.get_running_loop().time() + self._timeout)
+
+
+async def _read(response: aiohttp.ClientResponse) -> Mapping[str, Any] | None:
+    """Telegram's JSON, or None for anything else, and for more than could be Telegram's."""
+    length = response.content_length
+    if length is not None and length <= LARGEST_ANSWER:
+        raw: bytes | bytearray = await response.read()
+    else:
+        raw = bytearray()
+        async for chunk in response.content.iter_any():
+            raw += chunk
+            if len(raw) > LARGEST_ANSWER:
+                response.close()
+                return None
+    try:
+        body = _decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return body if isinstance(body.get("ok"), bool) else None

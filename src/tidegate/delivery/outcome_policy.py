@@ -1,0 +1,179 @@
+"""What an answer, or its absence, means for a message. Pure: the worker acts on it.
+
+Descriptions are Telegram's only way to tell most errors apart. The texts are those of its Bot API server
+(github.com/tdlib/telegram-bot-api, Client.cpp) and the upper-case codes of the servers behind it, which
+pass through as they are.
+"""
+
+import random
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
+from tidegate.model import Dead, Delivered, Migrated, NotSent, Outcome, Refused, Retry, Unknown, Unreachable
+
+# A 429 always names its wait. Should one not, 5 s is what Telegram's short refusals come to; asking again
+# sooner makes the waits grow.
+ASSUMED_WAIT: Final = 5.0
+SHORTEST_WAIT: Final = 1.0  # 0 would spin
+LONGEST_WAIT: Final = 7 * 86_400.0  # beyond any that was seen (hours)
+MOST_DOUBLINGS: Final = 60
+
+_FLOOD = re.compile(r"too many requests|flood_wait|slowmode_wait")
+_WAIT = re.compile(r"(?:retry after |_wait_)(\d{1,9})")
+_NOT_MODIFIED = re.compile(r"not[ _]modified")
+_INT64 = range(-(2**63), 2**63)
+_SUCCESS = range(200, 300)
+_ERRORS = range(400, 600)
+
+
+class RetryBackoff(msgspec.Struct, frozen=True):
+    """Full jitter: a delay anywhere between 0 and a bound that doubles with each attempt. Seconds."""
+
+    base_delay: float = 1.0
+    max_delay: float = 60.0
+
+    def delay(self, attempt: int, draw: random.Random) -> float:
+        doublings = min(max(attempt - 1, 0), MOST_DOUBLINGS)
+        return draw.uniform(0.0, min(self.max_delay, self.base_delay * 2.0**doublings))
+
+
+class _Verdict(NamedTuple):
+    text: re.Pattern[str]
+    reason: str
+    whole_chat: bool
+
+
+def _verdict(text: str, reason: str, *, whole_chat: bool = True) -> _Verdict:
+    return _Verdict(re.compile(text), reason, whole_chat)
+
+
+# The first that matches counts. Some come as 400 or as 403, depending on which server noticed.
+_VERDICTS: Final = (
+    _verdict(r"bot was blocked by the user|user_is_blocked|you_blocked_user", "blocked"),
+    _verdict(r"user is deactivated|user_deactivated", "deactivated"),
+    _verdict(r"bot was kicked|bot is not a member|channel_private", "kicked"),
+    _verdict(r"chat was deleted|chat was deactivated|chat was upgraded to a supergroup", "not_found"),
+    _verdict(r"chat not found|user not found|peer_id_invalid|chat_id_invalid|channel_invalid", "not_found"),
+    _verdict(r"user_id_invalid|input_user_invalid", "not_found", whole_chat=False),
+    _verdict(r"bot can't initiate conversation|bot can't send messages to", "forbidden"),
+    _verdict(r"have no rights to send a message|chat_write_forbidden|chat_restricted", "forbidden"),
+    _verdict(r"need administrator rights in the channel", "forbidden"),
+    # One kind of message is not allowed here; others may be.
+    _verdict(r"not enough rights|chat_admin_required|chat_send_\w+_forbidden", "forbidden", whole_chat=False),
+    _verdict(r"voice_messages_forbidden|topic_closed", "forbidden", whole_chat=False),
+)
+_SURELY_THE_RECIPIENT: Final = frozenset(("blocked", "deactivated"))
+_DEAD_BY_CODE: Final[Mapping[int, str]] = {
+    HTTPStatus.UNAUTHORIZED: "unauthorized",
+    HTTPStatus.NOT_FOUND: "not_found_method",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
+}
+# These name a second chat or a person beside the chat they go to, and the text does not say who is meant.
+_NAMES_ANOTHER = re.compile(
+    r"(?:forward|copy)message|chatmember|chatsenderchat|joinrequest|chatadministrator"
+)
+
+
+def judge(
+    answer: ApiAnswer | NoAnswer,
+    *,
+    attempt: int,
+    policy: RetryBackoff,
+    draw: random.Random,
+    method: str = "",
+) -> Outcome:
+    """Decide. Never raises, whatever was answered.
+
+    With `method` given, a call that names a second chat (a forward) cannot condemn the chat it goes to
+    for what may be the other's fault.
+    """
+    if isinstance(answer, NoAnswer):
+        if answer.left:
+            return Unknown(answer.reason)
+        # A late one never tried: it goes back uncounted. Nor is an outage the fault of any message.
+        late = answer.reason == "late"
+        return NotSent("late") if late else Unreachable(policy.base_delay, answer.reason)
+    body = answer.body or {}
+    if body.get("ok") is True and answer.status in _SUCCESS:
+        return Delivered(body.get("result"))
+    error = _Error(answer.status, body)
+    if (reason := error.passing()) is not None:
+        return Retry(policy.delay(attempt, draw), reason)
+    return _final(error, method)
+
+
+class _Error:
+    """An error as Telegram words it; `told` is whether it did."""
+
+    __slots__ = ("code", "description", "parameters", "text", "told")
+
+    def __init__(self, status: int, body: Mapping[str, Any]) -> None:
+        code, description, parameters = (body.get(k) for k in ("error_code", "description", "parameters"))
+        self.code = status
+        if status in _SUCCESS and isinstance(code, int) and code in _ERRORS:
+            self.code = code
+        self.told = body.get("ok") is False and self.code in _ERRORS
+        self.description = description if isinstance(description, str) else ""
+        self.text = self.description.lower().replace("’", "'")  # noqa: RUF001  (both are seen)
+        self.parameters: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
+
+    def passing(self) -> str | None:
+        """Why trying again may help, in a word; None if it will not, or if Telegram said when."""
+        if self.wait() is not None or self.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            return None
+        if self.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            return "server_error"
+        if self.code == HTTPStatus.CONFLICT:
+            return "conflict"
+        # A page of something before Telegram (a portal, a filter): its 403 is nothing Telegram said.
+        return None if self.told or self.code in _SUCCESS else "not_telegram"
+
+    def new_chat(self) -> int | None:
+        chat_id = self.parameters.get("migrate_to_chat_id")
+        if not isinstance(chat_id, int) or isinstance(chat_id, bool) or chat_id not in _INT64:
+            return None
+        return chat_id or None
+
+    def wait(self) -> float | None:
+        """How long Telegram refuses, if that is what it says; an album's refusal hides inside a 400."""
+        wait = self.parameters.get("retry_after")
+        if isinstance(wait, int | float) and not isinstance(wait, bool):
+            # In this order a NaN becomes the shortest, and a huge integer is never made a float.
+            return float(min(LONGEST_WAIT, max(SHORTEST_WAIT, wait)))
+        if self.code != HTTPStatus.TOO_MANY_REQUESTS and not _FLOOD.search(self.text):
+            return None
+        match = _WAIT.search(self.text)
+        return min(LONGEST_WAIT, max(SHORTEST_WAIT, float(match[1]))) if match else ASSUMED_WAIT
+
+
+def _final(error: _Error, method: str) -> Outcome:
+    """What no second try would change, or what only another one than we can decide."""
+    if (wait := error.wait()) is not None:
+        return Refused(wait)
+    if error.code in _SUCCESS:
+        return Unknown("malformed")  # Telegram, or whoever spoke for it, may have done it
+    if (chat_id := error.new_chat()) is not None:
+        return Migrated(chat_id)
+    if _NOT_MODIFIED.search(error.text):
+        # The edit asked for what is already there. Its wish is fulfilled: nobody wants that among the dead.
+        # The message itself is not in the answer; True is what Telegram gives where it has none to give.
+        return Delivered(True)  # noqa: FBT003
+    return _dead(error, method)
+
+
+def _dead(error: _Error, method: str) -> Dead:
+    # 401 is the token's fault: the chat is well.
+    if (reason := _DEAD_BY_CODE.get(error.code)) is not None:
+        return Dead(reason, error.description)
+    for text, reason, whole_chat in _VERDICTS:
+        if text.search(error.text):
+            sure = reason in _SURELY_THE_RECIPIENT or not _NAMES_ANOTHER.search(method.lower())
+            if not sure:
+                break  # whoever is meant: nobody may be taken for gone because of it
+            return Dead(reason, error.description, whole_chat=whole_chat)
+    return Dead("forbidden" if error.code == HTTPStatus.FORBIDDEN else "bad_request", error.description)

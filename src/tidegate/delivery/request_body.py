@@ -1,0 +1,225 @@
+"""Request bodies: JSON, or a form with files, written by a payload that knows how far it got."""
+
+import asyncio
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import PurePath
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+
+from tidegate.delivery.file_ids import REUSABLE_KINDS
+from tidegate.errors import BadInputError
+from tidegate.model import File
+
+_encode = msgspec.json.Encoder().encode
+_UNSAFE = re.compile(r'[\x00-\x1f"\\\x7f]')
+_REUSING: Final = ("send", "editmessagemedia")  # setChatPhoto and others take uploads only
+
+
+class FileSpot(NamedTuple):
+    """A file in the parameters. `kind`: as what Telegram may know it again, `place`: in an album."""
+
+    file: File
+    kind: str | None
+    place: int
+
+
+class DiskFile(NamedTuple):
+    """A file on disk as it was when it was looked at."""
+
+    path: str
+    size: int
+    modified: int  # ns
+
+
+Part = bytes | DiskFile
+
+
+def files_in(method: str, params: Mapping[str, Any]) -> list[FileSpot]:
+    """Every file, in the order in which `replace_files` meets them."""
+    spots = [spot for key, value in params.items() for spot in _walk(key, value, 0)]
+    if spots and not method.lower().startswith(_REUSING):
+        return [spot._replace(kind=None) for spot in spots]
+    return spots
+
+
+def _walk(kind: object, value: object, place: int) -> Iterator[FileSpot]:
+    if isinstance(value, File):
+        yield FileSpot(value, kind if isinstance(kind, str) and kind in REUSABLE_KINDS else None, place)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _walk(value.get("type") if key == "media" else None, item, place)
+    elif isinstance(value, list | tuple):
+        for at, item in enumerate(value):
+            yield from _walk(None, item, at)
+
+
+def replace_files(value: object, names: Iterator[str]) -> object:
+    """The same value with the next name in place of each file."""
+    if isinstance(value, File):
+        return next(names)
+    if isinstance(value, dict):
+        return {key: replace_files(item, names) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [replace_files(item, names) for item in value]
+    return value
+
+
+def as_json(params: Mapping[str, Any]) -> bytes:
+    return _encoded({key: value for key, value in params.items() if value is not None})
+
+
+def inspect_file(file: File) -> tuple[Part, tuple[object, ...]]:
+    """What to send, and what tells this content from any other. Blocks: for a thread."""
+    if file.content is not None:
+        return file.content, (file.name, sha256(file.content).digest())
+    if file.path is None:
+        raise BadInputError("a file has neither a path nor content: give one of them")
+    try:
+        # Opened too, as a directory or a file of somebody else has a state as well.
+        with open(file.path, "rb") as opened:  # noqa: PTH123  (fstat of what was opened, no race)
+            state = os.fstat(opened.fileno())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no valid path"
+        raise BadInputError(f"the file {file.path!r} cannot be uploaded: {reason}") from None
+    disk = DiskFile(file.path, state.st_size, state.st_mtime_ns)
+    return disk, (file.name, *disk)
+
+
+def as_form(params: Mapping[str, Any], uploads: Sequence[tuple[str, File, Part]]) -> tuple[str, list[Part]]:
+    """The content type and the parts of a multipart body. Each upload goes under its name."""
+    boundary = secrets.token_hex(16)
+    parts: list[Part] = []
+    text = bytearray()
+    for key, value in params.items():
+        if value is not None:
+            content = value.encode() if isinstance(value, str) else _encoded(value)
+            text += _head(boundary, f'name="{_quoted(key)}"') + content + b"\r\n"
+    for name, file, part in uploads:
+        shown = file.name or (PurePath(file.path).name if file.path else name)
+        text += _head(boundary, f'name="{name}"; filename="{_quoted(shown)}"')
+        parts += [bytes(text), part]
+        text = bytearray(b"\r\n")
+    parts.append(bytes(text + f"--{boundary}--\r\n".encode()))
+    return f"multipart/form-data; boundary={boundary}", parts
+
+
+def _head(boundary: str, disposition: str) -> bytes:
+    return f"--{boundary}\r\nContent-Disposition: form-data; {disposition}\r\n\r\n".encode()
+
+
+def _quoted(name: str) -> str:
+    """As browsers write it: raw UTF-8, with what would end the header as %XX."""
+    clean = name.encode("utf-8", "replace").decode()
+    return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", clean)
+
+
+def _encoded(value: object) -> bytes:
+    try:
+        return _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInputError(f"the parameters cannot be sent as JSON: {error}") from None
+
+
+CHUNK_BYTES: Final = 256 * 1024
+SMALL_BODY_BYTES: Final = 32 * 1024  # below what makes aiohttp wait for the network
+
+
+class NotSentError(Exception):
+    """Nothing was written, on purpose."""
+
+
+class FileChangedError(Exception):
+    """A file is no longer what it was when its size was announced."""
+
+
+class RequestBody(Payload):
+    """Written at most once. `left` is true as soon as a byte may have reached the network.
+
+    `obstacle` is asked right before the first byte: a word stops it. `moved` is told before each chunk
+    of a larger body, `written` once all is handed over (to the kernel, but for the last 64 KiB).
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        content_type: str,
+        *,
+        obstacle: Callable[[], str | None],
+        moved: Callable[[], None],
+        written: Callable[[], None],
+    ) -> None:
+        super().__init__(None, content_type=content_type)
+        self._autoclose = True  # no file stays open between two reads
+        self._parts = parts
+        self._size = sum(part.size if isinstance(part, DiskFile) else len(part) for part in parts)
+        # Almost every call: one write, which the transport takes at once.
+        first = parts[0]
+        self._small = (
+            first if len(parts) == 1 and isinstance(first, bytes) and self._size <= SMALL_BODY_BYTES else None
+        )
+        self._obstacle, self._moved, self._written = obstacle, moved, written
+        self.left = False
+        self.failure: str | None = None  # a word, where it is not the network's
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        del content_length  # ours is what was announced
+        transport = writer.transport
+        # A kept connection whose end we have heard of: aiohttp would fail as well, but not say that it
+        # wrote nothing.
+        closing = transport is None or transport.is_closing()
+        self.failure = "disconnected" if closing else self._obstacle()
+        if self.failure is not None:
+            raise NotSentError
+        if self._small is not None:
+            self.left = True
+            await writer.write(self._small)
+        else:
+            async for chunk in self._chunks():
+                self._moved()
+                self.left = True
+                await writer.write(chunk)
+            await writer.drain()
+        self._written()
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await self.write_with_length(writer, None)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        raise NotImplementedError("a body is written, never shown: it may be large, and it is private")
+
+    async def _chunks(self) -> AsyncIterator[bytes | memoryview]:
+        for part in self._parts:
+            if isinstance(part, DiskFile):
+                for start in range(0, part.size, CHUNK_BYTES):
+                    yield await self._read(part, start)
+            elif len(part) <= CHUNK_BYTES:
+                yield part
+            else:
+                view = memoryview(part)
+                for start in range(0, len(part), CHUNK_BYTES):
+                    yield view[start : start + CHUNK_BYTES]
+
+    async def _read(self, disk: DiskFile, start: int) -> bytes:
+        try:
+            return await asyncio.to_thread(_read, disk, start)
+        except (OSError, FileChangedError):
+            self.failure = "file_changed"
+            raise
+
+
+def _read(disk: DiskFile, start: int) -> bytes:
+    """One chunk, opened anew: a handle that waits for a slow network would be left open by a cancellation."""
+    with open(disk.path, "rb") as file:  # noqa: PTH123  (seek and read)
+        file.seek(start)
+        chunk = file.read(min(CHUNK_BYTES, disk.size - start))
+        modified = os.fstat(file.fileno()).st_mtime_ns
+    if modified != disk.modified or len(chunk) != min(CHUNK_BYTES, disk.size - start):
+        raise FileChangedError
+    return chunk

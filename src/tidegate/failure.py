@@ -1,0 +1,81 @@
+"""Descriptions of failures for logs and records: one bounded line with its place, never a token."""
+
+import asyncio
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any, Final
+
+_TOKEN: Final = re.compile(r"(\d{1,15}):[\w-]{20,}")
+_LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parent), "<frozen")
+_LONGEST: Final = 300  # characters
+
+
+def describe_error(error: BaseException) -> str:
+    """Its kind, its text and the innermost place in a file that is not a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if _is_own(frame.filename)] or list(frames)
+    text = scrub(f"{type(error).__name__}: {_text_of(error)}")
+    return f"{text} ({_short(ours[-1].filename)}:{ours[-1].lineno})" if ours else text
+
+
+def traceback_text(error: BaseException) -> str:
+    """Where it came from, for whoever mends it. The address of a call may hold a token; this does not."""
+    place = error.__traceback__
+    while place is not None and not _is_own(place.tb_frame.f_code.co_filename):
+        place = place.tb_next  # the way there leads through a library's middlewares: it is always the same
+    lines = traceback.format_exception(type(error), error, place or error.__traceback__)
+    return _TOKEN.sub(r"\1:…", _plain("".join(lines).rstrip()))
+
+
+def waiting_place(task: asyncio.Task[Any]) -> str:
+    """Where a task that waits has come to, in the innermost file that is not a library's."""
+    found = "at a place that is not known"
+    waiting: Any = task.get_coro()
+    while waiting is not None and (frame := _frame(waiting)) is not None:
+        code: CodeType = frame.f_code
+        if _is_own(code.co_filename):
+            found = f"in {code.co_name} ({_short(code.co_filename)}:{frame.f_lineno})"
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
+    return found
+
+
+def running_place(frame: FrameType | None) -> str:
+    """The innermost place of a running thread in a file that is not a library's."""
+    while frame is not None and not _is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return "at a place that is not known"
+    return f"in {frame.f_code.co_name} ({_short(frame.f_code.co_filename)}:{frame.f_lineno})"
+
+
+def scrub(text: str) -> str:
+    """One line of bounded length, and no token in it."""
+    return _TOKEN.sub(r"\1:…", " ".join(_plain(text).split()))[:_LONGEST]
+
+
+def _plain(text: str) -> str:
+    """No store and no log takes half a character."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  (whatever its author did)
+        return "its text cannot be had"
+
+
+def _frame(waiting: object) -> Any:  # noqa: ANN401  (a frame, of whichever kind)
+    return getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
+
+
+def _is_own(path: str) -> bool:
+    return "site-packages" not in path and not path.startswith(_LIBRARIES)
+
+
+def _short(path: str) -> str:
+    """The file and its folder."""
+    return "/".join(path.replace("\\", "/").split("/")[-2:])

@@ -1,1 +1,0 @@
-"""Where arrivals are held: memory, SQLite, Redis."""

@@ -1,0 +1,278 @@
+"""Serves whoever waits for messages or for a turn, from one schedule and with one timer.
+
+It knows entries, not messages: the store that owns it looks after those.
+"""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.errors import ClosedError
+from tidegate.model import (
+    BotId,
+    ChatId,
+    Delivered,
+    Migrated,
+    NotSent,
+    Outcome,
+    Priority,
+    Refused,
+    Unknown,
+    Unreachable,
+)
+from tidegate.outbox.lanes import LOW_TURN, NEVER, NORMAL_TURN, TURN, Entry, Lane
+from tidegate.outbox.port import Turn
+from tidegate.outbox.schedule import Schedule
+from tidegate.pacing.rules import Family
+
+ALIASES_KEPT: Final = 10_000
+CLOSED_WHILE_WAITING: Final = "the store was closed while this waited"
+TURN_LEVELS: Final = {Priority.HIGH: TURN, Priority.NORMAL: NORMAL_TURN, Priority.LOW: LOW_TURN}  # of turns
+SHORTEST_SLEEP: Final = 0.0005  # seconds; uvloop spins on less
+
+
+class OutboxDispatcher:
+    """`settle_woken` is given the entries that expired and those whose lease ran out, before each step.
+
+    `watched` says whether anybody but claimers and turns waits for time to pass.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        clock: Clock,
+        *,
+        settle_woken: Callable[[list[Entry], list[Entry], float], None],
+        watched: Callable[[], bool],
+    ) -> None:
+        self.schedule = schedule
+        self.refused = 0
+        self.uncertain = 0
+        self._clock = clock
+        self._settle_woken = settle_woken
+        self._watched = watched
+        self._claimers: deque[tuple[int, asyncio.Future[list[Entry]]]] = deque()
+        self._turns: dict[str | int, asyncio.Future[int]] = {}
+        self._held_turns: dict[int, Entry] = {}
+        self._turn_ids = itertools.count(1)
+        self._aliases: dict[tuple[BotId, ChatId], ChatId] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = NEVER
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for claimer in (future for _, future in self._claimers if not future.done()):
+            claimer.set_exception(ClosedError(CLOSED_WHILE_WAITING))
+        for turn in (future for future in self._turns.values() if not future.done()):
+            turn.set_exception(ClosedError(CLOSED_WHILE_WAITING))
+        self.schedule.close()
+
+    # --- steps ---
+
+    def wake(self, now: float) -> None:
+        """Let due timers act."""
+        self._settle_woken(*self.schedule.wake(now), now)
+
+    def stir(self) -> None:
+        """Something changed: take a step if it may concern anybody."""
+        if not (self._claimers or self._turns or self._watched()):
+            self.schedule.sweep(self._clock.monotonic())  # no step comes that would do it
+        elif self.schedule.has_work:
+            self._step()
+        else:
+            self.arm()
+
+    def arm(self) -> None:
+        """See to it that the next step comes in time, if anybody waits for one. It may come too early."""
+        at = NEVER
+        if self._claimers or self._turns or self._watched():
+            at = self.schedule.next_at(room=bool(self._claimers))
+        if self._timer is not None:
+            if self._timer_at <= at:
+                return  # a timer for each call would cost more than a step for nothing now and then
+            self._timer.cancel()
+            self._timer = None
+        if at < NEVER:
+            now = self._clock.monotonic()
+            self._timer_at = max(at, now + SHORTEST_SLEEP)
+            self._timer = self._clock.call_later(self._timer_at - now, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._step()
+
+    def _step(self) -> None:
+        """Give out what may go to whoever waits for it, then sleep until there may be more."""
+        while self._claimers and self._claimers[0][1].done():
+            self._claimers.popleft()
+        if self._claimers:
+            room, future = self._claimers[0]
+            entries = self._grant(room)
+            if entries:
+                self._claimers.popleft()
+                future.set_result(entries)
+        else:
+            self._grant(0)
+        self.arm()
+
+    def _grant(self, room: int) -> list[Entry]:
+        now = self._clock.monotonic()
+        self.wake(now)
+        entries = []
+        for entry in self.schedule.claim(now, room):
+            if entry.level >= TURN:
+                self._give_turn(entry, now)
+            else:
+                entries.append(entry)
+        return entries
+
+    # --- messages ---
+
+    async def claim(self, room: int) -> list[Entry]:
+        """Wait for up to `room` entries that may go. Cancelling it gives back what it was granted."""
+        if not self._claimers:
+            entries = self._grant(room)
+            if entries:
+                if self._turns or self._watched():
+                    self.arm()  # they wait for these leases too
+                return entries
+        future: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
+        waiting = (room, future)
+        self._claimers.append(waiting)
+        self.arm()
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.cancelled() and future.exception() is None:  # it was granted in the same instant
+                self.give_back(future.result())
+            raise
+        finally:
+            if waiting in self._claimers:
+                self._claimers.remove(waiting)
+
+    def give_back(self, entries: list[Entry]) -> None:
+        """They were not sent after all: back to the heads of their lines, slots and all."""
+        now = self._clock.monotonic()
+        for entry in entries:
+            self.schedule.release(entry, now, sent=False)
+            self.schedule.again(entry)
+            self.schedule.settle_lane(entry.lane, now)
+        self.stir()
+
+    def heard(self, entry: Entry, outcome: Outcome, now: float) -> None:
+        """What an answer means for closures and limits. Comes before `release`."""
+        owner = entry.lane.bot
+        if isinstance(outcome, Refused):
+            self.refused += 1
+            self.schedule.refused(entry, now, outcome.retry_after)
+        elif isinstance(outcome, Unreachable) and now + outcome.wait > owner.away_until:
+            owner.away_until = now + outcome.wait
+            owner.obstacle = outcome.reason
+
+    def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
+        """A call is over, its answer came `at`: what that means for its slots."""
+        sent = not isinstance(outcome, NotSent | Unreachable)
+        self.schedule.release(entry, at, sent=sent, answered=sent and not isinstance(outcome, Unknown))
+
+    def cool(self, entry: Entry | None) -> None:
+        if entry is not None and self.schedule.cool(entry, self._clock.monotonic()):
+            self.uncertain += 1
+
+    # --- turns ---
+
+    async def turn(
+        self,
+        bot: BotId,
+        chat_id: ChatId,
+        family: Family,
+        cost: int,
+        priority: Priority,
+        *,
+        paid: bool,
+        max_wait: float | None,
+    ) -> Turn:
+        lane = self.schedule.lane(bot, self.chat(bot, chat_id), family)
+        entry = Entry(0, lane, TURN_LEVELS[priority], cost, paid=paid)
+        if self.schedule.grant_at_once(entry, self._clock.monotonic()):
+            self._held_turns[entry.token] = entry
+            return Turn(bot, chat_id, entry.token)
+        entry.id = f"turn {next(self._turn_ids)}"
+        async with self._clock.timeout(max_wait):
+            return Turn(bot, chat_id, await self._token_for(entry))
+
+    async def _token_for(self, entry: Entry) -> int:
+        """Wait in line. Cancelling it gives back what it was granted."""
+        granted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._turns[entry.id] = granted
+        self.schedule.add(entry, self._clock.monotonic())
+        self._step()
+        try:
+            return await granted
+        except asyncio.CancelledError:
+            if not granted.cancelled() and granted.exception() is None:
+                turn = Turn(entry.lane.bot.id, entry.lane.chat, granted.result())
+                self.end_turn(turn, NotSent("cancelled"), 0.0)
+            elif self._turns.pop(entry.id, None) is not None:  # else it is given back already
+                self.schedule.remove(entry, self._clock.monotonic())
+            self.stir()
+            raise
+        finally:
+            self._turns.pop(entry.id, None)
+
+    def end_turn(self, turn: Turn, outcome: Outcome, age: float) -> Entry | None:
+        """What had the turn; None if it was over already. `stir` after it."""
+        entry = self._held_turns.pop(turn.token, None)
+        if entry is None:
+            return None
+        now, lane = self._clock.monotonic(), entry.lane
+        if isinstance(outcome, Delivered):  # nearly always
+            self.schedule.release(entry, now - age, answered=True)
+        else:
+            self.heard(entry, outcome, now)
+            self.release(entry, outcome, now - age)
+            if isinstance(outcome, Migrated):
+                self.alias(lane, outcome.chat_id, now)
+        self.schedule.settle_lane(lane, now)
+        return entry
+
+    def held_turn(self, turn: Turn) -> Entry | None:
+        return self._held_turns.get(turn.token)
+
+    def held_turns(self) -> list[tuple[int, Entry]]:
+        return list(self._held_turns.items())
+
+    def _give_turn(self, entry: Entry, now: float) -> None:
+        granted = self._turns.pop(entry.id)
+        if granted.done():  # cancelled in this instant
+            self.schedule.release(entry, now, sent=False)
+            self.schedule.settle_lane(entry.lane, now)
+            return
+        self._held_turns[entry.token] = entry
+        granted.set_result(entry.token)
+
+    # --- chats by several names ---
+
+    def chat(self, bot: BotId, chat: ChatId) -> ChatId:
+        """The id by which a chat goes now: it may have been told under a name, and have migrated since."""
+        while (bot, chat) in self._aliases:
+            chat = self._aliases[bot, chat]
+        return chat
+
+    def remember_alias(self, bot: BotId, old: ChatId, chat: ChatId) -> None:
+        """A name that was learned before, while no lane is there yet."""
+        self._aliases[bot, old] = chat
+
+    def alias(self, lane: Lane, chat: ChatId, now: float) -> None:
+        """The chat of this lane goes by another id: the lane moves there, and what comes later follows."""
+        bot, old, chat = lane.bot.id, lane.chat, self.chat(lane.bot.id, chat)
+        if chat == old:
+            return  # it is there already
+        self._aliases[bot, old] = chat
+        if len(self._aliases) > ALIASES_KEPT:
+            del self._aliases[next(iter(self._aliases))]
+        # Lanes of other kinds find out by themselves: one that has a call in flight must not move.
+        self.schedule.move(lane, chat, now)

@@ -1,0 +1,168 @@
+"""Per-user polling: one request for each subscriber, spread evenly over the interval."""
+
+import asyncio
+import heapq
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Unpack
+
+from tidegate.errors import BadInputError, NotTheSenderError
+from tidegate.failure import describe_error
+from tidegate.polling.fetch import (
+    FetchFailure,
+    call_fetch,
+    check_fetch,
+    checked_interval,
+    even_spread,
+    is_count,
+    is_met,
+)
+from tidegate.polling.poller import Poller, PollerOptions
+from tidegate.polling.subscriptions import News, Subscription
+
+log = logging.getLogger("tidegate.polling")
+
+REQUESTS_AT_ONCE: Final = 8
+NEW_SUBSCRIBERS_EVERY: Final = 1.0  # seconds between two looks at who has subscribed
+FAILURES_NAMED: Final = 5  # keys that fail, each of which is named
+
+FetchOne = Callable[[str], Awaitable[Any]]
+"""What has become of this key. None or False: not yet."""
+
+
+class UserPoller(Poller):
+    """Asks about each subscriber every `interval` seconds, with one request; at most `at_once` at a time.
+
+    Their times are spread evenly over the interval, so that requests come steadily, whenever they subscribed.
+    """
+
+    title = "Per-User Polling Stats"
+
+    def __init__(
+        self,
+        fetch_one: FetchOne,
+        interval: float = 60.0,
+        *,
+        at_once: int = REQUESTS_AT_ONCE,
+        **options: Unpack[PollerOptions],
+    ) -> None:
+        check_fetch(fetch_one, "one key and returns what has become of it")
+        if not is_count(at_once):
+            raise BadInputError(f"{at_once!r} requests at a time ask for nothing: give 1 or more")
+        super().__init__(**options)
+        self._fetch_one = fetch_one
+        self._interval = checked_interval(interval)
+        self._at_once = at_once
+        self._due: list[tuple[float, str]] = []  # a heap, of monotonic times
+        self._due_of: dict[str, float] = {}  # which of its entries counts
+        self._comers = 0
+        self._first_at = 0.0
+        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._round_ends = 0.0
+        self._failing: set[str] = set()
+
+    def _admitted(self, subscriptions: Sequence[Subscription]) -> None:
+        for one in subscriptions:
+            if one.key not in self._due_of and one.key not in self._asking:
+                self._plan(one.key, self._until_his_time())
+                self._comers += 1
+
+    def _until_his_time(self) -> float:
+        """Of the next comer: seconds, less than an interval. Times count from the first one's on."""
+        now = self._clock.monotonic()
+        if not self._comers:
+            self._first_at = now
+        return (self._first_at + self._interval * even_spread(self._comers) - now) % self._interval
+
+    async def _cycle(self) -> float:
+        self._count_rounds()
+        while len(self._asking) < self._at_once and (key := self._take_due()) is not None:
+            self._asking[key] = task = asyncio.create_task(self._ask(key), name=f"tidegate: asks for {key}")
+            task.add_done_callback(lambda _, key=key: self._asking.pop(key))  # type: ignore[misc]
+        if len(self._asking) >= self._at_once:
+            await asyncio.wait(self._asking.values(), return_when=asyncio.FIRST_COMPLETED)
+            return 0.0
+        return max(0.0, min(NEW_SUBSCRIBERS_EVERY, self._next() - self._clock.monotonic()))
+
+    async def _end(self) -> None:
+        tasks = list(self._asking.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._due.clear()
+        self._due_of.clear()
+        self._failing.clear()
+
+    async def _ask(self, key: str) -> None:
+        begun = self._clock.monotonic()
+        self._totals.batches += 1
+        self._totals.requests += 1
+        self._totals.asked += 1
+        answer = await call_fetch(lambda: self._fetch_one(key), self._clock)
+        if isinstance(answer, FetchFailure):
+            self._totals.failed_batches += 1
+            self._note_failure(key, answer.error)
+        else:
+            self._note_success(key)
+            await self._tell(key, answer)
+        self._totals.last_cycle_seconds = seconds = self._clock.monotonic() - begun
+        if key in self.waiting:
+            self._plan(key, max(0.0, self._interval - seconds))
+        else:
+            self._failing.discard(key)
+
+    def _note_failure(self, key: str, error: Exception) -> None:
+        """Once for each spell of a key; where many fail it is the API, and the first few say it for all."""
+        if key in self._failing:
+            return
+        self._failing.add(key)
+        if len(self._failing) <= FAILURES_NAMED:
+            log.warning(
+                "%s cannot ask about %r, and goes on trying: %s", self.name, key, describe_error(error)
+            )
+        elif len(self._failing) == FAILURES_NAMED + 1:
+            log.warning("%s cannot ask about others either, and goes on trying", self.name)
+
+    def _note_success(self, key: str) -> None:
+        if key in self._failing:
+            self._failing.discard(key)
+            if not self._failing:
+                log.warning("%s can ask about everybody again", self.name)
+
+    async def _tell(self, key: str, answer: object) -> None:
+        if not is_met(answer) or key not in self.waiting:
+            return
+        try:
+            await self._found([News(key, answer)])
+        except NotTheSenderError:
+            return  # another process finds it
+        except Exception as error:  # noqa: BLE001  (it is found again in the next round)
+            self._troubles.note(error, doing="note what came true")
+        else:
+            self._troubles.over("note what came true")
+
+    def _plan(self, key: str, after: float) -> None:
+        due = self._clock.monotonic() + after
+        self._due_of[key] = due
+        heapq.heappush(self._due, (due, key))
+
+    def _take_due(self) -> str | None:
+        """The key whose time has come first, if he still waits."""
+        while self._due and self._due[0][0] <= self._clock.monotonic():
+            due, key = heapq.heappop(self._due)
+            if self._due_of.get(key) != due:
+                continue
+            del self._due_of[key]
+            if key in self.waiting:
+                return key
+            self._failing.discard(key)
+        return None
+
+    def _next(self) -> float:
+        return self._due[0][0] if self._due else self._clock.monotonic() + NEW_SUBSCRIBERS_EVERY
+
+    def _count_rounds(self) -> None:
+        now = self._clock.monotonic()
+        if self.waiting and now >= self._round_ends:
+            self._totals.cycles += 1
+            self._round_ends = now + self._interval

@@ -1,1 +1,0 @@
-"""`where`: its two grammars, and what a condition selects."""

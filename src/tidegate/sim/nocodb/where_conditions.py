@@ -1,0 +1,229 @@
+"""How one condition selects values and times, as SQLite and PostgreSQL do under NocoDB."""
+
+import math
+import operator as op
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+from tidegate.sim.nocodb.answers import NocoDbApiError, failed_verification, unreadable_filter
+from tidegate.sim.nocodb.table import CREATED, NUMBERS, UPDATED, SimulatedRow, Value, instant, is_date
+from tidegate.sim.nocodb.where_grammar import WhereCondition
+
+Test = Callable[[Value], bool]
+
+
+class ValuePredicate(NamedTuple):
+    """Values that are `wanted`, or a test that `accepts` them. Without `knows_null`, null is "unknown"."""
+
+    wanted: frozenset[Value] = frozenset()
+    accepts: Test | None = None
+    knows_null: bool = False
+
+
+ALIASES = {"isblank": "blank", "is_blank": "blank", "ge": "gte", "le": "lte", "not": "neq"} | dict.fromkeys(
+    ("isnotblank", "is_not_blank", "is_notblank"), "notblank"
+)
+COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "gt": op.gt,
+    "gte": op.ge,
+    "lt": op.lt,
+    "lte": op.le,
+}
+WITHOUT_VALUE: dict[str, ValuePredicate] = {
+    "checked": ValuePredicate(frozenset([1])),
+    "notchecked": ValuePredicate(frozenset([0, None]), knows_null=True),
+    "blank": ValuePredicate(frozenset([None, ""]), knows_null=True),
+    "notblank": ValuePredicate(accepts=lambda value: value not in {None, ""}, knows_null=True),
+    "null": ValuePredicate(frozenset([None]), knows_null=True),
+    "notnull": ValuePredicate(accepts=lambda value: value is not None, knows_null=True),
+    "empty": ValuePredicate(frozenset([""])),
+    "notempty": ValuePredicate(accepts=lambda value: value != "", knows_null=True),
+}
+WITH_VALUE = {"eq", "neq", "in", "anyof", "nanyof", "like", "nlike", *COMPARISONS}
+REFUSED_BY = {kind: frozenset(["btw", "checked", "notchecked"]) for kind in NUMBERS} | {
+    "Checkbox": frozenset(["null", "notnull", "in"])
+}
+IGNORED_OPERATORS = {
+    "is",
+    "isnot",
+    "isWithin",
+    "btw",
+    "nbtw",
+    "allof",
+    "nallof",
+}  # accepted, and select every row
+
+
+def value_predicate(condition: WhereCondition, kind: str, *, postgres: bool) -> ValuePredicate | None:
+    """None where the condition is passed over in silence, so that it selects every row. Raises ApiError."""
+    operator = operator_of(condition, kind)
+    _verify(condition, operator, kind)
+    if operator in WITHOUT_VALUE:
+        return WITHOUT_VALUE[operator]
+    if operator in IGNORED_OPERATORS:
+        return None
+    if operator not in WITH_VALUE:
+        raise unreadable_filter(f"{operator} is not supported.")
+    if condition.values is None:
+        raise NocoDbApiError(500, "", "Cannot read properties of undefined")
+    if condition.values == (None,):
+        return WITHOUT_VALUE["notnull" if operator == "neq" else "null"]
+    return _predicate_for(operator, [value or "" for value in condition.values], postgres=postgres)
+
+
+def operator_of(condition: WhereCondition, kind: str) -> str:
+    """Without its other spellings. `is` has a meaning with a few words only."""
+    operator, first = condition.operator, (condition.values or ("",))[0]
+    if operator == "is":
+        said = {"blank": "blank", "notblank": "notblank", "true": "checked", "false": "notchecked"}
+        if kind != "Checkbox":
+            said |= {"null": "null"}
+        return said.get(first or "null", operator)
+    return ALIASES.get(operator, operator)
+
+
+def _verify(condition: WhereCondition, operator: str, kind: str) -> None:
+    """Some types refuse some operators; the others pass over what they do not know."""
+    if operator in REFUSED_BY.get(kind, ()):
+        raise failed_verification(f"Operation {operator} is not supported for type {kind}", condition.field)
+    if kind not in NUMBERS or operator not in {"eq", "neq", *COMPARISONS}:
+        return
+    for value in condition.values or ():
+        if value and _number(value) is None:
+            raise failed_verification(f"Value {value} is not supported for type {kind}", condition.field)
+
+
+def _predicate_for(operator: str, values: list[str], *, postgres: bool) -> ValuePredicate:
+    same = frozenset[Value]().union(*(_same_as(value, postgres=postgres) for value in values))
+    if operator in {"eq", "in"}:
+        return ValuePredicate(same)
+    if operator == "neq":
+        return ValuePredicate(accepts=lambda value: value not in same, knows_null=True)
+    if operator in COMPARISONS:
+        return ValuePredicate(accepts=_compared(operator, values[0]))
+    tests = [_liking(value) for value in values] if operator in {"like", "nlike"} else _containing(values)
+    if operator in {"like", "anyof"}:
+        return ValuePredicate(accepts=lambda value: any(test(value) for test in tests))
+    return ValuePredicate(accepts=lambda value: not any(test(value) for test in tests), knows_null=True)
+
+
+def _same_as(text: str, *, postgres: bool) -> frozenset[Value]:
+    """A text, and the number it says: columns of numbers are asked with texts too."""
+    number = _number(text)
+    if number is not None:
+        return frozenset([text, number])
+    return frozenset([text, text == "true"]) if postgres and text in {"true", "false"} else frozenset([text])
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text) if text[-1:].isdigit() else None
+    except ValueError:
+        return None
+
+
+def _compared(name: str, text: str) -> Test:
+    accepts, number = COMPARISONS[name], _number(text)
+
+    def test(value: Value) -> bool:
+        if value is None:
+            return False
+        if isinstance(value, str):
+            return accepts(value, text)
+        return number is not None and accepts(value, number)
+
+    return test
+
+
+def _liking(text: str) -> Test:
+    """`%` is anything, `_` one character; without a `%`, the text may stand anywhere."""
+    pattern = text if "%" in text else f"%{text}%"
+    written = ".*".join(map(re.escape, pattern.split("%"))).replace("_", ".")
+    found = re.compile(written, re.IGNORECASE | re.ASCII | re.DOTALL).fullmatch
+    return lambda value: value is not None and found(str(value)) is not None
+
+
+def _containing(texts: list[str]) -> list[Test]:
+    def contains(text: str) -> Test:
+        lower = text.lower()
+        return lambda value: value is not None and lower in str(value).lower()
+
+    return [contains(text) for text in texts]
+
+
+DAY = 86_400.0
+IGNORED_TIME_OPERATORS = {"is", "isnot", "isWithin"}  # accepted, and select every row
+REFUSED_TIME_OPERATORS = {"in", "anyof", "nanyof", "like", "nlike", "btw", "nbtw", "checked", "notchecked"}
+NULLS = {"blank", "notblank", "null", "notnull", "empty", "notempty"}
+
+
+class TimeSpan(NamedTuple):
+    """From `since` until just before `until`; no null is in it."""
+
+    since: float
+    until: float
+    is_refused: bool = False  # what is asked for is everything else, nulls included
+
+    def select(self, name: str, *, negated: bool) -> Callable[[list[SimulatedRow]], list[SimulatedRow]]:
+        since, until, is_refused = self
+        if not negated and not is_refused and name == UPDATED:
+            return lambda rows: [
+                row for row in rows if (at := row.updated) is not None and since <= at < until
+            ]
+        if not negated and not is_refused and name == CREATED:
+            return lambda rows: [row for row in rows if since <= row.created < until]
+        if negated and not is_refused:
+            return lambda rows: [
+                row for row, at in _times(rows, name) if at is not None and not since <= at < until
+            ]
+        wanted = negated or not is_refused
+        return lambda rows: [
+            row for row, at in _times(rows, name) if (at is not None and since <= at < until) is wanted
+        ]
+
+
+def time_predicate(
+    condition: WhereCondition, *, postgres: bool, zone: ZoneInfo | None
+) -> TimeSpan | ValuePredicate | None:
+    """None where the condition is passed over in silence, so that it selects every row. Raises ApiError."""
+    operator = ALIASES.get(condition.operator, condition.operator)
+    kind, _, text = ",".join(value or "null" for value in condition.values or ()).partition(",")
+    if operator in NULLS or (operator == "is" and kind in {"blank", "notblank"}):
+        return WITHOUT_VALUE[kind if operator == "is" else operator]
+    if operator in IGNORED_TIME_OPERATORS or kind in {"", "null"}:
+        return None
+    if operator in REFUSED_TIME_OPERATORS:
+        text = f"Operation {operator} is not supported for type DateTime"
+        raise failed_verification(text, condition.field)
+    if kind != "exactDate":
+        raise unreadable_filter(f"'{kind}' is not supported.")
+    text = text.partition(",")[0]
+    if not text:
+        return None
+    at = instant(text, zone)
+    if at is None:
+        raise failed_verification(f"Value {text} is not supported for type DateTime", condition.field)
+    return _span(operator, at, whole_day=is_date(text), postgres=postgres)
+
+
+def _span(operator: str, at: float, *, whole_day: bool, postgres: bool) -> TimeSpan:
+    after = at + DAY if whole_day else at + 1 if postgres else at
+    spans = {
+        "gt": TimeSpan(after, math.inf),
+        "gte": TimeSpan(at, math.inf),
+        "lt": TimeSpan(-math.inf, at),
+        "lte": TimeSpan(-math.inf, after),
+        "eq": TimeSpan(at - at % DAY, at - at % DAY + DAY),
+        "neq": TimeSpan(at - at % DAY, at - at % DAY + DAY, is_refused=True),
+    }
+    if operator not in spans:
+        raise unreadable_filter(f"{operator} is not supported.")
+    return spans[operator]
+
+
+def _times(rows: list[SimulatedRow], name: str) -> Iterator[tuple[SimulatedRow, float | None]]:
+    for row in rows:
+        text = row.fields.get(name)
+        yield row, instant(text) if isinstance(text, str) else None

@@ -1,0 +1,243 @@
+"""The records of the simulated world: users, chats, bots, files, polls, payments."""
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from tidegate.errors import BadInputError
+from tidegate.sim.telegram.updates import PendingUpdates
+
+Json = dict[str, Any]
+
+
+class Ballot:
+    """`poll` is as Telegram shows it, new after each change: whoever was given the old one keeps it."""
+
+    def __init__(self, poll: Json, place: tuple[int, int]) -> None:
+        self.poll = poll
+        self.place = place  # chat and message
+        self._votes: dict[int, tuple[int, ...]] = {}
+
+    def vote(self, user_id: int, options: tuple[int, ...]) -> None:
+        """Choose options by their place, from 0; none takes a vote back. BadInputError where Telegram's apps
+        offer no such choice.
+        """
+        poll = self.poll
+        if poll["is_closed"]:
+            raise BadInputError("the poll is closed")
+        if any(option not in range(len(poll["options"])) for option in options):
+            raise BadInputError(f"the poll has {len(poll['options'])} options, numbered from 0")
+        if len(options) > 1 and not poll["allows_multiple_answers"]:
+            raise BadInputError("the poll takes one answer only")
+        if user_id in self._votes and not poll["allows_revoting"]:
+            raise BadInputError(f"user {user_id} has answered already")
+        self._votes.pop(user_id, None)
+        if options:
+            self._votes[user_id] = options
+        self._count()
+
+    def close(self) -> None:
+        self.poll = self.poll | {"is_closed": True}
+
+    def _count(self) -> None:
+        votes = [option for options in self._votes.values() for option in options]
+        counted = [
+            option | {"voter_count": votes.count(place)} for place, option in enumerate(self.poll["options"])
+        ]
+        self.poll = self.poll | {"options": counted, "total_voter_count": len(self._votes)}
+
+
+PAYMENTS_KEPT = 1_000  # of each kind, for each bot
+# A message, by its chat and id, or a link.
+InvoiceKey = tuple[int, int] | str
+
+
+class Invoice(msgspec.Struct, frozen=True):
+    payload: str
+    currency: str
+    total: int  # in the smallest units of the currency
+    flexible: bool = False  # the price depends on where it goes
+    needs: tuple[str, ...] = ()  # of the buyer: name, phone_number, email, shipping_address
+
+
+class Checkout:
+    """One person paying one invoice. `state` and `error` are what the person sees."""
+
+    def __init__(self, invoice: Invoice, user_id: int, chat_id: int) -> None:
+        self.invoice = invoice
+        self.user_id = user_id
+        self.chat_id = chat_id
+        self.total = invoice.total
+        self.shipping_option: str | None = None
+        self.state: Literal["shipping", "confirming", "paid", "failed", "refunded"] = "confirming"
+        self.error = ""
+        self.charge_id = ""
+
+    def fail(self, error: str) -> None:
+        self.state = "failed"
+        self.error = error
+
+
+class BotPayments:
+    """The invoices of one bot, the checkouts that wait for its word, and what it was paid."""
+
+    def __init__(self) -> None:
+        self.invoices: dict[InvoiceKey, Invoice] = {}
+        self.waiting: dict[str, Checkout] = {}  # by the query that the bot has to answer
+        self.charges: dict[str, Checkout] = {}
+
+    def issue(self, key: InvoiceKey, invoice: Invoice) -> None:
+        self.invoices[key] = invoice
+        _shorten(self.invoices)
+
+    def await_answer(self, query_id: str, checkout: Checkout) -> None:
+        self.waiting[query_id] = checkout
+        _shorten(self.waiting)
+
+    def collect(self, charge_id: str, checkout: Checkout) -> None:
+        checkout.state, checkout.charge_id = "paid", charge_id
+        self.charges[charge_id] = checkout
+        _shorten(self.charges)
+
+
+def _shorten(kept: dict[Any, Any]) -> None:
+    if len(kept) > PAYMENTS_KEPT:
+        del kept[next(iter(kept))]
+
+
+ChatType = Literal["private", "group", "supergroup", "channel"]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+MESSAGES_PER_CHAT = 200  # in each chat, for editing, deleting, forwarding
+MEMBERS_PER_GROUP = 10_000  # of each group
+
+
+def keep(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
+    """Store under a key; the oldest makes room."""
+    kept[key] = value
+    if len(kept) > most:
+        del kept[next(iter(kept))]
+
+
+class User:
+    __slots__ = ("deactivated", "first_name", "id", "username")
+
+    def __init__(self, user_id: int, first_name: str, username: str | None = None) -> None:
+        self.id = user_id
+        self.first_name = first_name
+        self.username = username
+        self.deactivated = False
+
+    def json(self) -> Json:
+        user = {"id": self.id, "is_bot": False, "first_name": self.first_name, "language_code": "en"}
+        return user | {"username": self.username} if self.username else user
+
+
+class Chat:
+    """One conversation. A person's private chats with two bots are two of them."""
+
+    __slots__ = (
+        "blocked",
+        "id",
+        "json",
+        "kicked",
+        "members",
+        "messages",
+        "migrated_to",
+        "next_id",
+        "pinned",
+        "type",
+        "watchers",
+    )
+
+    def __init__(self, chat_id: int, chat_type: ChatType, json: Json) -> None:
+        self.id = chat_id
+        self.type = chat_type
+        self.json = json
+        self.blocked = False  # by the person, in a private chat
+        self.kicked: set[int] = set()  # bots, from a group
+        self.members: dict[int, Json] = {}  # of a group: who was seen there, and as what
+        self.pinned: tuple[int, ...] = ()  # messages, the latest last
+        self.migrated_to: int | None = None
+        self.messages: dict[int, Json] = {}
+        self.next_id = 1
+        self.watchers: list[Callable[[Json], None]] = []  # told of each message a bot posts or edits
+
+    def keep(self, message: Json) -> None:
+        """Store a message under its id; the oldest makes room."""
+        self.messages[message["message_id"]] = message
+        if len(self.messages) > MESSAGES_PER_CHAT:
+            del self.messages[next(iter(self.messages))]
+
+    def tell(self, message: Json) -> None:
+        for watcher in tuple(self.watchers):
+            watcher(message)
+
+    def seat(self, user_id: int, standing: Json) -> None:
+        """Remember what somebody is in this group."""
+        keep(self.members, user_id, standing, MEMBERS_PER_GROUP)
+
+
+class WebhookSettings:
+    """Where a bot wants its updates, and how that went."""
+
+    def __init__(self, url: str, secret: str | None, max_connections: int) -> None:
+        self.url = url
+        self.secret = secret
+        self.max_connections = max_connections
+        self.last_error: tuple[int, str] | None = None
+
+
+class BotProfile:
+    """What a bot says of itself. Keys are a language code, with a scope where there is one."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}
+        self.descriptions: dict[str, str] = {}
+        self.short_descriptions: dict[str, str] = {}
+        self.commands: dict[tuple[object, ...], list[Json]] = {}
+        self.menu_buttons: dict[int, Json] = {}  # by chat; 0 for the others
+
+
+class PendingQuery:
+    """What somebody typed after a bot's @name, and what was offered for it."""
+
+    def __init__(self) -> None:
+        self.results: list[Json] | None = None
+        self.on_answer: Callable[[], None] | None = None
+
+    def answer(self, results: list[Json]) -> None:
+        self.results = results
+        if self.on_answer:
+            self.on_answer()
+
+
+class SimulatedBot:
+    def __init__(self, bot_id: int) -> None:
+        self.id = bot_id
+        self.username = f"sim{bot_id}_bot"
+        self.json: Json = {
+            "id": bot_id,
+            "is_bot": True,
+            "first_name": f"Bot {bot_id}",
+            "username": self.username,
+        }
+        self.updates = PendingUpdates()
+        self.webhook: WebhookSettings | None = None
+        self.profile = BotProfile()
+        self.queries: dict[str, None] = {}  # button presses that may be answered, oldest first
+        self.inquiries: dict[str, PendingQuery] = {}  # not answered yet, oldest first
+        self.till = BotPayments()
+        self.reactions: dict[tuple[int, int], list[Json]] = {}  # of the bot, by chat and message
+
+
+class StoredFile:
+    __slots__ = ("content", "id", "mime", "name")
+
+    def __init__(self, file_id: str, name: str, mime: str, content: bytes) -> None:
+        self.id = file_id
+        self.name = name
+        self.mime = mime
+        self.content = content

@@ -1,0 +1,32 @@
+"""The store in memory, for tests and bots that may forget."""
+
+from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.model import Rate
+from tidegate.stores.memory.inbox import MemoryInbox
+from tidegate.stores.memory.limiter import MemoryLimiter
+from tidegate.stores.memory.outbox import MemoryOutbox
+from tidegate.stores.memory.subscriptions import MemorySubscriptions
+from tidegate.stores.memory.throttle import MemoryThrottle
+from tidegate.stores.store import Store, StoreOptions
+
+
+class MemoryStore(Store):
+    follows_bots = False
+
+    def __init__(self, terms: StoreOptions) -> None:
+        self._clock = terms.clock
+        self.outbox = MemoryOutbox(terms.clock, terms.rules, on_end=terms.on_end)
+        self.shelf = None
+        self.inbox = MemoryInbox(terms.clock)
+
+    def buckets(self, rules: ThrottleRules) -> MemoryThrottle:
+        return MemoryThrottle(rules, self._clock)
+
+    def subscriptions(self, name: str) -> MemorySubscriptions:
+        return MemorySubscriptions(self._clock, name)
+
+    def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
+        return MemoryLimiter(rate, self._clock)
+
+    async def risks(self) -> list[str]:
+        return []  # what is lost is said when it is closed

@@ -1,0 +1,283 @@
+"""The connection to Redis: scripts, a blocking pop, subscriptions, and whether it can be reached."""
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Protocol, cast
+from urllib.parse import urlsplit
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import (
+    ConnectionError as RedisConnectionError,
+)
+from redis.exceptions import (
+    TimeoutError as RedisTimeoutError,
+)
+
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
+from tidegate.stores.redis.scripts import OUTBOX_KEYS, Script, load_outbox_scripts
+
+log = logging.getLogger("tidegate")
+
+REDIS_SCHEMA: Final = 1  # of what is in Redis
+LONGEST_BLOCKING_POP: Final = 5.0  # seconds of a blocking pop: what a lost wake-up costs at most
+ANSWER_TIMEOUT: Final = 5.0  # seconds that Redis has for one script
+CONNECT_TIMEOUT: Final = 2.0
+HEARTBEAT_EVERY: Final = 10.0  # seconds
+RESUBSCRIBE_AFTER: Final = 0.5  # seconds until a broken subscription is tried again
+
+OUTBOX_SCRIPTS: Final = load_outbox_scripts()
+
+Argument = bytes | str | int | float
+OnPublished = Callable[[bytes], None]
+
+MAYBE_MISSED: Final = b""  # heard when something may have been said that did not arrive
+
+
+class RedisConnection(Protocol):
+    """Raises StoreAwayError if Redis cannot be reached, StoreFullError if it is out of memory."""
+
+    me: str  # names this process among those that share the store
+    longest_wait: float  # seconds that `wait` lasts at most
+    heartbeat: float | None  # seconds after which this process says that it lives; None: never
+
+    async def open(self, terms: bytes) -> None:
+        """`terms` go to every script."""
+
+    async def close(self) -> None: ...
+
+    async def run(self, step: str, *args: Argument) -> list[bytes]:
+        """One script, as one atomic step."""
+        ...
+
+    async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        """One script of whoever shares this Redis with the outbox, as one atomic step.
+
+        Its ARGV[1] is the time in seconds, empty for Redis's own; what is given follows.
+        """
+
+    async def command(self, *parts: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        """One plain command."""
+
+    async def wait(self, seconds: float | None) -> None:
+        """Until something may be claimed, or for so long."""
+
+    def listen(self, heard: Callable[[], None]) -> None:
+        """From now on, call back when a turn may have been granted to this process."""
+
+    def follow(self, topic: str, heard: OnPublished) -> Callable[[], object]:
+        """Call back with what is said on the channel of this key, until the function returned is called."""
+        ...
+
+    def key(self, name: str) -> str: ...
+
+
+class RedisPyConnection(RedisConnection):
+    """Connects when it is opened. `me` names this process among those that share the store."""
+
+    longest_wait = LONGEST_BLOCKING_POP
+    heartbeat = HEARTBEAT_EVERY
+
+    def __init__(self, url: str, clock: Clock, me: str, *, prefix: str = "tidegate") -> None:
+        self._clock = clock
+        self.me = me
+        self._prefix = prefix
+        self._keys = [self.key(name) for name in OUTBOX_KEYS]
+        self._scripts = OUTBOX_SCRIPTS
+        self._terms = b""
+        self._greeted = False  # this Redis, since it was last away
+        self._run_id: str | None = None  # of the Redis that was last greeted
+        self._greeting = asyncio.Lock()
+        self._listens = False
+        self._following: set[asyncio.Task[None]] = set()
+        self._popping: asyncio.Task[None] | None = None  # the blocking pop, which outlives a wait
+        self._waits = False
+        once = Retry(NoBackoff(), 0)  # whether to try again is for the store to say
+        try:
+            # No socket_timeout: with one, redis-py uses asyncio.wait_for, which in Python 3.11 may swallow
+            # a cancellation: a task that was to end goes on, and who waits for its end waits for ever.
+            self._redis, self._patient = (
+                Redis.from_url(url, socket_timeout=None, socket_connect_timeout=CONNECT_TIMEOUT, retry=once)
+                for _ in range(2)
+            )
+            pool: Any = self._redis.connection_pool
+            pool.make_connection()  # which takes the options of the address, or not
+        except (ValueError, TypeError) as error:
+            raise BadInputError("the address of Redis cannot be used: write redis://host:6379/0") from error
+        path = urlsplit(url).path.strip("/")
+        if not url.startswith("unix:") and path and not path.isdigit():
+            raise BadInputError("the database of Redis is a number: write redis://host:6379/0")
+
+    @property
+    def name(self) -> str:
+        """Of the store, the same in every process that uses it, without its password."""
+        known = self._redis.connection_pool.connection_kwargs
+        place = [known.get(part, "") for part in ("host", "port", "path", "db")]
+        return hashlib.sha256(f"{place} {self._prefix}".encode()).hexdigest()[:12]
+
+    def key(self, name: str) -> str:
+        # The braces are a hash tag: all keys of a partition are in one slot of a cluster.
+        return f"{self._prefix}:{{0}}:{name}"
+
+    async def open(self, terms: bytes) -> None:
+        self._terms = terms
+        await self._told(self._greet())
+
+    async def close(self) -> None:
+        tasks = [*self._following, *([] if self._popping is None else [self._popping])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(RedisError, OSError):
+            await self._redis.aclose()
+            await self._patient.aclose()
+
+    async def run(self, step: str, *args: Argument) -> list[bytes]:
+        asked = self._evaluate(self._scripts[step], self._keys, ("", self._terms, *args))
+        reply: list[bytes] = await self._told(asked)
+        return reply
+
+    async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401
+        return await self._told(self._evaluate(script, keys, ("", *args)))
+
+    async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
+        return await self._told(_execute(self._redis, *parts))
+
+    async def wait(self, seconds: float | None) -> None:
+        seconds = LONGEST_BLOCKING_POP if seconds is None else min(max(seconds, 0.001), LONGEST_BLOCKING_POP)
+        if self._popping is None or self._popping.done():
+            self._popping = asyncio.create_task(self._pop(), name="tidegate: until woken")
+            self._popping.add_done_callback(_ignore_outcome)
+        popping, self._waits = self._popping, True
+        try:
+            # The end of a blocking pop is a tenth of a second late: it is left behind, for the next wait.
+            with suppress(TimeoutError):
+                async with self._clock.timeout(seconds):
+                    await asyncio.wait([popping])
+        finally:
+            self._waits = False
+        if popping.done() and not popping.cancelled():
+            self._popping = None
+            popping.result()
+
+    async def _pop(self) -> None:
+        popped = _execute(self._patient, "BLPOP", self.key("wake"), LONGEST_BLOCKING_POP)
+        woken = await self._told(popped, LONGEST_BLOCKING_POP + ANSWER_TIMEOUT)
+        if woken is not None and not self._waits:  # it is for somebody else
+            await self.command("LPUSH", self.key("wake"), 1)
+
+    def listen(self, heard: Callable[[], None]) -> None:
+        for_us = {self.me.encode(), b"*", MAYBE_MISSED}
+        if not self._listens:
+            self._listens = True
+            self.follow("channel", lambda said: heard() if said in for_us else None)
+
+    def follow(self, topic: str, heard: OnPublished) -> Callable[[], object]:
+        task = asyncio.create_task(self._follow(self.key(topic), heard), name=f"tidegate: {topic}")
+        self._following.add(task)
+        task.add_done_callback(self._following.discard)
+        return task.cancel
+
+    async def _evaluate(self, script: Script, keys: Sequence[str], args: tuple[Argument, ...]) -> Any:  # noqa: ANN401
+        if not self._greeted:
+            await self._greet()
+        asked = (len(keys), *keys, *args)
+        try:
+            return await _execute(self._redis, "EVALSHA", script.sha, *asked)
+        except NoScriptError:
+            # A Redis that restarted, or that never ran this step: greeted first, so that a restart is noted.
+            await self._greet()
+            return await _execute(self._redis, "EVAL", script.source, *asked)
+
+    async def _greet(self) -> None:
+        async with self._greeting:
+            if not self._greeted:
+                # It was away: each that lies here would fail by itself, and say once more that it is. Not
+                # otherwise: somebody may be about to use one.
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
+            info = await self._redis.info("server")
+            run_id, known = str(info["run_id"]), self._run_id is not None
+            keys, said = self._keys, (run_id, REDIS_SCHEMA, int(known))
+            greeting = self._scripts["open"].source
+            await _execute(self._redis, "EVAL", greeting, len(keys), *keys, "", self._terms, *said)
+            self._greeted, self._run_id = True, run_id
+
+    async def _told(self, asked: Any, seconds: float = ANSWER_TIMEOUT) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
+        """The answer, or an error in our words: those of the driver may hold the address."""
+        try:
+            async with self._clock.timeout(seconds):
+                return await asked
+        except OutOfMemoryError as error:
+            text = "Redis has no memory left: raise its maxmemory, or wait until messages are delivered"
+            raise StoreFullError(text) from error
+        except (AuthenticationError, AuthorizationError) as error:
+            raise StoreError("Redis does not let us in: look at user and password in its address") from error
+        except (RedisConnectionError, RedisTimeoutError, OSError, BusyLoadingError, ReadOnlyError) as error:
+            self._greeted = False
+            reason = type(error).__name__
+            raise StoreAwayError(
+                f"Redis cannot be reached ({reason}): is it running, is its address right?"
+            ) from None
+        except ResponseError as error:
+            raise _store_error(str(error)) from error
+
+    async def _follow(self, channel: str, heard: OnPublished) -> None:
+        while True:
+            try:
+                await self._subscribe(channel, heard)
+            except (RedisError, OSError):
+                heard(MAYBE_MISSED)
+                await self._clock.sleep(RESUBSCRIBE_AFTER)
+
+    async def _subscribe(self, name: str, heard: OnPublished) -> None:
+        async with self._patient.pubsub() as channel:
+            await channel.subscribe(name)
+            while True:
+                said = await channel.get_message(timeout=LONGEST_BLOCKING_POP)
+                if said is not None:
+                    heard(MAYBE_MISSED if said["type"] == "subscribe" else said["data"])
+
+
+def _ignore_outcome(task: asyncio.Task[None]) -> None:
+    """If nobody waits any more, what became of it is of no interest."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _execute(redis: Redis, *parts: Argument) -> Awaitable[Any]:
+    return cast("Awaitable[Any]", redis.execute_command(*parts))  # type: ignore[no-untyped-call]
+
+
+def _store_error(text: str) -> StoreError:
+    if "SCHEMA" in text:
+        version = text.rpartition("SCHEMA")[2].split()[0]
+        return StoreError(
+            f"this Redis was written by a newer Tidegate (version {version} of its layout, {REDIS_SCHEMA} is"
+            " known here): upgrade this process"
+        )
+    if "READONLY" in text:
+        return StoreAwayError("this Redis is a replica that cannot be written: is its address right?")
+    if text.startswith(("MOVED", "ASK")):
+        return StoreError(
+            "this Redis is a node of a cluster, and the store's keys are on another: give that one's address"
+        )
+    if text.startswith(("MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF")):
+        return StoreAwayError(f"Redis does not work now: {text.partition(' ')[0]}")
+    if "OOM" in text:
+        return StoreFullError("Redis has no memory left: raise its maxmemory, or wait for deliveries")
+    return StoreError(f"Redis refused a step: {text}")

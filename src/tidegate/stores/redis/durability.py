@@ -1,0 +1,113 @@
+"""Whether a Redis keeps its data when memory is full and after a restart."""
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from tidegate.errors import StoreAwayError, StoreError
+
+if TYPE_CHECKING:  # the doctor concludes without the driver
+    from tidegate.stores.redis.connection import RedisConnection
+
+OLDEST_REDIS: Final = (6, 2)
+
+RedisVerdict = Literal["ok", "info", "warning", "failed"]
+
+
+class RedisFacts(NamedTuple):
+    """What a Redis says about itself; None where it does not tell."""
+
+    version: str
+    policy: str | None
+    appends: bool | None
+    saves: bool | None
+    fsync: str | None = None  # of the append-only file: always, everysec, no
+
+
+class RedisFinding(NamedTuple):
+    """`info` is a thing to know that is neither good nor bad. `advice`: what to do, if anything."""
+
+    about: Literal["version", "memory", "persistence"]
+    verdict: RedisVerdict
+    found: str
+    advice: str = ""
+
+
+async def durability_warnings(link: "RedisConnection") -> list[str]:
+    """What is to be warned of, a line each. Raises StoreError if it cannot be asked."""
+    grave = [one for one in judge_redis(await read_redis_facts(link)) if one.verdict in {"warning", "failed"}]
+    return [f"the store's Redis, {one.about}: {one.found}; {one.advice}" for one in grave]
+
+
+async def read_redis_facts(link: "RedisConnection") -> RedisFacts:
+    info = _info(await link.command("INFO"))
+    appends = info.get("aof_enabled")
+    saves = await _setting(link, "save")
+    return RedisFacts(
+        version=str(info.get("redis_version", "")),
+        policy=info.get("maxmemory_policy"),
+        appends=None if appends is None else bool(int(appends)),
+        saves=None if saves is None else bool(saves),
+        fsync=await _setting(link, "appendfsync"),
+    )
+
+
+def judge_redis(facts: RedisFacts) -> list[RedisFinding]:
+    """Whether it can be used, forgets under pressure, and survives a restart."""
+    if version_numbers(facts.version) < OLDEST_REDIS:
+        return [RedisFinding("version", "failed", facts.version, "install Redis 6.2 or later, or Valkey")]
+    return [RedisFinding("version", "ok", facts.version), _memory(facts.policy), _persistence(facts)]
+
+
+def _memory(policy: str | None) -> RedisFinding:
+    if policy is None:
+        return RedisFinding("memory", "info", "it does not tell what it does when memory is full")
+    if policy != "noeviction":
+        advice = "messages could vanish when memory is full: CONFIG SET maxmemory-policy noeviction"
+        return RedisFinding("memory", "warning", f"maxmemory-policy {policy}", advice)
+    return RedisFinding("memory", "ok", "keeps what it holds (noeviction)")
+
+
+def _persistence(facts: RedisFacts) -> RedisFinding:
+    if facts.appends and facts.fsync == "no":
+        advice = "a power cut loses what the system has not written yet: CONFIG SET appendfsync everysec"
+        return RedisFinding("persistence", "warning", "append-only file, appendfsync no", advice)
+    if facts.appends:
+        return RedisFinding(
+            "persistence", "ok", "append-only file" + (f", {facts.fsync}" if facts.fsync else "")
+        )
+    if facts.appends is None or facts.saves is None:
+        return RedisFinding("persistence", "info", "it does not tell whether it writes to disk")
+    if facts.saves:
+        advice = "the last minutes are lost in a crash: CONFIG SET appendonly yes"
+        return RedisFinding("persistence", "warning", "snapshots only", advice)
+    advice = "a restart loses every message: CONFIG SET appendonly yes"
+    return RedisFinding("persistence", "warning", "off", advice)
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+async def _setting(link: "RedisConnection", name: str) -> str | None:
+    """None where CONFIG is forbidden, as by many hosters."""
+    try:
+        found = await link.command("CONFIG", "GET", name)
+    except StoreAwayError:
+        raise
+    except StoreError:
+        return None
+    if not isinstance(found, Mapping):
+        found = dict(zip(found[::2], found[1::2], strict=False))
+    return {_text(key): _text(value) for key, value in found.items()}.get(name)
+
+
+def _info(found: Any) -> Mapping[str, Any]:  # noqa: ANN401  (parsed by the driver, or not)
+    if isinstance(found, Mapping):
+        return found
+    lines = (line.partition(":") for line in _text(found).splitlines())
+    return {name: value for name, colon, value in lines if colon}
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,359 @@
+"""The inbox in Redis: any number of processes accept, claim and settle; each step is one script."""
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.resources import files
+from typing import Any, Final
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreError, StoreFullError
+from tidegate.inbound.inbox import (
+    DEDUP_SECONDS,
+    MAX_PARKED_PER_SOURCE,
+    MAX_WAITING_ITEMS,
+    ClaimedItem,
+    Inbox,
+    InboxItem,
+    InboxSource,
+    InboxStats,
+    ParkedItem,
+)
+from tidegate.stores.redis import inbox_codec
+from tidegate.stores.redis.connection import Argument, RedisConnection
+from tidegate.stores.redis.gathering import Gathering
+from tidegate.stores.redis.inbox_codec import place_and_token
+from tidegate.stores.redis.scripts import Script
+
+_INBOX_SHARED: Final = ("step", "lanes", "letters")  # in the order in which Lua has to read them
+INBOX_STEPS: Final = (
+    "accept",
+    "claim",
+    "done",
+    "release",
+    "take_back",
+    "renew",
+    "park",
+    "parked",
+    "replay",
+    "drop",
+    "stats",
+    "lease",
+    "give_back",
+)
+INBOX_CHANNEL: Final = "inbox:channel"
+# In the order in which the scripts take them. The first is the outbox's, which notes a restart of Redis.
+INBOX_KEYS: Final = (
+    "meta",
+    "inbox:meta",
+    "inbox:bodies",
+    "inbox:queue",
+    "inbox:ready",
+    "inbox:suspects",
+    "inbox:later",
+    "inbox:leases",
+    "inbox:held",
+    "inbox:tries",
+    "inbox:parked",
+    "inbox:letters",
+    "inbox:letters_of",
+    "inbox:reasons",
+    INBOX_CHANNEL,
+)
+
+
+def load_inbox_scripts() -> dict[str, Script]:
+    """All steps by name."""
+    ours = files("tidegate.stores.redis") / "lua" / "inbox"
+    shared = [(ours / "shared" / f"{name}.lua").read_text() for name in _INBOX_SHARED]
+    scripts = {}
+    for step in INBOX_STEPS:
+        source = "\n".join([f"local STEP = '{step}'", *shared, (ours / f"{step}.lua").read_text()])
+        scripts[step] = Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
+    return scripts
+
+
+def inbox_keys(link: RedisConnection) -> list[str]:
+    return [link.key(name) for name in INBOX_KEYS]
+
+
+log = logging.getLogger("tidegate.inbound")
+
+RENEW_EVERY: Final = 2.5  # seconds; a lease lasts 8
+RENEW_RETRY_AFTER: Final = 0.5  # seconds after a try that failed
+RENEWED_PER_STEP: Final = 500
+
+# Says that these, each with its place and token, are held; which of them are not any more, counted from 0.
+RenewLeases = Callable[[list[tuple[str, str]]], Awaitable[list[int]]]
+
+
+class HeldUpdates:
+    """Renews between `start` and `stop`. What it holds is forgotten when it was settled, or lost."""
+
+    def __init__(self, clock: Clock, renew: RenewLeases) -> None:
+        self._clock = clock
+        self._renew = renew
+        self._held: dict[str, ClaimedItem] = {}
+        self._ending: set[str] = set()  # Redis may know that they have ended, and we not yet
+        self._renewing: asyncio.Task[None] | None = None
+        self._said_at = 0.0  # monotonic
+
+    def start(self) -> None:
+        self._renewing = asyncio.create_task(self._live(), name="tidegate: inbox, leases")
+
+    async def stop(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+            self._renewing = None
+        self._held.clear()
+
+    def add(self, held: Iterable[ClaimedItem]) -> None:
+        self._held.update((one.id, one) for one in held)
+
+    @contextmanager
+    def ending(self, held: Iterable[ClaimedItem]) -> Iterator[None]:
+        """While Redis is told that these have ended. If it was not, they are held as before."""
+        ids = {one.id for one in held}
+        self._ending |= ids
+        try:
+            yield
+        finally:
+            self._ending -= ids
+
+    def forget(self, held: Iterable[ClaimedItem]) -> None:
+        for one in held:
+            self._held.pop(one.id, None)
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                await self._say_so()
+            except StoreError:  # told by whoever claims
+                await self._clock.sleep(RENEW_RETRY_AFTER)
+            else:
+                await self._clock.sleep(RENEW_EVERY)
+
+    async def catch_up(self) -> None:
+        """Before a claim: who was held up longer than a lease must not take its own for a dead one's."""
+        if self._held and self._clock.monotonic() - self._said_at > 2 * RENEW_EVERY:
+            await self._say_so()
+
+    async def _say_so(self) -> None:
+        held, now = list(self._held.values()), self._clock.monotonic()
+        for first in range(0, len(held), RENEWED_PER_STEP):
+            some = held[first : first + RENEWED_PER_STEP]
+            lost = [some[place] for place in await self._renew([place_and_token(one) for one in some])]
+            self._lose([one for one in lost if one.id in self._held and one.id not in self._ending])
+        self._said_at = now
+
+    def _lose(self, lost: list[ClaimedItem]) -> None:
+        self.forget(lost)
+        if lost:
+            log.warning(
+                "%d updates were given to another process, as this one was not heard of for too long: their"
+                " handlers run twice",
+                len(lost),
+            )
+
+
+INBOX_SCRIPTS: Final = load_inbox_scripts()
+POLL_EVERY: Final = 1.0  # seconds: a message that was lost costs no more
+SHORTEST_POLL: Final = 0.05  # seconds until it looks again, though more is due than one step does
+
+
+class RedisInbox(Inbox):
+    """The `link` is the outbox's, which opens it and closes it last.
+
+    Accepts whether it is open or not; what it claims is held as long as it is open.
+    """
+
+    def __init__(self, link: RedisConnection, clock: Clock) -> None:
+        self._link = link
+        self._clock = clock
+        self._keys = inbox_keys(link)
+        self._accepting: Gathering[InboxItem, list[bool] | None] = Gathering(self._accept)
+        self._ending: Gathering[ClaimedItem, None] = Gathering(self._end)
+        self._holding = HeldUpdates(clock, self._renew)
+        self._claiming = asyncio.Lock()
+        self._unheard: set[str] = set()  # tokens of claims whose answers did not come
+        self._undoing: set[asyncio.Task[None]] = set()
+        self._news = asyncio.Event()
+        self._sources: set[str] = set()  # of the latest claim
+        self._delay = POLL_EVERY
+        self._unfollow: Callable[[], object] | None = None
+
+    async def open(self) -> None:
+        if self._unfollow is None:
+            await self.stats()  # if Redis is away, it is not open
+            self._unfollow = self._link.follow(INBOX_CHANNEL, self._heard)
+            self._holding.start()
+
+    async def close(self) -> None:
+        if self._unfollow is not None:
+            self._unfollow()
+            self._unfollow = None
+        await asyncio.gather(self._accepting.close(), self._ending.close(), *self._undoing)
+        with suppress(StoreError):  # their leases run out
+            async with self._claiming:
+                await self._take_back()
+        await self._holding.stop()
+
+    async def _run(self, step: str, *args: Argument, keys: Sequence[str] = ()) -> Any:  # noqa: ANN401  (Redis's)
+        names = [*self._keys, *(self._link.key(key) for key in keys)]
+        return await self._link.script(INBOX_SCRIPTS[step], names, self._link.me, *args)
+
+    # --- in ---
+
+    async def accept(self, arrivals: Sequence[InboxItem]) -> list[bool]:
+        if not arrivals:
+            return []
+        accepted = await self._accepting.ask(arrivals)
+        if accepted is None:
+            raise StoreFullError(
+                f"{MAX_WAITING_ITEMS} updates wait to be handled: handle them faster, or drop them"
+            )
+        return accepted
+
+    async def _accept(self, groups: list[Sequence[InboxItem]]) -> list[list[bool] | None]:
+        now, known_by, told = self._clock.now(), dict[str, int](), list[Argument]()
+        for arrival in (one for group in groups for one in group):
+            key, bit = inbox_codec.seen_key(arrival)
+            place = known_by.setdefault(key, len(known_by) + 1)
+            told += [inbox_codec.lane_prefix(arrival), inbox_codec.encode_update(arrival, now), place, bit]
+        sizes = " ".join(str(len(group)) for group in groups)
+        replies = await self._run(
+            "accept", MAX_WAITING_ITEMS, sizes, int(DEDUP_SECONDS), *told, keys=list(known_by)
+        )
+        self._news.set()
+        return [[fresh == 1 for fresh in reply] if reply else None for reply in replies]
+
+    # --- out ---
+
+    async def claim(
+        self, sources: Collection[InboxSource], limit: int, *, suspects: int
+    ) -> list[ClaimedItem]:
+        if not sources or limit < 1:
+            return []
+        token = secrets.token_hex(6)
+        claiming = asyncio.create_task(self._claim(token, sources, limit, suspects))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            self._later(self._undo(claiming, token))
+            raise
+
+    async def _claim(
+        self, token: str, sources: Collection[InboxSource], limit: int, suspects: int
+    ) -> list[ClaimedItem]:
+        async with self._claiming:
+            await self._take_back()
+            await self._holding.catch_up()
+            self._news.clear()
+            self._sources = {inbox_codec.without_separators(source) for source in sources}
+            self._unheard.add(token)
+            delay, told = await self._run("claim", limit, suspects, token, *self._sources)
+            self._unheard.discard(token)
+            held = [inbox_codec.decode_held(one, token) for one in told]
+            self._holding.add(held)
+            self._delay = max(SHORTEST_POLL, min(POLL_EVERY, float(delay))) if delay else POLL_EVERY
+            return held
+
+    async def _take_back(self) -> None:
+        """What was given to this process by a step whose answer it did not hear was not handled."""
+        tokens = list(self._unheard)
+        if tokens:
+            await self._run("take_back", *tokens)
+            self._unheard.difference_update(tokens)
+
+    async def _undo(self, claiming: asyncio.Task[list[ClaimedItem]], token: str) -> None:
+        """Whoever claimed is gone."""
+        await asyncio.wait([claiming])
+        if not claiming.cancelled() and claiming.exception() is None:
+            self._holding.forget(claiming.result())
+            self._unheard.add(token)
+        with suppress(StoreError):  # once more with the next claim
+            async with self._claiming:
+                await self._take_back()
+
+    def _later(self, what: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(what)
+        self._undoing.add(task)
+        task.add_done_callback(self._undoing.discard)
+
+    async def wait(self) -> None:
+        with suppress(TimeoutError):
+            async with self._clock.timeout(self._delay):
+                await self._news.wait()
+
+    def _heard(self, said: bytes) -> None:
+        """Who has freed lanes, and whose; nothing if some of it may have been missed."""
+        who, *sources = said.decode().split("\n")
+        if not sources or (who != self._link.me and not self._sources.isdisjoint(sources)):
+            self._news.set()
+
+    async def _renew(self, held: list[tuple[str, str]]) -> list[int]:
+        lost: list[int] = await self._run("renew", *(part for pair in held for part in pair))
+        return lost
+
+    # --- how it ended ---
+
+    async def done(self, held: Sequence[ClaimedItem]) -> None:
+        if held:
+            await self._ending.ask(held)
+
+    async def _end(self, groups: list[Sequence[ClaimedItem]]) -> list[None]:
+        held = [one for group in groups for one in group]
+        with self._holding.ending(held):
+            await self._run("done", *(part for one in held for part in inbox_codec.place_and_token(one)))
+        self._settled(held)
+        return [None] * len(groups)
+
+    async def release(self, held: ClaimedItem, *, after: float = 0.0, failed: bool = False) -> None:
+        with self._holding.ending([held]):
+            await self._run("release", *inbox_codec.place_and_token(held), after, int(failed))
+        self._settled([held])
+
+    async def park(self, held: ClaimedItem, reason: str) -> None:
+        said = inbox_codec.encode_reason(self._clock.now(), reason)
+        with self._holding.ending([held]):
+            await self._run(
+                "park", *inbox_codec.place_and_token(held), held.arrival.key, said, MAX_PARKED_PER_SOURCE
+            )
+        self._settled([held])
+
+    def _settled(self, held: Sequence[ClaimedItem]) -> None:
+        self._holding.forget(held)
+        self._news.set()
+
+    # --- those that were given up ---
+
+    async def parked(self, source: InboxSource | None = None, *, limit: int = 100) -> list[ParkedItem]:
+        if limit < 1:
+            return []
+        found = await self._run(
+            "parked", "" if source is None else inbox_codec.without_separators(source), limit
+        )
+        return [inbox_codec.decode_parked(*one) for one in found]
+
+    async def replay(self, source: InboxSource, key: str) -> bool:
+        found = bool(await self._run("replay", inbox_codec.without_separators(source), key))
+        self._news.set()
+        return found
+
+    async def drop(self, source: InboxSource, key: str) -> bool:
+        return bool(await self._run("drop", inbox_codec.without_separators(source), key))
+
+    async def stats(self) -> InboxStats:
+        return InboxStats(*await self._run("stats"))
+
+    # --- names ---
+
+    async def lease(self, name: str, seconds: float) -> bool:
+        return bool(await self._run("lease", seconds, keys=[f"inbox:name:{name}"]))
+
+    async def give_back(self, name: str) -> None:
+        await self._run("give_back", keys=[f"inbox:name:{name}"])

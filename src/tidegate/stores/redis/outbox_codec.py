@@ -1,0 +1,300 @@
+"""Messages, settlements and turns as the Lua scripts of the outbox read and write them."""
+
+from collections.abc import Collection, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from tidegate.model import (
+    ChatId,
+    Claim,
+    Dead,
+    Delivered,
+    Message,
+    Migrated,
+    NotSent,
+    Outcome,
+    Priority,
+    Rate,
+    Record,
+    Refused,
+    Settlement,
+    State,
+    TicketId,
+    Unknown,
+    Unreachable,
+)
+from tidegate.outbox.lanes import HIGH, LOW, NORMAL, URGENT
+from tidegate.outbox.reasons import WaitFacts
+from tidegate.outbox.transitions import CRASHES_ALLOWED, after_call
+from tidegate.pacing.rules import Rules, cost_of, family_of
+from tidegate.stores.message_codec import encode, pack, unpack
+
+LEVEL_OF_PRIORITY: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
+
+
+class RareMessageFields(msgspec.Struct, omit_defaults=True):
+    """What few messages have."""
+
+    paid: bool = False
+    urgent_as: str | None = None
+    due: float | None = None
+    expires: float | None = None
+    park: bool = False
+    dedup: str | None = None
+    dedup_for: float = 0.0
+    coalesce: str | None = None
+
+
+class RareSettlementFields(msgspec.Struct, omit_defaults=True):
+    """What few settlements mean, beside the state that follows."""
+
+    reason: str | None = None
+    description: str | None = None
+    result: int | None = None  # which of the texts beside
+    refused: float | None = None
+    away: float | None = None
+    alias: str | None = None
+    whole_chat: bool = False
+    again: bool = False  # it may have been heard before
+
+
+PutItem = tuple[
+    str, str, str, str, int, int, RareMessageFields | Literal[False]
+]  # id, bot, chat, kind, level, cost
+# id, token, age, sent, answered, state, attempts, delay
+SettleItem = tuple[str, int, float, bool, bool, str, int, float, RareSettlementFields | Literal[False]]
+
+
+class TurnEnd(msgspec.Struct, omit_defaults=True):
+    """How a turn ended."""
+
+    id: str
+    token: int
+    age: float = -1.0
+    sent: bool = False
+    answered: bool = False
+    refused: float | None = None
+    away: float | None = None
+    reason: str | None = None
+    description: str | None = None
+    alias: str | None = None
+    whole_chat: bool = False
+
+
+class TurnRequest(msgspec.Struct, omit_defaults=True):
+    id: str
+    bot: str
+    chat: str
+    kind: str
+    level: int
+    cost: int
+    paid: bool = False
+    waits: bool = False
+
+
+class ReportedMessage(msgspec.Struct):
+    """A message as a script tells of it. `body` and `result` are the numbers of the texts beside."""
+
+    id: TicketId
+    state: State
+    created: float
+    body: int
+    attempts: int = 0
+    crashes: int = 0
+    settled: float | None = None
+    reason: str | None = None
+    description: str | None = None
+    result: int | None = None
+    number: int = 0
+
+
+class ScriptReply(msgspec.Struct):
+    """Of any script; each fills in what it has to say."""
+
+    tickets: list[tuple[TicketId, int]] = []  # 1 if it is fresh
+    claims: list[tuple[int, int, int, str]] = []  # body, token, attempt, chat
+    settled: list[tuple[int, float, int, State | Literal[False]]] = []  # place, created, crashes, not as said
+    now: float = 0.0
+    granted: dict[str, int] = {}  # turns of this process, and their tokens
+    lost: list[str] = []
+    delay: float | None = None
+    others: bool = False  # wait for a worker that knows their bot
+    more: bool = False  # is due than one step may do
+    ended: list[ReportedMessage] = []
+    found: list[ReportedMessage] = []
+    count: int = 0
+    counts: dict[str, int] | list[int] = []
+    wait: float = 0.0
+    why: WaitFacts | None = None
+    cursor: str = "0"
+
+
+def script_terms(me: str, rules: Rules, *, lease: float, keep: float, longest_wait: float) -> bytes:
+    """What every script is told: who asks, and the limits of that process."""
+    return encode(
+        {
+            "me": me,
+            "bot": _pair(rules.bot),
+            "private": _pair(rules.private),
+            "group": _pair(rules.group),
+            "paid": _pair(rules.paid),
+            "actions": [_pair(rate) for rate in rules.actions],
+            "lease": lease,
+            "keep": keep,
+            "longest_wait": longest_wait,
+            "crashes": CRASHES_ALLOWED,
+        }
+    )
+
+
+def put_arguments(messages: Sequence[Message], rules: Rules) -> list[bytes]:
+    """The arguments of `put`."""
+    return [encode([_put_item(message, rules) for message in messages]), *map(pack, messages)]
+
+
+def _put_item(message: Message, rules: Rules) -> PutItem:
+    method, params = message.method, message.params
+    family = family_of(method)
+    bot, chat = str(message.bot), str(message.chat_id)
+    level = URGENT if message.urgent else LEVEL_OF_PRIORITY[message.priority]
+    cost = 0 if family == "free" else cost_of(method, params)
+    rarely = RareMessageFields(
+        bool(params.get("allow_paid_broadcast")),
+        message.priority if message.urgent else None,
+        message.not_before,
+        message.expires_at,
+        message.on_unknown == "park",
+    )
+    if message.dedup_key is not None:
+        rarely.dedup, rarely.dedup_for = f"{bot}/{message.dedup_key}", message.dedup_for
+    if message.coalesce_key is not None:
+        rarely.coalesce = f"{bot}/{chat}/{message.coalesce_key}"
+    kept: RareMessageFields | Literal[False] = False if rarely == _NO_RARE_FIELDS else rarely
+    return message.id, bot, chat, rules.kind(family), level, cost, kept
+
+
+def settle_arguments(settlements: Sequence[Settlement], unsure: Collection[int] = ()) -> list[bytes]:
+    """The arguments of `settle`. `unsure`: tokens of those that may have been settled, unheard."""
+    results: list[bytes] = []
+    said = [_settle_item(one, results, again=one.claim.token in unsure) for one in settlements]
+    return [encode(said), *results]
+
+
+def _settle_item(settlement: Settlement, results: list[bytes], *, again: bool) -> SettleItem:
+    claim, outcome = settlement.claim, settlement.outcome
+    step = after_call(claim.message, claim.attempt - 1, outcome)
+    meant = RareSettlementFields(step.reason, step.description, again=again)
+    if isinstance(outcome, Delivered):
+        meant.alias = _learned_chat_id(claim.message.chat_id, outcome.result)
+        if outcome.result is not None:
+            results.append(encode(outcome.result))
+            meant.result = len(results)
+    else:
+        _add_consequences(meant, outcome)
+    sent, answered = _sent_and_answered(outcome)
+    age = max(0.0, settlement.age)
+    return claim.message.id, claim.token, age, sent, answered, step.state, step.attempts, step.delay, meant
+
+
+def _add_consequences(meant: "RareSettlementFields | TurnEnd", outcome: Outcome) -> None:
+    """What an answer means for its chat and its bot."""
+    if isinstance(outcome, Refused):
+        meant.refused = outcome.retry_after
+    elif isinstance(outcome, Unreachable):
+        meant.away, meant.reason = outcome.wait, outcome.reason
+    elif isinstance(outcome, Migrated):
+        meant.alias = str(outcome.chat_id)
+    elif isinstance(outcome, Dead):
+        meant.whole_chat = outcome.whole_chat
+        meant.reason, meant.description = outcome.reason, outcome.description
+
+
+def _sent_and_answered(outcome: Outcome) -> tuple[bool, bool]:
+    """Whether the call was sent, and whether it was answered."""
+    sent = not isinstance(outcome, NotSent | Unreachable)
+    return sent, sent and not isinstance(outcome, Unknown)
+
+
+def turn_end(turn: str, token: int, chat_id: ChatId, outcome: Outcome, age: float) -> TurnEnd:
+    sent, answered = _sent_and_answered(outcome)
+    end = TurnEnd(turn, token, max(0.0, age), sent, answered)
+    if isinstance(outcome, Delivered):
+        end.alias = _learned_chat_id(chat_id, outcome.result)
+    else:
+        _add_consequences(end, outcome)
+    return end
+
+
+def _learned_chat_id(name: ChatId, result: object) -> str | None:
+    """An @name and its number are one lane once an answer has told that they are."""
+    chat = result.get("chat") if isinstance(name, str) and isinstance(result, dict) else None
+    return str(chat["id"]) if isinstance(chat, dict) and isinstance(chat.get("id"), int) else None
+
+
+class OutboxReply:
+    """What a script has answered."""
+
+    def __init__(self, raw: list[bytes]) -> None:
+        self.answer = _reply_decoder.decode(raw[0])
+        self._texts = raw
+
+    def claims(self, granted_at: float) -> list[Claim]:
+        return [
+            Claim(self._addressed(body, chat), token, attempt, granted_at)
+            for body, token, attempt, chat in self.answer.claims
+        ]
+
+    def _addressed(self, body: int, chat: str) -> Message:
+        message = unpack(self._texts[body])
+        if str(message.chat_id) != chat:  # it migrated, or its number is known by now
+            message = msgspec.structs.replace(message, chat_id=parse_chat_id(chat))
+        return message
+
+    def records(self, told: Sequence[ReportedMessage]) -> list[Record]:
+        return [self.record(one) for one in told]
+
+    def record(self, told: ReportedMessage) -> Record:
+        return Record(
+            message=unpack(self._texts[told.body]),
+            state=told.state,
+            created_at=told.created,
+            attempts=told.attempts,
+            crashes=told.crashes,
+            settled_at=told.settled,
+            reason=told.reason,
+            description=told.description,
+            result=None if told.result is None else msgspec.msgpack.decode(self._texts[told.result]),
+        )
+
+
+def settled_record(
+    settlement: Settlement, created: float, crashes: int, otherwise: State | Literal[False], now: float
+) -> Record:
+    """What became of a message. `otherwise`: the state, if it is not what the outcome makes of it."""
+    claim, outcome = settlement.claim, settlement.outcome
+    step = after_call(claim.message, claim.attempt - 1, outcome)
+    state = otherwise or step.state
+    return Record(
+        message=claim.message,
+        state=state,
+        created_at=created,
+        attempts=step.attempts,
+        crashes=crashes,
+        settled_at=None if state in {State.QUEUED, State.RETRY} else now,
+        reason=None if otherwise else step.reason,
+        description=None if otherwise else step.description,
+        result=outcome.result if isinstance(outcome, Delivered) else None,
+    )
+
+
+def parse_chat_id(text: str) -> ChatId:
+    return text if text.startswith("@") else int(text)
+
+
+def _pair(rate: Rate) -> tuple[int, float]:
+    return rate.count, rate.seconds
+
+
+_NO_RARE_FIELDS: Final = RareMessageFields()
+_reply_decoder: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(ScriptReply)

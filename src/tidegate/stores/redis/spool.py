@@ -1,0 +1,269 @@
+"""The spool: files in which a producer keeps accepted messages while Redis cannot be reached."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from tidegate.clock import Clock
+from tidegate.errors import ClosedError, StoreError
+from tidegate.model import Message, TicketId
+from tidegate.stores.message_codec import pack
+from tidegate.stores.redis.spool_file import (
+    DamagedSpoolError,
+    SpoolChunk,
+    SpoolFile,
+    SpoolLock,
+    SpoolRow,
+    lock_dead_files,
+    lock_new_file,
+)
+
+log = logging.getLogger("tidegate.store")
+
+T = TypeVar("T")
+
+
+class Spool:
+    """Messages that Redis has not taken yet, on this machine's disk, in order.
+
+    One folder is for one Redis. Nothing is made on disk before the first message, and nothing stays when
+    the last one is drained.
+    """
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._thread: ThreadPoolExecutor | None = None
+        self._files: dict[int, SpoolFile] = {}  # by number; the thread changes it
+        self._own = 0  # the number of the file that this process adds to
+        self._putting: frozenset[TicketId] = frozenset()  # as long as something drains
+        self._adding: list[tuple[list[SpoolRow], asyncio.Future[None]]] = []
+        self._coming = 0  # messages on their way to the disk
+        self._flushing: asyncio.Task[None] | None = None
+        self._draining = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Makes nothing, and adopts what dead processes left. Raises StoreError if it cannot look."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidegate-spool")
+        try:
+            await self._in_thread(self._adopt)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """After everything that was added is written. What is not drained stays for the next process."""
+        while self._flushing is not None:
+            await asyncio.wait([self._flushing])
+        if self._thread is None:
+            return
+        closed = self._in_thread(self._close)
+        thread, self._thread = self._thread, None
+        await closed
+        thread.shutdown(wait=False)  # it has nothing to do: this would only block the loop
+
+    def __len__(self) -> int:
+        """Messages not drained yet, those on their way to the disk included: whatever comes, goes behind."""
+        return self._coming + sum(file.waiting for file in list(self._files.values()))
+
+    async def add(self, messages: Sequence[Message]) -> None:
+        """On disk when it returns, all of them or none; an id that is there is not added again.
+
+        Raises StoreError if the disk does not take them.
+        """
+        if self._thread is None:
+            raise ClosedError(f"the spool {self._folder} is not open")
+        rows: list[SpoolRow] = [(message.id, pack(message)) for message in messages]
+        if not rows:
+            return
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._adding.append((rows, written))
+        self._coming += len(rows)
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush(), name="tidegate: spool")
+        await written
+
+    async def find(self, ticket: TicketId) -> Message | None:
+        return await self._in_thread(self._find, ticket) if self._files else None
+
+    async def cancel(self, ids: Iterable[TicketId]) -> set[TicketId]:
+        """Take messages out, but for those that are being put at this moment; returns which.
+
+        One whose put has failed before may be in Redis nevertheless: the failure may have been the answer's.
+        """
+        return await self._in_thread(self._cancel, set(ids)) if self._files else set()
+
+    async def drain(self, put: Callable[[list[Message]], Awaitable[object]]) -> int:
+        """Give everything to `put` in order, what dead processes left included; returns how much that was.
+
+        A chunk is removed once `put` has returned. If `put` raises, so does this, and nothing of that chunk
+        is removed: it is put again by the next drain, of this process or another one.
+        """
+        drained = 0
+        async with self._draining:
+            await self._in_thread(self._adopt_if_possible)
+            while (chunk := await self._next()) is not None:
+                await put(chunk.messages)
+                # Whoever cancels this now must not have the chunk put twice.
+                await asyncio.shield(self._in_thread(self._remove, chunk))
+                drained += len(chunk.messages)
+        return drained
+
+    async def _next(self) -> SpoolChunk | None:
+        while True:
+            chunk = await self._in_thread(self._first)
+            if chunk is not None or self._flushing is None:
+                return chunk
+            await asyncio.wait([self._flushing])
+
+    async def _flush(self) -> None:
+        """What comes during one commit goes into the next one together."""
+        try:
+            while self._adding:
+                batch, self._adding = self._adding, []
+                rows = [row for rows, _ in batch for row in rows]
+                error: Exception | None = None
+                try:
+                    await self._in_thread(self._add, rows)
+                except Exception as failure:  # noqa: BLE001  (it belongs to those who wait)
+                    error = failure
+                self._coming -= len(rows)
+                for _, written in batch:
+                    _resolve(written, error)
+        finally:
+            self._flushing = None
+
+    def _in_thread(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+        if self._thread is None:
+            raise ClosedError(f"the spool {self._folder} is not open")
+        return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    # --- in the thread ---
+
+    def _adopt(self) -> None:
+        for hold in lock_dead_files(self._folder, self._files):
+            try:
+                file = self._take(hold)
+            except DamagedSpoolError:
+                hold.move_aside()
+            except StoreError as error:
+                hold.release()
+                log.warning("what another process left is passed over: %s", error)
+            else:
+                if file.waiting:
+                    log.info("%s has %s messages of a process that ended", file.path, file.waiting)
+
+    def _adopt_if_possible(self) -> None:
+        try:
+            self._adopt()
+        except StoreError as error:
+            log.warning("what other processes left cannot be looked for: %s", error)
+
+    def _take(self, hold: SpoolLock) -> SpoolFile:
+        file = self._files[hold.number] = SpoolFile(hold)
+        return file
+
+    def _add(self, rows: Sequence[SpoolRow]) -> None:
+        if len(self._files) > 1:  # one alone sees to it by itself
+            ids = {ticket for ticket, _ in rows}
+            known = set[TicketId]().union(*self._each(lambda file: file.known(ids)))
+            rows = [row for row in rows if row[0] not in known]
+        try:
+            self._mine().add(rows)
+        except DamagedSpoolError:
+            self._move_aside(self._mine())
+            self._mine().add(rows)
+
+    def _mine(self) -> SpoolFile:
+        """One until it is drained: whoever puts what is in it then keeps this process's order.
+
+        An adopted one will do: a process that dies again and again must not leave one each time.
+        """
+        if self._own not in self._files:
+            self._own = max(self._files) if self._files else self._make().number
+        return self._files[self._own]
+
+    def _make(self) -> SpoolFile:
+        hold = lock_new_file(self._folder, round(self._clock.now() * 1000))
+        try:
+            return self._take(hold)
+        except BaseException:
+            hold.remove()
+            raise
+
+    def _first(self) -> SpoolChunk | None:
+        """Of the oldest file that has any. One that cannot be read for now lets the others pass."""
+        trouble: StoreError | None = None
+        for file in self._by_age():
+            try:
+                if (chunk := file.first()) is not None:
+                    self._putting = frozenset(message.id for message in chunk.messages)
+                    return chunk
+                self._finish(file)
+            except DamagedSpoolError:
+                self._move_aside(file)
+            except StoreError as error:
+                trouble = error
+        if trouble is not None:
+            raise trouble
+        return None
+
+    def _remove(self, chunk: SpoolChunk) -> None:
+        self._putting = frozenset()
+        try:
+            chunk.file.remove(chunk)
+        except DamagedSpoolError:
+            self._move_aside(chunk.file)
+
+    def _find(self, ticket: TicketId) -> Message | None:
+        found = self._each(lambda file: file.find(ticket))
+        return next((message for message in found if message is not None), None)
+
+    def _cancel(self, ids: set[TicketId]) -> set[TicketId]:
+        if self._draining.locked():
+            ids -= self._putting
+        return set[TicketId]().union(*self._each(lambda file: file.cancel(ids)))
+
+    def _each(self, ask: Callable[[SpoolFile], T]) -> Iterator[T]:
+        """What each file answers. A damaged one is moved aside, and the rest goes on."""
+        for file in self._by_age():
+            try:
+                answer = ask(file)
+            except DamagedSpoolError:
+                self._move_aside(file)
+            else:
+                yield answer
+
+    def _by_age(self) -> list[SpoolFile]:
+        return [self._files[number] for number in sorted(self._files)]
+
+    def _finish(self, file: SpoolFile) -> None:
+        del self._files[file.number]
+        file.finish()
+
+    def _move_aside(self, file: SpoolFile) -> None:
+        del self._files[file.number]
+        file.move_aside()
+
+    def _close(self) -> None:
+        for file in self._by_age():
+            try:
+                if file.waiting:
+                    file.close()
+                else:
+                    file.finish()
+            except StoreError as error:
+                log.warning("an empty file of the spool stays: %s", error)
+        self._files.clear()
+
+
+def _resolve(written: asyncio.Future[None], error: Exception | None) -> None:
+    if written.done():  # nobody waits any more
+        return
+    if error is None:
+        written.set_result(None)
+    else:
+        written.set_exception(error)

@@ -1,0 +1,340 @@
+"""One file of the spool, and the lock that says which process owns it."""
+
+import fcntl
+import logging
+import os
+import re
+import sqlite3
+from collections.abc import Collection, Container, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from tidegate.errors import StoreError
+from tidegate.model import Message, TicketId
+from tidegate.stores.message_codec import unpack
+from tidegate.stores.sqlite.file import BUSY_TIMEOUT, DISK_ERRORS
+
+log = logging.getLogger("tidegate.store")
+
+_FILE_NAME: Final = re.compile(r"spool-(\d+)\.(?:db|lock)(?:\.damaged)?")
+
+
+class SpoolLock:
+    """A file that no other process touches, until one of these is called."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.number = _file_number(path)
+        self._lock = lock
+
+    def release(self) -> None:
+        """It stays as it is, for whoever takes it next."""
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a fork of this process may have it open still
+        os.close(self._lock)
+
+    def remove(self) -> None:
+        with _translate_os_errors(self.path.parent):
+            try:
+                for ending in (".db-wal", ".db-shm", ".db", ".lock"):  # the lock last: it guards the others
+                    self.path.with_suffix(ending).unlink(missing_ok=True)
+            finally:
+                self.release()
+
+    def move_aside(self) -> None:
+        """It cannot be read, and may hold what was accepted: it is for people to look at."""
+        aside = self.path.with_suffix(".db.damaged")
+        log.error(
+            "the spool's file %s is damaged, and is moved to %s: it may hold messages that were accepted and"
+            " are not sent. Mend it (sqlite3 has .recover) and give it its name again: then they are",
+            self.path,
+            aside.name,
+        )
+        try:
+            with _translate_os_errors(self.path.parent):
+                for ending in ("-wal", ""):
+                    with suppress(FileNotFoundError):
+                        self.path.with_suffix(f".db{ending}").rename(f"{aside}{ending}")
+        except StoreError:
+            self.release()
+            raise
+        self.remove()
+
+
+def lock_new_file(folder: Path, number: int) -> SpoolLock:
+    """A new file, empty, behind all that are there. Its number is at least the one given."""
+    with _translate_os_errors(folder):
+        _make_folder(folder)
+        while True:  # somebody may be faster
+            number = max(number, 1 + max(map(_file_number, _spool_files(folder)), default=0))
+            hold = _try_lock(folder / f"spool-{number}.db", os.O_EXCL)
+            if hold is not None:
+                break
+        try:
+            # What people are told is nobody else's business. SQLite makes its other files like this one.
+            os.close(os.open(hold.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except BaseException:
+            hold.remove()
+            raise
+    return hold
+
+
+def lock_dead_files(folder: Path, held: Container[int]) -> Iterator[SpoolLock]:
+    """The files whose process is dead, the oldest first, but for those held already."""
+    with _translate_os_errors(folder):
+        paths = {path.with_suffix(".db") for path in _spool_files(folder) if path.suffix != ".damaged"}
+    for path in sorted(paths, key=_file_number):
+        if _file_number(path) in held:
+            continue
+        try:
+            hold = _try_lock(path)
+        except OSError as error:  # another user's, say
+            log.warning("the spool's file %s is passed over: %s", path, error.strerror)
+            continue
+        if hold is None:
+            continue
+        if path.exists():
+            yield hold
+        else:  # its process died before it made the file, or after it had removed it
+            hold.remove()
+
+
+def _try_lock(path: Path, flags: int = 0) -> SpoolLock | None:
+    """None if its process lives, or the lock went away in this instant."""
+    name = path.with_suffix(".lock")
+    try:
+        lock = os.open(name, os.O_RDWR | os.O_CREAT | flags, 0o600)
+    except FileExistsError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if name.stat().st_ino == os.fstat(lock).st_ino:  # else it was removed before it was locked
+            return SpoolLock(path, lock)
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except BaseException:
+        os.close(lock)
+        raise
+    os.close(lock)
+    return None
+
+
+def _spool_files(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if _FILE_NAME.fullmatch(path.name)]
+    except FileNotFoundError:
+        return []
+
+
+def _file_number(path: Path) -> int:
+    return int(path.name.removeprefix("spool-").partition(".")[0])
+
+
+def _make_folder(folder: Path) -> None:
+    """It is there after a power cut as well. SQLite sees to that for what is in it."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    parent = os.open(folder.parent, os.O_RDONLY)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+@contextmanager
+def _translate_os_errors(folder: Path) -> Iterator[None]:
+    """The system's errors in words that say what to do."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        reason = (error.strerror or "unknown error").lower()
+        raise StoreError(
+            f"the spool {folder}, which keeps messages while Redis is away, cannot be used: {reason}."
+            " Give it a folder that this user may write, with space on its disk"
+        ) from error
+
+
+CHUNK_MESSAGES: Final = 250  # messages
+CHUNK_BYTES: Final = 16 * 2**20  # some messages hold a file of many megabytes
+# No number is given twice. Below zero are the messages that cannot be read.
+SPOOL_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS messages (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL
+)"""
+
+SpoolRow = tuple[TicketId, bytes]
+
+
+class DamagedSpoolError(StoreError):
+    """SQLite cannot read the file."""
+
+
+class SpoolChunk(NamedTuple):
+    """The first messages of a file, to be put together."""
+
+    file: "SpoolFile"
+    messages: list[Message]
+    last: int
+
+
+class SpoolFile:
+    """Use it no more once it is closed, removed or moved aside."""
+
+    def __init__(self, hold: SpoolLock) -> None:
+        self._hold = hold
+        self.path = hold.path
+        self.number = hold.number
+        self._passed = 0  # up to here everything is put, whether it could be removed or not
+        with _translate_sqlite_errors(self.path):
+            self._connection, self.waiting = _connect(self.path)
+
+    def add(self, rows: Sequence[SpoolRow]) -> None:
+        """All or none; on disk when it returns. What is there already stays as it is."""
+        with self._change() as connection:
+            before = connection.total_changes
+            connection.executemany("INSERT OR IGNORE INTO messages (id, body) VALUES (?, ?)", rows)
+            added = connection.total_changes - before
+        self.waiting += added
+
+    def known(self, ids: Collection[TicketId]) -> set[TicketId]:
+        return {ticket for ticket in ids if self._body(ticket) is not None}
+
+    def find(self, ticket: TicketId) -> Message | None:
+        body = self._body(ticket)
+        return None if body is None else _unpack_or_none(body)
+
+    def first(self) -> SpoolChunk | None:
+        while rows := self._rows():
+            read = [(seq, _unpack_or_none(body)) for seq, body in rows]
+            if unread := [seq for seq, message in read if message is None]:
+                self._set_aside(unread)
+            if messages := [message for _, message in read if message is not None]:
+                return SpoolChunk(self, messages, rows[-1][0])
+        return None
+
+    def remove(self, chunk: SpoolChunk) -> None:
+        """It is put. If the disk is too full even for this, what comes behind need not wait for space."""
+        self._passed = chunk.last
+        self.waiting -= len(chunk.messages)
+        try:
+            with self._change() as connection:
+                connection.execute("DELETE FROM messages WHERE seq BETWEEN 1 AND ?", (chunk.last,))
+        except DamagedSpoolError:
+            raise
+        except StoreError as error:
+            log.warning("what Redis has taken cannot be removed, and may be given to it again: %s", error)
+
+    def cancel(self, ids: Collection[TicketId]) -> set[TicketId]:
+        statement = "DELETE FROM messages WHERE id = ? AND seq > ?"
+        with self._change() as connection:
+            gone = {each for each in ids if connection.execute(statement, (each, self._passed)).rowcount}
+        self.waiting -= len(gone)
+        return gone
+
+    def close(self) -> None:
+        """What is in it stays for another process."""
+        self._disconnect()
+        self._hold.release()
+
+    def finish(self) -> None:
+        """Everything in it is put. The file goes, unless there are messages in it that cannot be read."""
+        if self._has_unread():
+            self.move_aside()
+        else:
+            self._disconnect()
+            self._hold.remove()
+
+    def move_aside(self) -> None:
+        self._disconnect()
+        self._hold.move_aside()
+
+    def _has_unread(self) -> bool:
+        try:
+            return self._connection.execute("SELECT 1 FROM messages WHERE seq < 0").fetchone() is not None
+        except sqlite3.Error:
+            return True
+
+    def _body(self, ticket: TicketId) -> bytes | None:
+        query = "SELECT body FROM messages WHERE id = ? AND seq > ?"
+        with _translate_sqlite_errors(self.path):
+            row = self._connection.execute(query, (ticket, self._passed)).fetchone()
+        return None if row is None else row[0]
+
+    def _rows(self) -> list[tuple[int, bytes]]:
+        query = "SELECT seq, body FROM messages WHERE seq > ? ORDER BY seq LIMIT ?"
+        rows: list[tuple[int, bytes]] = []
+        size = 0
+        with _translate_sqlite_errors(self.path):
+            cursor = self._connection.execute(query, (self._passed, CHUNK_MESSAGES))
+            for seq, body in cursor:
+                size += len(body)
+                if rows and size > CHUNK_BYTES:
+                    break
+                rows.append((seq, body))
+            cursor.close()
+        return rows
+
+    def _set_aside(self, unread: Sequence[int]) -> None:
+        """Out of the way, yet kept: a later version of Tidegate may have written them."""
+        with self._change() as connection:
+            connection.executemany("UPDATE messages SET seq = -seq WHERE seq = ?", [(seq,) for seq in unread])
+        self.waiting -= len(unread)
+        log.error("%s messages in %s cannot be read: the others go on without them", len(unread), self.path)
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with _translate_sqlite_errors(self.path), self._connection:  # which commits, or rolls back
+            yield self._connection
+
+    def _disconnect(self) -> None:
+        with suppress(sqlite3.Error):  # nothing is left to be written
+            self._connection.close()
+
+
+def _connect(path: Path) -> tuple[sqlite3.Connection, int]:
+    """The file, made ready, and how many messages wait in it."""
+    # No more than one thread uses it at a time; on a loop with virtual time it is the loop's own.
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT, isolation_level="IMMEDIATE", check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")  # accepted means on disk
+        connection.execute(SPOOL_TABLE)
+        [waiting] = connection.execute("SELECT count(*) FROM messages WHERE seq > 0").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection, waiting
+
+
+def _unpack_or_none(body: bytes) -> Message | None:
+    try:
+        return unpack(body)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+@contextmanager
+def _translate_sqlite_errors(path: Path) -> Iterator[None]:
+    """SQLite's errors in words that say what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _spool_error(error, path) from error
+
+
+def _spool_error(error: sqlite3.Error, path: Path) -> StoreError:
+    name = str(getattr(error, "sqlite_errorname", ""))
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return DamagedSpoolError(f"{path} is damaged")
+    for beginning, text in DISK_ERRORS.items():
+        if name.startswith(beginning):
+            return StoreError(text.format(path=path, busy=BUSY_TIMEOUT, error=error))
+    return StoreError(f"{path}: {error}")

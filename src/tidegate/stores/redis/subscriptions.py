@@ -1,0 +1,160 @@
+"""Subscriptions in Redis: any process adds, the leader polls; each step is one script."""
+
+import hashlib
+import secrets
+from collections.abc import Collection, Iterator, Sequence
+from importlib.resources import files
+from itertools import chain
+from typing import Any, Final, TypeVar
+
+from tidegate.clock import Clock
+from tidegate.errors import NotTheSenderError
+from tidegate.polling.subscriptions import (
+    AfterNews,
+    News,
+    StoredSubscription,
+    Subscription,
+    SubscriptionRef,
+    Subscriptions,
+    check_text,
+    key_and_number,
+    pack_news,
+    pack_subscription,
+    unpack_news,
+    unpack_subscription,
+)
+from tidegate.stores.redis.connection import Argument, RedisConnection
+from tidegate.stores.redis.scripts import Script
+
+T = TypeVar("T")
+
+SUBSCRIPTION_STEPS: Final = ("add", "remove", "after", "ready", "told", "lease", "give_back")
+SUBSCRIPTION_KEYS: Final = (
+    "meta",
+    "numbers",
+    "bodies",
+    "met",
+    "news",
+    "lease",
+)  # in the order in which the scripts take them
+NOT_THE_LEADER: Final = 0  # a script's reply
+SUBSCRIPTIONS_PER_STEP: Final = 500  # subscriptions in a step: Redis is for others too
+
+
+def _load_subscription_scripts() -> dict[str, Script]:
+    ours = files("tidegate.stores.redis") / "lua" / "subscriptions"
+    shared, scripts = (ours / "step.lua").read_text(), {}
+    for step in SUBSCRIPTION_STEPS:
+        source = f"{shared}\n{(ours / f'{step}.lua').read_text()}"
+        scripts[step] = Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
+    return scripts
+
+
+SUBSCRIPTION_SCRIPTS: Final = _load_subscription_scripts()
+
+
+class RedisSubscriptions(Subscriptions):
+    """Those of one poller. Of more than 500 at once, each 500 are a step.
+
+    The link is opened and closed by whoever gave it.
+    """
+
+    def __init__(self, link: RedisConnection, clock: Clock, name: str) -> None:
+        self.name = check_text(name, "the name of a poller")
+        self._link = link
+        self._clock = clock
+        self._keys = [link.key(f"polling:{name}:{part}") for part in SUBSCRIPTION_KEYS]
+        self._me = secrets.token_hex(6)
+
+    async def _run(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        return await self._link.script(SUBSCRIPTION_SCRIPTS[step], self._keys, *args)
+
+    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
+        return await self._add([StoredSubscription(0, one) for one in subscriptions], replaces=replace)
+
+    async def bring(self, kept: Sequence[StoredSubscription]) -> int:
+        """Add them in the state in which another store had them, and say how many; whoever is there stays."""
+        return sum(await self._add(kept, replaces=False))
+
+    async def _add(self, kept: Sequence[StoredSubscription], *, replaces: bool) -> list[bool]:
+        fresh: list[int] = []
+        for page in _pages([_add_arguments(one) for one in kept]):
+            fresh += await self._run("add", int(replaces), *chain(*page))
+        return [one == 1 for one in fresh]
+
+    async def remove(self, who: Collection[SubscriptionRef]) -> int:
+        pairs = [_key_and_number(one) for one in who]
+        for key, _ in pairs:
+            check_text(key, "the key of a subscription")
+        return sum([await self._run("remove", *chain(*page)) for page in _pages(pairs)])
+
+    async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
+        found: list[StoredSubscription] = []
+        while (size := min(limit - len(found), SUBSCRIPTIONS_PER_STEP)) > 0:
+            page = [_decode_row(*row) for row in await self._run("after", number, size)]
+            found += page
+            if len(page) < size:
+                break
+            number = page[-1].number
+        return found
+
+    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
+        found: list[StoredSubscription] = []
+        for page in _pages([(one.key, one.kind, pack_news(one)) for one in news]):
+            rows = await self._lead("ready", self._me, *(part for one in page for part in one))
+            found += [_decode_row(number, body, met, page[place][2]) for place, number, body, met in rows]
+        return found
+
+    async def told(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
+        for page in _pages([_key_and_number(one) for one in who]):
+            await self._lead("told", self._me, then, *chain(*page))
+
+    async def _lead(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        """A step that is not made while another process polls, however late this one comes."""
+        reply = await self._run(step, *args)
+        if reply == NOT_THE_LEADER:
+            raise NotTheSenderError(f"another process polls for {self.name} now")
+        return reply
+
+    async def count(self) -> int:
+        return int(await self._link.command("ZCARD", self._key("numbers")))
+
+    async def mark(self) -> str | None:
+        mark = await self._link.command("HGET", self._key("meta"), "mark")
+        return None if mark is None else mark.decode()
+
+    async def keep_mark(self, mark: str) -> None:
+        await self._link.command("HSET", self._key("meta"), "mark", mark)
+
+    async def lease(self, seconds: float) -> bool:
+        return bool(await self._run("lease", self._me, seconds))
+
+    async def give_back(self) -> None:
+        await self._run("give_back", self._me)
+
+    def _key(self, part: str) -> str:
+        return self._keys[SUBSCRIPTION_KEYS.index(part)]
+
+
+def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), SUBSCRIPTIONS_PER_STEP):
+        yield items[first : first + SUBSCRIPTIONS_PER_STEP]
+
+
+def _key_and_number(who: SubscriptionRef) -> tuple[Argument, Argument]:
+    key, number = key_and_number(who)
+    return key, "" if number is None else number
+
+
+def _add_arguments(one: StoredSubscription) -> tuple[Argument, ...]:
+    news = "" if one.news is None else pack_news(one.news)
+    return one.subscription.key, pack_subscription(one.subscription), int(one.met), news
+
+
+def _decode_row(number: bytes, body: bytes, met: int, news: bytes | None) -> StoredSubscription:
+    return StoredSubscription(
+        int(float(number)),
+        unpack_subscription(body),
+        met=bool(met),
+        news=None if news is None else unpack_news(news),
+    )

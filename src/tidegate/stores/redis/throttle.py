@@ -1,0 +1,98 @@
+"""The throttle's buckets in Redis, shared by all processes."""
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.inbound.throttle import ALLOWED, Charge, Throttled, ThrottleStore, ThrottleVerdict
+from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.stores.memory.throttle import UNUSED_RATE, MemoryThrottle
+from tidegate.stores.redis.connection import Argument, RedisConnection
+from tidegate.stores.redis.gathering import Gathering
+from tidegate.stores.redis.scripts import Script
+
+log = logging.getLogger("tidegate.inbound")
+
+CHARGE_TIMEOUT: Final = 1.0  # seconds that Redis has: an update must not wait for its count
+RETRY_AFTER: Final = 1.0  # seconds until Redis is asked again after it did not answer
+
+
+def _load() -> Script:
+    source = (files("tidegate.stores.redis") / "lua" / "throttle" / "charge.lua").read_text()
+    return Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
+
+
+CHARGE_SCRIPT: Final = _load()
+
+
+class RedisThrottle(ThrottleStore):
+    """While Redis cannot be asked, this process counts alone: more may pass, and no update waits for it.
+
+    What comes while Redis is asked goes together in the next step, in its order.
+    The link is opened and closed by whoever gave it.
+    """
+
+    def __init__(self, rules: ThrottleRules, link: RedisConnection, clock: Clock) -> None:
+        user, chat = rules.user, rules.chat or UNUSED_RATE
+        self._limits = (user.count, user.seconds, chat.count, chat.seconds, rules.stubborn, rules.pause)
+        self._link = link
+        self._clock = clock
+        self._together: Gathering[Charge, ThrottleVerdict] = Gathering(self._ask)
+        self._alone = MemoryThrottle(rules, clock)
+        self._away_until: float | None = None
+
+    async def charge(self, charge: Charge) -> ThrottleVerdict:
+        if not self._is_away():
+            try:
+                return await self._together.ask([charge])
+            except (StoreError, TimeoutError) as error:
+                self._failed(error)
+        return await self._alone.charge(charge)
+
+    async def _ask(self, asked: list[Sequence[Charge]]) -> list[ThrottleVerdict]:
+        keys: list[str] = []
+        updates: list[Argument] = []
+        for charge in (charge for one in asked for charge in one):
+            user = charge.user is not None and self._key(charge.bot, "user", charge.user)
+            chat = charge.chat is not None and self._key(charge.bot, "chat", charge.chat)
+            keys += [key for key in (user or chat, chat or user) if key]
+            who = ("u" if user else "") + ("c" if chat else "")
+            age = charge.age(self._clock.now())
+            allowed = (int(charge.never_held), int(charge.may_answer and not age))
+            updates += [who, charge.cost, *allowed, charge.album or "", age]
+        async with self._clock.timeout(CHARGE_TIMEOUT):
+            reply = await self._link.script(CHARGE_SCRIPT, keys, *self._limits, *updates)
+        self._answered()
+        return [
+            ALLOWED if passes else Throttled(answer=bool(answer), wait=float(wait))
+            for passes, answer, wait in reply
+        ]
+
+    def _key(self, bot: int, what: str, number: int) -> str:
+        return self._link.key(f"throttle:{bot}:{what}:{number}")
+
+    def _is_away(self) -> bool:
+        now = self._clock.monotonic()
+        if self._away_until is None:
+            return False
+        if now < self._away_until:
+            return True
+        self._away_until = (
+            now + CHARGE_TIMEOUT
+        )  # one asks whether it is back; the others do not wait for that
+        return False
+
+    def _failed(self, error: Exception) -> None:
+        if self._away_until is None:
+            reason = str(error) or f"no answer within {CHARGE_TIMEOUT:g} s"
+            log.warning("the throttle counts in this process alone until Redis answers: %s", reason)
+        self._away_until = self._clock.monotonic() + RETRY_AFTER
+
+    def _answered(self) -> None:
+        if self._away_until is not None:
+            self._away_until = None
+            log.warning("the throttle counts in Redis again")

@@ -1,0 +1,248 @@
+"""Backup and restore of a store file. Everything here blocks on the disk."""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from tidegate.errors import BadInputError, StoreError
+from tidegate.model import State
+from tidegate.stores.sqlite.message_rows import PRIORITIES
+from tidegate.stores.sqlite.schema import APPLICATION_ID, prepare
+
+RESTORED: Final = "restored"  # the reason of what a restore parked
+SIDE_FILES: Final = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file, until it is closed well
+LOCK_TIMEOUT: Final = 2.0  # seconds for another process to end its step
+_ASIDE: Final = ".before-restore"
+_COUNT: Final = (
+    "INSERT INTO counts (bot, name, count) VALUES (?, ?, ?)"
+    " ON CONFLICT (bot, name) DO UPDATE SET count = count + excluded.count"
+)
+_DESCRIPTION: Final = "it waited when the backup was made, and may have been delivered since"
+_ARRIVED: Final = "it waited when the backup was made, and may have been handled since"
+
+
+def back_up(store: Path, target: Path) -> None:
+    """Copy the store as it is at one moment, whoever uses it. `target` then is whole and on disk, or absent.
+
+    Raises BadInputError if the target exists, or the store is none or damaged.
+    """
+    with _translated_errors(target), _reserved_name(target), _draft_for(target) as draft:
+        with closing(_connect(draft)) as copy:
+            _copy(store, copy)
+            _check_whole(copy, store)
+        _sync(draft)
+        draft.replace(target)
+        _sync(target.parent)
+
+
+@contextmanager
+def ready_copy(source: Path, store: Path) -> Iterator[Path]:
+    """A checked copy of a backup, brought up to date, in the folder where `store` is; gone at the end."""
+    if store.is_dir():
+        raise BadInputError(
+            f"{store} is a folder: give the path of a file in it, such as {store}/tidegate.db"
+        )
+    with _translated_errors(store), _draft_for(store) as draft:
+        with closing(_connect(draft)) as copy:
+            _copy(source, copy)
+            _check_whole(copy, source)
+            prepare(copy, source)
+            # What was sent since is not in it: the next sender is to be as careful as after a crash.
+            copy.execute("INSERT OR REPLACE INTO facts VALUES ('clean', 0)")
+        yield draft
+
+
+def park_all(draft: Path, now: float) -> int:
+    """Park what waits or was being sent in a copy; returns how many. What is past its deadline stays."""
+    with closing(_connect(draft)) as copy:
+        copy.execute("BEGIN")
+        moved = copy.execute(
+            "SELECT bot, state, priority, count(*) FROM messages"
+            " WHERE settled_at IS NULL AND (expires_at IS NULL OR expires_at > ?1)"
+            " GROUP BY bot, state, priority",
+            (now,),
+        ).fetchall()
+        copy.execute(
+            "UPDATE messages SET state = 'parked', settled_at = ?1, retry_at = NULL, reason = ?2,"
+            " description = ?3 WHERE settled_at IS NULL AND (expires_at IS NULL OR expires_at > ?1)",
+            (now, RESTORED, _DESCRIPTION),
+        )
+        for bot, state, priority, count in moved:
+            name = PRIORITIES[priority] if state == State.QUEUED else state
+            copy.executemany(_COUNT, [(bot, name, -count), (bot, State.PARKED, count)])
+        _park_arrivals(copy, now)
+        copy.execute("COMMIT")
+    return sum(count for *_, count in moved)
+
+
+def _park_arrivals(copy: sqlite3.Connection, now: float) -> None:
+    """Updates too: they may have been handled since. A copy of an older version has none."""
+    if copy.execute("SELECT 1 FROM sqlite_schema WHERE name = 'arrivals'").fetchone() is None:
+        return
+    copy.execute(
+        "INSERT OR REPLACE INTO parked (source, key, lane, arrived_at, parked_at, reason, body)"
+        " SELECT source, key, lane, arrived_at, ?, ?, body FROM arrivals ORDER BY number",
+        (now, _ARRIVED),
+    )
+    copy.execute("DELETE FROM arrivals")
+    copy.execute("DELETE FROM held")
+    copy.execute("DELETE FROM facts WHERE name = 'arrivals'")  # how many there are
+
+
+def replace_store(draft: Path, store: Path) -> Path | None:
+    """Put a copy in the place of the store; returns where the old one is now, if there was one.
+
+    Raises StoreError if a process has the store in use. Killed at any instant, one of the two is in place.
+    """
+    aside = store.with_name(store.name + _ASIDE)
+    there = store.exists()
+    with _translated_errors(store):
+        _copy_ownership(store if there else store.parent, draft)
+        _sync(draft)
+        if there:
+            with _exclusive_use(store):
+                _set_aside(store, aside)
+                draft.replace(store)
+        else:
+            _move_side_files(
+                store, aside
+            )  # of a store that somebody removed: SQLite would read them into ours
+            draft.replace(store)
+        _sync(store.parent)
+    return aside if there else None
+
+
+def _set_aside(store: Path, aside: Path) -> None:
+    """The old store under another name too."""
+    if aside.exists():
+        if not aside.samefile(store):
+            raise BadInputError(f"{aside} is there from an earlier restore: move it elsewhere first")
+        aside.unlink()  # a restore was killed right here
+    try:
+        aside.hardlink_to(store)
+    except OSError:  # not every file system knows links
+        store.rename(aside)
+    _move_side_files(store, aside)
+
+
+def _move_side_files(store: Path, aside: Path) -> None:
+    for ending in SIDE_FILES:
+        with suppress(FileNotFoundError):
+            store.with_name(store.name + ending).rename(aside.with_name(aside.name + ending))
+
+
+@contextmanager
+def _exclusive_use(store: Path) -> Iterator[None]:
+    """While the body runs, nobody else has the store open; all of it is in the one file."""
+    with closing(_connect(store)) as old:
+        try:
+            # SQLite leaves the WAL only if no other connection is open, in any process.
+            left = old.execute("PRAGMA journal_mode = DELETE").fetchone()[0] == "delete"
+            old.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            left = error.sqlite_errorcode not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+        except sqlite3.DatabaseError:
+            left = True  # it is damaged, which may be why a backup is put in its place
+        if not left:
+            raise StoreError(f"a process has {store} open: stop whatever uses it, then restore")
+        yield
+
+
+def _copy(source: Path, copy: sqlite3.Connection) -> None:
+    """All of the source as it is at one moment, in one file without a WAL."""
+    if source.is_dir():
+        raise BadInputError(f"{source} is a folder: give the file of a store")
+    if not source.exists():
+        raise BadInputError(f"there is no file {source}")
+    try:
+        with closing(_connect(source, "ro")) as original:
+            [owner] = original.execute("PRAGMA application_id").fetchone()
+            if owner != APPLICATION_ID:
+                raise BadInputError(f"{source} is not a store of Tidegate: give another file")
+            original.backup(copy)  # in one step: in several, a store in use would begin again and again
+        copy.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.DatabaseError as error:
+        raise _unusable(source, error) from error
+
+
+def _check_whole(copy: sqlite3.Connection, source: Path) -> None:
+    try:
+        [page] = copy.execute("PRAGMA page_size").fetchone()
+        [found] = copy.execute("PRAGMA integrity_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise _unusable(source, error) from error
+    # SQLite itself takes a last page that is cut off for one that ends in zeros.
+    if found != "ok" or source.stat().st_size % page:
+        raise BadInputError(f"{source} is damaged: use an earlier backup")
+
+
+def _unusable(source: Path, error: sqlite3.DatabaseError) -> Exception:
+    if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+        return BadInputError(f"{source} is not a store of Tidegate: give another file")
+    if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
+        return BadInputError(f"{source} is damaged: use an earlier backup")
+    return StoreError(f"{source} cannot be copied: {error}")
+
+
+def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(address, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT)
+
+
+@contextmanager
+def _reserved_name(target: Path) -> Iterator[None]:
+    """The name is ours while the body runs, and stays only if the body put something there."""
+    try:
+        target.touch(0o600, exist_ok=False)
+    except FileExistsError:
+        raise BadInputError(f"{target} exists: a backup replaces nothing, give another name") from None
+    try:
+        yield
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _draft_for(place: Path) -> Iterator[Path]:
+    """An empty file in the same folder, that only its owner may read; gone at the end if nobody moved it."""
+    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
+    os.close(handle)
+    try:
+        yield Path(name)
+    finally:
+        for ending in ("", *SIDE_FILES):
+            Path(name + ending).unlink(missing_ok=True)
+
+
+def _copy_ownership(model: Path, draft: Path) -> None:
+    """Root may act for a service: the file belongs to whoever owns the store, or its folder."""
+    known = model.stat()
+    if os.geteuid() == 0:
+        os.chown(draft, known.st_uid, known.st_gid)
+    if model.is_file():
+        draft.chmod(known.st_mode & 0o777)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _translated_errors(place: Path) -> Iterator[None]:
+    """The disk's errors, and SQLite's while it writes, in words that name the place."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except (OSError, sqlite3.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise StoreError(f"cannot write {place}: {(reason or 'unknown error').lower()}") from error

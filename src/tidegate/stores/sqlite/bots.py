@@ -1,0 +1,61 @@
+"""The bots that are registered in the file, with encrypted tokens."""
+
+from tidegate.bots.encryption import TokenCipher
+from tidegate.bots.port import BotRecord
+from tidegate.model import BotId
+from tidegate.stores.sqlite.file import StoreFile, Transaction
+
+
+class SqliteBotStore:
+    def __init__(self, file: StoreFile, keys: TokenCipher) -> None:
+        self._file = file
+        self._keys = keys
+
+    async def all(self) -> list[BotRecord]:
+        rows = await self._file.read(
+            lambda tx: tx.execute("SELECT id, token, api_url FROM bots ORDER BY id").fetchall()
+        )
+        return [BotRecord(*row) for row in rows]
+
+    async def open(self, bot: BotRecord) -> str:
+        """The token. Raises WrongKeyError."""
+
+        def step(tx: Transaction) -> str:
+            # As it is now: the key may have been changed since.
+            row = tx.execute("SELECT token FROM bots WHERE id = ?", (bot.id,)).fetchone()
+            return self._keys.decrypt(bot.sealed if row is None else row[0])
+
+        token: str = await self._file.read(step)
+        return token
+
+    async def put(self, bot: BotId, token: str, api_url: str) -> None:
+        """Keep a bot, or a new token of one that is there. The sender hears of it."""
+
+        def step(tx: Transaction) -> None:
+            sealed = self._keys.encrypt(token)
+            tx.execute("INSERT OR REPLACE INTO bots VALUES (?, ?, ?)", (bot, sealed, api_url))
+            tx.note("bots", None)
+
+        await self._file.write(step)
+
+    async def remove(self, bot: BotId) -> bool:
+        def step(tx: Transaction) -> bool:
+            tx.note("bots", None)
+            return tx.execute("DELETE FROM bots WHERE id = ?", (bot,)).rowcount == 1
+
+        removed: bool = await self._file.write(step)
+        return removed
+
+    async def rotate(self) -> int:
+        """Encrypt every token anew with the newest key, all or none; returns how many."""
+
+        def step(tx: Transaction) -> int:
+            rows = tx.execute("SELECT token, id FROM bots").fetchall()
+            tx.executemany(
+                "UPDATE bots SET token = ? WHERE id = ?",
+                [(self._keys.rotate(sealed), bot) for sealed, bot in rows],
+            )
+            return len(rows)
+
+        rotated: int = await self._file.write(step)
+        return rotated

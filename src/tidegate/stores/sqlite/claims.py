@@ -1,0 +1,352 @@
+"""What is being sent: claimed, settled, or lost; and what ends without being sent.
+
+A claim is written down before it is given out, a settlement before its lane goes on.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.model import (
+    BotId,
+    ChatId,
+    Claim,
+    Dead,
+    Delivered,
+    Message,
+    Migrated,
+    NotSent,
+    Outcome,
+    Record,
+    Refused,
+    Settlement,
+    State,
+)
+from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.lanes import NEVER, TURN, Entry, Lane
+from tidegate.outbox.schedule_snapshot import limits_of
+from tidegate.outbox.transitions import NextState, after_call, after_crash
+from tidegate.stores.message_codec import unpack
+from tidegate.stores.sqlite import settle_sql
+from tidegate.stores.sqlite.file import MOST_UNWRITTEN_STEPS, Counts, StoreFile, Transaction
+from tidegate.stores.sqlite.message_rows import record_of
+from tidegate.stores.sqlite.recovery import ScheduledRows
+from tidegate.stores.sqlite.settle_sql import PlannedSettlement
+
+UNWRITTEN_RETRY: Final = (
+    1.0  # seconds until the next try of what must not be sent unless that is written down
+)
+_LOST: Final = Dead("lost", "its lease ran out")
+
+
+class _Held(msgspec.Struct, frozen=True, gc=False):
+    """A message that is being sent."""
+
+    entry: Entry
+    message: Message  # as it was put
+    created_at: float
+
+
+class Claims:
+    """`tell_end` hears of every message that comes to an end here, once that is on disk."""
+
+    def __init__(
+        self,
+        file: StoreFile,
+        dispatch: OutboxDispatcher,
+        places: ScheduledRows,
+        clock: Clock,
+        *,
+        keep: float,
+        tell_end: Callable[[Record], None],
+    ) -> None:
+        self._file = file
+        self._dispatch = dispatch
+        self._schedule = dispatch.schedule
+        self._places = places
+        self._clock = clock
+        self._keep = keep
+        self._tell_end = tell_end
+        self._held: dict[int, _Held] = {}  # by the token of the claim
+
+    def entry(self, claim: Claim) -> Entry | None:
+        """None if it is no longer held."""
+        held = self._held.get(claim.token)
+        return None if held is None else held.entry
+
+    # --- claim ---
+
+    async def take(self, entries: list[Entry]) -> list[Claim]:
+        """Write down that they are being sent, then give them out: those that have not ended elsewhere."""
+        if self._file.owes > MOST_UNWRITTEN_STEPS:
+            self._dispatch.give_back(entries)
+            raise StoreError(f"{self._file.path} cannot be written: nothing more is sent until it can be")
+        seqs = [int(entry.id) for entry in entries]
+        written = self._file.write(
+            lambda tx: settle_sql.mark_sending(tx, seqs), lambda rows: self._claimed(entries, rows)
+        )
+        try:
+            claims: list[Claim] = await asyncio.shield(written)
+        except asyncio.CancelledError:
+            written.add_done_callback(lambda done: self._hand_back(done, entries))
+            raise
+        except StoreError:
+            return await self._take_unwritten(entries, seqs)
+        return claims
+
+    async def _take_unwritten(self, entries: list[Entry], seqs: list[int]) -> list[Claim]:
+        """Delivery goes on without the disk, but not of what must not be doubled by a crash."""
+        try:
+            rows: dict[int, Any] = await self._file.read(lambda tx: settle_sql.read_bodies(tx, seqs))
+        except BaseException:
+            self._dispatch.give_back(entries)
+            raise
+        going, pending = [], Counter[tuple[BotId, str]]()
+        for claim in self._claimed(entries, rows):
+            entry = self._held[claim.token].entry
+            if claim.message.on_unknown == "park":
+                self._put_off(claim)
+                continue
+            pending[entry.lane.bot.id, self._places.counted_as(entry)] -= 1
+            pending[entry.lane.bot.id, State.SENDING] += 1
+            going.append(claim)
+        if going:
+            sent = [int(self._held[claim.token].entry.id) for claim in going]
+            self._file.write(lambda tx: settle_sql.mark_sending(tx, sent), sure=True, pending=pending)
+        return going
+
+    def _put_off(self, claim: Claim) -> None:
+        """Back to the head of its line, to be tried again soon. In the file it has not moved."""
+        entry, now = self._held.pop(claim.token).entry, self._clock.monotonic()
+        self._schedule.release(entry, now, sent=False)
+        if entry.expires > now:
+            self._schedule.again(entry, now + UNWRITTEN_RETRY)
+        else:  # its deadline passed meanwhile
+            self._places.forget(int(entry.id))
+            self._end([entry], State.EXPIRED)
+        self._schedule.settle_lane(entry.lane, now)
+
+    def _claimed(self, entries: list[Entry], rows: dict[int, Any]) -> list[Claim]:
+        claims, lease = [], self._schedule.lease
+        for entry in entries:
+            row = rows.get(int(entry.id))
+            if row is None:
+                self._drop(entry)
+                continue
+            created_at, body = row
+            message = unpack(body)
+            self._held[entry.token] = _Held(entry, message, created_at)
+            if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
+                message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
+            claims.append(Claim(message, entry.token, entry.attempts + 1, entry.leased_until - lease))
+        return claims
+
+    def _drop(self, entry: Entry) -> None:
+        """It ended, in another process, before its turn came."""
+        now = self._clock.monotonic()
+        self._schedule.release(entry, now, sent=False)
+        self._places.forget(int(entry.id))
+        self._schedule.settle_lane(entry.lane, now)
+
+    def _hand_back(self, written: "asyncio.Future[list[Claim]]", entries: list[Entry]) -> None:
+        """Whoever claimed these is not there any more."""
+        if written.exception() is None:
+            self.settle([Settlement(claim, NotSent("given back")) for claim in written.result()])
+        else:
+            self._dispatch.give_back(entries)
+
+    # --- settle ---
+
+    def settle(self, settlements: Sequence[Settlement]) -> asyncio.Future[Any]:
+        """Done when it is on disk: the records, None where the claim is no longer held."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        plans = [self._plan(settlement, now, wall) for settlement in settlements]
+        made = [plan for plan in plans if plan is not None]
+        limits = [
+            limit
+            for plan in made
+            if isinstance(plan.outcome, Refused)
+            for limit in limits_of(self._schedule, plan.entry, now)
+        ]
+
+        def step(tx: Transaction) -> list[Any]:
+            settle_sql.write_settlements(tx, made)
+            settle_sql.store_limits(tx, limits, wall)
+            return settle_sql.write_consequences(tx, made, wall)
+
+        def apply(buried: list[Any] | None) -> list[Record | None]:
+            after = self._clock.monotonic()
+            for plan in made:
+                self._release(plan, after)
+            self._tell_ends(buried, wall)
+            self._dispatch.stir()
+            return [None if plan is None else plan.record for plan in plans]
+
+        def late(buried: list[Any]) -> None:
+            self._tell_ends(buried, wall)
+
+        return self._file.write(step, apply, sure=True, pending=_pending(made), late=late)
+
+    def _plan(self, settlement: Settlement, now: float, wall: float) -> PlannedSettlement | None:
+        """What a settlement comes to. From here on its claim is not held any more."""
+        held = self._held.pop(settlement.claim.token, None)
+        if held is None:
+            return None
+        entry, outcome = held.entry, settlement.outcome
+        entry.leased_until = NEVER  # it cannot be lost any more
+        self._dispatch.heard(entry, outcome, now)
+        step = after_call(held.message, entry.attempts, outcome)
+        plan = self._settling(held, outcome, step, now, wall)
+        plan.answered, plan.called_at = now - settlement.age, wall - settlement.age
+        if isinstance(outcome, Dead) and outcome.whole_chat:
+            plan.buried = self._schedule.waiting_in(entry.lane)
+        plan.alias = other_name(held.message.chat_id, outcome)
+        return plan
+
+    def _settling(
+        self, held: _Held, outcome: Outcome, step: NextState, now: float, wall: float
+    ) -> PlannedSettlement:
+        entry, message = held.entry, held.message
+        if _waits(step.state) and entry.expires <= now:
+            step = NextState(State.EXPIRED, step.attempts)  # its deadline passed while it was being sent
+        ends = not _waits(step.state)
+        record = Record(
+            message=message,
+            state=step.state,
+            created_at=held.created_at,
+            attempts=step.attempts,
+            crashes=entry.crashes,
+            settled_at=wall if ends else None,
+            reason=step.reason,
+            description=step.description,
+            result=outcome.result if isinstance(outcome, Delivered) else None,
+        )
+        forget_at = self._forget_at(record) if ends else None
+        return PlannedSettlement(entry, entry.lane.chat, outcome, record, step.delay, forget_at, now, wall)
+
+    def _forget_at(self, record: Record) -> float | None:
+        if record.state is State.DEAD or record.state is State.PARKED:
+            return None
+        message = record.message
+        lifetime = record.created_at + message.dedup_for if message.dedup_key is not None else 0.0
+        return max((record.settled_at or 0.0) + self._keep, lifetime)
+
+    def _release(self, plan: PlannedSettlement, now: float) -> None:
+        """The call is over and written down: its slots cool, its lane goes on."""
+        entry = plan.entry
+        lane = entry.lane
+        self._dispatch.release(entry, plan.outcome, plan.answered)
+        self._go_on(plan, now)
+        if plan.buried:
+            self._places.leave(int(other.id) for other in plan.buried)
+        if plan.alias is not None:
+            self._dispatch.alias(lane, plan.alias, now)
+        self._schedule.settle_lane(entry.lane, now)
+        if plan.record.settled_at is not None:
+            self._tell_end(plan.record)
+
+    def _go_on(self, plan: PlannedSettlement, now: float) -> None:
+        entry, state = plan.entry, plan.record.state
+        entry.attempts = plan.record.attempts
+        if _waits(state):
+            entry.retrying = state is State.RETRY
+            self._schedule.again(entry, now + plan.delay if plan.delay else 0.0)
+        else:
+            entry.expires = NEVER  # its timer means nothing any more
+            self._places.forget(int(entry.id))
+
+    # --- what passes by itself ---
+
+    def settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
+        messages = [entry for entry in expired if entry.level < TURN]
+        if messages:
+            for entry in messages:
+                self._places.forget(int(entry.id))
+            self._end(messages, State.EXPIRED)
+        for entry in lost:
+            held = self._held.pop(entry.token, None)
+            if held is None:  # it waits for the disk
+                self._schedule.extend(entry, now)
+            else:
+                self._lose(held, now)
+
+    def _lose(self, held: _Held, now: float) -> None:
+        """The lease ran out: whoever sent it has died or hangs."""
+        entry, wall = held.entry, self._clock.now()
+        entry.crashes += 1
+        step = after_crash(held.message, entry.attempts, entry.crashes)
+        plan = self._settling(held, _LOST, step, now, wall)
+        self._schedule.release(entry, now)
+        self._go_on(plan, now)
+        self._schedule.settle_lane(entry.lane, now)
+
+        def tell(_: object) -> None:
+            if plan.record.settled_at is not None:
+                self._tell_end(plan.record)
+
+        self._file.write(
+            lambda tx: settle_sql.write_settlements(tx, [plan]), tell, sure=True, pending=_pending([plan])
+        )
+
+    def bury(self, lane: Lane, outcome: Dead) -> None:
+        """A direct call found out that nothing for its chat can succeed: what waits in its lane follows."""
+        entries = self._schedule.waiting_in(lane)
+        self._places.leave(int(entry.id) for entry in entries)
+        self._end(entries, State.DEAD, outcome.reason, outcome.description)
+
+    def _end(
+        self, entries: list[Entry], state: State, reason: str | None = None, description: str | None = None
+    ) -> None:
+        """They left the schedule without being sent."""
+        seqs, wall = [int(entry.id) for entry in entries], self._clock.now()
+        keep = None if state is State.DEAD else self._keep
+        pending: Counts = Counter()
+        for entry in entries:
+            pending[entry.lane.bot.id, self._places.counted_as(entry)] -= 1
+            pending[entry.lane.bot.id, state] += 1
+
+        def tell(rows: list[Any] | None) -> None:
+            self._tell_ends(rows, wall)
+
+        self._file.write(
+            lambda tx: settle_sql.end_waiting(tx, seqs, state, wall, keep, reason, description),
+            tell,
+            sure=True,
+            pending=pending,
+            late=tell,
+        )
+
+    def _tell_ends(self, rows: Iterable[Any] | None, wall: float) -> None:
+        for _, _, *record in rows or ():
+            self._tell_end(record_of(tuple(record), wall))
+
+
+def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
+    """What an answer tells of a chat's number: it has moved, or it is known by an @name so far."""
+    if isinstance(outcome, Migrated):
+        return outcome.chat_id
+    result = outcome.result if isinstance(chat, str) and isinstance(outcome, Delivered) else None
+    known = result.get("chat") if isinstance(result, dict) else None
+    number = known.get("id") if isinstance(known, dict) else None
+    return number if isinstance(number, int) else None
+
+
+def _waits(state: State) -> bool:
+    return state is State.QUEUED or state is State.RETRY
+
+
+def _pending(plans: Iterable[PlannedSettlement]) -> Counts:
+    """What these will change in the counts."""
+    pending: Counts = Counter()
+    for (bot, name), count in Counter((plan.record.message.bot, plan.counted_as) for plan in plans).items():
+        pending[bot, State.SENDING] -= count
+        pending[bot, name] += count
+    for plan in plans:
+        if isinstance(plan.outcome, Refused):
+            pending[plan.record.message.bot, "refused"] += 1
+    return pending

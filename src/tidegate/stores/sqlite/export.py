@@ -1,0 +1,167 @@
+"""How what waits leaves a file for another store: in order, some at a time, held back until the other has it.
+
+Only for a process that holds the sender's lock. What is on its way is parked, with a reason of its own:
+whatever happens to the move, nobody sends it from here.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.model import Message, State, TicketId
+from tidegate.stores.message_codec import unpack
+from tidegate.stores.sqlite.file import Transaction
+from tidegate.stores.sqlite.message_rows import PRIORITIES, chat_now, retire
+from tidegate.stores.sqlite.settle_sql import AnsweredCall
+
+MESSAGES_PER_CHUNK: Final = 500  # messages
+BYTES_PER_CHUNK: Final = 4_000_000
+MOVING: Final = "moving"  # the reason of what is on its way
+_OURS: Final = f"(settled_at IS NULL OR (state = 'parked' AND reason = '{MOVING}'))"
+_AMONG: Final = "id IN (SELECT value FROM json_each(?))"
+
+
+class LeftBehind(msgspec.Struct, frozen=True):
+    """What a file holds that does not move. `dedup_keys`: of what has ended, that still count."""
+
+    dead: int = 0
+    parked: int = 0
+    ended: int = 0
+    dedup_keys: int = 0
+    closed_for: float = 0.0  # seconds until the last chat or bot that a 429 has closed is open
+
+
+def number_waiting(tx: Transaction, now: float) -> int:
+    """Note the order in which everything that waits would go, in a table of this process; how many there are.
+
+    That is the order of the numbers, but what waited for its time stands where that time has put it.
+    """
+    tx.execute("DROP TABLE IF EXISTS temp.moving")
+    tx.execute("CREATE TEMP TABLE moving (n INTEGER PRIMARY KEY, seq INTEGER NOT NULL)")
+    tx.execute(
+        "INSERT INTO moving (seq) SELECT seq FROM (SELECT seq, not_before,"
+        " max(min(created_at, ifnull(not_before, created_at))) OVER (ORDER BY seq) AS read_up_to"
+        f" FROM messages WHERE {_OURS})"
+        " ORDER BY CASE WHEN not_before <= ? THEN max(not_before, read_up_to) ELSE read_up_to END, seq",
+        (now,),
+    )
+    count: int = tx.execute("SELECT count(*) FROM moving").fetchone()[0]
+    return count
+
+
+def hold_chunk(tx: Transaction, after: int, now: float) -> tuple[int, list[Message]]:
+    """The next few after this place, held back from now on, and the last place looked at.
+
+    As they are to be put: with the name by which their chat goes now, and what is left of their dedup time.
+    """
+    last = _end_of_chunk(tx, after)
+    rows = tx.execute(
+        "SELECT bot, priority, retry_at IS NOT NULL, state, not_before, dedup_until, body"
+        f" FROM moving JOIN messages USING (seq) WHERE n > ? AND n <= ? AND {_OURS} ORDER BY n",
+        (after, last),
+    ).fetchall()
+    messages = []
+    for bot, priority, retrying, state, not_before, dedup_until, body in rows:
+        message = unpack(body)
+        messages.append(_as_put(tx, message, not_before, dedup_until, now))
+        if state != State.PARKED:
+            _hold(tx, message.id, now)
+            tx.count(bot, "retry" if retrying else PRIORITIES[priority], -1)
+            tx.count(bot, State.PARKED)
+    return last, messages
+
+
+def _end_of_chunk(tx: Transaction, after: int) -> int:
+    """Few are many bytes where they hold files."""
+    size = 0
+    for n, length in tx.execute(
+        "SELECT n, length(body) FROM moving JOIN messages USING (seq) WHERE n > ? ORDER BY n LIMIT ?",
+        (after, MESSAGES_PER_CHUNK),
+    ):
+        size, after = size + length, n
+        if size > BYTES_PER_CHUNK:
+            break
+    return after
+
+
+def _hold(tx: Transaction, ticket: TicketId, now: float) -> None:
+    tx.execute(
+        "UPDATE messages SET state = 'parked', reason = ?, settled_at = ?, retry_at = NULL,"
+        " description = 'it is being moved to another store: run tidegate move again' WHERE id = ?",
+        (MOVING, now, ticket),
+    )
+
+
+def _as_put(
+    tx: Transaction, message: Message, not_before: float | None, dedup_until: float | None, now: float
+) -> Message:
+    changes: dict[str, Any] = {}
+    if not_before != message.not_before:  # it was replayed, or took the place of another
+        changes["not_before"] = not_before
+    if dedup_until is not None:
+        changes["dedup_for"] = max(0.0, dedup_until - now)
+    chat = chat_now(tx, message.bot, message.chat_id)
+    if chat != message.chat_id:
+        changes["chat_id"] = chat
+    return msgspec.structs.replace(message, **changes) if changes else message
+
+
+def remove_moved(tx: Transaction, ids: Iterable[TicketId]) -> None:
+    """The other store has them."""
+    rows = tx.execute(
+        f"DELETE FROM messages WHERE {_AMONG} AND state = 'parked' AND reason = ? RETURNING bot, seq",
+        (json.dumps(list(ids)), MOVING),
+    ).fetchall()
+    for bot, _ in rows:
+        tx.count(bot, State.PARKED, -1)
+    retire(tx, [seq for _, seq in rows])
+
+
+def release_held(tx: Transaction, ids: Iterable[TicketId]) -> None:
+    """The other store has surely not taken them: they wait here, in their places."""
+    rows = tx.execute(
+        "UPDATE messages AS held SET state = 'queued', reason = NULL, description = NULL, settled_at = NULL,"
+        # Another one may have come with the same key meanwhile.
+        " coalesce_key = iif(EXISTS (SELECT 1 FROM messages AS newer WHERE newer.bot = held.bot"
+        " AND newer.chat_id = held.chat_id AND newer.coalesce_key = held.coalesce_key"
+        " AND newer.settled_at IS NULL), NULL, coalesce_key)"
+        f" WHERE {_AMONG} AND state = 'parked' AND reason = ? RETURNING bot, priority",
+        (json.dumps(list(ids)), MOVING),
+    ).fetchall()
+    for bot, priority in rows:
+        tx.count(bot, State.PARKED, -1)
+        tx.count(bot, PRIORITIES[priority])
+
+
+def count_to_move(tx: Transaction) -> tuple[int, int]:
+    """How many there are to move: that wait; and that an earlier move has held back."""
+    held = f"forget_at IS NULL AND settled_at IS NOT NULL AND state = 'parked' AND reason = '{MOVING}'"
+    return (
+        tx.execute("SELECT count(*) FROM messages WHERE settled_at IS NULL").fetchone()[0],
+        tx.execute(f"SELECT count(*) FROM messages WHERE {held}").fetchone()[0],
+    )
+
+
+def left_behind(tx: Transaction, now: float) -> LeftBehind:
+    dead, parked, ended, keys = tx.execute(
+        "SELECT ifnull(sum(state = 'dead'), 0), ifnull(sum(state = 'parked'), 0),"
+        " ifnull(sum(forget_at > ?), 0), ifnull(sum(dedup_key IS NOT NULL AND dedup_until > ?), 0)"
+        f" FROM messages WHERE NOT {_OURS}",
+        (now, now),
+    ).fetchone()
+    closed_for = tx.execute("SELECT ifnull(max(heard_at + closed_for) - ?, 0) FROM limits", (now,)).fetchone()
+    return LeftBehind(dead, parked, ended, keys, max(0.0, closed_for[0]))
+
+
+def recent_calls(tx: Transaction) -> list[AnsweredCall]:
+    """Those answered lately, whose slots still cool."""
+    rows = tx.execute("SELECT body FROM calls ORDER BY n")
+    return [call for [body] in rows for call in msgspec.msgpack.decode(body, type=list[AnsweredCall])]
+
+
+def ended_cleanly(tx: Transaction) -> bool:
+    """Whether the last sender has written down every call it made."""
+    row = tx.execute("SELECT value FROM facts WHERE name = 'clean'").fetchone()
+    return row is None or bool(row[0])

@@ -1,0 +1,423 @@
+"""The file: one connection, one thread, and steps that share commits.
+
+Steps that come while a commit is under way go into the next one together (group commit): a commit costs
+the same for one step as for a thousand. What a step changed in the file is told to memory by its `apply`,
+in the order of the commits, whether or not whoever asked for it is still there.
+"""
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from tidegate.errors import BadInputError, ClosedError, StoreError
+from tidegate.model import BotId
+from tidegate.stores.sqlite.schema import check, prepare
+
+log = logging.getLogger("tidegate.store")
+
+T = TypeVar("T")
+Counts = Counter[tuple[BotId, str]]
+
+WAL_ATTEMPTS: Final = 20
+BUSY_TIMEOUT: Final = 30.0  # seconds to wait for another process's commit
+MOST_UNWRITTEN_STEPS: Final = 100_000  # steps that could not be written; then nothing more is claimed
+PRAGMAS: Final = (
+    "PRAGMA synchronous = FULL",  # accepted means on disk; with shared commits it costs almost nothing
+    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA journal_size_limit = 67108864",
+    "PRAGMA cache_size = -16000",
+    "PRAGMA secure_delete = OFF",  # some builds have it on, which doubles what a settle writes
+)
+# What stands in the way of every step, by how the name of SQLite's error begins.
+DISK_ERRORS: Final = {
+    "SQLITE_FULL": "the disk that holds {path} is full: free some space",
+    "SQLITE_READONLY": "{path} is read-only: let this user write it and its folder",
+    "SQLITE_CANTOPEN": "{path} cannot be opened: let this user read and write it and its folder",
+    "SQLITE_BUSY": "another process has kept {path} locked for {busy:.0f} s",
+    "SQLITE_CORRUPT": "{path} is damaged: restore a backup (tidegate restore)",
+    "SQLITE_NOTADB": "{path} is damaged: restore a backup (tidegate restore)",
+    "SQLITE_IOERR": "{path} cannot be read or written: look at the disk ({error})",
+}
+
+
+class Transaction:
+    """What a step works with: SQL, and the counts that it changes."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.execute = connection.execute
+        self.executemany = connection.executemany
+        self.counts: Counts = Counter()
+
+    def count(self, bot: BotId, name: str, change: int = 1) -> None:
+        self.counts[bot, name] += change
+
+    def note(self, verb: str, body: object) -> None:
+        """Tell the sender, which is another process."""
+        self.execute("INSERT INTO journal (verb, body) VALUES (?, ?)", (verb, msgspec.msgpack.encode(body)))
+
+
+SqlStep = Callable[[Transaction], T]
+Apply = Callable[[Any], Any]
+
+
+class _QueuedStep(Generic[T]):
+    """A step on its way to the disk."""
+
+    __slots__ = ("apply", "future", "late", "pending", "step", "sure", "writes")
+
+    def __init__(
+        self,
+        step: SqlStep[T],
+        future: "asyncio.Future[Any]",
+        apply: Apply | None,
+        *,
+        writes: bool,
+        sure: bool,
+        pending: Counts,
+        late: Apply | None,
+    ) -> None:
+        self.step = step
+        self.future = future
+        self.apply = apply
+        self.writes = writes
+        self.sure = sure
+        self.pending = pending
+        self.late = late
+
+
+class _StepResult(msgspec.Struct, gc=False):
+    result: Any = None
+    counts: Counts | None = None
+    error: Exception | None = None
+    owed: bool = False
+
+
+class StoreFile:
+    """Counts of what is where are kept beside it: those of the file, and those about to be written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.counts: Counts = Counter()
+        self.pending: Counts = Counter()
+        self._connection: sqlite3.Connection | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._queue: list[_QueuedStep[Any]] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._owed: list[_QueuedStep[Any]] = []
+        self._paid: list[tuple[_QueuedStep[Any], _StepResult]] = []  # owed before, written now
+
+    async def open(self) -> None:
+        """Make the file if it is not there. Raises BadInputError for what cannot be a store."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidegate-store")
+        try:
+            self._connection = await self._in_thread(self._connect)
+            await self.refresh_counts()
+        except BaseException:
+            self._thread.shutdown(wait=False)
+            raise
+
+    async def close(self) -> None:
+        """After everything that was asked for is written."""
+        while self._flushing is not None:
+            await self._flushing
+        if self._owed:
+            log.error("%s steps could not be written to %s, and are lost", self.owes, self.path)
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await self._in_thread(connection.close)
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)  # it has nothing to do: this would only block the loop
+            self._thread = None
+
+    @property
+    def owes(self) -> int:
+        """How many steps have happened that could not be written yet."""
+        return len(self._owed)
+
+    # --- steps ---
+
+    def write(
+        self,
+        step: SqlStep[T],
+        apply: Apply | None = None,
+        *,
+        sure: bool = False,
+        pending: Counts | None = None,
+        late: Apply | None = None,
+    ) -> asyncio.Future[Any]:
+        """On disk when the future is done, which then has what `apply` made of the result.
+
+        `sure`: it has happened already. If it cannot be written now it is as soon as that is possible, before
+        anything that comes later; `apply` is called with None at once, and `late` with the result then.
+        `pending`: the counts it will change, for those who ask before it is written.
+        """
+        if pending:
+            self.pending.update(pending)
+        return self._submit(step, apply, writes=True, sure=sure, pending=pending or Counter(), late=late)
+
+    def read(self, step: SqlStep[T], apply: Apply | None = None) -> asyncio.Future[Any]:
+        """Sees everything that was asked to be written before it."""
+        return self._submit(step, apply, writes=False, sure=False, pending=Counter())
+
+    def is_last(self, written: asyncio.Future[Any]) -> bool:
+        """Whether this step has not begun, and nothing was asked for after it."""
+        return bool(self._queue) and self._queue[-1].future is written
+
+    async def changed(self) -> int:
+        """A number that changes when another process has committed."""
+        version: int = await self.read(lambda tx: tx.execute("PRAGMA data_version").fetchone()[0])
+        return version
+
+    async def refresh_counts(self) -> None:
+        await self.read(_read_counts, self._take_counts)
+
+    def _take_counts(self, counts: Counts) -> None:
+        self.counts = counts
+
+    def _submit(
+        self,
+        step: SqlStep[T],
+        apply: Apply | None,
+        *,
+        writes: bool,
+        sure: bool,
+        pending: Counts,
+        late: Apply | None = None,
+    ) -> asyncio.Future[Any]:
+        if self._connection is None:
+            raise ClosedError(f"the store {self.path} is not open")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.append(
+            _QueuedStep(step, future, apply, writes=writes, sure=sure, pending=pending, late=late)
+        )
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush(), name="tidegate: store")
+        return future
+
+    async def _flush(self) -> None:
+        try:
+            while self._queue:
+                batch, self._queue = self._queue, []
+                outcomes = await self._in_thread(self._perform, batch)
+                paid, self._paid = self._paid, []
+                for item, done in paid:
+                    self._count(item, done)
+                    if item.late is not None:
+                        item.late(done.result)
+                for item, done in zip(batch, outcomes, strict=True):
+                    self._finish(item, done)
+        finally:
+            self._flushing = None
+
+    def _finish(self, item: _QueuedStep[Any], done: _StepResult) -> None:
+        self._count(item, done)
+        error, result = done.error, done.result
+        if error is None and item.apply is not None:
+            try:
+                result = item.apply(result)
+            except Exception as failure:
+                log.exception("a step was written, and memory did not follow")
+                error = failure
+        if item.future.done():  # nobody waits any more
+            return
+        if error is None:
+            item.future.set_result(result)
+        else:
+            item.future.set_exception(error)
+
+    def _count(self, item: _QueuedStep[Any], done: _StepResult) -> None:
+        if done.counts:
+            self.counts.update(done.counts)
+        if item.pending and not done.owed:
+            self.pending.subtract(item.pending)
+
+    # --- in the thread ---
+
+    def _perform(self, batch: Sequence[_QueuedStep[Any]]) -> list[_StepResult]:
+        try:
+            if self._owed and any(item.writes for item in batch):
+                self._pay()
+            return self._together(batch)
+        except Exception as error:  # noqa: BLE001  (it belongs to whoever awaits its future)
+            told = _translate_error(error, self.path)
+            if len(batch) == 1:
+                return [self._failed(batch[0], told)]
+            if _error_name(error).startswith(tuple(DISK_ERRORS)):  # of the disk: nothing can be written
+                return [
+                    self._failed(item, told) if item.writes else self._perform([item])[0] for item in batch
+                ]
+            # One of them is to blame: the others must not suffer.
+            return [self._perform([item])[0] for item in batch]
+
+    def _failed(self, item: _QueuedStep[Any], error: Exception) -> _StepResult:
+        if not (item.sure and isinstance(error, StoreError)):
+            return _StepResult(error=error)
+        if not self._owed:
+            log.error("%s. Delivery goes on; what happens is written down as soon as it can be", error)
+        self._owed.append(item)
+        return _StepResult(owed=True)
+
+    def _pay(self) -> None:
+        """Write what could not be written before. Raises what still stands in the way.
+
+        One step first, then more and more: while nothing can be written, a try costs the same however much
+        is owed.
+        """
+        paid, several = 0, 1
+        while self._owed:
+            steps = self._owed[:several]
+            try:
+                done = self._together(steps)
+            except Exception as error:
+                if _error_name(error).startswith(tuple(DISK_ERRORS)):
+                    raise
+                if several > 1:
+                    several = 1  # one of them is to blame
+                    continue
+                log.exception("a step cannot be written, and is given up")
+                done = [_StepResult()]
+            self._paid += zip(steps, done, strict=True)
+            del self._owed[: len(steps)]
+            paid += len(steps)
+            several *= 4
+        log.warning("%s can be written again: %s steps made up for", self.path, paid)
+
+    def _together(self, batch: Sequence[_QueuedStep[Any]]) -> list[_StepResult]:
+        """In one transaction: all or none."""
+        connection = cast("sqlite3.Connection", self._connection)
+        if not any(item.writes for item in batch):
+            return [_StepResult(result=item.step(Transaction(connection))) for item in batch]
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            done: list[_StepResult] = []
+            counted = 0
+            for item in batch:
+                if not item.writes:  # it sees what was asked before it, counts and all
+                    _write_counts(connection, done[counted:])
+                    counted = len(done)
+                done.append(self._one(item, connection))
+            _write_counts(connection, done[counted:])
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+        return done
+
+    @staticmethod
+    def _one(item: _QueuedStep[Any], connection: sqlite3.Connection) -> _StepResult:
+        transaction = Transaction(connection)
+        return _StepResult(result=item.step(transaction), counts=transaction.counts)
+
+    def _connect(self) -> sqlite3.Connection:
+        path = self.path
+        if path.is_dir():
+            raise BadInputError(
+                f"{path} is a folder: give the path of a file in it, such as {path}/tidegate.db"
+            )
+        if not path.parent.is_dir():
+            raise BadInputError(f"there is no folder {path.parent}: make it, or give another path")
+        _create_file(path)
+        connection: sqlite3.Connection | None = None
+        try:
+            # No more than one thread uses it at a time; on a loop with virtual time it is the loop's own.
+            connection = sqlite3.connect(
+                path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+            )
+            check(connection, path)  # before anything is changed: it may be somebody else's
+            _use_wal(connection)
+            for pragma in PRAGMAS:
+                connection.execute(pragma)
+            prepare(connection, path)
+            _check_whole(connection, path)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, sqlite3.DatabaseError):
+                raise _cannot_open(error, path) from error
+            raise
+        return connection
+
+    def _in_thread(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:  # noqa: ANN401
+        return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _create_file(path: Path) -> None:
+    """For its owner alone: what people are told is nobody else's business.
+
+    A file that is there is not opened here: closing it again would free the locks that SQLite holds on it
+    for this whole process, and another process could take the file away from under it.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StoreError(f"{path} is not for this user: let it read and write the file") from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be made: {(error.strerror or 'unknown error').lower()}") from error
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """SQLite does not wait for others that do the same to a new file: wait, and try again."""
+    for _ in range(WAL_ATTEMPTS):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if not _error_name(error).startswith("SQLITE_BUSY"):
+                raise
+            connection.execute("BEGIN EXCLUSIVE")
+            connection.execute("ROLLBACK")
+        else:
+            return
+    connection.execute("PRAGMA journal_mode = WAL")
+
+
+def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """SQLite takes a last page that is cut off for one that ends in zeros."""
+    [page] = connection.execute("PRAGMA page_size").fetchone()
+    if path.stat().st_size % page == 0:
+        return
+    _, logged, written = connection.execute("PRAGMA wal_checkpoint").fetchone()
+    if logged == written and path.stat().st_size % page:  # else that page is in the log
+        raise StoreError(DISK_ERRORS["SQLITE_CORRUPT"].format(path=path))
+
+
+def _cannot_open(error: sqlite3.DatabaseError, path: Path) -> Exception:
+    if _error_name(error) == "SQLITE_NOTADB":
+        return BadInputError(f"{path} is not a store of Tidegate: give another file, or restore a backup")
+    return _translate_error(error, path)
+
+
+def _read_counts(tx: Transaction) -> Counts:
+    return Counter({(bot, name): count for bot, name, count in tx.execute("SELECT * FROM counts")})
+
+
+def _write_counts(connection: sqlite3.Connection, done: Sequence[_StepResult]) -> None:
+    total: Counts = Counter()
+    for each in done:
+        total.update(each.counts or {})
+    connection.executemany(
+        "INSERT INTO counts (bot, name, count) VALUES (?, ?, ?) "
+        "ON CONFLICT (bot, name) DO UPDATE SET count = count + excluded.count",
+        [(*key, change) for key, change in total.items() if change],
+    )
+
+
+def _translate_error(error: Exception, path: Path) -> Exception:
+    """SQLite's errors in words that say what to do."""
+    for beginning, text in DISK_ERRORS.items():
+        if _error_name(error).startswith(beginning):
+            return StoreError(text.format(path=path, busy=BUSY_TIMEOUT, error=error))
+    return StoreError(f"{path}: {error}") if isinstance(error, sqlite3.OperationalError) else error
+
+
+def _error_name(error: Exception) -> str:
+    return str(getattr(error, "sqlite_errorname", ""))

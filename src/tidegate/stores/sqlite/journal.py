@@ -1,0 +1,111 @@
+"""The journal through which the sender follows other processes within 100 ms."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.model import TicketId, Why
+from tidegate.pacing.rules import Rules
+from tidegate.stores.sqlite import settle_sql
+from tidegate.stores.sqlite.file import StoreFile, Transaction
+from tidegate.stores.sqlite.message_rows import WAITING_COLUMNS, WaitingRow
+
+JournalEntry = tuple[str, Any]  # a verb, and what it is about
+
+
+def take(tx: Transaction) -> list[JournalEntry]:
+    """Everything noted since the last time, in order; it is followed once this is on disk."""
+    rows = tx.execute("SELECT n, verb, body FROM journal ORDER BY n").fetchall()
+    if rows:
+        tx.execute("DELETE FROM journal WHERE n <= ?", (rows[-1][0],))
+    return [(verb, _read(tx, n, verb, msgspec.msgpack.decode(body))) for n, verb, body in rows]
+
+
+def _read(tx: Transaction, n: int, verb: str, body: Any) -> Any:  # noqa: ANN401  (by verb)
+    if verb == "put":
+        found = tx.execute(
+            f"SELECT {WAITING_COLUMNS} FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
+            " AND state IN ('queued', 'retry') ORDER BY seq",
+            (json.dumps(body),),
+        )
+        return [WaitingRow(*row) for row in found]
+    return (n, body) if verb == "why" else body
+
+
+def ask_why(tx: Transaction, ticket: TicketId) -> int:
+    """Ask the sender; returns the number of the question."""
+    cursor = tx.execute(
+        "INSERT INTO journal (verb, body) VALUES ('why', ?)", (msgspec.msgpack.encode(ticket),)
+    )
+    assert cursor.lastrowid is not None  # noqa: S101  (it was inserted)
+    return cursor.lastrowid
+
+
+def answer_why(tx: Transaction, question: int, why: Why | None) -> None:
+    tx.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (question, msgspec.msgpack.encode(why)))
+
+
+def take_answer(tx: Transaction, question: int) -> Why | None:
+    row = tx.execute("DELETE FROM answers WHERE n = ? RETURNING body", (question,)).fetchone()
+    return None if row is None else msgspec.msgpack.decode(row[0], type=Why | None)
+
+
+log = logging.getLogger("tidegate.store")
+
+CLEAN_EVERY: Final = 1.0  # seconds
+
+
+class JournalFollower:
+    """`catch_up` is called when another process has changed the file; `sends`: whether this one sends."""
+
+    def __init__(
+        self,
+        file: StoreFile,
+        clock: Clock,
+        rules: Rules,
+        *,
+        poll: float,
+        catch_up: Callable[[], Awaitable[None]],
+        sends: Callable[[], bool],
+    ) -> None:
+        self._file = file
+        self._clock = clock
+        self._poll = poll
+        self._catch_up = catch_up
+        self._sends = sends
+        self._longest = max(rate.seconds for rate in (rules.bot, rules.private, rules.group, *rules.actions))
+        self._cleaned = 0  # the number up to which the file was looked at for what is over
+        self._clean_at = 0.0
+
+    async def run(self) -> None:
+        seen = await self._file.changed()
+        while True:
+            await self._clock.sleep(self._poll)
+            try:
+                version = await self._file.changed()
+                if version != seen:
+                    await self._catch_up()
+                    seen = version
+                if self._file.owes:
+                    await self._file.write(lambda _: None)
+                if self._clock.monotonic() >= self._clean_at:
+                    # Where nobody sends, nobody writes down that a deadline has passed.
+                    await (self._clean() if self._sends() else self._look_again())
+            except StoreError as error:
+                log.debug("%s", error)  # told where it matters; here it is tried again
+
+    async def _look_again(self) -> None:
+        await self._catch_up()
+        self._clean_at = self._clock.monotonic() + CLEAN_EVERY
+
+    async def _clean(self) -> None:
+        now, after = self._clock.now(), self._cleaned
+        self._cleaned, much = await self._file.write(
+            lambda tx: settle_sql.remove_forgotten(tx, now, self._longest, after)
+        )
+        self._clean_at = self._clock.monotonic() + (0.0 if much else CLEAN_EVERY)

@@ -1,0 +1,182 @@
+"""Messages as rows of the file: columns, numbers and queries."""
+
+from collections.abc import Collection
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tidegate.model import BotId, ChatId, Message, Priority, Record, State, TicketId
+from tidegate.outbox.schedule_snapshot import WHOLE_BOT
+from tidegate.pacing.rules import Family, cost_of, family_of
+from tidegate.stores.message_codec import encode, unpack
+from tidegate.stores.sqlite.file import Transaction
+
+PRIORITIES: Final = tuple(Priority)
+
+
+class WaitingRow(NamedTuple):
+    """What the schedule has to know of a message that waits: the first columns of its row."""
+
+    seq: int
+    bot: BotId
+    chat_id: ChatId
+    family: Family
+    priority: int
+    urgent: int
+    cost: int
+    paid: int
+    created_at: float
+    not_before: float | None
+    expires_at: float | None
+    retry_at: float | None
+    attempts: int
+    crashes: int
+
+
+WAITING_COLUMNS: Final = ", ".join(WaitingRow._fields)
+RECORD_COLUMNS: Final = (
+    "body, state, created_at, attempts, crashes, settled_at, reason, description, result, expires_at"
+)
+
+
+def waiting_row(message: Message, seq: int, now: float) -> WaitingRow:
+    method, params = message.method, message.params
+    family = family_of(method)
+    # Through `_make`, which is in C: this is done for every message.
+    return WaitingRow._make(
+        (
+            seq,
+            message.bot,
+            message.chat_id,
+            family,
+            PRIORITIES.index(message.priority),
+            1 if message.urgent else 0,
+            0 if family == "free" else cost_of(method, params),
+            1 if params.get("allow_paid_broadcast") else 0,
+            now,
+            message.not_before,
+            message.expires_at,
+            None,
+            0,
+            0,
+        )
+    )
+
+
+def record_of(row: tuple[Any, ...], now: float) -> Record:
+    """From the columns of `RECORD`. What is past its deadline has expired, written down or not."""
+    body, state, created_at, attempts, crashes, settled_at, reason, description, result, expires_at = row
+    if expires_at is not None and expires_at <= now and state in {State.QUEUED, State.RETRY}:
+        state, settled_at = State.EXPIRED, expires_at
+    return Record(
+        message=unpack(body),
+        state=State(state),
+        created_at=created_at,
+        attempts=attempts,
+        crashes=crashes,
+        settled_at=settled_at,
+        reason=reason,
+        description=description,
+        result=None if result is None else msgspec.msgpack.decode(result),
+    )
+
+
+def pack_result(result: object) -> bytearray | None:
+    return None if result is None else bytearray(encode(result))  # which sqlite3 binds faster than bytes
+
+
+def next_number(tx: Transaction) -> int:
+    number: int = tx.execute(
+        "SELECT max(ifnull((SELECT max(seq) FROM messages), 0),"
+        " ifnull((SELECT value FROM facts WHERE name = 'last_seq'), 0)) + 1"
+    ).fetchone()[0]
+    return number
+
+
+def retire(tx: Transaction, numbers: Collection[int]) -> None:
+    """Their rows are removed."""
+    if numbers:
+        tx.execute(
+            "INSERT INTO facts VALUES ('last_seq', ?)"
+            " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
+            (max(numbers),),
+        )
+
+
+DEAD_LETTER_STATES = frozenset({State.DEAD, State.PARKED})
+
+
+def find(tx: Transaction, ticket: TicketId, now: float) -> Record | None:
+    row = tx.execute(
+        f"SELECT {RECORD_COLUMNS} FROM messages WHERE id = ? AND (forget_at IS NULL OR forget_at > ?)",
+        (ticket, now),
+    ).fetchone()
+    return None if row is None else record_of(row, now)
+
+
+def records(
+    tx: Transaction,
+    now: float,
+    *,
+    bot: BotId | None,
+    chat_id: ChatId | None,
+    states: frozenset[State],
+    reason: str | None,
+    before: float | None,
+    limit: int,
+) -> list[Record]:
+    asked: list[Any] = [now, bot, bot, chat_id, chat_id, reason, reason, before, before]
+    # Named apart, so that the index of letters is used where it can be.
+    among = ", ".join(f"'{state}'" for state in sorted(states))
+    letters = "settled_at IS NOT NULL AND forget_at IS NULL AND" if states <= DEAD_LETTER_STATES else ""
+    order = "settled_at, seq" if letters else "seq"
+    rows = tx.execute(
+        f"SELECT {RECORD_COLUMNS} FROM messages WHERE {letters} state IN ({among})"
+        " AND (forget_at IS NULL OR forget_at > ?)"
+        " AND (? IS NULL OR bot = ?) AND (? IS NULL OR chat_id = ?) AND (? IS NULL OR reason = ?)"
+        f" AND (? IS NULL OR ifnull(settled_at, created_at) < ?) ORDER BY {order} LIMIT ?",
+        [*asked, limit],
+    )
+    return [record_of(row, now) for row in rows]
+
+
+def tally(tx: Transaction, bot: BotId, prefix: str) -> dict[tuple[State, str | None], int]:
+    rows = tx.execute(
+        "SELECT state, reason, count(*) FROM messages WHERE bot = ? AND dedup_key >= ? AND dedup_key < ?"
+        " GROUP BY state, reason",
+        (bot, prefix, prefix + "\U0010ffff"),
+    )
+    return {(State(state), reason): count for state, reason, count in rows}
+
+
+def chat_now(tx: Transaction, bot: BotId, chat: ChatId) -> ChatId:
+    """The id by which a chat goes now."""
+    while True:
+        row = tx.execute("SELECT new FROM aliases WHERE bot = ? AND old = ?", (bot, chat)).fetchone()
+        if row is None:
+            return chat
+        chat = row[0]
+
+
+def names_of(tx: Transaction, chat: ChatId) -> list[ChatId]:
+    """A chat by all its names, for any bot."""
+    names = [chat]
+    for name in names:
+        found = tx.execute(
+            "SELECT old FROM aliases WHERE new = ? UNION SELECT new FROM aliases WHERE old = ?", (name, name)
+        )
+        names += [other for [other] in found if other not in names]
+    return names
+
+
+def pauses(tx: Transaction) -> list[tuple[BotId, ChatId | None]]:
+    rows = tx.execute("SELECT bot, chat_id FROM pauses ORDER BY bot, chat_id")
+    return [(bot, None if chat == WHOLE_BOT else chat) for bot, chat in rows]
+
+
+def is_paused(tx: Transaction, bot: BotId, chat: ChatId) -> bool:
+    chats = (WHOLE_BOT, chat_now(tx, bot, chat))
+    return (
+        tx.execute("SELECT 1 FROM pauses WHERE bot = ? AND chat_id IN (?, ?)", (bot, *chats)).fetchone()
+        is not None
+    )

@@ -1,0 +1,108 @@
+"""One sender for each store file. The lock is the operating system's: it is free at once after kill -9."""
+
+import asyncio
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from tidegate.clock import Clock
+from tidegate.errors import NotTheSenderError, StoreError
+
+T = TypeVar("T")
+
+LOCK_ATTEMPTS: Final = 5  # someone may hold it for an instant, only to look
+LOCK_PAUSE: Final = 0.02
+
+
+class SenderProcess(msgspec.Struct, frozen=True):
+    """The process that sends."""
+
+    pid: int
+    command: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} ({self.command})"
+
+
+class SenderLock:
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        self._file: int | None = None
+
+    async def take(self, clock: Clock) -> None:
+        """Raises NotTheSenderError that names whoever has it."""
+        for attempt in range(LOCK_ATTEMPTS):
+            if await _in_thread(self._try):
+                return
+            if attempt + 1 < LOCK_ATTEMPTS:
+                await clock.sleep(LOCK_PAUSE)
+        holder = await self.holder() or "another process"
+        raise NotTheSenderError(
+            f"{holder} sends for {self._store}: one process at a time does. Is the bot running already?"
+            " Stop it, or give this one a store of its own. A process that only puts needs no worker"
+        )
+
+    async def release(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            await _in_thread(os.close, file)
+
+    async def holder(self) -> SenderProcess | None:
+        """Who sends now, this process included; None if nobody does."""
+        return await _in_thread(self._look)
+
+    def _path(self) -> Path:
+        store = self._store.resolve()  # by whatever name: one file, one sender
+        return store.with_name(store.name + ".lock")
+
+    def _look(self) -> SenderProcess | None:
+        try:
+            file = os.open(self._path(), os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _read(file)
+        else:
+            return None
+        finally:
+            os.close(file)
+
+    def _try(self) -> bool:
+        try:
+            file = os.open(self._path(), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            reason = (error.strerror or "unknown error").lower()
+            raise StoreError(f"{self._path()} cannot be made: {reason}") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        os.truncate(file, 0)
+        os.pwrite(file, msgspec.json.encode(SenderProcess(os.getpid(), _command())), 0)
+        self._file = file
+        return True
+
+
+def _in_thread(function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
+    return asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+
+
+def _read(file: int) -> SenderProcess:
+    try:
+        return msgspec.json.decode(os.pread(file, 4096, 0), type=SenderProcess)
+    except msgspec.MsgspecError:  # it has just been taken
+        return SenderProcess(0, "starting")
+
+
+def _command() -> str:
+    """What to recognise it by. Of the arguments only the first: others may hold a secret."""
+    name = Path(sys.argv[0]).name or "python"
+    return " ".join([name, *sys.argv[1:2]])[:80]

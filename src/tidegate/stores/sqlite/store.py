@@ -1,0 +1,38 @@
+"""The store in one SQLite file, for one machine."""
+
+from pathlib import Path
+
+from tidegate.bots.encryption import TokenCipher
+from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.model import Rate
+from tidegate.stores.memory.limiter import MemoryLimiter
+from tidegate.stores.memory.throttle import MemoryThrottle
+from tidegate.stores.sqlite.bots import SqliteBotStore
+from tidegate.stores.sqlite.inbox import SqliteInbox
+from tidegate.stores.sqlite.outbox import SqliteOutbox
+from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
+from tidegate.stores.store import Store, StoreOptions
+
+
+class SqliteStore(Store):
+    """One process sends and handles updates, so what is counted can be in its memory."""
+
+    follows_bots = False  # the outbox tells of them
+
+    def __init__(self, path: Path, terms: StoreOptions) -> None:
+        self._clock = terms.clock
+        self.outbox = SqliteOutbox(path, terms.clock, terms.rules, on_end=terms.on_end, on_bots=terms.on_bots)
+        self.shelf = SqliteBotStore(self.outbox.file, TokenCipher.of(terms.settings.tidegate_key, path))
+        self.inbox = SqliteInbox(self.outbox.file, terms.clock)
+
+    def buckets(self, rules: ThrottleRules) -> MemoryThrottle:
+        return MemoryThrottle(rules, self._clock)
+
+    def subscriptions(self, name: str) -> SqliteSubscriptions:
+        return SqliteSubscriptions(self.outbox.file, self._clock, name)
+
+    def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
+        return MemoryLimiter(rate, self._clock)
+
+    async def risks(self) -> list[str]:
+        return []

@@ -1,0 +1,53 @@
+"""A store is named by its file or its address; nothing that is printed holds a password."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.cli.store import file_of, is_redis, shown_store, store_option
+from tidegate.errors import BadInputError
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("tidegate.db", "tidegate.db"),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("rediss://user:hush@host:6379/0?password=hush", "rediss://host:6379/0"),
+        ("unix://:hush@/run/redis.sock?db=1", "unix:///run/redis.sock"),
+        ("redis:/:hush@host", "the address given"),
+        ("redis://:hush@[host", "the address given"),
+    ],
+)
+def test_a_place_is_shown_without_its_secrets(place: str, said: str) -> None:
+    assert shown_store(place) == said
+
+
+@given(
+    st.sampled_from(("redis://", "rediss://", "unix://", "redis:/", "redis:")),
+    st.text("ab/?#@:%[]", max_size=5),
+)
+def test_no_password_shows_however_a_store_is_written(scheme: str, tail: str) -> None:
+    place = f"{scheme}user:HUSH{tail}@host:6379/0"
+
+    assert "HUSH" not in shown_store(place)
+    assert "HUSH" not in store_option(place)
+
+
+def test_another_command_is_named_with_its_store() -> None:
+    assert store_option(None) == ""
+    assert store_option("my store.db") == " --store 'my store.db'"
+    assert store_option("redis://host/0") == " --store redis://host/0"
+    assert "hush" not in store_option("redis://host/0?password=hush")
+
+
+def test_what_works_on_files_only_says_so_of_redis() -> None:
+    with pytest.raises(BadInputError, match="a store in a file; Redis has its own ways") as caught:
+        file_of("redis://:hush@host/0")
+    assert "hush" not in str(caught.value)
+
+
+def test_a_file_is_no_redis_whatever_its_name() -> None:
+    assert is_redis("redis://host/0")
+    assert not is_redis("redis.db")
+    assert not is_redis("memory://")

@@ -1,0 +1,136 @@
+"""A head has so many seconds and so many bytes, whichever parser reads it."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from tidegate.inbound.server import HEAD_TIMEOUT, MAX_HEAD_BYTES, BoundedHeadProtocol
+from tidegate.inbound.webhook_request import Receive, Scope, Send
+from tidegate.sim.virtual_time import VirtualClock
+
+REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class ByHttptools(BoundedHeadProtocol, HttpToolsProtocol): ...
+
+
+class ByH11(BoundedHeadProtocol, H11Protocol): ...
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    while scope["method"] == "POST" and (await receive())["more_body"]:
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+class Line:
+    """A connection to a protocol."""
+
+    def __init__(self, kind: Callable[..., Any]) -> None:
+        config = uvicorn.Config(
+            answer,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            timeout_keep_alive=60,
+        )
+        self.wire = Mock(spec=asyncio.Transport)
+        self.wire.get_extra_info.return_value = None
+        self.wire.is_closing.side_effect = lambda: self.wire.close.called
+        self.protocol = kind(config=config, server_state=ServerState(), app_state={})
+        self.protocol.connection_made(self.wire)
+
+    def send(self, data: bytes) -> None:
+        self.protocol.data_received(data)
+
+    @property
+    def is_closed(self) -> bool:
+        return bool(self.wire.close.called)
+
+    @property
+    def received(self) -> bytes:
+        return b"".join(call.args[0] for call in self.wire.write.mock_calls)
+
+    def end(self) -> None:
+        self.protocol.connection_lost(None)
+
+
+both = pytest.mark.parametrize("kind", [ByHttptools, ByH11])
+
+
+@both
+@pytest.mark.parametrize("before", [b"", REQUEST])
+@pytest.mark.parametrize("half", [b"GET /hea", b"POST / HTTP/1.1\r\nHo", b"\r\n"])
+async def test_half_a_head_is_given_up(
+    clock: VirtualClock, kind: type[BoundedHeadProtocol], before: bytes, half: bytes
+) -> None:
+    if kind is ByH11 and half == b"\r\n":
+        return  # no head begins like this for h11, which says so at once
+    line = Line(kind)
+    if before:
+        line.send(before)
+        await clock.sleep(30)  # idle between two requests
+    line.send(half)
+    for _ in range(9):
+        await clock.sleep(HEAD_TIMEOUT / 10)
+        line.send(half[-1:])  # slowly on
+    assert not line.is_closed
+    await clock.sleep(HEAD_TIMEOUT / 10 + 1)
+    assert line.is_closed
+    line.end()
+
+
+@both
+async def test_a_silent_connection_is_given_up_and_an_idle_one_is_not(
+    clock: VirtualClock, kind: type[BoundedHeadProtocol]
+) -> None:
+    silent, idle = Line(kind), Line(kind)
+    idle.send(REQUEST[:9])
+    idle.send(REQUEST[9:])
+    await clock.sleep(55)
+    assert (silent.is_closed, idle.is_closed) == (True, False)
+    idle.send(REQUEST)
+    await clock.sleep(1)
+    assert idle.received.count(b"200 OK") == 2
+    silent.end()
+    idle.end()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        b"GET / HTTP/1.1\r\nX: ",
+        b"GET /",
+        REQUEST + b"GET / HTTP/1.1\r\nX: ",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nX: ",  # after the body
+    ],
+)
+async def test_a_head_without_end_is_refused(start: bytes) -> None:
+    line, sent = Line(ByHttptools), 0
+    line.send(start)
+    while not line.is_closed:
+        line.send(b"a" * 4_096)
+        sent += 4_096
+        assert sent <= MAX_HEAD_BYTES + 4_096
+    assert line.received.startswith(b"HTTP/1.1 400 ")
+    line.end()
+
+
+@both
+async def test_a_large_body_is_no_head(clock: VirtualClock, kind: type[BoundedHeadProtocol]) -> None:
+    line, size = Line(kind), 4 * MAX_HEAD_BYTES
+    line.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (2 * size) + b"x" * size)
+    await clock.sleep(HEAD_TIMEOUT + 1)  # how long a body may take is not decided here
+    line.send(b"x" * size + REQUEST)
+    await clock.sleep(1)
+    assert line.received.count(b"200 OK") == 2
+    assert not line.is_closed
+    line.end()

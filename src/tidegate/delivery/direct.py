@@ -1,9 +1,12 @@
-"""Calls that are made now: a turn in the schedule instead of a place in the queue."""
+"""Direct calls: a turn in the schedule instead of a place in the queue, and one retry loop for all."""
 
 import asyncio
+import logging
 import math
-from collections.abc import Mapping
-from typing import Any, Final, Self, assert_never
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
+
+import msgspec
 
 from tidegate.clock import Clock
 from tidegate.delivery.sender import SILENCE_AFTER, OutgoingCall, Sender, interrupted
@@ -33,16 +36,116 @@ from tidegate.model import (
 from tidegate.outbox.admission import check_chat
 from tidegate.outbox.port import Outbox, Turn
 from tidegate.pacing.rules import Family, cost_of, family_of
+from tidegate.tasks import BackgroundTasks
+
+log = logging.getLogger("tidegate")
 
 WAIT_FOR_TIMEOUT: Final = 1.0  # seconds, with a store that is asked when a turn may be had
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+# --- the retry loop ---
+
+
+class DirectRetryPolicy(msgspec.Struct, frozen=True):
+    """Which outcomes of a direct call lead to another attempt. Pure.
+
+    A refusal (429) does. So does whatever surely did not happen: a failure of the server, no connection, a
+    chat that has moved; with `only_refusals` these end the call, for a library whose users expect that.
+    What may have happened is never repeated.
+    """
+
+    max_attempts: int
+    only_refusals: bool = False
+
+    def pause(self, outcome: Outcome, attempt: int, *, in_lane: bool) -> float | None:
+        """Seconds before the next attempt; None if there is none.
+
+        A call in a lane does not pause after a refusal: that has closed its lane, so its next turn waits.
+        """
+        if attempt >= self.max_attempts:
+            return None
+        if isinstance(outcome, Refused):
+            return 0.0 if in_lane else outcome.retry_after
+        if self.only_refusals:
+            return None
+        match outcome:
+            case Retry(delay=pause) | Unreachable(wait=pause):
+                return pause
+            case NotSent() | Migrated():
+                return 0.0
+            case _:
+                return None
+
+
+class DirectCall(Protocol[T_co]):
+    """One direct call as its library makes it. Its `str` names it in the log."""
+
+    @property
+    def in_lane(self) -> bool:
+        """Whether its chat has a lane in which it waits for its turn."""
+        ...
+
+    async def attempt(self, number: int, max_wait: float | None) -> tuple[Outcome, T_co]:
+        """Make it once, in its turn, waiting `max_wait` seconds at most for that.
+
+        Returns what became of it, and the library's own answer or error. Whatever it raises ends the call.
+        """
+        ...
+
+    def readdress(self, chat_id: ChatId) -> None:
+        """The chat has moved: the next attempt goes there."""
+
+
+class DirectResult(NamedTuple, Generic[T]):
+    """The last attempt of a direct call."""
+
+    outcome: Outcome
+    answer: T
+    too_late: bool = False  # another attempt was due, later than the caller wanted to wait
+
+
+async def call_with_retries(
+    call: DirectCall[T],
+    policy: DirectRetryPolicy,
+    clock: Clock,
+    max_wait: float | None,
+    sleep: Callable[[float], Awaitable[None]] | None = None,
+) -> DirectResult[T]:
+    """Make a call until it ends, with `max_wait` seconds of waiting in all (None: without a bound)."""
+    give_up = math.inf if max_wait is None else clock.monotonic() + max_wait
+    attempt = 0
+    while True:
+        attempt += 1
+        left = None if max_wait is None else max(0.0, give_up - clock.monotonic())
+        outcome, answer = await call.attempt(attempt, left)
+        pause = policy.pause(outcome, attempt, in_lane=call.in_lane)
+        if pause is None:
+            return DirectResult(outcome, answer)
+        wait = outcome.retry_after if isinstance(outcome, Refused) else pause
+        if clock.monotonic() + wait > give_up:
+            return DirectResult(outcome, answer, too_late=True)
+        if isinstance(outcome, Refused):
+            log.warning("Telegram refused %s: it is tried again in %.0f s", call, wait)
+        elif isinstance(outcome, Migrated):
+            call.readdress(outcome.chat_id)
+        if pause:
+            await (sleep or clock.sleep)(pause)
+
+
+# --- the gate's own calls ---
+
 
 class DirectCalls:
+    """Turns for direct calls, and the calls that the gate makes itself."""
+
     def __init__(self, outbox: Outbox, sender: Sender, clock: Clock, max_attempts: int) -> None:
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
-        self._max_attempts = max_attempts
+        self._policy = DirectRetryPolicy(max_attempts)
         self._silences = SilenceTimer(clock)
 
     async def call(
@@ -54,32 +157,17 @@ class DirectCalls:
         priority: Priority = Priority.HIGH,
         max_wait: float | None = None,
     ) -> Any:  # noqa: ANN401  (Telegram's result)
-        """Make a call, again where it surely did not happen; `max_wait` seconds of waiting in all."""
-        give_up = math.inf if max_wait is None else self._clock.monotonic() + max_wait
-        outcome: Outcome = NotSent("never tried")
-        for attempt in range(1, self._max_attempts + 1):
-            left = give_up - self._clock.monotonic()
-            wait = None if left == math.inf else left
-            outcome = await self._try(bot, method, params, attempt, priority=priority, max_wait=wait)
-            match outcome:
-                case Delivered(result=result):
-                    return result
-                case Migrated(chat_id=chat_id):
-                    params = {**params, "chat_id": chat_id}
-                case Dead() | Unknown():
-                    break
-                case Retry() | Refused() | NotSent() | Unreachable():
-                    pause = _pause(outcome, method, params)
-                    if attempt == self._max_attempts or self._clock.monotonic() + pause > give_up:
-                        break
-                    await self._clock.sleep(pause)
-                case _:
-                    assert_never(outcome)
-        raise error_for(outcome, method, params.get("chat_id"))
+        """Make a call and return Telegram's result. Raises NotDeliveredError; see `DirectRetryPolicy`."""
+        call = _GateCall(self, bot, method, params, priority)
+        outcome, _, _ = await call_with_retries(call, self._policy, self._clock, max_wait)
+        if isinstance(outcome, Delivered):
+            return outcome.result
+        raise error_for(outcome, method, call.params.get("chat_id"))
 
     async def once(self, bot: BotId, method: str, params: dict[str, Any]) -> Outcome:
-        """Make a call if it may be made at this instant. LimitedError if not."""
-        return await self._try(bot, method, params, 1, priority=Priority.HIGH, max_wait=0.0)
+        """Make a call if that is allowed at this instant. Raises LimitedError if not."""
+        outcome, _ = await _GateCall(self, bot, method, params, Priority.HIGH).attempt(1, 0.0)
+        return outcome
 
     def turn(
         self,
@@ -91,26 +179,19 @@ class DirectCalls:
         max_wait: float | None = None,
         uploads: bool = False,
     ) -> "HeldTurn":
-        """For a call that somebody else makes: `async with` it, and say in its `outcome` how it ended.
+        """A turn for a call that somebody else makes: `async with` it, and set its `outcome`.
 
-        Waits for the right to call, `max_wait` seconds at most (then LimitedError; None: as it takes). Where
-        no limit applies it is granted at once. Of `params` only the chat and what a call costs are looked at.
-        One that uploads takes its time: its silence means nothing, and its slots are held until it ends.
+        Waits for the right to call, `max_wait` seconds at most (then LimitedError; None: without a bound).
+        Where no limit applies it is granted at once. Of `params` only the chat and the cost are looked at.
+        The slots of a call that uploads are held until it ends, however long it is silent.
         """
         silences = None if uploads else self._silences
         return HeldTurn(self._outbox, self._clock, bot, method, params, priority, max_wait, silences)
 
-    async def _try(
-        self,
-        bot: BotId,
-        method: str,
-        params: Mapping[str, Any],
-        attempt: int,
-        *,
-        priority: Priority,
-        max_wait: float | None,
+    async def send(
+        self, bot: BotId, method: str, params: Mapping[str, Any], attempt: int, held: "HeldTurn"
     ) -> Outcome:
-        held = HeldTurn(self._outbox, self._clock, bot, method, params, priority, max_wait, None)
+        """Make one attempt in a turn."""
         async with held:
             held.outcome = NotSent("failed")
             call = OutgoingCall(
@@ -131,6 +212,56 @@ class DirectCalls:
         return held.outcome
 
 
+class _GateCall:
+    """A call through the gate's own client."""
+
+    def __init__(
+        self, calls: DirectCalls, bot: BotId, method: str, params: dict[str, Any], priority: Priority
+    ) -> None:
+        self.params = params
+        self._calls = calls
+        self._bot = bot
+        self._method = method
+        self._priority = priority
+
+    def __str__(self) -> str:
+        return name_of(self._method, self.params.get("chat_id"))
+
+    @property
+    def in_lane(self) -> bool:
+        return has_lane(self._method, self.params)
+
+    async def attempt(self, number: int, max_wait: float | None) -> tuple[Outcome, None]:
+        # The sender watches its own silence: a turn of the gate's own call needs no timer.
+        held = self._calls.turn(
+            self._bot, self._method, self.params, priority=self._priority, max_wait=max_wait, uploads=True
+        )
+        return await self._calls.send(self._bot, self._method, self.params, number, held), None
+
+    def readdress(self, chat_id: ChatId) -> None:
+        self.params = {**self.params, "chat_id": chat_id}
+
+
+def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliveredError:
+    """The error that a caller gets for a call that was not delivered."""
+    match outcome:
+        case Dead(reason=reason, description=description):
+            return DeadError(method=method, chat_id=chat_id, reason=reason, description=description)
+        case Unknown(reason=reason):
+            text = f"{name_of(method, chat_id)} left and was not answered ({reason}): it may have happened"
+            return OutcomeUnknownError(text, method=method, chat_id=chat_id)
+        case Refused(retry_after=retry_after):
+            return LimitedError(method=method, chat_id=chat_id, retry_after=retry_after)
+        case Retry(reason=last) | NotSent(reason=last) | Unreachable(reason=last):
+            pass
+        case _:
+            last = "migrated"
+    return DeadError(method=method, chat_id=chat_id, reason="attempts", description=f"the last: {last}")
+
+
+# --- turns ---
+
+
 class HeldTurn:
     """The right to make one call now. Its slots are held while the body runs."""
 
@@ -148,7 +279,7 @@ class HeldTurn:
         "outcome",
     )
 
-    def __init__(  # noqa: PLR0917  (made in two places, for each call)
+    def __init__(  # noqa: PLR0917  (made for each call)
         self,
         outbox: Outbox,
         clock: Clock,
@@ -159,7 +290,7 @@ class HeldTurn:
         max_wait: float | None,
         silences: "SilenceTimer | None",
     ) -> None:
-        # Whoever leaves without a word was cancelled or failed on the way: it may have been sent.
+        # A body that does not set it was cancelled or failed on the way: the call may have been sent.
         self.outcome: Outcome = Unknown("interrupted")
         self.ended_at: float | None = None  # monotonic; None: when the body ends
         self._outbox, self._clock = outbox, clock
@@ -185,7 +316,7 @@ class HeldTurn:
         return self
 
     async def _wait(self, chat_id: ChatId, family: Family, cost: int) -> float:
-        """Seconds until another try is worth it; if the store does not say it soon, as long as this one."""
+        """Seconds until another try is worth it. A store that does not answer soon counts as a full wait."""
         try:
             async with self._clock.timeout(WAIT_FOR_TIMEOUT):
                 return await self._outbox.wait_for(self._bot, chat_id, family, cost)
@@ -201,13 +332,13 @@ class HeldTurn:
         await self._outbox.end_turn(self._turn, self.outcome, age)
 
     async def cool(self) -> None:
-        """No answer for too long: the slots cool from now, though the call may still be answered."""
+        """No answer for too long: the slots cool from now on, though the call may still be answered."""
         if self._turn is not None:
             await self._outbox.cool([self._turn])
 
 
 class SilenceTimer:
-    """Calls that others make, by when they began: if an answer is too long in coming, the slots cool.
+    """Cools the slots of calls that others make, once their answers are late.
 
     One timer for all of them: one for each would cost as much as its turn.
     """
@@ -216,7 +347,7 @@ class SilenceTimer:
         self._clock = clock
         self._since: dict[HeldTurn, float] = {}  # in order of time
         self._timer: asyncio.TimerHandle | None = None
-        self._cooling: set[asyncio.Task[None]] = set()  # held until they are done
+        self._tasks = BackgroundTasks()
 
     def begin(self, held: HeldTurn) -> None:
         self._since[held] = self._clock.monotonic()
@@ -234,47 +365,17 @@ class SilenceTimer:
                 self._timer = self._clock.call_later(began + SILENCE_AFTER - now, self._look)
                 return
             del self._since[held]
-            self._cooling.add(task := asyncio.create_task(held.cool()))
-            task.add_done_callback(self._cooling.discard)
+            self._tasks.start(held.cool(), "cool a silent call")
+
+
+def has_lane(method: str, params: Mapping[str, Any]) -> bool:
+    """Whether a call falls under a limit that can be waited for."""
+    return family_of(method) != "free" and _lane_chat(params.get("chat_id")) is not None
 
 
 def _lane_chat(chat_id: object) -> ChatId | None:
-    """As the schedule knows it; None if there is none, or if Telegram will say what is wrong with it."""
+    """The chat as the schedule knows it; None if there is none, or if it is for Telegram to reject."""
     try:
         return check_chat(chat_id) if chat_id is not None else None
     except BadInputError:
         return None
-
-
-def has_lane(method: str, params: Mapping[str, Any]) -> bool:
-    """Whether any limit applies that can be waited for."""
-    return family_of(method) != "free" and _lane_chat(params.get("chat_id")) is not None
-
-
-def _pause(outcome: Retry | Refused | NotSent | Unreachable, method: str, params: Mapping[str, Any]) -> float:
-    """Seconds before the next attempt. What has a lane waits there: a refusal has closed it."""
-    if isinstance(outcome, Retry):
-        return outcome.delay
-    if isinstance(outcome, Unreachable):
-        return outcome.wait
-    return outcome.retry_after if isinstance(outcome, Refused) and not has_lane(method, params) else 0.0
-
-
-def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliveredError:
-    """What a caller is told of a call that was not delivered."""
-    match outcome:
-        case Dead(reason=reason, description=description):
-            return DeadError(method=method, chat_id=chat_id, reason=reason, description=description)
-        case Unknown(reason=reason):
-            text = f"{name_of(method, chat_id)} left and was not answered ({reason}): it may have happened"
-            return OutcomeUnknownError(text, method=method, chat_id=chat_id)
-        case Refused(retry_after=retry_after):
-            return LimitedError(method=method, chat_id=chat_id, retry_after=retry_after)
-        case Retry(reason=reason) | NotSent(reason=reason) | Unreachable(reason=reason):
-            return DeadError(
-                method=method, chat_id=chat_id, reason="attempts", description=f"the last: {reason}"
-            )
-        case _:
-            return DeadError(
-                method=method, chat_id=chat_id, reason="attempts", description="the last: migrated"
-            )

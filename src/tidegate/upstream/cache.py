@@ -1,4 +1,4 @@
-"""Answers kept for a while, and one request for all who ask the same at the same time."""
+"""A cache of answers, and one shared request for all callers that ask the same at the same time."""
 
 import asyncio
 from collections import OrderedDict
@@ -8,20 +8,20 @@ from typing import Any, Final, NamedTuple
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError
 
-MOST: Final = 1_024  # answers
+MOST_ANSWERS: Final = 1_024
 MOST_BYTES: Final = 64 * 1024 * 1024
 
-Key = tuple[str, tuple[tuple[str, str], ...]]  # path and query
+CacheKey = tuple[str, tuple[tuple[str, str], ...]]  # path and query
 Load = Callable[[], Coroutine[Any, Any, bytes]]
 
 
-class _CachedResponse(NamedTuple):
+class _CachedAnswer(NamedTuple):
     body: bytes
-    at: float
+    at: float  # monotonic
 
 
 class _SharedRequest:
-    """One request that several wait for. `stale`: written to meanwhile, so its answer is not kept."""
+    """One request that several callers await. `stale`: written to meanwhile, so its answer is not cached."""
 
     __slots__ = ("stale", "task", "waiting")
 
@@ -32,86 +32,87 @@ class _SharedRequest:
 
 
 class ResponseCache:
-    """Bounded: the one that was not asked for the longest goes first. Errors are not kept."""
+    """Bounded: the least recently used answer goes first. Errors are not cached."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: OrderedDict[Key, _CachedResponse] = OrderedDict()
+        self._answers: OrderedDict[CacheKey, _CachedAnswer] = OrderedDict()
         self._size = 0  # bytes
-        self._flights: dict[tuple[Key, bool], _SharedRequest] = {}
+        self._requests: dict[tuple[CacheKey, bool], _SharedRequest] = {}  # by key and background
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._answers)
 
-    def find(self, key: Key, fresh_for: float) -> bytes | None:
-        """An answer that came at most so many seconds ago."""
-        kept = self._kept.get(key)
-        if kept is None or self._clock.monotonic() - kept.at >= fresh_for:
+    def find(self, key: CacheKey, fresh_for: float) -> bytes | None:
+        """Return an answer that is at most so many seconds old."""
+        answer = self._answers.get(key)
+        if answer is None or self._clock.monotonic() - answer.at >= fresh_for:
             return None
-        self._kept.move_to_end(key)
-        return kept.body
+        self._answers.move_to_end(key)
+        return answer.body
 
-    async def load(self, key: Key, load: Load, *, background: bool) -> bytes:
-        """Ask, or join who asks already. Whoever leaves does not end it for the others; the last one does."""
-        flight = self._flights.get((key, background))
-        if flight is None or flight.task.done():
-            flight = self._depart(key, load, background=background)
-        flight.waiting += 1
+    async def load(self, key: CacheKey, load: Load, *, background: bool) -> bytes:
+        """Load, or join the request under way. It is cancelled only when its last caller is."""
+        where = (key, background)
+        request = self._requests.get(where)
+        if request is None or request.task.done():
+            request = self._start(key, load, background=background)
+        request.waiting += 1
         try:
-            return await asyncio.shield(flight.task)
+            return await asyncio.shield(request.task)
         except asyncio.CancelledError:
-            waiter = asyncio.current_task()
-            if waiter is not None and waiter.cancelling():
+            caller = asyncio.current_task()
+            if caller is not None and caller.cancelling():
                 raise
             raise ClosedError("the client was closed: nothing is read any more") from None
         finally:
-            flight.waiting -= 1
-            if not flight.waiting and not flight.task.done():
-                flight.task.cancel()
-                self._land(key, flight, background=background)
+            request.waiting -= 1
+            if not request.waiting and not request.task.done():
+                request.task.cancel()
+                self._remove(where, request)
 
     def drop(self, path: str) -> None:
-        """Forget what lies under this path and what it lies under; who asks now does not learn it again."""
-        for key in [key for key in self._kept if _related(key[0], path)]:
+        """Forget answers of this path, of paths below and above it; requests under way are not cached."""
+        for key in [key for key in self._answers if _related(key[0], path)]:
             self._forget(key)
-        for where, flight in list(self._flights.items()):
+        for where, request in list(self._requests.items()):
             if _related(where[0][0], path):
-                flight.stale = True
-                del self._flights[where]
+                request.stale = True
+                del self._requests[where]
 
     async def close(self) -> None:
-        tasks = [flight.task for flight in self._flights.values()]
+        tasks = [request.task for request in self._requests.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _depart(self, key: Key, load: Load, *, background: bool) -> _SharedRequest:
-        flight = _SharedRequest(asyncio.create_task(load(), name=f"tidegate: read {key[0]}"))
-        self._flights[key, background] = flight
-        flight.task.add_done_callback(lambda _: self._arrived(key, flight, background=background))
-        return flight
+    def _start(self, key: CacheKey, load: Load, *, background: bool) -> _SharedRequest:
+        request = _SharedRequest(asyncio.create_task(load(), name=f"tidegate: read {key[0]}"))
+        self._requests[key, background] = request
 
-    def _arrived(self, key: Key, flight: _SharedRequest, *, background: bool) -> None:
-        self._land(key, flight, background=background)
-        task = flight.task
-        if not task.cancelled() and task.exception() is None and not flight.stale:
-            self._keep(key, task.result())
+        def ended(task: asyncio.Task[bytes]) -> None:
+            self._remove((key, background), request)
+            if not task.cancelled() and task.exception() is None and not request.stale:
+                self._store(key, task.result())
 
-    def _land(self, key: Key, flight: _SharedRequest, *, background: bool) -> None:
-        if self._flights.get((key, background)) is flight:
-            del self._flights[key, background]
+        request.task.add_done_callback(ended)
+        return request
 
-    def _keep(self, key: Key, body: bytes) -> None:
+    def _remove(self, where: tuple[CacheKey, bool], request: _SharedRequest) -> None:
+        if self._requests.get(where) is request:
+            del self._requests[where]
+
+    def _store(self, key: CacheKey, body: bytes) -> None:
         self._forget(key)
-        self._kept[key] = _CachedResponse(body, self._clock.monotonic())
+        self._answers[key] = _CachedAnswer(body, self._clock.monotonic())
         self._size += len(body)
-        while len(self._kept) > MOST or self._size > MOST_BYTES:
-            self._forget(next(iter(self._kept)))
+        while len(self._answers) > MOST_ANSWERS or self._size > MOST_BYTES:
+            self._forget(next(iter(self._answers)))
 
-    def _forget(self, key: Key) -> None:
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            self._size -= len(kept.body)
+    def _forget(self, key: CacheKey) -> None:
+        answer = self._answers.pop(key, None)
+        if answer is not None:
+            self._size -= len(answer.body)
 
 
 def _related(one: str, other: str) -> bool:

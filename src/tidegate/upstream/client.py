@@ -18,78 +18,26 @@ from tidegate.upstream.requester import Requester, UpstreamCall
 from tidegate.upstream.retry import IDEMPOTENT, LONGEST_RETRY_AFTER, READS, UpstreamRetryPolicy
 from tidegate.upstream.transport import UpstreamRequest, UpstreamResponse, UpstreamTransport
 
-METHODS: Final = IDEMPOTENT | {"POST", "PATCH"}
-_UNSENDABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
-_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")  # of a character
-
-# A dict of texts and numbers, or pairs of a name and one of these.
-Query = Mapping[str, object] | Iterable[tuple[str, str | int | float]]
-
-
-def build_request(method: str, path: str, query: Query = (), body: Any = None) -> UpstreamRequest:  # noqa: ANN401  (JSON)
-    """Raises BadInputError for what cannot be sent, or would be read as something else."""
-    return UpstreamRequest(method=_method(method), path=_path(path), query=_query(query), body=_body(body))
-
-
-def _method(given: object) -> str:
-    method = given.upper() if isinstance(given, str) else ""
-    if method not in METHODS:
-        raise BadInputError(f"{given!r:.60} is not a method that is known here: {', '.join(sorted(METHODS))}")
-    return method
-
-
-def _path(given: object) -> str:
-    if not isinstance(given, str) or _UNSENDABLE.search(given):
-        raise BadInputError(f"{given!r:.60} is no path: give a text such as api/v2/orders")
-    if "?" in given or "#" in given or "://" in given:
-        raise BadInputError("a path goes without address and query: give those to the wire and as `query`")
-    parts = [part for part in given.split("/") if part]
-    if "." in parts or ".." in parts:
-        raise BadInputError(f"{given!r:.60}: a path goes without . and .., which lead elsewhere")
-    return "/".join(parts)
-
-
-def _query(given: object) -> tuple[tuple[str, str], ...]:
-    pairs = given.items() if isinstance(given, Mapping) else given
-    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
-        raise BadInputError(f"{given!r:.60} is no query: give a dict, or pairs of a name and a value")
-    return tuple(map(_pair, pairs))
-
-
-def _pair(given: object) -> tuple[str, str]:
-    match given:
-        case (str(name), bool()):
-            raise BadInputError(f"{name!r:.60} in a query: write true and false as the API spells them")
-        case (str(name), str() | int() | float() as value) if not _LONE_SURROGATE.search(f"{name}{value}"):
-            return name, str(value)
-        case _:
-            raise BadInputError(
-                f"{given!r:.60} cannot stand in a query: give pairs of a name and a text or number"
-            )
-
-
-def _body(given: Any) -> msgspec.Raw | None:  # noqa: ANN401
-    """Encoded here, once: what the caller changes later is not sent."""
-    try:
-        return None if given is None else msgspec.Raw(msgspec.json.encode(given))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadInputError(f"a body is sent as JSON, which this one cannot be: {error}") from error
-
-
 DEFAULT_RATE: Final = Rate(5, 1)
 LOCKOUT: Final = 30.0  # seconds, when a 429 does not say for how long
+METHODS: Final = IDEMPOTENT | {"POST", "PATCH"}
+_UNSENDABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
+_LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")  # half a character
+
+Query = Mapping[str, object] | Iterable[tuple[str, str | int | float]]
+"""A dict of texts and numbers, or pairs of a name and one of these."""
 
 
 class Upstream:
-    """One for each API and token; the wire is nobody else's. Belongs to one event loop.
+    """The client of one API and token; it owns its transport. Belongs to one event loop.
 
-    Waiting for a turn has no end of its own: a timeout around a call may end it at any moment, and no slot
-    is lost. Who waits when it is closed is told so at once.
+    Waiting for a turn has no timeout of its own: put one around a call, and no slot is lost when it ends.
+    Calls that wait when the client is closed fail at once.
     """
 
     def __init__(
         self,
-        wire: UpstreamTransport,
+        transport: UpstreamTransport,
         *,
         name: str = "api",
         limiter: Limiter | None = None,
@@ -105,15 +53,15 @@ class Upstream:
         self.name = name
         self.totals = RequestTotals()
         self._limiter = limiter or MemoryLimiter(DEFAULT_RATE, clock)
-        self._telling = RequestLog(self.totals)
-        self._asking = Requester(
-            name, wire, self._limiter, clock, policy=policy, lockout=lockout, telling=self._telling
+        self._log = RequestLog(self.totals)
+        self._requester = Requester(
+            name, transport, self._limiter, clock, policy=policy, lockout=lockout, log=self._log
         )
         self._cache = ResponseCache(clock)
 
     @property
     def rate(self) -> Rate:
-        """What the limiter allows now: less than at the start where a 429 has taught so."""
+        """The rate that the limiter allows now: lower than at the start if 429s have taught so."""
         return self._limiter.rate
 
     @property
@@ -122,8 +70,8 @@ class Upstream:
         return self._limiter.closed_for
 
     def on_exchange(self, hook: ExchangeHook) -> None:
-        """Call `hook` for each request on the wire, retries included, as soon as its end is known."""
-        self._telling.add(hook)
+        """Call `hook` for each request on the wire, retries included, as soon as it has ended."""
+        self._log.add_hook(hook)
 
     async def request(
         self,
@@ -131,24 +79,23 @@ class Upstream:
         path: str,
         *,
         query: Query = (),
-        body: Any = None,  # noqa: ANN401  (whatever JSON can say)
+        body: Any = None,  # noqa: ANN401  (any JSON)
         background: bool = False,
         idempotent: bool | None = None,
         record: str | None = None,
     ) -> UpstreamResponse:
-        """Wait for a turn, ask, ask again where that is safe. The response is a good one (2xx).
+        """Wait for a turn, send, retry where that is safe, and return a good response (2xx).
 
         `background` lets all others go first. `idempotent` says that repeating does no harm, for methods
-        that do not promise it. `record`, an id or a count, is for the log. A number in the query is sent as a
-        text.
+        that do not promise it. `record`, an id or a count, is for the log.
         Raises UpstreamRefusedError, UpstreamAwayError, UpstreamUnknownError, UpstreamGarbledError.
         """
         request = build_request(method, path, query, body)
-        asked = UpstreamCall(request=request, idempotent=idempotent, background=background, record=record)
+        call = UpstreamCall(request=request, idempotent=idempotent, background=background, record=record)
         try:
-            return await self._asking.ask(asked)
+            return await self._requester.send(call)
         finally:
-            if request.method not in READS:  # whatever became of it, it may have changed something
+            if request.method not in READS:  # even if it failed, it may have changed something
                 self._cache.drop(request.path)
 
     async def read(
@@ -159,20 +106,20 @@ class Upstream:
         fresh_for: float = 0.0,
         background: bool = False,
         record: str | None = None,
-    ) -> Any:  # noqa: ANN401  (whatever JSON can say)
-        """GET, decoded. Each caller gets objects of his own.
+    ) -> Any:  # noqa: ANN401  (any JSON)
+        """GET and decode. Each caller gets objects of its own.
 
-        With `fresh_for` an answer that came less than so many seconds ago will do, and all who ask the same
-        at the same time share one request. A write through this client to the same path, or to one above
-        or below it, drops what is kept.
+        With `fresh_for` a cached answer of at most so many seconds is used, and callers that ask the same at
+        the same time share one request. A write through this client to the same path, or to one above or
+        below it, drops the cached answer.
         """
         request = build_request("GET", path, query)
 
         async def load() -> bytes:
-            asked = UpstreamCall(request=request, background=background, record=record)
-            return self._plain(request, await self._asking.ask(asked))
+            call = UpstreamCall(request=request, background=background, record=record)
+            return self._uncompressed(request, await self._requester.send(call))
 
-        self._asking.check_open(request)
+        self._requester.check_open(request)
         if fresh_for <= 0:
             return self._decoded(request, await load())
         key = (request.path, request.query)
@@ -184,9 +131,9 @@ class Upstream:
         return self._decoded(request, body)
 
     async def close(self) -> None:
-        """Hang up. What is under way ends with an error."""
+        """Close all connections. Calls under way end with an error."""
         await self._cache.close()
-        await self._asking.close()
+        await self._requester.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -197,13 +144,15 @@ class Upstream:
         await self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a client is not pickled: it holds connections and a token; make one in each process")
+        raise TypeError(
+            "a client cannot be pickled, as it holds connections and a token: make one in each process"
+        )
 
-    def _plain(self, request: UpstreamRequest, answer: UpstreamResponse) -> bytes:
-        packed = answer.headers.get("content-encoding", "identity").lower()
-        if packed in {"", "identity"}:
+    def _uncompressed(self, request: UpstreamRequest, answer: UpstreamResponse) -> bytes:
+        encoding = answer.headers.get("content-encoding", "identity").lower()
+        if encoding in {"", "identity"}:
             return answer.body
-        raise self._garbled(f"its answer is packed ({packed:.20}), which was not asked for", request)
+        raise self._garbled(f"its answer is compressed ({encoding:.20}), which was not asked for", request)
 
     def _decoded(self, request: UpstreamRequest, body: bytes) -> Any:  # noqa: ANN401
         try:
@@ -214,3 +163,53 @@ class Upstream:
 
     def _garbled(self, text: str, request: UpstreamRequest) -> UpstreamGarbledError:
         return UpstreamGarbledError(text, api=self.name, method=request.method, endpoint=request.path)
+
+
+def build_request(method: str, path: str, query: Query = (), body: Any = None) -> UpstreamRequest:  # noqa: ANN401  (JSON)
+    """Raises BadInputError for a request that cannot be sent, or that would be read as another one."""
+    return UpstreamRequest(method=_method(method), path=_path(path), query=_query(query), body=_body(body))
+
+
+def _method(given: object) -> str:
+    method = given.upper() if isinstance(given, str) else ""
+    if method not in METHODS:
+        raise BadInputError(f"{given!r:.60} is not a method: give one of {', '.join(sorted(METHODS))}")
+    return method
+
+
+def _path(given: object) -> str:
+    if not isinstance(given, str) or _UNSENDABLE.search(given):
+        raise BadInputError(f"{given!r:.60} is not a path: give a text such as api/v2/orders")
+    if "?" in given or "#" in given or "://" in given:
+        raise BadInputError("a path goes without address and query: give the query as `query`")
+    parts = [part for part in given.split("/") if part]
+    if "." in parts or ".." in parts:
+        raise BadInputError(f"{given!r:.60}: a path goes without . and .., which lead elsewhere")
+    return "/".join(parts)
+
+
+def _query(given: object) -> tuple[tuple[str, str], ...]:
+    pairs = given.items() if isinstance(given, Mapping) else given
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Iterable):
+        raise BadInputError(f"{given!r:.60} is not a query: give a dict, or pairs of a name and a value")
+    return tuple(map(_pair, pairs))
+
+
+def _pair(given: object) -> tuple[str, str]:
+    match given:
+        case (str(name), bool()):
+            raise BadInputError(f"{name!r:.60} in a query: write true and false as the API spells them")
+        case (str(name), str() | int() | float() as value) if not _LONE_SURROGATE.search(f"{name}{value}"):
+            return name, str(value)
+        case _:
+            raise BadInputError(
+                f"{given!r:.60} cannot be part of a query: give pairs of a name and a text or number"
+            )
+
+
+def _body(given: Any) -> msgspec.Raw | None:  # noqa: ANN401
+    """Encode it now, once: what the caller changes later is not sent."""
+    try:
+        return None if given is None else msgspec.Raw(msgspec.json.encode(given))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInputError(f"the body cannot be sent as JSON: {error}") from error

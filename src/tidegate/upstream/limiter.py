@@ -10,7 +10,7 @@ from tidegate.model import Rate
 
 
 def as_rate(given: object) -> Rate:
-    """Raises BadInputError for what is no rate, or would let nobody or everybody pass."""
+    """Raises BadInputError if it is not a rate, or one that would let no or any number of calls pass."""
     if not isinstance(given, Rate):
         raise BadInputError(f'a rate is Rate(5, 1), or Rate.parse("5/1"), not {given!r:.60}')
     if given.count < 1 or not 0 < given.seconds < math.inf:
@@ -21,22 +21,21 @@ def as_rate(given: object) -> Rate:
 class Limiter(Protocol):
     """The limit of one API and token: n slots, each free again W seconds after the answer to its request."""
 
-    shared: ClassVar[bool] = False  # what it knows is kept outside of this process
+    shared: ClassVar[bool] = False  # True if its state is kept in a store, not in this process
 
     def introduce(self, name: str, longest: float) -> None:
-        """Whose it is: the API's name, for the log, and the seconds that a request may last at most."""
+        """Set the API's name, for the log, and the seconds that a request may last at most."""
 
     @property
     def rate(self) -> Rate:
-        """What is allowed now: the rule, or less where a 429 has taught so."""
+        """The rate that is allowed now: the given one, or less if 429s have taught so."""
         ...
 
     async def take(self, *, background: bool = False) -> float:
-        """Wait for a slot; the seconds that it took. First come, first served, background after all others.
+        """Wait for a slot and return the seconds waited. First come, first served; background calls go last.
 
-        Background leaves one slot free (if there are two), for whoever comes, and stands behind the others
-        like one of them after two seconds: it does not starve. One that is cancelled while
-        it waits has taken nothing.
+        A background call leaves one slot free (if there are two) for calls to come, and joins the end of the
+        foreground line after two seconds, so it does not starve. A cancelled wait has taken no slot.
         """
         ...
 
@@ -47,26 +46,28 @@ class Limiter(Protocol):
         """The request never left: the slot is free at once."""
 
     async def close_for(self, seconds: float, *, refused: bool) -> None:
-        """Nobody takes a slot for so long, in any process. `refused`: by a 429, from which to learn."""
+        """Give out no slot for so long, in any process. `refused`: by a 429, which lowers the rate."""
 
     @property
     def closed_for(self) -> float:
-        """Seconds until it opens again, as this process knows it; 0.0 while it is open."""
+        """Seconds until slots are given out again, as this process knows it; 0.0 while they are."""
         ...
 
 
 LimiterTurn = asyncio.Future[None]
 
-BACKGROUND_PATIENCE: Final = 2.0  # seconds that one of the background lets all others go first
+BACKGROUND_PATIENCE: Final = 2.0  # seconds that a background call lets all others go first
 
 
 class LimiterLines:
-    """Two lines. A turn that was given to somebody who left at that moment goes back by `spare`."""
+    """A foreground and a background line of callers that wait for a slot."""
 
     __slots__ = ("_background", "_foreground")
 
     def __init__(self) -> None:
-        self._foreground: dict[LimiterTurn, None] = {}  # in their order; whoever leaves is found at once
+        self._foreground: dict[
+            LimiterTurn, None
+        ] = {}  # in order of arrival; a dict, so that leaving costs O(1)
         self._background: dict[LimiterTurn, None] = {}
 
     @property
@@ -86,14 +87,14 @@ class LimiterLines:
         return turn
 
     def promote(self, turn: LimiterTurn) -> bool:
-        """One of the background that has waited long enough stands with the others now, behind them."""
+        """Move a background turn to the end of the foreground line; False if it waits no more."""
         if self._background.pop(turn, turn) is turn:
-            return False  # it is not there any more
+            return False
         self._foreground[turn] = None
         return True
 
     def call(self, *, background: bool) -> bool:
-        """Give the first of a line its turn; False if nobody stands there any more."""
+        """Give the first of a line its turn; False if the line is empty."""
         line = self._background if background else self._foreground
         while line:
             turn = next(iter(line))
@@ -104,7 +105,7 @@ class LimiterLines:
         return False
 
     async def wait(self, turn: LimiterTurn, *, left: Callable[[], None], spare: Callable[[], None]) -> None:
-        """Until it is this one's turn. Cancelled: `left` if it had not come, `spare` if it had."""
+        """Wait for the turn. On cancellation call `left` if it had not come, `spare` if it had."""
         try:
             await turn
         except asyncio.CancelledError:

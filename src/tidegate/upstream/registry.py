@@ -16,7 +16,7 @@ from tidegate.upstream.limiter import Limiter, as_rate
 
 
 class UpstreamTerms(NamedTuple):
-    """How an API is asked. Seconds."""
+    """Limits of an API. Times are in seconds."""
 
     rate: Rate
     timeout: float
@@ -27,7 +27,7 @@ class UpstreamTerms(NamedTuple):
 
 
 class UpstreamRegistry:
-    """Clients for several paths of one host have their own connections, and one limiter."""
+    """Clients for several paths of one host have their own connections and share one limiter."""
 
     def __init__(self, clock: Clock, make_limiter: Callable[[str, Rate], Limiter]) -> None:
         self._clock, self._make_limiter = clock, make_limiter
@@ -37,32 +37,33 @@ class UpstreamRegistry:
     def client(
         self, url: str, headers: Mapping[str, str], terms: UpstreamTerms, name: str | None
     ) -> Upstream:
-        """Raises BadInputError if this API and token have other terms already."""
+        """Return the client, the same for the same arguments.
+
+        Raises BadInputError if this API and token have other terms already.
+        """
         as_rate(terms.rate)
         limit = limit_identity(url, headers)
         parts = urlsplit(url)
         name = name or parts.hostname or "api"
-        wire = HttpTransport(
-            url, headers=headers, clock=self._clock, timeout=terms.timeout
-        )  # opens nothing yet
-        limiter = self._limiter(limit, terms, name, wire.longest)
+        transport = HttpTransport(url, headers=headers, clock=self._clock, timeout=terms.timeout)
+        limiter = self._limiter(limit, terms, name, transport.longest)
         key = (limit, parts.path.rstrip("/"), tuple(sorted(headers.items())), name)
         if key not in self._clients:
             self._clients[key] = Upstream(
-                wire, name=name, limiter=limiter, clock=self._clock, lockout=terms.lockout
+                transport, name=name, limiter=limiter, clock=self._clock, lockout=terms.lockout
             )
         return self._clients[key]
 
     async def close(self) -> None:
-        """Hang up. Limiters that know something stay, so that a lockout outlives it."""
+        """Close all clients. Limiters of this process stay, so that a lockout outlasts a reopening."""
         clients, self._clients = list(self._clients.values()), {}
         for client in clients:
             await client.close()
-        # What the others know is in the store, which will be another one.
+        # The state of shared limiters is in the store, and a reopened gate has another store object.
         self._limiters = {api: known for api, known in self._limiters.items() if not known[0].shared}
 
     def _limiter(self, limit: tuple[object, ...], terms: UpstreamTerms, name: str, longest: float) -> Limiter:
-        # Names an API and token among those that share a limit, and says nothing of the token.
+        # Identifies API and token in a shared store without revealing the token.
         api = hashlib.sha256(msgspec.json.encode(limit)).hexdigest()[:16]
         if api not in self._limiters:
             limiter = self._make_limiter(api, terms.rate)
@@ -71,7 +72,7 @@ class UpstreamRegistry:
         limiter, agreed = self._limiters[api]
         if agreed != terms:
             raise BadInputError(
-                f"{name}: {terms} cannot be had: this API is asked with the same token at {agreed} already,"
-                " so give the same everywhere"
+                f"{name}: cannot use {terms}: this API and token are used with {agreed} already;"
+                " give the same everywhere"
             )
         return limiter

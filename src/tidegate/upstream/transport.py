@@ -1,31 +1,31 @@
 """The transport port: one request out, and how certain it is that it was sent."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from http import HTTPStatus
+from typing import Any, Final, Protocol, runtime_checkable
 from urllib.parse import quote
 
 import msgspec
 
+OK_STATUSES: Final = range(200, 300)
+UNQUOTED_IN_QUERY: Final = "(),:~@*'"  # every server reads them as they are, at a third of the length
+
 
 class UpstreamRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request, without what is secret: address and token are known to the wire alone."""
+    """One request without its secrets: only the transport knows address and token."""
 
     method: str  # GET, POST …
     path: str  # behind the address of the API, without query: "api/v2/tables/m1/records"
-    query: tuple[tuple[str, str], ...] = ()  # as it is meant, not yet encoded
-    body: Any = None  # sent as JSON; None: none. From the client it is JSON already (msgspec.Raw)
+    query: tuple[tuple[str, str], ...] = ()  # not yet encoded
+    body: Any = None  # sent as JSON; None: no body. The client gives encoded JSON (msgspec.Raw)
 
     @property
     def target(self) -> str:
         """Path and query as they are sent: what counts against an API's limit on the length of a URL."""
         path = "/" + quote(self.path.strip("/"), safe="/")
-        query = "&".join(
-            f"{quote(name, safe='')}={quote(value, safe=UNQUOTED_IN_QUERY)}" for name, value in self.query
-        )
+        pairs = ((quote(name, safe=""), quote(value, safe=UNQUOTED_IN_QUERY)) for name, value in self.query)
+        query = "&".join(f"{name}={value}" for name, value in pairs)
         return f"{path}?{query}" if query else path
-
-
-UNQUOTED_IN_QUERY = "(),:~@*'"  # in a query: read as they are everywhere, and a third as long as when encoded
 
 
 class UpstreamResponse(msgspec.Struct, frozen=True):
@@ -35,9 +35,13 @@ class UpstreamResponse(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes
 
+    @property
+    def is_refused(self) -> bool:
+        return self.status == HTTPStatus.TOO_MANY_REQUESTS
+
 
 class NoResponse(msgspec.Struct, frozen=True):
-    """Nothing answered. With `left` false not one byte was sent, so it surely did not happen.
+    """No response came. With `left` false not one byte was sent, so the request surely did nothing.
 
     `reason` is a fixed word (connect, timeout, disconnected …), never an error's own text.
     """
@@ -46,11 +50,14 @@ class NoResponse(msgspec.Struct, frozen=True):
     reason: str
 
 
-class UpstreamTransport(Protocol):
-    """To one API with one token."""
+UpstreamOutcome = UpstreamResponse | NoResponse
 
-    async def send(self, request: UpstreamRequest) -> UpstreamResponse | NoResponse:
-        """Make one request, at most once. Raises nothing but `CancelledError`."""
+
+class UpstreamTransport(Protocol):
+    """Sends requests to one API with one token."""
+
+    async def send(self, request: UpstreamRequest) -> UpstreamOutcome:
+        """Send one request, at most once. Raises nothing but `CancelledError`."""
         ...
 
     async def close(self) -> None: ...
@@ -58,8 +65,8 @@ class UpstreamTransport(Protocol):
 
 @runtime_checkable
 class RedactingTransport(Protocol):
-    """A wire that knows what is secret, such as a token."""
+    """A transport that knows secrets, such as a token."""
 
     def hide(self, text: str) -> str:
-        """The same without it: some APIs repeat a token that they refuse."""
+        """Return the text without secrets: some APIs repeat a token that they refuse."""
         ...

@@ -39,7 +39,7 @@ class Shop:
         limiter = MemoryLimiter(Rate(5, 1), clock)
         self.upstream = Upstream(NocoWire(self.noco), name="nocodb", limiter=limiter, clock=clock)
         self.table: Table = Client(self.upstream).table(self.table_id)
-        self.upstream._asking._draw = random.Random(seed)  # noqa: SLF001  (the same run each time)
+        self.upstream._requester._draw = random.Random(seed)  # noqa: SLF001  (the same run each time)
         self.told: list[Told] = []
 
     def order(self, count: int, **fields: object) -> list[int]:

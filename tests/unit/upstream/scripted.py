@@ -15,7 +15,7 @@ def answer(status: int = 200, body: Any = None, headers: Mapping[str, str] | Non
     return UpstreamResponse(status, headers or {}, b"" if body is None else msgspec.json.encode(body))
 
 
-class ScriptedWire(UpstreamTransport):
+class ScriptedTransport(UpstreamTransport):
     """Gives its outcomes one after the other, then 200 with an empty object."""
 
     def __init__(self, clock: Clock, *outcomes: Outcome, latency: float = 0.1) -> None:

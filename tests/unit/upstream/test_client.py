@@ -24,24 +24,24 @@ from tidegate.upstream.client import Upstream
 from tidegate.upstream.request_log import Exchange
 from tidegate.upstream.retry import UpstreamRetryPolicy
 from tidegate.upstream.transport import NoResponse, UpstreamResponse
-from unit.upstream.scripted import ScriptedWire, answer
+from unit.upstream.scripted import ScriptedTransport, answer
 
 NOT_LEFT = NoResponse(left=False, reason="connect")
 LEFT = NoResponse(left=True, reason="timeout")
 
 
 @pytest.fixture
-async def wire(clock: VirtualClock) -> ScriptedWire:
-    return ScriptedWire(clock)
+async def wire(clock: VirtualClock) -> ScriptedTransport:
+    return ScriptedTransport(clock)
 
 
 @pytest.fixture
-async def api(wire: ScriptedWire, clock: VirtualClock) -> Upstream:
+async def api(wire: ScriptedTransport, clock: VirtualClock) -> Upstream:
     return Upstream(wire, name="NocoDB", clock=clock)
 
 
 async def test_five_go_at_once_and_the_others_a_window_after_the_answers(
-    api: Upstream, wire: ScriptedWire
+    api: Upstream, wire: ScriptedTransport
 ) -> None:
     await asyncio.gather(*(api.read(f"records/{number}") for number in range(12)))
     assert wire.at == [0.0] * 5 + [1.1] * 5 + [2.2] * 2
@@ -59,7 +59,7 @@ async def test_five_go_at_once_and_the_others_a_window_after_the_answers(
     ],
 )
 async def test_a_429_locks_everyone_out_and_all_are_served_afterwards(
-    api: Upstream, wire: ScriptedWire, headers: dict[str, str], seconds: float
+    api: Upstream, wire: ScriptedTransport, headers: dict[str, str], seconds: float
 ) -> None:
     wire.outcomes = [answer(429, headers=headers)]
     await asyncio.gather(*(api.request("POST", "records", body={"n": number}) for number in range(8)))
@@ -72,7 +72,7 @@ async def test_a_429_locks_everyone_out_and_all_are_served_afterwards(
 
 
 async def test_a_429_that_never_ends_is_given_up_with_what_was_seen(
-    wire: ScriptedWire, clock: VirtualClock
+    wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     api = Upstream(wire, clock=clock, policy=UpstreamRetryPolicy(refusals=3))
     wire.judge = lambda _: answer(429)
@@ -83,7 +83,7 @@ async def test_a_429_that_never_ends_is_given_up_with_what_was_seen(
 
 
 async def test_a_lockout_longer_than_the_patience_is_not_waited_for(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     wire.outcomes = [answer(429, headers={"retry-after": "900"})]
     for attempt in range(2):
@@ -97,7 +97,7 @@ async def test_a_lockout_longer_than_the_patience_is_not_waited_for(
 @pytest.mark.parametrize("outcome", [answer(500), answer(502), answer(503), answer(504), LEFT, NOT_LEFT])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
 async def test_what_may_be_repeated_is_repeated(
-    api: Upstream, wire: ScriptedWire, outcome: UpstreamResponse | NoResponse, method: str
+    api: Upstream, wire: ScriptedTransport, outcome: UpstreamResponse | NoResponse, method: str
 ) -> None:
     wire.outcomes = [outcome, outcome, answer(body={"ok": True})]
     assert (await api.request(method, "records")).body == b'{"ok":true}'
@@ -108,7 +108,7 @@ async def test_what_may_be_repeated_is_repeated(
 @pytest.mark.parametrize("outcome", [answer(500), answer(503), LEFT])
 @pytest.mark.parametrize("method", ["POST", "PATCH"])
 async def test_what_may_have_happened_is_not_repeated(
-    api: Upstream, wire: ScriptedWire, outcome: UpstreamResponse | NoResponse, method: str
+    api: Upstream, wire: ScriptedTransport, outcome: UpstreamResponse | NoResponse, method: str
 ) -> None:
     wire.outcomes = [outcome]
     with pytest.raises(UpstreamUnknownError, match="may have happened"):
@@ -117,7 +117,7 @@ async def test_what_may_have_happened_is_not_repeated(
 
 
 async def test_a_write_that_never_left_is_repeated_and_so_is_one_declared_harmless(
-    api: Upstream, wire: ScriptedWire
+    api: Upstream, wire: ScriptedTransport
 ) -> None:
     wire.outcomes = [NOT_LEFT, answer(200)]
     await api.request("POST", "records", body={})
@@ -127,7 +127,7 @@ async def test_a_write_that_never_left_is_repeated_and_so_is_one_declared_harmle
 
 
 async def test_after_five_attempts_it_is_away_and_pauses_grew(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     wire.judge = lambda _: NOT_LEFT
     with pytest.raises(UpstreamAwayError, match="5 attempts, the last: connect") as caught:
@@ -137,7 +137,9 @@ async def test_after_five_attempts_it_is_away_and_pauses_grew(
     assert clock.monotonic() < 0.5 * (1 + 2 + 4 + 8) + 1
 
 
-async def test_a_deletion_without_any_answer_is_unknown_in_the_end(api: Upstream, wire: ScriptedWire) -> None:
+async def test_a_deletion_without_any_answer_is_unknown_in_the_end(
+    api: Upstream, wire: ScriptedTransport
+) -> None:
     wire.judge = lambda _: LEFT
     with pytest.raises(UpstreamUnknownError):
         await api.request("DELETE", "records")
@@ -145,7 +147,7 @@ async def test_a_deletion_without_any_answer_is_unknown_in_the_end(api: Upstream
 
 
 async def test_a_503_that_names_its_return_closes_for_everyone_and_teaches_nothing(
-    api: Upstream, wire: ScriptedWire
+    api: Upstream, wire: ScriptedTransport
 ) -> None:
     wire.outcomes = [answer(503, headers={"retry-after": "20"})]
     await api.read("records")
@@ -153,7 +155,7 @@ async def test_a_503_that_names_its_return_closes_for_everyone_and_teaches_nothi
     assert api.rate == Rate(5, 1)
 
 
-async def test_a_refusal_carries_what_the_api_said(api: Upstream, wire: ScriptedWire) -> None:
+async def test_a_refusal_carries_what_the_api_said(api: Upstream, wire: ScriptedTransport) -> None:
     wire.outcomes = [answer(404, {"error": "RECORD_NOT_FOUND", "message": "Record '7' not found"})]
     with pytest.raises(UpstreamRefusedError) as caught:
         await api.read("api/v2/tables/m1/records/7", query=[("fields", "secret")])
@@ -165,7 +167,7 @@ async def test_a_refusal_carries_what_the_api_said(api: Upstream, wire: Scripted
     assert len(wire.asked) == 1
 
 
-async def test_an_answer_that_is_not_json_is_garbled(api: Upstream, wire: ScriptedWire) -> None:
+async def test_an_answer_that_is_not_json_is_garbled(api: Upstream, wire: ScriptedTransport) -> None:
     wire.outcomes = [UpstreamResponse(200, {}, b"<html>"), NoResponse(left=True, reason="too_large")]
     for text in ("not JSON", "too large"):
         with pytest.raises(UpstreamGarbledError, match=text):
@@ -175,7 +177,7 @@ async def test_an_answer_that_is_not_json_is_garbled(api: Upstream, wire: Script
 
 @pytest.mark.parametrize("after", [0.05, 0.5])  # in flight, and in line
 async def test_a_caller_that_gives_up_loses_no_slot(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock, after: float
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock, after: float
 ) -> None:
     tasks = [asyncio.create_task(api.read("records")) for _ in range(7)]
     await clock.sleep(after)
@@ -199,7 +201,7 @@ class SlowToClose(MemoryLimiter):
 
 
 async def test_a_caller_that_gives_up_while_a_429_is_noted_loses_no_slot(
-    wire: ScriptedWire, clock: VirtualClock
+    wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     wire.outcomes = [answer(429)]
     api = Upstream(wire, clock=clock, limiter=SlowToClose(clock))
@@ -211,14 +213,16 @@ async def test_a_caller_that_gives_up_while_a_429_is_noted_loses_no_slot(
     assert wire.at == [0.0, 1.5]
 
 
-async def test_foreground_goes_before_background(api: Upstream, wire: ScriptedWire) -> None:
+async def test_foreground_goes_before_background(api: Upstream, wire: ScriptedTransport) -> None:
     calls = [api.read(f"b{number}", background=True) for number in range(8)]
     await asyncio.gather(*calls, *(api.read(f"f{number}") for number in range(3)))
     paths = [request.path for request in wire.asked]
     assert paths[:7] == ["b0", "b1", "b2", "b3", "f0", "f1", "f2"]
 
 
-async def test_a_closed_client_asks_nothing(api: Upstream, wire: ScriptedWire, clock: VirtualClock) -> None:
+async def test_a_closed_client_asks_nothing(
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
+) -> None:
     waiting = [asyncio.create_task(api.read("records")) for _ in range(6)]
     await clock.sleep(0.05)
     async with api:
@@ -249,7 +253,7 @@ async def test_a_closed_client_asks_nothing(api: Upstream, wire: ScriptedWire, c
 )
 async def test_bad_input_is_said_before_anything_is_asked(
     api: Upstream,
-    wire: ScriptedWire,
+    wire: ScriptedTransport,
     method: Any,  # noqa: ANN401  (as somebody may give it)
     path: Any,  # noqa: ANN401
     body: object,
@@ -259,7 +263,7 @@ async def test_bad_input_is_said_before_anything_is_asked(
     assert wire.asked == []
 
 
-async def test_bad_options_are_refused(wire: ScriptedWire) -> None:
+async def test_bad_options_are_refused(wire: ScriptedTransport) -> None:
     with pytest.raises(BadInputError, match="lockout"):
         Upstream(wire, lockout=-1)
     with pytest.raises(BadInputError, match="lockout"):
@@ -282,7 +286,7 @@ async def test_a_rate_that_would_let_nobody_or_everybody_pass_is_refused(
 )
 async def test_what_cannot_stand_in_a_query_is_refused(
     api: Upstream,
-    wire: ScriptedWire,
+    wire: ScriptedTransport,
     query: Any,  # noqa: ANN401
 ) -> None:
     with pytest.raises(BadInputError, match="query"):
@@ -290,12 +294,14 @@ async def test_what_cannot_stand_in_a_query_is_refused(
     assert wire.asked == []
 
 
-async def test_a_query_may_be_a_dict_and_hold_numbers(api: Upstream, wire: ScriptedWire) -> None:
+async def test_a_query_may_be_a_dict_and_hold_numbers(api: Upstream, wire: ScriptedTransport) -> None:
     await api.read("//api//records/", query={"id": "7", "limit": 5})
     assert wire.asked[0].target == "/api/records?id=7&limit=5"
 
 
-async def test_what_the_caller_changes_while_he_waits_is_not_sent(api: Upstream, wire: ScriptedWire) -> None:
+async def test_what_the_caller_changes_while_he_waits_is_not_sent(
+    api: Upstream, wire: ScriptedTransport
+) -> None:
     wire.outcomes = [answer(503)]
     body = {"Paid": True}
     asked = asyncio.create_task(api.request("PUT", "records", body=body))
@@ -306,7 +312,7 @@ async def test_what_the_caller_changes_while_he_waits_is_not_sent(api: Upstream,
 
 
 async def test_a_redirect_is_told_as_a_refusal_and_counted_as_a_failure(
-    api: Upstream, wire: ScriptedWire
+    api: Upstream, wire: ScriptedTransport
 ) -> None:
     wire.outcomes = [answer(301)]
     with pytest.raises(UpstreamRefusedError, match=r"301, .* perhaps with https://"):
@@ -314,14 +320,14 @@ async def test_a_redirect_is_told_as_a_refusal_and_counted_as_a_failure(
     assert (api.totals.ok, api.totals.failed) == (0, 1)
 
 
-async def test_a_packed_answer_that_nobody_asked_for_is_named(api: Upstream, wire: ScriptedWire) -> None:
+async def test_a_packed_answer_that_nobody_asked_for_is_named(api: Upstream, wire: ScriptedTransport) -> None:
     wire.outcomes = [UpstreamResponse(200, {"content-encoding": "gzip"}, b"\x1f\x8b")]
-    with pytest.raises(UpstreamGarbledError, match=r"packed \(gzip\)"):
+    with pytest.raises(UpstreamGarbledError, match=r"compressed \(gzip\)"):
         await api.read("records")
 
 
 async def test_a_retry_after_of_0_does_not_use_up_all_refusals_at_once(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     wire.judge = lambda _: answer(429, headers={"retry-after": "0"}) if clock.monotonic() < 8 else None
     await api.read("records")
@@ -334,7 +340,7 @@ class Raises(logging.Filter):
 
 
 async def test_a_filter_of_logs_that_raises_costs_no_slot(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, bad = logging.getLogger("tidegate.upstream"), Raises()
     caplog.set_level(logging.DEBUG, log.name)
@@ -349,7 +355,7 @@ async def test_a_filter_of_logs_that_raises_costs_no_slot(
 
 
 async def test_who_waits_when_the_client_is_closed_is_told_at_once(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     wire.outcomes = [answer(429)]
     with pytest.raises(TimeoutError):
@@ -365,7 +371,7 @@ async def test_who_waits_when_the_client_is_closed_is_told_at_once(
 
 
 async def test_who_is_closed_out_between_two_attempts_hears_whether_the_first_may_have_happened(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     wire.outcomes = [answer(503, headers={"retry-after": "60"})] * 2
     asked = [asyncio.create_task(api.request(method, "records")) for method in ("GET", "PUT")]
@@ -392,7 +398,7 @@ def test_an_error_crosses_processes_with_what_it_carries(error: UpstreamError) -
 
 
 async def test_every_request_is_told_and_a_hook_that_raises_harms_nobody(
-    api: Upstream, wire: ScriptedWire, caplog: pytest.LogCaptureFixture
+    api: Upstream, wire: ScriptedTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Exchange] = []
     api.on_exchange(lambda _: 1 / 0)

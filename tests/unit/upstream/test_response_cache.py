@@ -10,21 +10,21 @@ from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream import cache
 from tidegate.upstream.client import Upstream
-from unit.upstream.scripted import ScriptedWire, answer
+from unit.upstream.scripted import ScriptedTransport, answer
 
 
 @pytest.fixture
-async def wire(clock: VirtualClock) -> ScriptedWire:
-    return ScriptedWire(clock)
+async def wire(clock: VirtualClock) -> ScriptedTransport:
+    return ScriptedTransport(clock)
 
 
 @pytest.fixture
-async def api(wire: ScriptedWire, clock: VirtualClock) -> Upstream:
+async def api(wire: ScriptedTransport, clock: VirtualClock) -> Upstream:
     return Upstream(wire, clock=clock, limiter=MemoryLimiter(Rate(10_000, 1), clock))
 
 
 async def test_an_answer_is_used_again_while_it_is_fresh(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     wire.outcomes = [answer(body={"n": 1}), answer(body={"n": 2})]
     assert await api.read("a", fresh_for=10) == {"n": 1}
@@ -35,13 +35,13 @@ async def test_an_answer_is_used_again_while_it_is_fresh(
     assert (len(wire.asked), api.totals.cached) == (2, 1)
 
 
-async def test_without_fresh_for_each_asks_for_himself(api: Upstream, wire: ScriptedWire) -> None:
+async def test_without_fresh_for_each_asks_for_himself(api: Upstream, wire: ScriptedTransport) -> None:
     await asyncio.gather(api.read("a"), api.read("a"))
     assert len(wire.asked) == 2
 
 
 async def test_who_asks_the_same_at_once_shares_one_request_and_gets_objects_of_his_own(
-    api: Upstream, wire: ScriptedWire
+    api: Upstream, wire: ScriptedTransport
 ) -> None:
     one, other = await asyncio.gather(*(api.read("a", query=[("x", "1")], fresh_for=5) for _ in range(2)))
     one["changed"] = True
@@ -52,7 +52,7 @@ async def test_who_asks_the_same_at_once_shares_one_request_and_gets_objects_of_
 
 
 async def test_one_who_leaves_does_not_end_it_for_the_others_and_the_last_one_does(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     first, second = (asyncio.create_task(api.read("a", fresh_for=5)) for _ in range(2))
     await clock.sleep(0.05)
@@ -68,7 +68,7 @@ async def test_one_who_leaves_does_not_end_it_for_the_others_and_the_last_one_do
 
 
 async def test_a_hurried_reader_does_not_wait_for_one_in_the_background(
-    clock: VirtualClock, wire: ScriptedWire
+    clock: VirtualClock, wire: ScriptedTransport
 ) -> None:
     api = Upstream(wire, clock=clock)
     for _ in range(4):
@@ -81,7 +81,7 @@ async def test_a_hurried_reader_does_not_wait_for_one_in_the_background(
     await slow
 
 
-async def test_errors_are_told_to_all_and_not_kept(api: Upstream, wire: ScriptedWire) -> None:
+async def test_errors_are_told_to_all_and_not_kept(api: Upstream, wire: ScriptedTransport) -> None:
     wire.outcomes = [answer(404)]
     ended = await asyncio.gather(*(api.read("a", fresh_for=9) for _ in range(2)), return_exceptions=True)
     assert [type(one) for one in ended] == [UpstreamRefusedError] * 2
@@ -97,7 +97,7 @@ async def test_errors_are_told_to_all_and_not_kept(api: Upstream, wire: Scripted
     ],
 )
 async def test_a_write_drops_what_it_may_have_changed(
-    api: Upstream, wire: ScriptedWire, written: str, dropped: set[str]
+    api: Upstream, wire: ScriptedTransport, written: str, dropped: set[str]
 ) -> None:
     paths = ["t/m1/records", "t/m1/records/7", "t/m1/records/count", "t/m10/records"]
     for path in paths:
@@ -110,7 +110,7 @@ async def test_a_write_drops_what_it_may_have_changed(
 
 
 async def test_a_read_under_way_during_a_write_is_not_kept(
-    api: Upstream, wire: ScriptedWire, clock: VirtualClock
+    api: Upstream, wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     wire.outcomes = [answer(body="old"), answer(), answer(body="new")]
     wire.latency = 1.0
@@ -125,9 +125,9 @@ async def test_a_read_under_way_during_a_write_is_not_kept(
 
 
 async def test_it_keeps_no_more_than_it_may(
-    api: Upstream, wire: ScriptedWire, monkeypatch: pytest.MonkeyPatch
+    api: Upstream, wire: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "MOST", 3)
+    monkeypatch.setattr(cache, "MOST_ANSWERS", 3)
     for name in ("a", "b", "c", "a", "d"):
         await api.read(name, fresh_for=99)
     wire.asked.clear()
@@ -139,7 +139,7 @@ async def test_it_keeps_no_more_than_it_may(
 
 
 async def test_it_keeps_no_more_bytes_than_it_may(
-    api: Upstream, wire: ScriptedWire, monkeypatch: pytest.MonkeyPatch
+    api: Upstream, wire: ScriptedTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "MOST_BYTES", 100)
     wire.judge = lambda _: answer(body="x" * 58)
@@ -160,7 +160,7 @@ async def test_closing_ends_reads_under_way(api: Upstream, clock: VirtualClock) 
 
 
 async def test_a_closed_client_answers_nothing_not_even_what_it_keeps(
-    wire: ScriptedWire, clock: VirtualClock
+    wire: ScriptedTransport, clock: VirtualClock
 ) -> None:
     api = Upstream(wire, clock=clock)
     await api.read("a", fresh_for=60)
@@ -169,7 +169,9 @@ async def test_a_closed_client_answers_nothing_not_even_what_it_keeps(
         await api.read("a", fresh_for=60)
 
 
-async def test_a_path_spelled_with_more_slashes_is_the_same(wire: ScriptedWire, clock: VirtualClock) -> None:
+async def test_a_path_spelled_with_more_slashes_is_the_same(
+    wire: ScriptedTransport, clock: VirtualClock
+) -> None:
     api = Upstream(wire, clock=clock)
     await api.read("a//b", fresh_for=60)
     await api.request("PATCH", "a/b", body={})

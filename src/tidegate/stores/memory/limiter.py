@@ -15,7 +15,7 @@ SHORTEST_TIMER: Final = (
 
 
 class MemoryLimiter(Limiter):
-    """Belongs to one event loop. No step of it can be interrupted, so none is done by halves."""
+    """Belongs to one event loop. Its steps do not await, so each is atomic."""
 
     def __init__(self, rate: Rate, clock: Clock) -> None:
         rate = as_rate(rate)
@@ -27,7 +27,7 @@ class MemoryLimiter(Limiter):
         self._timer: asyncio.TimerHandle | None = None
 
     def introduce(self, name: str, longest: float) -> None:
-        """It tells nothing, and whoever holds its slots lives as long as it does."""
+        """Nothing to set: it logs nothing, and its slots end with this process."""
 
     @property
     def rate(self) -> Rate:
@@ -65,7 +65,7 @@ class MemoryLimiter(Limiter):
 
     async def close_for(self, seconds: float, *, refused: bool) -> None:
         now = self._clock.monotonic()
-        # What was on its way when the API closed is refused as well, and teaches nothing new.
+        # Requests that were on their way when the API closed are refused too, and teach nothing new.
         if refused and now >= self._closed_until and self._learned.refused(now):
             self._window.resize(self._learned.rate)
         self._closed_until = max(self._closed_until, now + seconds)
@@ -76,7 +76,7 @@ class MemoryLimiter(Limiter):
         self._serve()
 
     def _serve(self) -> None:
-        """Give everyone a turn who may have one now, and come back when the next may."""
+        """Give every caller a turn that may have one now, and set a timer for the next."""
         now = self._clock.monotonic()
         self._learn(now)
         while (
@@ -91,7 +91,7 @@ class MemoryLimiter(Limiter):
             self._timer = self._clock.call_later(max(wait, SHORTEST_TIMER), self._serve)
 
     def _wait(self, now: float) -> float:
-        """Seconds until the first in line may go; infinite while an answer has to come first."""
+        """Return the seconds until the first in line may go; infinite while an answer has to come first."""
         kept_free = 0 if self._lines.foreground or self._window.count == 1 else 1
         return max(self._closed_until - now, self._window.wait(now, 1 + kept_free))
 

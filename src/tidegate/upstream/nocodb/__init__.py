@@ -1,4 +1,4 @@
-"""NocoDB's records, typed: through the limiter, its quirks handled."""
+"""A typed client of NocoDB's records, behind the limiter."""
 
 from tidegate.upstream.nocodb.client import NocoDb
 from tidegate.upstream.nocodb.table import Page, Row, Table

@@ -13,31 +13,33 @@ from tidegate.upstream.client import Upstream
 from tidegate.upstream.http_transport import TIMEOUT, HttpTransport, checked_base_url
 from tidegate.upstream.nocodb.table import URL_BYTES, Table
 
-NOCODB_RATE = Rate(5, 1)  # per user or token; beyond it NocoDB answers 429 for 30 s
+NOCODB_RATE = Rate(5, 1)  # per user or token; above it NocoDB answers 429 for 30 s
 
 
 def token_headers(token: object) -> dict[str, str]:
-    """Raises BadInputError for what cannot be a token."""
+    """Raises BadInputError if it cannot be a token."""
     if not isinstance(token, str) or not re.fullmatch(r"[!-~]+", token):
-        raise BadInputError("this is no token of NocoDB: copy one from Account settings, Tokens")
+        raise BadInputError("this is not a NocoDB token: copy one from Account settings, Tokens")
     return {"xc-token": token}
 
 
 def url_bytes_left(url: str, url_bytes: int = URL_BYTES) -> int:
-    """What an address of so many bytes leaves for paths behind this one."""
+    """Return the bytes that a URL of `url_bytes` leaves for paths after this address."""
     return url_bytes - len(urlsplit(checked_base_url(url)).path)
 
 
 class NocoDb:
     """Its tables, all behind one limiter: `NocoDb.at(url, token).table("mfaob33z2nnrxve")`.
 
-    `url_bytes`: how long the path and query of a request may be. The default passes nginx; NocoDB itself
-    takes about twice as much.
+    `url_bytes` bounds the path and query of a request. The default passes nginx; NocoDB itself takes about
+    twice as much.
     """
 
     def __init__(self, upstream: Upstream, *, url_bytes: int = URL_BYTES) -> None:
         if url_bytes < 1:
-            raise BadInputError(f"url_bytes={url_bytes}: how many bytes an address may have, such as 8000")
+            raise BadInputError(
+                f"url_bytes={url_bytes}: give the largest length of a URL in bytes, such as 8000"
+            )
         self.upstream = upstream
         self._url_bytes = url_bytes
 
@@ -52,18 +54,18 @@ class NocoDb:
         timeout: float = TIMEOUT,
         url_bytes: int = URL_BYTES,
     ) -> Self:
-        """With a limiter of its own: make one for each token, and use the token nowhere else.
+        """Make a client with a limiter of its own: one for each token, which is used nowhere else.
 
-        Two would each take the whole limit, and NocoDB lock both out. Where several parts of a bot or several
-        processes share a token, `gate.nocodb(url, token)` shares the limit. `timeout` in seconds.
+        Two clients would each use the whole limit, and NocoDB would lock both out. If several parts of a bot
+        or several processes use a token, `gate.nocodb(url, token)` shares the limit. `timeout` in seconds.
         """
         clock = clock or Clock()
-        wire = HttpTransport(url, headers=token_headers(token), clock=clock, timeout=timeout)
-        upstream = Upstream(wire, name="NocoDB", limiter=MemoryLimiter(rate, clock), clock=clock)
+        transport = HttpTransport(url, headers=token_headers(token), clock=clock, timeout=timeout)
+        upstream = Upstream(transport, name="NocoDB", limiter=MemoryLimiter(rate, clock), clock=clock)
         return cls(upstream, url_bytes=url_bytes_left(url, url_bytes))
 
     def table(self, table: str, *, key: str = "Id") -> Table:
-        """By its id, not its name. `key` is the title of its primary key, by which it is paged."""
+        """Return the table with this id (not name). `key`: title of its primary key, by which it is paged."""
         return Table(self.upstream, table, key=key, url_bytes=self._url_bytes)
 
     async def close(self) -> None:

@@ -3,7 +3,6 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
@@ -33,36 +32,21 @@ from tidegate.upstream.nocodb.where import Value, Where, all_of, filter_text, gt
 from tidegate.upstream.transport import UpstreamRequest
 
 ROWS_PER_WRITE: Final = 100  # NocoDB takes no more in one request
+# NocoDB takes 16,383 bytes, headers included; nginx and Apache, if one is in front of it, about 8,190.
+URL_BYTES: Final = 8_000
 
 Item = TypeVar("Item")
-_BulkRecordId = int | str
-
-
-async def in_hundreds(
-    items: Sequence[Item],
-    write: Callable[[Sequence[Item]], Awaitable[Sequence[Any]]],
-    interrupted: Callable[[str], UpstreamAwayError],
-) -> list[Any]:
-    """What each `write` gave, one after the other. `interrupted` names what was done in an error."""
-    given: list[Any] = []
-    for start in range(0, len(items), ROWS_PER_WRITE):
-        try:
-            given += await write(items[start : start + ROWS_PER_WRITE])
-        except TidegateError as error:
-            if start == 0:
-                raise
-            cause = error if isinstance(error, UpstreamError) else interrupted(str(error))
-            raise PartlyDoneError(cause, ids=given, of=len(items)) from error
-    return given
-
-
+Shape = TypeVar("Shape")
 Row = dict[str, Any]
+RowToWrite = Mapping[str, Any]
+Rows = list[Row]  # in `Table`, `list` is a method
+Keys = list[Any]
 
 
 class Page(msgspec.Struct, frozen=True):
-    """`total`: all rows that match. There may be fewer rows than asked for: `is_last` tells the end."""
+    """`total` counts all rows that match. A page may be short before the end: only `is_last` marks it."""
 
-    rows: list[Row]
+    rows: Rows
     total: int
     is_last: bool
 
@@ -81,41 +65,15 @@ class Counted(msgspec.Struct):
     count: int
 
 
-# NocoDB takes 16,383 bytes, headers included; nginx and Apache, if one is in front of it, about 8,190.
-URL_BYTES: Final = 8_000
-
-
-def how_many_fit(
-    values: Sequence[Value], asking: Callable[[Sequence[Value]], UpstreamRequest], url_bytes: int
-) -> int:
-    """The largest n so that a request for the first n values fits, and so does its answer.
-
-    Raises BadInputError if not even one does: the rest of the filter is too long.
-    """
-
-    def size(count: int) -> int:
-        return len(asking(values[:count]).target)
-
-    # A value takes a comma and a character at least: no use in looking further.
-    most = min(len(values), MOST_PER_PAGE, url_bytes // 2)
-    fit = bisect_right(range(1, most + 1), url_bytes, key=size)
-    if values and not fit:
-        raise BadInputError(
-            f"an address of {size(1)} bytes for one value, {url_bytes} are possible: ask with a shorter "
-            "condition or for fewer fields"
-        )
-    return fit
-
-
-Shape = TypeVar("Shape")
-Rows = list[Row]
-
-
-class ReadableTable:
+class Table:
     """Each method is one request, unless it says otherwise.
 
-    Raises Upstream…Error, and BadInputError before anything is sent. `background` lets everybody else go
-    first; with `fresh_for` an answer of so many seconds ago will do.
+    Raises Upstream…Error, and BadInputError before anything is sent. `background` lets all other calls go
+    first; with `fresh_for` a cached answer of at most so many seconds is used.
+
+    Rows are written in requests of a hundred, each of which is done as a whole or not at all. A failure after
+    the first hundred is a PartlyDoneError, which says what was done. NocoDB silently ignores fields that the
+    table does not have.
     """
 
     def __init__(self, upstream: Upstream, table: str, *, key: str, url_bytes: int) -> None:
@@ -127,7 +85,7 @@ class ReadableTable:
 
     @property
     def upstream(self) -> Upstream:
-        """Through which it asks: its rate, its totals."""
+        """The client that it uses, for its rate and totals."""
         return self._upstream
 
     async def list(
@@ -141,9 +99,9 @@ class ReadableTable:
         background: bool = False,
         fresh_for: float = 0.0,
     ) -> Page:
-        """Up to 1,000 rows, `sort`ed by ("-CreatedAt", "Id"); all fields unless some are named.
+        """Return up to 1,000 rows, `sort`ed by ("-CreatedAt", "Id"); all fields unless some are named.
 
-        By offset rows are skipped and repeated while others write: for more than one page use `pages`.
+        With an offset, rows are skipped and repeated while others write: for several pages use `pages`.
         """
         query = _query(where, fields, sort, limit, offset)
         try:
@@ -153,7 +111,7 @@ class ReadableTable:
         except UpstreamRefusedError as error:
             if not offset or "OFFSET" not in str(error):
                 raise
-            # Past the end. NocoDB calls it an error.
+            # Past the end, which NocoDB reports as an error.
             return Page([], await self.count(where, background=background), is_last=True)
         found = self._shaped(answer, Listing)
         return Page(found.list, found.page_info.total_rows, found.page_info.is_last_page)
@@ -166,10 +124,10 @@ class ReadableTable:
         size: int = MOST_PER_PAGE,
         background: bool = False,
     ) -> AsyncGenerator[Rows]:
-        """All rows in the order of the key, a request for each page. One page at least is asked for.
+        """Yield all rows in the order of the key, one request for each page, at least one.
 
-        Pages begin behind the last key, so nothing is skipped or repeated while others write; a row that
-        is added meanwhile is seen if its key lies ahead. The key comes with the fields.
+        A page begins after the last key, so no row is skipped or repeated while others write; a row added
+        meanwhile is seen if its key is still ahead. The key is always among the fields.
         """
         wanted = (*fields, self.key) if fields and self.key not in fields else fields
         beyond, last = where, None
@@ -179,7 +137,10 @@ class ReadableTable:
                 yield page.rows
             if page.is_last or not page.rows:
                 return
-            last = self._advanced(last, page.rows)
+            key = page.rows[-1].get(self.key)
+            if not isinstance(key, int | str) or key == last:
+                raise self._garbled(f"a page after {self.key} {last!r:.60} ends with {key!r:.60}")
+            last = key
             beyond = gt(self.key, last) if where is None else all_of(where, gt(self.key, last))
 
     async def count(
@@ -199,7 +160,7 @@ class ReadableTable:
         background: bool = False,
         fresh_for: float = 0.0,
     ) -> Row | None:
-        """None if there is no such record, or no longer."""
+        """Return the record; None if there is none."""
         path = f"{self._path}/{record_id(record)}"
         query = [("fields", names(fields))] if fields else []
         try:
@@ -207,7 +168,7 @@ class ReadableTable:
                 path, query=query, fresh_for=fresh_for, background=background, record=str(record)
             )
         except UpstreamRefusedError as error:
-            if is_gone(error):
+            if _is_missing_record(error):
                 return None
             raise
         return self._shaped(answer, Row)
@@ -220,31 +181,135 @@ class ReadableTable:
         and_: Where | None = None,
         fields: Sequence[str] = (),
     ) -> int:
-        """How many of these values, from the first on, fit one request for `one_of(field, …)` and `and_`.
+        """Return how many of the first values fit one request for `one_of(field, …)` and `and_`.
 
-        For `list` and `pages` alike. 1,000 at most: an answer holds no more rows. Sends nothing.
+        At most 1,000, as an answer holds no more rows. Sends nothing. Raises BadInputError if not even one
+        value fits.
         """
+        values = several(values, "values")
 
-        def asking(some: Sequence[Value]) -> UpstreamRequest:
-            found = one_of(field, some)
+        def url_bytes(count: int) -> int:
+            found = one_of(field, values[:count])
             where = found if and_ is None else all_of(and_, found)
-            # As a later page has it: with a last key, which takes at most so many digits.
+            # As for a later page: with the key of the last row, which has at most so many digits.
             beyond = all_of(where, gt(self.key, 10**18))
             query = _query(beyond, (*fields, self.key), (self.key,), MOST_PER_PAGE, 0)
-            return UpstreamRequest(method="GET", path=self._path, query=tuple(query))
+            return len(UpstreamRequest(method="GET", path=self._path, query=tuple(query)).target)
 
-        return how_many_fit(several(values, "values"), asking, self._url_bytes)
+        # A value takes at least two bytes, with its comma.
+        most = min(len(values), MOST_PER_PAGE, self._url_bytes // 2)
+        fit = bisect_right(range(1, most + 1), self._url_bytes, key=url_bytes)
+        if values and not fit:
+            raise BadInputError(
+                f"the URL for one value has {url_bytes(1)} bytes, of {self._url_bytes} allowed: use a"
+                " shorter condition or fewer fields"
+            )
+        return fit
 
-    def _advanced(self, last: Value | None, rows: Rows) -> Value:
-        """The key of the last row; the next page begins behind it."""
-        key = rows[-1].get(self.key)
-        if not isinstance(key, int | str) or key == last:
-            raise self._garbled(f"a page after {self.key} {last!r:.60} ends with {key!r:.60}")
-        return key
+    async def create(self, rows: Sequence[RowToWrite], *, background: bool = False) -> Keys:
+        """Return the keys of the new rows, in order. Never repeated if it may have happened."""
+
+        async def create(bodies: Sequence[msgspec.Raw]) -> Keys:
+            answer = await self._upstream.request(
+                "POST", self._path, body=bodies, background=background, record=_row_count(bodies)
+            )
+            try:
+                made = self._shaped(msgspec.json.decode(answer.body), Rows, "POST")
+                return [row[self.key] for row in made]
+            except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
+                text = f"{_row_count(bodies)} were created, but their keys ({self.key}) are not in its answer"
+                raise self._garbled(text, "POST") from error
+
+        return await self._in_hundreds(encoded(rows), create, "POST")
+
+    async def update(self, rows: Sequence[RowToWrite], *, background: bool = False) -> None:
+        """Set fields of the rows named by their keys. If one is missing, its hundred is refused."""
+        bodies = encoded(rows)
+        keys = [row.get(self.key) for row in rows]
+        self._check_keys(keys)
+
+        async def update(some: Sequence[tuple[Any, msgspec.Raw]]) -> Keys:
+            await self._upstream.request(
+                "PATCH",
+                self._path,
+                body=[body for _, body in some],
+                background=background,
+                idempotent=True,  # the same values again change nothing
+                record=_row_count(some),
+            )
+            return [key for key, _ in some]
+
+        await self._in_hundreds([*zip(keys, bodies, strict=True)], update, "PATCH")
+
+    async def delete(self, records: Sequence[RecordId], *, background: bool = False) -> None:
+        """Delete the records. A record that is missing already is no error."""
+        keys = several(records, "ids of records")
+        self._check_keys(keys)
+
+        async def delete(some: Sequence[RecordId]) -> Sequence[RecordId]:
+            await self._delete_present(some, background=background)
+            return some
+
+        await self._in_hundreds(keys, delete, "DELETE")
+
+    async def _delete_present(self, records: Sequence[RecordId], *, background: bool) -> None:
+        """NocoDB refuses a whole request if one record is missing, if only because of a lost answer."""
+        present = records
+        while present:
+            body = [{self.key: record} for record in present]
+            try:
+                await self._upstream.request(
+                    "DELETE", self._path, body=body, background=background, record=_row_count(present)
+                )
+            except UpstreamRefusedError as error:
+                if not _is_missing_record(error):
+                    raise
+                before, present = present, await self._present(present, background=background)
+                if len(present) == len(before):
+                    raise
+            else:
+                return
+
+    async def _present(self, records: Sequence[RecordId], *, background: bool) -> Sequence[RecordId]:
+        where, limit = one_of(self.key, records), len(records)
+        page = await self.list(where, fields=(self.key,), limit=limit, background=background)
+        found = {str(row.get(self.key)) for row in page.rows}
+        return [record for record in records if str(record) in found]
+
+    async def _in_hundreds(
+        self,
+        items: Sequence[Item],
+        write: Callable[[Sequence[Item]], Awaitable[Sequence[Any]]],
+        method: str,
+    ) -> Keys:
+        """Return what all writes returned. A failure after the first one is a PartlyDoneError."""
+        done: Keys = []
+        for start in range(0, len(items), ROWS_PER_WRITE):
+            try:
+                done += await write(items[start : start + ROWS_PER_WRITE])
+            except TidegateError as error:
+                if start == 0:
+                    raise
+                # Other errors come before the API was asked, for instance because the client was closed.
+                cause = (
+                    error
+                    if isinstance(error, UpstreamError)
+                    else UpstreamAwayError(
+                        str(error), api=self._upstream.name, method=method, endpoint=self._path
+                    )
+                )
+                raise PartlyDoneError(cause, ids=done, of=len(items)) from error
+        return done
+
+    def _check_keys(self, keys: Sequence[Any]) -> None:
+        """Raise for an invalid or repeated key: NocoDB would refuse its hundred after others were done."""
+        twice = [key for key, count in Counter(map(record_id, keys)).items() if count > 1]
+        if twice:
+            raise BadInputError(f"{self.key} {twice[0]!r:.60} is given twice: name each record once")
 
     def _shaped(self, answer: Any, shape: type[Shape], method: str = "GET") -> Shape:  # noqa: ANN401  (JSON)
         try:
-            # Not strict: some databases count in texts.
+            # Not strict: some databases return counts as texts.
             return msgspec.convert(answer, shape, strict=False)
         except msgspec.ValidationError as error:
             raise self._garbled(f"its answer has another shape: {error}", method) from error
@@ -253,8 +318,8 @@ class ReadableTable:
         return UpstreamGarbledError(text, api=self._upstream.name, method=method, endpoint=self._path)
 
 
-def is_gone(error: UpstreamRefusedError) -> bool:
-    """A record that is missing. A missing table is a 404 too."""
+def _is_missing_record(error: UpstreamRefusedError) -> bool:
+    """True for a missing record, not for a missing table, which is a 404 too."""
     return error.status == HTTPStatus.NOT_FOUND and "RECORD_NOT_FOUND" in str(error)
 
 
@@ -262,7 +327,7 @@ def _query(
     where: Where | None, fields: Sequence[str], sort: Sequence[str], limit: int, offset: int
 ) -> list[tuple[str, str]]:
     if offset < 0:
-        raise BadInputError(f"an offset of {offset}: 0 or more is needed")
+        raise BadInputError(f"an offset of {offset}: give 0 or more")
     given = {
         "where": filter_text(where) if where is not None else "",
         "fields": names(fields),
@@ -273,99 +338,5 @@ def _query(
     return [(name, value) for name, value in given.items() if value]
 
 
-RowToWrite = Mapping[str, Any]
-
-
-class Table(ReadableTable):
-    """Writes go in requests of a hundred rows, each of which is done or not done as a whole.
-
-    A failure after the first hundred is a PartlyDoneError, which says what was done. Fields that the table
-    does not have are ignored by NocoDB, without a word.
-    """
-
-    async def create(self, rows: Sequence[RowToWrite], *, background: bool = False) -> list[Any]:
-        """The keys of the new rows, in their order. Never repeated where it may have happened."""
-        return await in_hundreds(
-            encoded(rows), lambda some: self._create(some, background=background), self._away("POST")
-        )
-
-    async def update(self, rows: Sequence[RowToWrite], *, background: bool = False) -> None:
-        """Set fields of the rows named by their keys. If one is missing, its hundred is refused."""
-        bodies = encoded(rows)
-        keys = [row.get(self.key) for row in rows]
-        self._check_keys(keys)
-        await in_hundreds(
-            list(zip(keys, bodies, strict=True)),
-            lambda some: self._update(some, background=background),
-            self._away("PATCH"),
-        )
-
-    async def delete(self, records: Sequence[RecordId], *, background: bool = False) -> None:
-        """Afterwards none of them is there. One that is gone already is no error."""
-        named = several(records, "ids of records")
-        self._check_keys(named)
-        await in_hundreds(named, lambda some: self._delete(some, background=background), self._away("DELETE"))
-
-    async def _create(self, rows: Sequence[msgspec.Raw], *, background: bool) -> list[Any]:
-        answer = await self._upstream.request(
-            "POST", self._path, body=rows, background=background, record=_how_many(rows)
-        )
-        try:
-            made = self._shaped(msgspec.json.decode(answer.body), list[Row], "POST")
-            return [row[self.key] for row in made]
-        except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
-            text = f"{_how_many(rows)} were created, but their keys ({self.key}) are not in its answer"
-            raise self._garbled(text, "POST") from error
-
-    async def _update(self, rows: Sequence[tuple[Any, msgspec.Raw]], *, background: bool) -> Sequence[Any]:
-        await self._upstream.request(
-            "PATCH",
-            self._path,
-            body=[body for _, body in rows],
-            background=background,
-            idempotent=True,  # the same values again change nothing
-            record=_how_many(rows),
-        )
-        return [key for key, _ in rows]
-
-    async def _delete(self, records: Sequence[RecordId], *, background: bool) -> Sequence[RecordId]:
-        """One that is missing, if only because a lost answer had deleted it, makes NocoDB refuse them all."""
-        there = records
-        while there:
-            try:
-                await self._delete_all(there, background=background)
-            except UpstreamRefusedError as error:
-                if not is_gone(error):
-                    raise
-                before, there = there, await self._still_there(there, background=background)
-                if len(there) == len(before):
-                    raise
-            else:
-                break
-        return records
-
-    async def _delete_all(self, records: Sequence[RecordId], *, background: bool) -> None:
-        body = [{self.key: record} for record in records]
-        await self._upstream.request(
-            "DELETE", self._path, body=body, background=background, record=_how_many(records)
-        )
-
-    async def _still_there(self, records: Sequence[RecordId], *, background: bool) -> list[RecordId]:
-        where, limit = one_of(self.key, records), len(records)
-        page = await self.list(where, fields=(self.key,), limit=limit, background=background)
-        found = {str(row.get(self.key)) for row in page.rows}
-        return [record for record in records if str(record) in found]
-
-    def _away(self, method: str) -> Callable[[str], UpstreamAwayError]:
-        """What stopped it before the API was asked, such as that the client was closed."""
-        return partial(UpstreamAwayError, api=self._upstream.name, method=method, endpoint=self._path)
-
-    def _check_keys(self, keys: Sequence[Any]) -> None:
-        """Each names one record, none twice: NocoDB would refuse the hundred, half-way through the rest."""
-        twice = [key for key, count in Counter(map(record_id, keys)).items() if count > 1]
-        if twice:
-            raise BadInputError(f"{self.key} {twice[0]!r:.60} is given twice: name each record once")
-
-
-def _how_many(rows: Sequence[object]) -> str:
+def _row_count(rows: Sequence[object]) -> str:
     return f"{len(rows)} row" if len(rows) == 1 else f"{len(rows)} rows"

@@ -1,4 +1,9 @@
-"""Filters for NocoDB, built from values, and the text in which they are sent."""
+"""Filters for NocoDB, built from values: `all_of(checked("Paid"), one_of("OrderId", ids))`.
+
+A filter that NocoDB would silently read as another one is never sent: it ignores `~not` before a group, so a
+negation is carried to the conditions; of the comparisons of times only `gte` and `lt` are right on every
+database. A value that no filter can express is a BadInputError.
+"""
 
 import math
 import re
@@ -24,7 +29,7 @@ _BEYOND: Final = {"gt": "lte", "lte": "gt", "gte": "lt", "lt": "gte"}
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """One field against values, as NocoDB names the comparison."""
+    """A field compared with values; `operator` is NocoDB's name of the comparison."""
 
     field: str
     operator: str
@@ -47,7 +52,7 @@ def eq(field: str, value: Value) -> Where:
 
 
 def neq(field: str, value: Value) -> Where:
-    """Holds for a field without a value too."""
+    """True for a field without a value too."""
     return Condition(field, "neq", (_value_text(value),))
 
 
@@ -68,17 +73,17 @@ def lte(field: str, value: Value) -> Where:
 
 
 def one_of(field: str, values: Iterable[Value]) -> Where:
-    """How many fit one request, `Table.most` says."""
+    """The field has one of these values. `Table.most` returns how many fit one request."""
     if isinstance(values, str | bytes):
         raise BadInputError(f"{values!r:.60} is one value ({field}): give a list, or use eq()")
-    said = tuple(map(_value_text, values))
-    if not said:
+    texts = tuple(map(_value_text, values))
+    if not texts:
         raise BadInputError(f"one of no values ({field}): no row can match, so there is nothing to ask")
-    return Condition(field, "in", said)
+    return Condition(field, "in", texts)
 
 
 def like(field: str, pattern: str) -> Where:
-    """`%` stands for anything, `_` for one character; without a `%` it is "contains". Small is as capital."""
+    """`%` stands for any text, `_` for one character; without a `%` it means "contains". Ignores case."""
     if not pattern:
         raise BadInputError(f"an empty pattern ({field}) matches every row: leave the condition out")
     return Condition(field, "like", (pattern,))
@@ -119,7 +124,7 @@ def any_of(*parts: Where) -> Where:
 
 
 def negate(part: Where) -> Where:
-    """Every row that `part` does not match, those without a value among them."""
+    """Match every row that `part` does not match, rows without a value included."""
     if isinstance(part, AllOf):
         return any_of(*map(negate, part.parts))
     if isinstance(part, AnyOf):
@@ -135,7 +140,7 @@ def _value_text(value: Value) -> str:
     if isinstance(value, bool):
         raise BadInputError("true and false are for checkboxes: use checked(field), or negate it")
     if isinstance(value, float) and not math.isfinite(value):
-        raise BadInputError(f"{value} is no number that a field can hold")
+        raise BadInputError(f"{value} cannot be the value of a field")
     if not isinstance(value, str | int | float):
         raise BadInputError(
             f"a {type(value).__name__} cannot be compared: give a text or a number, for times since()"
@@ -144,15 +149,18 @@ def _value_text(value: Value) -> str:
 
 
 def _moment(when: datetime | float, rounded: Callable[[float], int]) -> str:
-    """With its offset: a column may have a zone of its own, in which a bare time would be read."""
+    """Return the time with its offset: without one it would be read in the column's own zone."""
     if isinstance(when, datetime) and when.tzinfo is None:
         raise BadInputError(f"{when} has no zone: give datetime(…, tzinfo=UTC) or seconds since the epoch")
     seconds = when.timestamp() if isinstance(when, datetime) else when
     if not 0 <= seconds <= _LATEST:
-        raise BadInputError(f"{when} is no time: give seconds since the epoch, or a datetime with a zone")
+        raise BadInputError(f"{when} is not a time: give seconds since the epoch, or a datetime with a zone")
     return f"{datetime.fromtimestamp(rounded(seconds), UTC):%Y-%m-%d %H:%M:%S}+00:00"
 
 
+# NocoDB has two grammars. Every version reads the old one, but a value stands in it unquoted, so parentheses
+# and line breaks end it, and groups cannot stand side by side. The new one, marked by an `@` in front, has
+# quotes without a way to escape them. Filters that both can express are sent in the old one.
 NEW_GRAMMAR_MARK: Final = "@"
 _NEVER = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 _BREAKS_OLD = re.compile(r"[()~\n\r\u2028\u2029]")
@@ -160,7 +168,7 @@ _BREAKS_BARE = re.compile(r"[()'\",~\s]")
 
 
 def filter_text(where: Where) -> str:
-    """Raises BadInputError if neither grammar can say it."""
+    """Return the filter as NocoDB reads it. Raises BadInputError if neither grammar can express it."""
     return _written(where, old=True) if _fits_old(where) else NEW_GRAMMAR_MARK + _written(where, old=False)
 
 
@@ -168,9 +176,9 @@ def _written(where: Where, *, old: bool) -> str:
     if isinstance(where, Condition):
         words = (_name(where.field, old=old), where.operator, *_values(where, old=old))
         return f"({','.join(words)})"
-    # A group of one would lose its joint in the new grammar: `all_of` and `any_of` make none.
-    joint = "~and" if isinstance(where, AllOf) else "~or"
-    return joint.join(_part(part, old=old) for part in where.parts)
+    # The new grammar drops the operator of a group of one: `all_of` and `any_of` make no such groups.
+    operator = "~and" if isinstance(where, AllOf) else "~or"
+    return operator.join(_part(part, old=old) for part in where.parts)
 
 
 def _part(where: Where, *, old: bool) -> str:
@@ -189,7 +197,7 @@ def _fits_old(where: Where) -> bool:
 
 def _name(field: str, *, old: bool) -> str:
     if not field.strip() or _NEVER.search(field):
-        raise BadInputError(f"{field!r:.60} is no name of a field: give its title as NocoDB shows it")
+        raise BadInputError(f"{field!r:.60} is not the name of a field: give its title as NocoDB shows it")
     return field if old or not _BREAKS_BARE.search(field) else _quoted(field)
 
 
@@ -201,14 +209,14 @@ def _values(condition: Condition, *, old: bool) -> tuple[str, ...]:
 
 
 def _quoted(value: str) -> str:
-    if value.endswith("\\"):  # it would take the closing quote with it, up to the next one
+    if value.endswith("\\"):  # it would escape the closing quote
         if not _BREAKS_BARE.search(value):
             return value
     elif "'" not in value:
-        return f"'{value}'"  # one byte in an address, the other kind takes three
+        return f"'{value}'"  # one byte in a URL, a double quote takes three
     elif '"' not in value:
         return f'"{value}"'
     raise BadInputError(
-        f"{value!r:.60} cannot be said in a filter of NocoDB that also needs quotes: it holds both kinds of "
-        "them, or a quote or space before a last backslash; ask for this value alone, by eq()"
+        f"{value!r:.60} cannot be part of a NocoDB filter that needs quotes: it holds both kinds of quotes, "
+        "or a quote or space and a backslash at its end; ask for this value alone, by eq()"
     )

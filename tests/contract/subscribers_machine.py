@@ -115,7 +115,7 @@ class SubscribersMachine(RuleBasedStateMachine):
         assert self.run(self.kept.remove(there)) == expected
 
     @rule(found=st.lists(st.tuples(names, kinds, numbers), max_size=4))
-    def ready(self, found: list[tuple[str, NewsKind, int]]) -> None:
+    def note_news(self, found: list[tuple[str, NewsKind, int]]) -> None:
         given = [News(key, {"n": value}, kind) for key, kind, value in found]
         expected = []
         for news in given:
@@ -123,19 +123,19 @@ class SubscribersMachine(RuleBasedStateMachine):
             if one is not None and one.concerned_by(news.kind):
                 one.news = news
                 expected.append((one.subscription, one.met, news))
-        told = self.run(self.kept.ready(given))
+        told = self.run(self.kept.note_news(given))
         assert [(one.subscription, one.met, one.news) for one in told] == expected
 
     @rule(who=some, then=fates)
-    def told(self, who: list[str], then: AfterNews) -> None:
-        self.run(self.kept.told(who, then))
+    def settle_news(self, who: list[str], then: AfterNews) -> None:
+        self.run(self.kept.settle_news(who, then))
         for key in who:
             self.settle(key, then)
 
     @rule(who=some, then=fates)
     def told_those_who_were_read(self, who: list[str], then: AfterNews) -> None:
         there = self.same(who)
-        self.run(self.kept.told(there, then))
+        self.run(self.kept.settle_news(there, then))
         for kept in there:
             if self.is_same(kept):
                 self.settle(kept.subscription.key, then)
@@ -152,8 +152,8 @@ class SubscribersMachine(RuleBasedStateMachine):
         one.met, one.news = then == "watch", None
 
     @rule(mark=st.text(max_size=3))
-    def keep_mark(self, mark: str) -> None:
-        self.run(self.kept.keep_mark(mark))
+    def save_watermark(self, mark: str) -> None:
+        self.run(self.kept.save_watermark(mark))
         self.marked = mark
 
     @rule(limit=st.integers(1, 3))
@@ -169,7 +169,7 @@ class SubscribersMachine(RuleBasedStateMachine):
         expected = [(one.subscription, one.met, one.news) for one in self.model]
         assert [(one.subscription, one.met, one.news) for one in found] == expected
         assert self.run(self.kept.count()) == len(expected)
-        assert self.run(self.kept.mark()) == self.marked
+        assert self.run(self.kept.watermark()) == self.marked
         self.last = max([self.last, *(one.number for one in found)])
 
     def teardown(self) -> None:

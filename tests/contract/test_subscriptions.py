@@ -51,9 +51,9 @@ async def test_whoever_is_added_waits_with_his_data_in_the_order_of_adding(kept:
 
 async def test_who_is_added_again_waits_anew_as_the_last_with_the_new_data(kept: Subscriptions) -> None:
     await kept.add([order("a", old=1), order("b"), order("w")])
-    await kept.ready(news("w"))
-    await kept.told(["w"], "watch")
-    await kept.ready(news("a"))
+    await kept.note_news(news("w"))
+    await kept.settle_news(["w"], "watch")
+    await kept.note_news(news("a"))
     last = (await kept.after(0))[-1].number
 
     assert await kept.add([order("a", new=2), order("w"), order("n")]) == [False, False, True]
@@ -72,8 +72,8 @@ async def test_who_is_added_twice_at_once_is_there_once_as_he_came_last(kept: Su
 
 async def test_who_is_added_only_if_he_is_missing_replaces_nobody(kept: Subscriptions) -> None:
     await kept.add([order("waits", old=1), order("to be told"), order("watched")])
-    await kept.ready(news("to be told", "watched"))
-    await kept.told(["watched"], "watch")
+    await kept.note_news(news("to be told", "watched"))
+    await kept.settle_news(["watched"], "watch")
     before = await kept.after(0)
 
     given = [order(key, new=2) for key in ("waits", "new", "to be told", "watched", "new")]
@@ -107,8 +107,8 @@ async def test_who_subscribed_anew_is_not_removed_as_the_one_who_was_there_befor
 
 async def test_who_is_removed_is_gone_whatever_he_waited_for(kept: Subscriptions) -> None:
     await kept.add([order(key) for key in "abcd"])
-    await kept.ready(news("a", "b"))
-    await kept.told(["b"], "watch")
+    await kept.note_news(news("a", "b"))
+    await kept.settle_news(["b"], "watch")
 
     assert await kept.remove(["a", "b", "c", "nobody"]) == 3
 
@@ -130,8 +130,8 @@ async def test_a_number_is_never_given_twice(kept: Subscriptions) -> None:
 async def test_nothing_is_a_step_too(kept: Subscriptions) -> None:
     assert await kept.add([]) == []
     assert await kept.remove([]) == 0
-    assert await kept.ready([]) == []
-    await kept.told([], "forget")
+    assert await kept.note_news([]) == []
+    await kept.settle_news([], "forget")
     assert await kept.after(0, 0) == []
     assert await kept.count() == 0
 
@@ -154,8 +154,8 @@ async def test_a_thousand_are_told_at_once(kept: Subscriptions) -> None:
     everybody = [f"order {number}" for number in range(1_001)]
     await kept.add([order(key) for key in everybody])
 
-    assert keys(await kept.ready(news(*everybody))) == everybody
-    await kept.told(everybody[1:], "forget")
+    assert keys(await kept.note_news(news(*everybody))) == everybody
+    await kept.settle_news(everybody[1:], "forget")
 
     assert await everyone(kept) == [("order 0", False, News("order 0", True))]  # noqa: FBT003  (a value)
 
@@ -166,8 +166,8 @@ async def test_a_thousand_are_told_at_once(kept: Subscriptions) -> None:
 async def test_a_key_is_any_text(kept: Subscriptions, key: str) -> None:
     await kept.add([order(key), order("a")])
 
-    assert keys(await kept.ready(news(key))) == [key]
-    await kept.told([key], "wait")
+    assert keys(await kept.note_news(news(key))) == [key]
+    await kept.settle_news([key], "wait")
     assert keys(await kept.after(0)) == ["a", key]
     assert await kept.remove([key]) == 1
 
@@ -178,12 +178,12 @@ async def test_a_key_is_any_text(kept: Subscriptions, key: str) -> None:
 async def test_what_is_to_be_told_is_kept_until_it_was(kept: Subscriptions) -> None:
     await kept.add([order("a", chat=7), order("b")])
 
-    [found] = await kept.ready(news("nobody", "a", value={"Id": 1, "Paid": True}))
+    [found] = await kept.note_news(news("nobody", "a", value={"Id": 1, "Paid": True}))
 
     told = News("a", {"Id": 1, "Paid": True})
     assert (found.subscription, found.met, found.news) == (order("a", chat=7), False, told)
     assert await everyone(kept) == [("a", False, told), ("b", False, None)]
-    await kept.told(["a"], "forget")
+    await kept.settle_news(["a"], "forget")
     assert keys(await kept.after(0)) == ["b"]
 
 
@@ -191,7 +191,7 @@ async def test_nobody_is_given_the_same_twice_though_two_found_it(ground: Ground
     one = ground.of("orders")
     await one.add([order("a"), order("b")])
 
-    given = await asyncio.gather(one.ready(news("a", "b")), one.ready(news("b", "a", kind="gone")))
+    given = await asyncio.gather(one.note_news(news("a", "b")), one.note_news(news("b", "a", kind="gone")))
 
     assert sorted(keys(given[0]) + keys(given[1])) == ["a", "b"]
 
@@ -199,21 +199,21 @@ async def test_nobody_is_given_the_same_twice_though_two_found_it(ground: Ground
 async def test_only_the_first_of_several_news_is_told(kept: Subscriptions) -> None:
     await kept.add([order("a")])
 
-    found = await kept.ready(news("a", value=1) + news("a", value=2))
+    found = await kept.note_news(news("a", value=1) + news("a", value=2))
 
     assert [one.news for one in found] == news("a", value=1)
-    assert await kept.ready(news("a", value=3, kind="gone")) == []
+    assert await kept.note_news(news("a", value=3, kind="gone")) == []
     assert [one.news for one in await kept.after(0)] == news("a", value=1)
 
 
 async def test_news_concern_those_who_wait_for_them(kept: Subscriptions) -> None:
     await kept.add([order("waits"), order("was told"), order("waits too"), order("was told too")])
-    await kept.ready(news("was told", "was told too"))
-    await kept.told(["was told", "was told too"], "watch")
+    await kept.note_news(news("was told", "was told too"))
+    await kept.settle_news(["was told", "was told too"], "watch")
 
-    assert keys(await kept.ready(news("was told", "waits"))) == ["waits"]
-    assert keys(await kept.ready(news("waits too", "was told", kind="reversed"))) == ["was told"]
-    found = await kept.ready(news("waits too", "was told too", "waits", "was told", kind="gone"))
+    assert keys(await kept.note_news(news("was told", "waits"))) == ["waits"]
+    assert keys(await kept.note_news(news("waits too", "was told", kind="reversed"))) == ["was told"]
+    found = await kept.note_news(news("waits too", "was told too", "waits", "was told", kind="gone"))
     assert [(one.subscription.key, one.met) for one in found] == [
         ("waits too", False),
         ("was told too", True),
@@ -223,31 +223,31 @@ async def test_news_concern_those_who_wait_for_them(kept: Subscriptions) -> None
 async def test_who_was_told_is_forgotten_watched_or_waits_again(kept: Subscriptions) -> None:
     await kept.add([order(key) for key in "abc"])
     before = [one.number for one in await kept.after(0)]
-    await kept.ready(news("a", "b", "c"))
+    await kept.note_news(news("a", "b", "c"))
 
-    await kept.told(["a"], "forget")
-    await kept.told(["b"], "watch")
-    await kept.told(["c"], "wait")
+    await kept.settle_news(["a"], "forget")
+    await kept.settle_news(["b"], "watch")
+    await kept.settle_news(["c"], "wait")
 
     assert await everyone(kept) == [("b", True, None), ("c", False, None)]
     numbers = [one.number for one in await kept.after(0)]
     assert numbers[0] == before[1]
     assert numbers[1] > before[2], "what he is told next is something else"
-    await kept.ready(news("b", kind="reversed"))
-    await kept.told(["b"], "wait")
-    assert keys(await kept.ready(news("b", "c"))) == ["b", "c"]
+    await kept.note_news(news("b", kind="reversed"))
+    await kept.settle_news(["b"], "wait")
+    assert keys(await kept.note_news(news("b", "c"))) == ["b", "c"]
 
 
 async def test_who_has_no_news_was_not_told(kept: Subscriptions) -> None:
     """He subscribed again while he was being told, or nobody told him anything."""
     await kept.add([order("again"), order("waits"), order("watched")])
-    await kept.ready(news("again", "watched"))
-    await kept.told(["watched"], "watch")
+    await kept.note_news(news("again", "watched"))
+    await kept.settle_news(["watched"], "watch")
     await kept.add([order("again")])
 
-    await kept.told(["again", "waits", "nobody"], "forget")
-    await kept.told(["again", "waits", "nobody"], "watch")
-    await kept.told(["watched"], "wait")
+    await kept.settle_news(["again", "waits", "nobody"], "forget")
+    await kept.settle_news(["again", "waits", "nobody"], "watch")
+    await kept.settle_news(["watched"], "wait")
 
     assert await everyone(kept) == [("waits", False, None), ("watched", True, None), ("again", False, None)]
 
@@ -257,11 +257,11 @@ async def test_who_subscribed_anew_and_has_news_was_not_told_them_with_the_old_o
     kept: Subscriptions, then: AfterNews
 ) -> None:
     await kept.add([order("a"), order("b")])
-    told = await kept.ready(news("a", "b"))
+    told = await kept.note_news(news("a", "b"))
     await kept.add([order("a", again=True)])
-    await kept.ready(news("a", value=2))
+    await kept.note_news(news("a", value=2))
 
-    await kept.told(told, then)
+    await kept.settle_news(told, then)
 
     found = {one.subscription.key: one.news for one in await kept.after(0)}
     assert found.pop("a") == News("a", 2)
@@ -271,7 +271,7 @@ async def test_who_subscribed_anew_and_has_news_was_not_told_them_with_the_old_o
 async def test_what_is_kept_does_not_change_with_what_was_given_or_got(kept: Subscriptions) -> None:
     data, row = {"items": [1]}, {"tags": ["paid"]}
     await kept.add([Subscription("a", data)])
-    await kept.ready(news("a", value=row))
+    await kept.note_news(news("a", value=row))
     data["items"].append(2)
     row["tags"].append("late")
     [found] = await kept.after(0)
@@ -287,7 +287,7 @@ async def test_a_value_is_told_as_json_has_it_from_the_first_time_on(kept: Subsc
     await kept.add([order("a")])
     value = {"at": datetime(2026, 1, 5, 9, tzinfo=UTC), "pair": (1, 2)}
 
-    [found] = await kept.ready(news("a", value=value))
+    [found] = await kept.note_news(news("a", value=value))
 
     assert found.news == News("a", {"at": "2026-01-05T09:00:00Z", "pair": [1, 2]})
     assert (await kept.after(0))[0].news == found.news
@@ -303,13 +303,13 @@ _LOOP.append(_LOOP)
     ("key", "data", "text"),
     [
         ("", {}, "the key of a subscription is empty"),
-        (7, {}, "is 7, no text: write str"),
+        (7, {}, "is 7, not a text: write str"),
         ("k" * 201, {}, r"has 201 characters, of 200 allowed: 'k{40}'…"),
-        ("\ud800", {}, "holds what is no text"),
-        ("a1", {"x": object()}, "data of 'a1' cannot be kept as JSON: .*object"),
-        ("a1", {"x": "\ud800"}, "data of 'a1' cannot be kept as JSON"),
-        ("a1", {"x": _LOOP}, "data of 'a1' cannot be kept as JSON"),
-        ("a1", [1], "data of 'a1' cannot be kept as JSON"),
+        ("\ud800", {}, "is not valid Unicode"),
+        ("a1", {"x": object()}, "data of 'a1' cannot be stored as JSON: .*object"),
+        ("a1", {"x": "\ud800"}, "data of 'a1' cannot be stored as JSON"),
+        ("a1", {"x": _LOOP}, "data of 'a1' cannot be stored as JSON"),
+        ("a1", [1], "data of 'a1' cannot be stored as JSON"),
         ("a1", {"x": datetime(2026, 1, 5, tzinfo=UTC)}, "data of 'a1' would come back changed"),
         ("a1", {"x": float("nan")}, "data of 'a1' would come back changed"),
         ("a1", {5: "x"}, "data of 'a1' would come back changed: .*keys are texts"),
@@ -335,14 +335,14 @@ async def test_the_most_data_is_kept(kept: Subscriptions) -> None:
 async def test_a_value_that_is_no_json_is_refused_by_name_and_nothing_is_noted(kept: Subscriptions) -> None:
     await kept.add([order("a"), order("b")])
 
-    with pytest.raises(BadInputError, match="found for 'b' cannot be kept as JSON"):
-        await kept.ready(news("a") + news("b", value=object()))
+    with pytest.raises(BadInputError, match="found for 'b' cannot be stored as JSON"):
+        await kept.note_news(news("a") + news("b", value=object()))
 
     assert await everyone(kept) == [("a", False, None), ("b", False, None)]
 
 
 async def test_a_key_that_cannot_be_is_not_removed(kept: Subscriptions) -> None:
-    with pytest.raises(BadInputError, match="is 7, no text"):
+    with pytest.raises(BadInputError, match="is 7, not a text"):
         await kept.remove([7])  # type: ignore[list-item]
 
 
@@ -350,27 +350,27 @@ async def test_a_key_that_cannot_be_is_not_removed(kept: Subscriptions) -> None:
 
 
 async def test_the_watermark_that_was_kept_last_is_there(kept: Subscriptions) -> None:
-    assert await kept.mark() is None
-    await kept.keep_mark("2026-01-05 09:00:00+00:00")
-    await kept.keep_mark("später")
-    assert await kept.mark() == "später"
+    assert await kept.watermark() is None
+    await kept.save_watermark("2026-01-05 09:00:00+00:00")
+    await kept.save_watermark("später")
+    assert await kept.watermark() == "später"
 
 
 @shared
 async def test_each_poller_has_its_own(ground: Ground) -> None:
     one, other = ground.of("one"), ground.of("other")
     await one.add([order("a", x=1)])
-    await one.keep_mark("1")
+    await one.save_watermark("1")
     assert await one.lease(10)
 
     assert await other.add([order("a", x=2), order("b")]) == [True, True]
     assert await other.lease(10)
-    await other.ready(news("a"))
-    await other.told(["a"], "forget")
+    await other.note_news(news("a"))
+    await other.settle_news(["a"], "forget")
     await other.remove(["b"])
 
     assert await everyone(one) == [("a", False, None)]
-    assert (await other.count(), await other.mark(), await one.mark()) == (0, None, "1")
+    assert (await other.count(), await other.watermark(), await one.watermark()) == (0, None, "1")
 
 
 @pytest.mark.parametrize("name", ["", "n" * 201])
@@ -389,8 +389,8 @@ async def test_what_one_process_adds_another_reads(ground: Ground) -> None:
     await here.add([order("b")])
 
     assert keys(await there.after(seen)) == ["b"]
-    assert keys(await there.ready(news("a"))) == ["a"]
-    assert await here.ready(news("a")) == []
+    assert keys(await there.note_news(news("a"))) == ["a"]
+    assert await here.note_news(news("a")) == []
 
 
 async def test_who_is_alone_polls(kept: Subscriptions) -> None:
@@ -419,7 +419,7 @@ async def test_one_of_two_polls_until_its_lease_is_over(ground: Ground, clock: V
 @shared
 async def test_a_lease_that_is_given_back_is_free_at_once(ground: Ground) -> None:
     one, other = ground.of("orders"), ground.of("orders")
-    await one.keep_mark("1")
+    await one.save_watermark("1")
     assert await one.lease(10)
     await other.give_back()  # which it has not
     assert not await other.lease(10)
@@ -427,7 +427,7 @@ async def test_a_lease_that_is_given_back_is_free_at_once(ground: Ground) -> Non
     await one.give_back()
 
     assert await other.lease(10)
-    assert await other.mark() == "1"
+    assert await other.watermark() == "1"
 
 
 @shared
@@ -451,21 +451,21 @@ async def test_a_leader_that_comes_late_notes_nothing_and_settles_nothing(
     late, leader = ground.of("orders"), ground.of("orders")
     await late.add([order("a"), order("b")])
     assert await late.lease(10)
-    told = await late.ready(news("a"))
+    told = await late.note_news(news("a"))
     await clock.sleep(10.1)
-    assert keys(await late.ready(news("b"))) == ["b"], "nobody else polls: whoever will reads it first"
+    assert keys(await late.note_news(news("b"))) == ["b"], "nobody else polls: whoever will reads it first"
     assert await leader.lease(10)
     before = await everyone(leader)
 
     with pytest.raises(NotTheSenderError, match="another process polls for orders"):
-        await late.told(told, "forget")
+        await late.settle_news(told, "forget")
     await leader.add([order("c")])
     with pytest.raises(NotTheSenderError):
-        await late.ready(news("c"))
+        await late.note_news(news("c"))
 
     assert await everyone(leader) == [*before, ("c", False, None)]
-    assert keys(await leader.ready(news("c"))) == ["c"]
-    await leader.told(told, "forget")
+    assert keys(await leader.note_news(news("c"))) == ["c"]
+    await leader.settle_news(told, "forget")
     await clock.sleep(10.1)
-    await late.told(["b"], "forget")
+    await late.settle_news(["b"], "forget")
     assert keys(await late.after(0)) == ["c"]

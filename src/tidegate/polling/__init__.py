@@ -1,4 +1,4 @@
-"""② … or something changed: many wait for what an API will say, and few requests ask for it."""
+"""② … or something changed: many subscribers wait for changes in an API, few requests ask for them."""
 
 import importlib
 from typing import TYPE_CHECKING
@@ -37,7 +37,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for when it is: a store knows the words, and not the pollers."""
+    """Import lazily: a store imports the records of this package, and not the pollers."""
     if name not in _PLACES:
         raise AttributeError(f"module 'tidegate.polling' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tidegate.polling.{_PLACES[name]}"), name)

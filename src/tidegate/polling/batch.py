@@ -2,54 +2,50 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Unpack
 
 import msgspec
 
 from tidegate.errors import BadInputError
-from tidegate.polling.fetch import (
-    CountFitting,
-    FetchFailure,
-    batch_size_for,
-    call_fetch,
-    check_fetch,
-    checked_interval,
-    is_count,
-    is_met,
-    split_batches,
-)
+from tidegate.polling.fetch import FetchFailure, call_fetch, check_fetch, checked_interval, is_count, is_met
 from tidegate.polling.poller import Poller, PollerOptions
 from tidegate.polling.subscriptions import Fetch, News
 
 log = logging.getLogger("tidegate.polling")
 
-REQUESTS_AT_ONCE: Final = 8  # requests; the limiter of the API paces them
-IDLE_PAUSE: Final = 1.0  # seconds between two looks at whether somebody waits
+REQUESTS_AT_ONCE: Final = 8  # the limiter of the API paces them
+IDLE_PAUSE: Final = 1.0  # seconds between two checks for subscribers
+BATCH_SIZE_STEPS: Final = ((300, 20), (1_000, 30))  # up to so many subscribers: so many keys in a request
+BATCH_SIZE_BEYOND_STEPS: Final = 50
+FETCH: Final = "fetch all batches"
 
 Batch = Sequence[str]
+CountFitting = Callable[[Sequence[str]], int]
+"""Return how many of the first keys fit one request."""
 
 
 class _FailedBatch(msgspec.Struct, frozen=True):
     keys: Batch
     failure: FetchFailure
 
-    def again(self, *, for_the_first_time: bool) -> list[Batch]:
-        """How to ask for them once more in this cycle; empty: not before the next one.
+    def retries(self, *, is_first: bool) -> list[Batch]:
+        """Return the batches to ask for in this cycle; none: leave it to the next cycle.
 
-        Where one key may spoil it for all, halves find out which.
+        If one key may spoil a batch, halving it finds that key.
         """
         if self.failure.is_of_the_keys:
             half = len(self.keys) // 2
             return [self.keys[:half], self.keys[half:]] if half else []
-        return [self.keys] if for_the_first_time and not self.failure.is_final else []
+        return [self.keys] if is_first and not self.failure.is_final else []
 
 
 class BatchPoller(Poller):
-    """Asks about everybody every `interval` seconds, from start to start, so many in a request.
+    """Asks about all subscribers every `interval` seconds, from start to start, many in a request.
 
-    Without `batch_size` it is chosen from the number of subscribers. If `fetch` has a method `most(keys)`, no
-    request asks for more keys than it says. A batch that failed is asked for again when the others are done,
+    Without `batch_size` it depends on the number of subscribers. If `fetch` has a method `most(keys)`, no
+    request asks for more keys than that returns. A batch that failed is repeated when the others are done,
     and if that fails too, in the next cycle.
     """
 
@@ -80,47 +76,51 @@ class BatchPoller(Poller):
         size = self._batch_size or batch_size_for(len(keys), self._interval)
         batches = list(split_batches(keys, size, self._most))
         self._totals.batches += len(batches)
-        self._say(await self._ask_until_left(batches))
+        failed = await self._fetch_with_retries(batches)
+        for one in failed:
+            self._failures.note(one.failure.error, doing=FETCH)
+        if not failed:
+            self._failures.over(FETCH)
         seconds = self._clock.monotonic() - begun
         self._totals.end_cycle(asked=len(keys), seconds=seconds)
         return max(0.0, self._interval - seconds)
 
-    async def _ask_until_left(self, batches: Iterable[Batch]) -> list[_FailedBatch]:
-        """Returns those that are left for the next cycle."""
+    async def _fetch_with_retries(self, batches: Iterable[Batch]) -> list[_FailedBatch]:
+        """Return the batches that are left to the next cycle."""
         left: list[_FailedBatch] = []
-        failed, is_first = await self._ask_all(batches), True
+        failed, is_first = await self._fetch_all(batches), True
         while failed:
             again: list[Batch] = []
             for one in failed:
-                parts = one.again(for_the_first_time=is_first)
+                parts = one.retries(is_first=is_first)
                 again += parts
                 left += [] if parts else [one]
-            failed, is_first = await self._ask_all(again), False
+            failed, is_first = await self._fetch_all(again), False
         return left
 
-    async def _ask_all(self, batches: Iterable[Batch]) -> list[_FailedBatch]:
-        """Side by side; returns those that failed."""
+    async def _fetch_all(self, batches: Iterable[Batch]) -> list[_FailedBatch]:
+        """Fetch several batches at a time; return those that failed."""
         todo = list(batches)
-        coming, failed, troubles = iter(todo), list[_FailedBatch](), list[Exception]()
+        coming, failed, store_errors = iter(todo), list[_FailedBatch](), list[Exception]()
 
-        async def ask_on() -> None:
-            for batch in coming:  # the next one that nobody has taken
+        async def work() -> None:
+            for batch in coming:  # the workers share the iterator
                 try:
-                    failure = await self._ask([key for key in batch if key in self.waiting])
-                except Exception as error:  # noqa: BLE001  (of the store, raised when all have been asked)
-                    troubles.append(error)
+                    failure = await self._fetch_batch([key for key in batch if key in self.waiting])
+                except Exception as error:  # noqa: BLE001  (raised when all batches were fetched)
+                    store_errors.append(error)
                     continue
                 if failure is not None:
                     failed.append(_FailedBatch(batch, failure))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(min(REQUESTS_AT_ONCE, len(todo))):
-                group.create_task(ask_on(), name=f"tidegate: {self.name}, batch")
-        if troubles:
-            raise troubles[0]
+                group.create_task(work(), name=f"tidegate: {self.name}, batch")
+        if store_errors:
+            raise store_errors[0]
         return failed
 
-    async def _ask(self, keys: Batch) -> FetchFailure | None:
+    async def _fetch_batch(self, keys: Batch) -> FetchFailure | None:
         if not keys:
             return None
         self._totals.requests += 1
@@ -131,22 +131,40 @@ class BatchPoller(Poller):
         if isinstance(answer, FetchFailure):
             self._totals.failed_batches += 1
             return answer
-        self._warn_of_others(keys, answer)
-        await self._found([News(key, answer[key]) for key in keys if is_met(answer.get(key))])
+        self._warn_of_unknown_keys(keys, answer)
+        await self._report([News(key, answer[key]) for key in keys if is_met(answer.get(key))])
         return None
 
-    def _warn_of_others(self, keys: Batch, answer: Mapping[str, Any]) -> None:
-        others = set(answer).difference(keys)
-        if others and not self._has_warned:
+    def _warn_of_unknown_keys(self, keys: Batch, answer: Mapping[str, Any]) -> None:
+        unknown = set(answer).difference(keys)
+        if unknown and not self._has_warned:
             self._has_warned = True
-            shown = ", ".join(map(repr, list(others)[:3]))
+            shown = ", ".join(map(repr, list(unknown)[:3]))
             log.warning("%s: fetch returned keys that it was not asked for, ignored: %s", self.name, shown)
 
-    def _say(self, left: Sequence[_FailedBatch]) -> None:
-        for one in left:
-            self._troubles.note(one.failure.error, doing=ASK)
-        if not left:
-            self._troubles.over(ASK)
+
+def batch_size_for(subscribers: int, interval: float) -> int:
+    """Small enough for a fast answer; larger only if a cycle would need over one request per second."""
+    usual = next((size for most, size in BATCH_SIZE_STEPS if subscribers <= most), BATCH_SIZE_BEYOND_STEPS)
+    requests = max(1, math.floor(interval))
+    return max(usual, math.ceil(subscribers / requests))
 
 
-ASK: Final = "ask about everybody"
+def split_batches(keys: Sequence[str], size: int, most: CountFitting | None = None) -> Iterator[list[str]]:
+    """Yield batches in the order of the keys, none larger than `size` or than what fits a request."""
+    begin = 0
+    while begin < len(keys):
+        batch = list(keys[begin : begin + size])
+        if most is not None:
+            batch = _fitting(batch, most)
+        yield batch
+        begin += len(batch)
+
+
+def _fitting(batch: list[str], most: CountFitting) -> list[str]:
+    """Return the first keys that fit. A key that never fits is asked for alone, to name its error."""
+    try:
+        return batch[: max(1, most(batch))]
+    except BadInputError:
+        half = len(batch) // 2
+        return _fitting(batch[:half], most) if half else batch

@@ -9,7 +9,7 @@ from tidegate.failure import describe_error
 
 log = logging.getLogger("tidegate.polling")
 
-FIRST_PAUSE: Final = 1.0  # seconds to leave alone what has failed
+FIRST_PAUSE: Final = 1.0  # seconds
 LONGEST_PAUSE: Final = 30.0  # seconds
 MOST_DOUBLINGS: Final = 10
 
@@ -20,23 +20,23 @@ class _FailureSpell(msgspec.Struct):
 
 
 class FailureLog:
-    """Of one poller: a spell of the same trouble is told when it begins and when it ends."""
+    """The failures of one component. A spell of one failure is logged when it begins and when it ends."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._spells: dict[str, _FailureSpell] = {}  # by what cannot be done: few words, never a key
+        self._spells: dict[str, _FailureSpell] = {}  # by activity: a few fixed texts, never a key
 
     def note(self, error: Exception, *, doing: str) -> float:
-        """It has failed: how long to leave it alone, in seconds; longer each time."""
+        """Return the seconds to pause before the next try; longer each time."""
         kind = (type(error), getattr(error, "status", None))
         spell = self._spells.setdefault(doing, _FailureSpell(kind, 0))
         if spell.failures == 0 or spell.kind != kind:
             log.warning("%s cannot %s, and goes on trying: %s", self._name, doing, describe_error(error))
-        wait = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(spell.failures, MOST_DOUBLINGS))
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(spell.failures, MOST_DOUBLINGS))
         spell.kind, spell.failures = kind, spell.failures + 1
-        return max(wait, getattr(error, "retry_after", None) or 0.0)
+        return max(pause, getattr(error, "retry_after", None) or 0.0)
 
     def over(self, doing: str) -> None:
-        """It has worked."""
+        """It has worked: end the spell, if there is one."""
         if self._spells.pop(doing, None) is not None:
             log.warning("%s can %s again", self._name, doing)

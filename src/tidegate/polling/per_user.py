@@ -1,4 +1,4 @@
-"""Per-user polling: one request for each subscriber, spread evenly over the interval."""
+"""Per-user polling: one request for each subscriber, for APIs that cannot be asked about many at once."""
 
 import asyncio
 import heapq
@@ -8,32 +8,25 @@ from typing import Any, Final, Unpack
 
 from tidegate.errors import BadInputError, NotTheSenderError
 from tidegate.failure import describe_error
-from tidegate.polling.fetch import (
-    FetchFailure,
-    call_fetch,
-    check_fetch,
-    checked_interval,
-    even_spread,
-    is_count,
-    is_met,
-)
+from tidegate.polling.fetch import FetchFailure, call_fetch, check_fetch, checked_interval, is_count, is_met
 from tidegate.polling.poller import Poller, PollerOptions
 from tidegate.polling.subscriptions import News, Subscription
 
 log = logging.getLogger("tidegate.polling")
 
 REQUESTS_AT_ONCE: Final = 8
-NEW_SUBSCRIBERS_EVERY: Final = 1.0  # seconds between two looks at who has subscribed
-FAILURES_NAMED: Final = 5  # keys that fail, each of which is named
+NEW_SUBSCRIBERS_EVERY: Final = 1.0  # seconds between two checks for new subscribers
+STORE: Final = "store news"
+FAILURES_NAMED: Final = 5  # failing keys that are logged by name
 
 FetchOne = Callable[[str], Awaitable[Any]]
-"""What has become of this key. None or False: not yet."""
+"""Return the value of this key. None or False: not yet."""
 
 
 class UserPoller(Poller):
     """Asks about each subscriber every `interval` seconds, with one request; at most `at_once` at a time.
 
-    Their times are spread evenly over the interval, so that requests come steadily, whenever they subscribed.
+    Requests are spread evenly over the interval, whenever their keys were subscribed.
     """
 
     title = "Per-User Polling Stats"
@@ -48,44 +41,46 @@ class UserPoller(Poller):
     ) -> None:
         check_fetch(fetch_one, "one key and returns what has become of it")
         if not is_count(at_once):
-            raise BadInputError(f"{at_once!r} requests at a time ask for nothing: give 1 or more")
+            raise BadInputError(f"{at_once!r} requests at a time: give 1 or more")
         super().__init__(**options)
         self._fetch_one = fetch_one
         self._interval = checked_interval(interval)
         self._at_once = at_once
         self._due: list[tuple[float, str]] = []  # a heap, of monotonic times
-        self._due_of: dict[str, float] = {}  # which of its entries counts
-        self._comers = 0
+        self._due_of: dict[str, float] = {}  # the entry of each key that counts
+        self._subscribed = 0
         self._first_at = 0.0
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._requests: dict[str, asyncio.Task[None]] = {}
         self._round_ends = 0.0
         self._failing: set[str] = set()
 
-    def _admitted(self, subscriptions: Sequence[Subscription]) -> None:
+    def _on_admitted(self, subscriptions: Sequence[Subscription]) -> None:
         for one in subscriptions:
-            if one.key not in self._due_of and one.key not in self._asking:
-                self._plan(one.key, self._until_his_time())
-                self._comers += 1
+            if one.key not in self._due_of and one.key not in self._requests:
+                self._schedule(one.key, self._first_delay())
+                self._subscribed += 1
 
-    def _until_his_time(self) -> float:
-        """Of the next comer: seconds, less than an interval. Times count from the first one's on."""
+    def _first_delay(self) -> float:
+        """Return the seconds until the next new key is due, less than an interval."""
         now = self._clock.monotonic()
-        if not self._comers:
+        if not self._subscribed:
             self._first_at = now
-        return (self._first_at + self._interval * even_spread(self._comers) - now) % self._interval
+        return (self._first_at + self._interval * even_spread(self._subscribed) - now) % self._interval
 
     async def _cycle(self) -> float:
         self._count_rounds()
-        while len(self._asking) < self._at_once and (key := self._take_due()) is not None:
-            self._asking[key] = task = asyncio.create_task(self._ask(key), name=f"tidegate: asks for {key}")
-            task.add_done_callback(lambda _, key=key: self._asking.pop(key))  # type: ignore[misc]
-        if len(self._asking) >= self._at_once:
-            await asyncio.wait(self._asking.values(), return_when=asyncio.FIRST_COMPLETED)
+        while len(self._requests) < self._at_once and (key := self._take_due()) is not None:
+            self._requests[key] = task = asyncio.create_task(
+                self._fetch(key), name=f"tidegate: asks for {key}"
+            )
+            task.add_done_callback(lambda _, key=key: self._requests.pop(key))  # type: ignore[misc]
+        if len(self._requests) >= self._at_once:
+            await asyncio.wait(self._requests.values(), return_when=asyncio.FIRST_COMPLETED)
             return 0.0
-        return max(0.0, min(NEW_SUBSCRIBERS_EVERY, self._next() - self._clock.monotonic()))
+        return max(0.0, min(NEW_SUBSCRIBERS_EVERY, self._next_due() - self._clock.monotonic()))
 
-    async def _end(self) -> None:
-        tasks = list(self._asking.values())
+    async def _end_cycle(self) -> None:
+        tasks = list(self._requests.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -93,7 +88,7 @@ class UserPoller(Poller):
         self._due_of.clear()
         self._failing.clear()
 
-    async def _ask(self, key: str) -> None:
+    async def _fetch(self, key: str) -> None:
         begun = self._clock.monotonic()
         self._totals.batches += 1
         self._totals.requests += 1
@@ -101,18 +96,18 @@ class UserPoller(Poller):
         answer = await call_fetch(lambda: self._fetch_one(key), self._clock)
         if isinstance(answer, FetchFailure):
             self._totals.failed_batches += 1
-            self._note_failure(key, answer.error)
+            self._log_failure(key, answer.error)
         else:
-            self._note_success(key)
-            await self._tell(key, answer)
+            self._log_success(key)
+            await self._report_met(key, answer)
         self._totals.last_cycle_seconds = seconds = self._clock.monotonic() - begun
         if key in self.waiting:
-            self._plan(key, max(0.0, self._interval - seconds))
+            self._schedule(key, max(0.0, self._interval - seconds))
         else:
             self._failing.discard(key)
 
-    def _note_failure(self, key: str, error: Exception) -> None:
-        """Once for each spell of a key; where many fail it is the API, and the first few say it for all."""
+    def _log_failure(self, key: str, error: Exception) -> None:
+        """Log the first failure of a spell. If many keys fail it is the API, so only a few are named."""
         if key in self._failing:
             return
         self._failing.add(key)
@@ -121,33 +116,33 @@ class UserPoller(Poller):
                 "%s cannot ask about %r, and goes on trying: %s", self.name, key, describe_error(error)
             )
         elif len(self._failing) == FAILURES_NAMED + 1:
-            log.warning("%s cannot ask about others either, and goes on trying", self.name)
+            log.warning("%s cannot ask about other keys either, and goes on trying", self.name)
 
-    def _note_success(self, key: str) -> None:
+    def _log_success(self, key: str) -> None:
         if key in self._failing:
             self._failing.discard(key)
             if not self._failing:
-                log.warning("%s can ask about everybody again", self.name)
+                log.warning("%s can ask about all keys again", self.name)
 
-    async def _tell(self, key: str, answer: object) -> None:
+    async def _report_met(self, key: str, answer: object) -> None:
         if not is_met(answer) or key not in self.waiting:
             return
         try:
-            await self._found([News(key, answer)])
+            await self._report([News(key, answer)])
         except NotTheSenderError:
-            return  # another process finds it
-        except Exception as error:  # noqa: BLE001  (it is found again in the next round)
-            self._troubles.note(error, doing="note what came true")
+            return  # the leader finds it
+        except Exception as error:  # noqa: BLE001  (found again in the next round)
+            self._failures.note(error, doing=STORE)
         else:
-            self._troubles.over("note what came true")
+            self._failures.over(STORE)
 
-    def _plan(self, key: str, after: float) -> None:
+    def _schedule(self, key: str, after: float) -> None:
         due = self._clock.monotonic() + after
         self._due_of[key] = due
         heapq.heappush(self._due, (due, key))
 
     def _take_due(self) -> str | None:
-        """The key whose time has come first, if he still waits."""
+        """Return the first key that is due and still waits."""
         while self._due and self._due[0][0] <= self._clock.monotonic():
             due, key = heapq.heappop(self._due)
             if self._due_of.get(key) != due:
@@ -158,7 +153,7 @@ class UserPoller(Poller):
             self._failing.discard(key)
         return None
 
-    def _next(self) -> float:
+    def _next_due(self) -> float:
         return self._due[0][0] if self._due else self._clock.monotonic() + NEW_SUBSCRIBERS_EVERY
 
     def _count_rounds(self) -> None:
@@ -166,3 +161,16 @@ class UserPoller(Poller):
         if self.waiting and now >= self._round_ends:
             self._totals.cycles += 1
             self._round_ends = now + self._interval
+
+
+def even_spread(number: int) -> float:
+    """Return the place of the n-th key in [0, 1), so that all places taken are always spread evenly.
+
+    It mirrors the binary digits of the number at the point: 0, ½, ¼, ¾, ⅛ …
+    """
+    place, weight = 0.0, 0.5
+    while number:
+        number, digit = divmod(number, 2)
+        place += digit * weight
+        weight /= 2
+    return place

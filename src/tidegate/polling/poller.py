@@ -1,8 +1,4 @@
-"""What all kinds of polling share: lead, read who waits, look at the source, tell.
-
-Subscriptions are in a store, which several processes may share: any of them subscribes, one polls. What a
-look finds is noted in the store first and told then, so that it is told whatever happens in between.
-"""
+"""The base of all pollers: become the leader, read the subscriptions, look at the source, deliver news."""
 
 import asyncio
 import logging
@@ -44,7 +40,7 @@ STOP_GRACE: Final = 10.0  # seconds that callbacks have to end when the poller s
 
 
 class PollerOptions(TypedDict, total=False):
-    """What every kind of poller takes besides its own."""
+    """The options of every kind of poller."""
 
     name: str | None
     notify: Notify | None
@@ -59,10 +55,13 @@ class PollerOptions(TypedDict, total=False):
 class Poller:
     """`async with` it, or `start` and `stop`. Ends only when it is stopped: whatever fails is tried again.
 
-    `name`, if it is not that of its subscriptions, is part of the cause of what its callbacks put into the
-    gate: keep it. `notify` is called for whoever has no callback of his own; only this survives a
-    restart. Without `subscriptions` they are kept in memory. With `restore` false nobody who is found in the
-    store is polled for until `restore()` is called.
+    Subscriptions are in a store that several processes may share: any process subscribes, the leader polls.
+    News is stored first and delivered then, so that it is delivered whatever happens in between.
+
+    `name`, if it is not that of the subscriptions, is part of the dedup keys of messages that callbacks put:
+    do not change it. `notify` is called for keys without a callback of their own; only `notify` survives a
+    restart. Without `subscriptions` they are kept in memory. With `restore` false, subscriptions that are
+    found in the store are not polled for until `restore()` is called.
     """
 
     title: ClassVar[str] = "Polling Stats"
@@ -86,68 +85,80 @@ class Poller:
         self._subscriptions = subscriptions or MemorySubscriptions(self._clock)
         self.name = name = name or self._subscriptions.name
         self._restores = restore
-        self._pace = StaggeredRestore(self._clock, restore_group, restore_every, on_progress)
+        self._restore = StaggeredRestore(self._clock, restore_group, restore_every, on_progress)
         self._totals = PollingTotals()
-        self._troubles = FailureLog(name)
-        self._roster = TrackedSubscriptions()
-        self._waiting, self._watched = self._roster.waiting, self._roster.watched
+        self._failures = FailureLog(name)
+        self._tracked = TrackedSubscriptions()
+        self._waiting, self._watched = self._tracked.waiting, self._tracked.watched
         self._leadership = Leadership(
-            self._subscriptions, self._clock, name, troubles=self._troubles, on_wait=self._on_standby
+            self._subscriptions, self._clock, name, troubles=self._failures, on_wait=self._stand_by
         )
-        self._teller = Notifier(
+        self._notifier = Notifier(
             name,
             self._clock,
             self._subscriptions,
             notify=notify,
-            then=self._then,
-            on_told=self._roster.told,
-            leads=lambda: self._leadership.is_ours,
+            after_news=self._after_news,
+            on_settled=self._tracked.note_settled,
+            is_leader=lambda: self._leadership.is_ours,
             totals=self._totals,
-            troubles=self._troubles,
+            failures=self._failures,
         )
         self._reader = SubscriptionReader(
-            self._subscriptions, self._clock, self._roster, self._teller, self._admitted
+            self._subscriptions, self._clock, self._tracked, self._notifier, self._on_admitted
         )
-        self._term = 0  # in which the store was read
-        self._knows_who_leads = asyncio.Event()
+        self._read_term = 0  # the term in which the store was read
+        self._leader_known = asyncio.Event()
         self._restoring: asyncio.Task[object] | None = None
         self._running: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._asides: set[asyncio.Task[Any]] = set()
-        self._notings: dict[int, set[str]] = {}  # keys of which news are being noted
+        self._being_noted: dict[int, set[str]] = {}  # keys whose news is being stored, for each call
 
     # Subscribers
+
+    @property
+    def subscriptions(self) -> Subscriptions:
+        """The store of its subscriptions."""
+        return self._subscriptions
+
+    def on_news(self, notify: Notify) -> None:
+        """Set the callback for keys without one of their own. Raises BadInputError if there is one."""
+        _check_callback(notify, "notify")
+        if self._notifier.notify is not None:
+            raise BadInputError(f"{self.name} has a notify of its own already: leave it out")
+        self._notifier.notify = notify
 
     async def subscribe(
         self, key: str | int, data: dict[str, Any] | None = None, *, callback: Notify | None = None
     ) -> None:
-        """Durable when it returns. One who is subscribed already waits anew, with the new data.
+        """Durable when it returns. A key that is subscribed already waits again, with the new data.
 
-        A callback is known to this process alone, and is called only if this process polls.
+        A callback is known to this process alone, and is called only while this process is the leader.
         """
         key = check_key(key)
-        self._teller.waiters.made.discard(key)
+        self._notifier.waiters.subscribed.discard(key)
         await self._subscribe(key, data, callback)
 
     async def _subscribe(
         self, key: str, data: dict[str, Any] | None = None, callback: Notify | None = None
     ) -> None:
         _check_callback(callback, "callback")
-        before, outdated = self._teller.given.pop(key, None), self._teller.number_of(key)
-        self._give(key, callback and SubscriberCallback(callback))
+        before, outdated = self._notifier.callbacks.pop(key, None), self._notifier.number_of(key)
+        self._set_callback(key, callback and SubscriberCallback(callback))
         if not self._leadership.waits:
-            self._roster.expect(key)
+            self._tracked.expect(key)
         try:
             await self._subscriptions.add([Subscription(key, data or {}, self._clock.now())])
         except BaseException:
-            self._give(key, before)
-            self._roster.unread.discard(key)
+            self._set_callback(key, before)
+            self._tracked.unread.discard(key)
             raise
         self._outdate(key)
-        self._teller.drop_until(key, outdated)
+        self._notifier.drop_until(key, outdated)
 
     async def unsubscribe(self, key: str | int) -> bool:
-        """Whether he was subscribed. A callback that runs comes to its end; none is called after it."""
+        """Return True if it was subscribed. A callback that runs is not stopped; no other is called."""
         key = check_key(key)
         was_there = await self._subscriptions.remove([key]) > 0
         self._outdate(key)
@@ -155,38 +166,43 @@ class Poller:
         return was_there
 
     async def wait(self, key: str | int) -> Any:  # noqa: ANN401  (whatever is fetched)
-        """The value for which others get a callback; subscribes if need be. Only in the process that polls.
+        """Wait for the value that callbacks get; subscribes the key if needed. Only in the leader process.
 
-        Raises ClosedError if it is unsubscribed, its record is gone, the poller stops, or another process
-        polls by now. The last one that is cancelled takes back the subscription that was made for them.
+        Raises ClosedError if the key is unsubscribed, its record is gone, the poller stops, or another
+        process becomes the leader. If the last such call is cancelled, a subscription made for them is
+        removed.
         """
         key = check_key(key)
-        await self._know_who_leads()
+        await self._wait_for_leader()
         if self._leadership.waits:
             raise NotTheSenderError(f"another process polls for {self.name}: wait there, or give it notify=")
-        teller = self._teller
-        is_there = key in self._roster or key in teller.telling or key in teller.untold
-        future = teller.waiters.join(key)
+        notifier = self._notifier
+        is_there = key in self._tracked or key in notifier.pending or key in notifier.undelivered
+        future = notifier.waiters.join(key)
         try:
             if not is_there:
-                teller.waiters.made.add(key)
+                notifier.waiters.subscribed.add(key)
                 await self._subscribe(key)
-            teller.tell_again(key)
+            notifier.deliver_again(key)
             return await future
         finally:
-            was_made = teller.waiters.leave(key, future)
+            was_subscribed = notifier.waiters.leave(key, future)
             is_given_up = future.cancelled() or not future.done()
-            if was_made and is_given_up and key not in teller.given:
+            if was_subscribed and is_given_up and key not in notifier.callbacks:
                 self._aside(self.unsubscribe(key))
+
+    def subscription(self, key: str | int) -> Subscription | None:
+        """Return a subscription that this process has read from the store, polled for or not."""
+        return self._tracked.find(check_key(key))
 
     @property
     def waiting(self) -> Mapping[str, Subscription]:
-        """Those who are polled for."""
+        """The subscriptions that are polled for."""
         return self._waiting
 
     @property
     def watched(self) -> Mapping[str, Subscription]:
-        """Those who were told, and are watched in case that it does not stay so."""
+        """The subscriptions that were notified of "met" and are watched for a reversal."""
         return self._watched
 
     # Running
@@ -204,39 +220,40 @@ class Poller:
 
     @property
     def is_leading(self) -> bool:
-        """Whether it is this process that polls."""
-        return self._leadership.is_ours and self._has_read
+        """True if this process polls."""
+        has_read = self._read_term > 0 and self._read_term == self._leadership.term
+        return self._leadership.is_ours and has_read
 
     async def start(self) -> None:
-        """A store or an API that cannot be reached is no reason not to start."""
+        """Start polling. Does not fail if the store or the API cannot be reached."""
         self.begin()
 
     def begin(self) -> None:
-        """As `start`, for where nothing can be awaited."""
+        """Start as `start` does, from code that cannot await."""
         if not self.is_running:
             self._running = asyncio.create_task(self._run(), name=f"tidegate: {self.name}")
 
     async def stop(self) -> None:
-        """Callbacks that run have a while to end; then another process may poll.
+        """Give callbacks that run a while to end; then another process may poll.
 
-        A callback may stop it too, and does not wait: it stops when that callback has ended.
+        A callback may call it too, and then does not wait: the poller stops when that callback has ended.
         """
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
             self._stopping = asyncio.create_task(self._stop(running), name=f"tidegate: {self.name} stops")
             self._stopping.add_done_callback(self._ended)
-        if self._stopping is not None and not self._teller.is_caller:
+        if self._stopping is not None and not self._notifier.is_caller:
             await asyncio.shield(self._stopping)
 
     async def _stop(self, running: asyncio.Task[None]) -> None:
         await _end([running, *self._asides])
-        await self._end()
-        await self._teller.stop(STOP_GRACE)
+        await self._end_cycle()
+        await self._notifier.stop(STOP_GRACE)
         await self._leadership.give_up()
-        self._roster.clear()
-        self._term = 0
-        self._knows_who_leads.clear()
+        self._tracked.clear()
+        self._read_term = 0
+        self._leader_known.clear()
 
     async def restore(
         self,
@@ -246,80 +263,81 @@ class Poller:
         every: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> RestoreResult:
-        """Let those wait again who waited before: `group` of them every `every` seconds, or as at the start.
+        """Poll again for earlier subscriptions: `group` of them every `every` seconds, or as at the start.
 
-        Without a source: those in the store whom nobody has restored yet; this process must run, and if
-        another one polls, there are none. With a source: those who are in it and not in the store.
+        Without a source: those in the store that were not restored yet; the poller must run, and if another
+        process is the leader, there are none. With a source: those that are in it and not in the store.
         """
-        pace = self._pace.like(group, every, on_progress)
+        restore = self._restore.replace(group, every, on_progress)
         if source is not None:
-            return await restore_from(source, self._subscriptions, self._clock, pace, self._reader)
-        await self._know_who_leads()
-        self._restores = True  # also whoever is found when this process takes over
-        return await self._reader.restore(pace)
+            return await restore_from(source, self._subscriptions, self._clock, restore, self._reader)
+        await self._wait_for_leader()
+        self._restores = True  # also those that are found when this process takes over
+        return await self._reader.restore(restore)
 
     def stats(self) -> PollingStats:
         return PollingStats.of(
             self._totals,
             title=self.title,
-            active=self._roster.active,
-            telling=len(self._teller.telling),
-            untold=len(self._teller.untold),
+            active=self._tracked.active,
+            telling=len(self._notifier.pending),
+            untold=len(self._notifier.undelivered),
         )
 
-    # For the kinds
+    # For subclasses
 
     async def _cycle(self) -> float:
-        """One look at the source; returns the seconds until the next one. Never overlaps."""
+        """Look at the source once; return the seconds until the next cycle. Cycles never overlap."""
         raise NotImplementedError
 
-    async def _begin(self) -> None:
-        """This process has become the one that polls. Whoever waits is admitted after this."""
+    async def _begin_term(self) -> None:
+        """Called when this process has become the leader, before subscriptions are admitted."""
 
-    async def _end(self) -> None:
-        """The poller stops: end what runs beside the cycle."""
+    async def _end_cycle(self) -> None:
+        """Called when the poller stops: end what runs beside the cycle."""
 
-    def _admitted(self, subscriptions: Sequence[Subscription]) -> None:
-        """They are waited for from now on; some may have been before, with other data."""
+    def _on_admitted(self, subscriptions: Sequence[Subscription]) -> None:
+        """Called with subscriptions to poll for; some may have been polled for before, with other data."""
 
-    def _then(self, news: News) -> AfterNews:
-        """What becomes of one who was told."""
+    def _after_news(self, news: News) -> AfterNews:
+        """Decide what becomes of a subscription whose news was delivered."""
         return "wait" if news.kind == "reversed" else "forget"
 
-    async def _found(self, news: Sequence[News]) -> None:
-        """Tell them: when it returns, that is sure, whatever happens. Raises NotTheSenderError if another
-        process polls by now, and then nothing is told here.
+    async def _report(self, news: Sequence[News]) -> None:
+        """Deliver news: when it returns, that is certain, whatever happens.
+
+        Raises NotTheSenderError if another process is the leader by now; then nothing is delivered here.
         """
         if not self._leadership.is_ours:
             raise NotTheSenderError(f"another process polls for {self.name} now")
-        news = [one for one in news if one.key not in self._teller.telling]
+        news = [one for one in news if one.key not in self._notifier.pending]
         if not news:
             return
-        noting = {one.key for one in news}
-        self._notings[id(noting)] = noting
+        keys = {one.key for one in news}
+        self._being_noted[id(keys)] = keys
         try:
-            kept = await self._note(news)
+            stored = await self._note(news)
         finally:
-            del self._notings[id(noting)]
-        current = [one for one in kept if one.subscription.key in noting]
-        if len(current) < len(kept):
-            self._reader.doubt()
-        self._roster.found([one for one in news if one.key in noting])
-        self._teller.tell(current)
+            del self._being_noted[id(keys)]
+        current = [one for one in stored if one.subscription.key in keys]
+        if len(current) < len(stored):
+            self._reader.expect_missed_news()
+        self._tracked.note_news([one for one in news if one.key in keys])
+        self._notifier.deliver(current)
 
-    async def _drop(self, keys: Collection[str]) -> None:
-        """They are watched no more. Who has subscribed anew meanwhile stays."""
-        watched = self._roster.watched_as(keys)
+    async def _stop_watching(self, keys: Collection[str]) -> None:
+        """Remove watched subscriptions. Keys that were subscribed again meanwhile stay."""
+        watched = self._tracked.watched_as_stored(keys)
         await self._subscriptions.remove(watched)
         gone = [one.subscription.key for one in watched]
-        self._reader.forget([key for key in gone if key not in self._roster.unread])
+        self._reader.forget([key for key in gone if key not in self._tracked.unread])
 
     # Inside
 
     async def _run(self) -> None:
         if self._stopping is not None and not self._stopping.done():
             await asyncio.wait([self._stopping])
-        self._teller.start()
+        self._notifier.start()
         while True:
             await self._clock.sleep(await self._turn())
 
@@ -334,70 +352,67 @@ class Poller:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return self._troubles.note(RuntimeError("what it waited for was cancelled"), doing="poll")
+            return self._failures.note(RuntimeError("what it waited for was cancelled"), doing="poll")
         except Exception as error:  # noqa: BLE001  (whatever fails is tried again)
-            return self._troubles.note(error, doing="poll")
-        self._troubles.over("poll")
+            return self._failures.note(error, doing="poll")
+        self._failures.over("poll")
         return pause
 
     async def _lead(self) -> None:
+        """Wait until this process is the leader. At the beginning of a term, read the store."""
         await self._leadership.hold()
-        if self._term == self._leadership.term:
+        if self._read_term == self._leadership.term:
             return
-        await self._begin()
+        await self._begin_term()
         await self._reader.read_all()
-        self._term = self._leadership.term
-        self._knows_who_leads.set()
-        if self._restores and self._roster.pending:
+        self._read_term = self._leadership.term
+        self._leader_known.set()
+        if self._restores and self._tracked.unrestored:
             await _end([self._restoring] if self._restoring is not None else [])
-            self._restoring = self._aside(self._restore_by_itself())
+            self._restoring = self._aside(self._restore_found())
 
-    async def _restore_by_itself(self) -> None:
-        restored = await self._reader.restore(self._pace)
-        log.info("%s: %d wait again, after %.1f s", self.name, restored.restored, restored.seconds)
+    async def _restore_found(self) -> None:
+        result = await self._reader.restore(self._restore)
+        log.info("%s: %d subscriptions restored in %.1f s", self.name, result.restored, result.seconds)
 
     async def _note(self, news: Sequence[News]) -> list[StoredSubscription]:
         try:
-            return await self._subscriptions.ready(news)
-        except BadInputError as error:  # one value cannot be kept: the others are told all the same
+            return await self._subscriptions.note_news(news)
+        except BadInputError as error:  # one value cannot be stored: the others are
             if len(news) == 1:
-                log.error("%s cannot tell %r: %s", self.name, news[0].key, describe_error(error))  # noqa: TRY400
+                log.error("%s cannot store the news of %r: %s", self.name, news[0].key, describe_error(error))  # noqa: TRY400
                 return []
-            return [kept for one in news for kept in await self._note([one])]
+            return [stored for one in news for stored in await self._note([one])]
         except NotTheSenderError:
             self._leadership.lose()
             raise
         except StoreError:
-            self._reader.doubt()  # it may have been noted all the same
+            self._reader.expect_missed_news()  # it may have been stored all the same
             raise
 
     def _outdate(self, key: str) -> None:
-        """What is being noted of him may be of one who waits no more: the store knows."""
-        for noting in self._notings.values():
-            noting.discard(key)
+        """The key has changed while its news was being stored: the store knows whether the news counts."""
+        for keys in self._being_noted.values():
+            keys.discard(key)
 
-    @property
-    def _has_read(self) -> bool:
-        return self._term > 0 and self._term == self._leadership.term
-
-    def _give(self, key: str, given: SubscriberCallback | None) -> None:
-        if given is None:
-            self._teller.given.pop(key, None)
-        elif self._leadership.waits:  # it would be kept for ever: nobody here hears when he was told
+    def _set_callback(self, key: str, callback: SubscriberCallback | None) -> None:
+        if callback is None:
+            self._notifier.callbacks.pop(key, None)
+        elif self._leadership.waits:  # it would be kept for ever: this process does not hear of the news
             text = "another process polls for %s: a callback given here is not called there; give it notify="
             log.warning(text, self.name)
         else:
-            self._teller.given[key] = given
+            self._notifier.callbacks[key] = callback
 
-    def _on_standby(self) -> None:
-        self._roster.clear()  # whoever polls has read them
-        self._teller.yield_to_another()
-        self._knows_who_leads.set()
+    def _stand_by(self) -> None:
+        self._tracked.clear()  # the leader has read them
+        self._notifier.stand_by()
+        self._leader_known.set()
 
-    async def _know_who_leads(self) -> None:
+    async def _wait_for_leader(self) -> None:
         if not self.is_running:
             raise ClosedError(f"{self.name} does not run: await its start() first")
-        await self._knows_who_leads.wait()
+        await self._leader_known.wait()
 
     def _aside(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
         task = asyncio.create_task(work, name=f"tidegate: {self.name}, aside")

@@ -20,14 +20,14 @@ log = logging.getLogger("tidegate.polling")
 RESTORE_GROUP: Final = 10
 RESTORE_EVERY: Final = 1.0  # seconds
 SUBSCRIPTIONS_PER_PAGE: Final = 1_000
-ADDED_AT_ONCE: Final = 500  # that are added in a step
+ADDED_AT_ONCE: Final = 500
 
 T = TypeVar("T")
 SubscriptionSource = AsyncIterable[Subscription] | Iterable[Subscription]
 
 
 class RestoreStep(msgspec.Struct, frozen=True):
-    """How far it has come: begin, then restored for each, pause after each group but the last, end."""
+    """Progress: begin, then restored for each, pause after each group but the last, end."""
 
     what: Literal["begin", "restored", "pause", "end"]
     done: int
@@ -39,7 +39,7 @@ OnProgress = Callable[[RestoreStep], Awaitable[None] | None]
 
 
 class RestoreResult(msgspec.Struct, frozen=True):
-    """`found` there, `already` waiting (or twice in the source), and `restored`: the others."""
+    """`already`: found, but subscribed already or twice in the source. `restored`: the others."""
 
     found: int
     restored: int
@@ -49,24 +49,24 @@ class RestoreResult(msgspec.Struct, frozen=True):
 
 
 class StaggeredRestore:
-    """At most `group` in any `every` seconds."""
+    """Restores at most `group` subscriptions in any `every` seconds."""
 
     def __init__(self, clock: Clock, group: int, every: float, on_progress: OnProgress | None) -> None:
         if not is_count(group):
             raise BadInputError(f"a group of {group!r} restores nobody: give a number of users, such as 10")
         if not math.isfinite(every) or every < 0:
-            raise BadInputError(f"{every!r} seconds between groups cannot be: give 0 or more, such as 1.0")
+            raise BadInputError(f"{every!r} seconds between groups: give 0 or more, such as 1.0")
         if on_progress is not None and not callable(on_progress):
-            raise BadInputError(f"on_progress is {on_progress!r}: give a function that takes a Step")
+            raise BadInputError(f"on_progress is {on_progress!r}: give a function that takes a RestoreStep")
         self._clock = clock
         self._group = group
         self._every = every
         self._on_progress = on_progress
 
-    def like(
+    def replace(
         self, group: int | None, every: float | None, on_progress: OnProgress | None
     ) -> "StaggeredRestore":
-        """The same, but for what is given."""
+        """Return one that differs in what is given."""
         return StaggeredRestore(
             self._clock,
             self._group if group is None else group,
@@ -74,43 +74,43 @@ class StaggeredRestore:
             on_progress or self._on_progress,
         )
 
-    async def restore(
+    async def run(
         self,
         found: Sequence[T],
         admit: Callable[[Sequence[T]], Awaitable[None]],
         subscription_of: Callable[[T], Subscription],
     ) -> int:
-        """All, in their order; returns the number of groups."""
+        """Admit all, in order, and return the number of groups."""
         total = len(found)
-        await self._say(RestoreStep("begin", 0, total))
+        await self._report(RestoreStep("begin", 0, total))
         for begin in range(0, total, self._group):
             group = found[begin : begin + self._group]
             await admit(group)
             for done, one in enumerate(group, begin + 1):
-                await self._say(RestoreStep("restored", done, total, subscription_of(one)))
+                await self._report(RestoreStep("restored", done, total, subscription_of(one)))
             if begin + len(group) < total:
-                await self._say(RestoreStep("pause", begin + len(group), total))
+                await self._report(RestoreStep("pause", begin + len(group), total))
                 await self._clock.sleep(self._every)
-        await self._say(RestoreStep("end", total, total))
+        await self._report(RestoreStep("end", total, total))
         return math.ceil(total / self._group)
 
-    async def _say(self, step: RestoreStep) -> None:
+    async def _report(self, step: RestoreStep) -> None:
         if self._on_progress is None:
             return
         try:
-            said = self._on_progress(step)
-            if inspect.isawaitable(said):
-                await said
-        except Exception as error:  # noqa: BLE001  (who restores does not wait for who watches)
-            log.error("progress cannot be shown: %s", describe_error(error))  # noqa: TRY400
+            result = self._on_progress(step)
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:  # noqa: BLE001  (restoring goes on)
+            log.error("on_progress failed and is not called again: %s", describe_error(error))  # noqa: TRY400
             self._on_progress = None
 
 
-class Admission(Protocol):
-    """Whoever is added to the store meanwhile waits for his turn."""
+class RestoreAdmission(Protocol):
+    """Holds back subscriptions that are in the store already, until their group's turn."""
 
     def reserve(self, keys: Sequence[str]) -> Collection[str]:
-        """Those who are not to be admitted before they are released."""
+        """Return those that will not be admitted before they are released."""
         ...
 
     def release(self, keys: Collection[str]) -> None: ...
@@ -120,11 +120,13 @@ async def restore_from(
     source: SubscriptionSource,
     subscriptions: Subscriptions,
     clock: Clock,
-    pace: StaggeredRestore,
-    admission: Admission,
+    restore: StaggeredRestore,
+    admission: RestoreAdmission,
 ) -> RestoreResult:
-    """Add whoever is in the source and not in the store, at once, and admit them by and by. If the source
-    fails, those read before are restored, then its error is raised: call it again for the rest.
+    """Store at once what is in the source and not in the store, and admit it in groups.
+
+    If the source fails, what was read before is restored, then its error is raised: call it again for the
+    rest.
     """
     begun, found, failure = clock.monotonic(), 0, None
     missing: dict[str, Subscription] = {}
@@ -134,28 +136,30 @@ async def restore_from(
 
     try:
         async with aclosing(_pages(source)) as pages:
-            async for page, failure in pages:  # noqa: B007  (the last one is)
+            async for page, failure in pages:  # noqa: B007  (the last one is used)
                 found += len(page)
                 missing |= await _add_missing(page, subscriptions, clock, admission)
-        groups = await pace.restore(list(missing.values()), admit, lambda one: one)
+        groups = await restore.run(list(missing.values()), admit, lambda one: one)
     finally:
         admission.release(missing.keys())
     if failure is not None:
         text = f"{len(missing)} of {found} read before are restored: call restore() again for the rest"
-        log.error("the source of who waits has failed: %s; %s", describe_error(failure), text)
+        log.error("the source of subscriptions failed: %s; %s", describe_error(failure), text)
         failure.add_note(text)
         raise failure
     return RestoreResult(found, len(missing), found - len(missing), clock.monotonic() - begun, groups)
 
 
 async def _add_missing(
-    page: Sequence[Subscription], subscriptions: Subscriptions, clock: Clock, admission: Admission
+    page: Sequence[Subscription], subscriptions: Subscriptions, clock: Clock, admission: RestoreAdmission
 ) -> dict[str, Subscription]:
-    """Those who were not there, by their keys. Others stay as they are: what is in the store is newer."""
+    """Add those that are not in the store, whose own subscriptions are newer, and return them by key."""
     reserved = set(admission.reserve([one.key for one in page]))
     added: dict[str, Subscription] = {}
+    now = clock.now()
     try:
-        fresh = await subscriptions.add([_dated(one, clock.now()) for one in page], replace=False)
+        dated = [one if one.since else msgspec.structs.replace(one, since=now) for one in page]
+        fresh = await subscriptions.add(dated, replace=False)
         added = {one.key: one for one, is_new in zip(page, fresh, strict=True) if is_new}
     finally:
         admission.release(reserved - added.keys())
@@ -163,7 +167,7 @@ async def _add_missing(
 
 
 async def read_subscriptions(subscriptions: Subscriptions, after: int = 0) -> list[StoredSubscription]:
-    """All with a greater number."""
+    """Return all with a greater number."""
     found: list[StoredSubscription] = []
     while True:
         page = await subscriptions.after(after, SUBSCRIPTIONS_PER_PAGE)
@@ -173,13 +177,18 @@ async def read_subscriptions(subscriptions: Subscriptions, after: int = 0) -> li
         after = page[-1].number
 
 
-async def _pages(source: SubscriptionSource) -> AsyncGenerator[tuple[list[Subscription], Exception | None]]:
-    """As they are read, so that they are added before much changes; the last page says why it is the last."""
+async def _pages(
+    source: SubscriptionSource,
+) -> AsyncGenerator[tuple[list[Subscription], Exception | None]]:
+    """Yield pages as they are read, so that they are added before much changes; the last has the error."""
     page: list[Subscription] = []
     failure: Exception | None = None
     try:
         async for one in _each(source):
-            page.append(_checked(one))
+            if not isinstance(one, Subscription):
+                kind = type(one).__name__
+                raise BadInputError(f"a restore source yields Subscription(key, data), not {kind}")  # noqa: TRY301
+            page.append(one)
             if len(page) >= ADDED_AT_ONCE:
                 yield page, None
                 page = []
@@ -197,16 +206,6 @@ async def _each(source: SubscriptionSource) -> AsyncGenerator[Subscription]:
             yield one
 
 
-def _checked(one: object) -> Subscription:
-    if not isinstance(one, Subscription):
-        raise BadInputError(f"a source of who waits yields Subscription(key, data), not {type(one).__name__}")
-    return one
-
-
-def _dated(one: Subscription, now: float) -> Subscription:
-    return one if one.since else msgspec.structs.replace(one, since=now)
-
-
 def show(
     state: str | None = None,
     *,
@@ -214,7 +213,7 @@ def show(
     username: str = "username",
     write: Callable[[str], Any] = print,
 ) -> OnProgress:
-    """A progress for people: `user` and `username` are names in the data of a subscription."""
+    """Return an `on_progress` for people. `user` and `username` are names in the data of a subscription."""
 
     def say(step: RestoreStep) -> None:
         match step.what:
@@ -222,7 +221,7 @@ def show(
                 where = f" in state '{state}'" if state else ""
                 write(f"🔄 Restoring {step.total} users{where}:")
             case "restored" if step.subscription is not None:
-                write(f"   ✓ {_name(step.subscription, user, username)}")
+                write(f"   ✓ {_title(step.subscription, user, username)}")
             case "pause":
                 write(f"   ⏱️  Staggering polling start ({step.done}/{step.total} users restored)...\n")
             case "end":
@@ -231,9 +230,9 @@ def show(
     return say
 
 
-def _name(subscription: Subscription, user: str, username: str) -> str:
-    who, name = subscription.data.get(user), subscription.data.get(username)
-    if who is None:
+def _title(subscription: Subscription, user: str, username: str) -> str:
+    user_id, name = subscription.data.get(user), subscription.data.get(username)
+    if user_id is None:
         return f"Record {subscription.key}"
-    called = f" (@{str(name).removeprefix('@')})" if name else ""
-    return f"User {who}{called} - record {subscription.key}"
+    mention = f" (@{str(name).removeprefix('@')})" if name else ""
+    return f"User {user_id}{mention} - record {subscription.key}"

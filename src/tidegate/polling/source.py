@@ -1,4 +1,4 @@
-"""What delta polling needs of a source: what changed since a time, everything, and single records."""
+"""The port of a source for delta polling: what changed since a time, all records, and single records."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -9,17 +9,17 @@ from tidegate.model import Rate
 
 
 class SourceRow(msgspec.Struct, frozen=True):
-    """A record as it was read. Times are those of the source's own clock, in seconds since the epoch."""
+    """A record as it was read. Times are by the source's own clock, in seconds since the epoch."""
 
-    id: str  # the record's own
+    id: str  # of the record
     key: str  # what a subscriber waits for
-    met: bool  # whether what they wait for is true of it
-    changed: float | None  # when it was written last, as the source says; None: it does not say
-    value: Any = None  # what they are told
+    met: bool  # the condition is true of it
+    changed: float | None  # when it was last written, as the source says; None: it does not say
+    value: Any = None  # for the subscribers' callbacks
 
 
 class SourcePage(msgspec.Struct, frozen=True):
-    """Rows that rise by id. `after` is where the next page begins; None: this was the last one."""
+    """Rows that rise by id. The next page begins after `after`; None: this is the last one."""
 
     rows: Sequence[SourceRow]
     after: str | None = None
@@ -27,30 +27,30 @@ class SourcePage(msgspec.Struct, frozen=True):
 
 
 class ChangeSource(Protocol):
-    """A table behind a limited API. Requests let others go first, and raise what `upstream` raises."""
+    """A table behind a rate-limited API. Its requests are in the background, and raise Upstream…Error."""
 
     @property
     def rate(self) -> Rate:
-        """What the API allows now, for everybody together."""
+        """The rate that the API allows now, for all its users together."""
         ...
 
     @property
     def waited(self) -> float:
-        """Seconds that requests to this API waited for their turn, in total: rises while it is crowded."""
+        """Seconds that all requests to this API have waited for their turn: rises while it is crowded."""
         ...
 
     async def changed(self, since: float, after: str | None = None) -> SourcePage:
-        """What is true now and was written at `since` or later, or created then."""
+        """Return the records that meet the condition and were written or created at `since` or later."""
         ...
 
     async def scan(self, after: str | None = None) -> SourcePage:
-        """Every record, whether it is true of it or not."""
+        """Return all records, whether they meet the condition or not."""
         ...
 
     async def find(self, keys: Sequence[str]) -> SourcePage:
-        """The records of these keys, all of them, whether it is true of them or not."""
+        """Return all records of these keys, whether they meet the condition or not."""
         ...
 
     def most(self, keys: Sequence[str]) -> int:
-        """How many of these keys, from the first on, one `find` can take; at least one."""
+        """Return how many of the first keys one `find` can take; at least one."""
         ...

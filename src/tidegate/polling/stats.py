@@ -1,4 +1,4 @@
-"""What polling has cost and saved, counted while it runs; printed, and exported."""
+"""The statistics of a poller: requests made and avoided, callbacks, for printing and for JSON."""
 
 from typing import Any, Final
 
@@ -8,8 +8,10 @@ TABLE_RULE: Final = "=" * 60
 
 
 class PollingTotals(msgspec.Struct):
-    """Counted by a poller since it was made. `asked`: subscribers, each counted in every cycle again.
-    `alone`: the requests that it would have taken to ask for each of them alone.
+    """Counts of a poller since it was made.
+
+    `asked` counts each subscriber again in every cycle. `alone` is the number of requests that per-user
+    polling would have made.
     """
 
     cycles: int = 0
@@ -30,10 +32,10 @@ class PollingTotals(msgspec.Struct):
 
 
 class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
-    """At one moment, of one poller in this process.
+    """A snapshot of one poller in this process.
 
-    `requests_avoided` is against one request for each subscriber in every interval, of a delta in every
-    minute: below zero where more were made. `reduction` is the same in percent.
+    `requests_avoided` compares with one request for each subscriber in every interval (for deltas, every
+    minute); negative if more were made. `reduction` is the same in percent.
     """
 
     title: str
@@ -45,8 +47,8 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
     requests_avoided: int
     reduction: float
     told: int
-    telling: int  # have come true, and are told now or again soon
-    untold: int  # whose callback failed too often: they are told after the next start
+    telling: int  # subscribers whose callback runs, or will
+    untold: int  # subscribers without a callback, or whose callback failed too often: told after a start
     failed_callbacks: int  # calls, not subscribers
     failed_batches: int
     last_cycle_seconds: float

@@ -7,11 +7,17 @@ import msgspec
 
 from tidegate.errors import BadInputError
 
+LONGEST_KEY: Final = 200  # characters
+MOST_DATA: Final = 16 * 1024  # bytes of JSON
+_SHOWN_OF_KEY: Final = 40  # characters of a key that is too long
+
 NewsKind = Literal["met", "reversed", "gone"]
+AfterNews = Literal["forget", "watch", "wait"]
+"""What becomes of a subscription once its news was delivered."""
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """Somebody waits for something. `data` is kept with it: whatever the bot needs to tell him."""
+    """Somebody waits for something. `data` is stored with it, for the callback that notifies them."""
 
     key: str  # what is waited for: a record's id, an order's number
     data: dict[str, Any] = {}
@@ -19,28 +25,25 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class News(msgspec.Struct, frozen=True):
-    """What has become of it: it came true, did not stay true, or its record is gone."""
+    """The condition was met, was reversed after it had been met, or the record is gone."""
 
     key: str
-    value: Any = None  # what was fetched: a row, or True; as JSON has it
+    value: Any = None  # what was fetched: a row, or True; JSON values
     kind: NewsKind = "met"
 
 
 Notify = Callable[[Subscription, News], Awaitable[None] | None]
-"""Told once for each news. What it puts into the gate is put once, even if the process dies meanwhile."""
+"""Called once for each news. Messages that it puts are put once, even if the process dies meanwhile."""
 
 Fetch = Callable[[Sequence[str]], Awaitable[Mapping[str, Any]]]
-"""Of these keys, what has come true, with a value. A missing key, None or False: not yet."""
-
-
-AfterNews = Literal["forget", "watch", "wait"]
+"""Return a value for those of the keys whose condition is met. A missing key, None or False: not yet."""
 
 
 class StoredSubscription(msgspec.Struct, frozen=True):
-    """A subscription as it is kept.
+    """A subscription in the store.
 
-    `number` rises in the order of adding; one that is added again gets a new one. `met`: it came true, was
-    told, and is watched in case that it does not stay so. `news`: what is to be told, and may have been.
+    `number` rises in the order of adding; a subscription that is added again gets a new one. `met`: its
+    "met" news was delivered, and it is watched for a reversal. `news` is to be delivered, and may have been.
     """
 
     number: int
@@ -50,58 +53,63 @@ class StoredSubscription(msgspec.Struct, frozen=True):
 
 
 SubscriptionRef = str | StoredSubscription
-"""A key; or one as he was read, who is meant only while he has the same number."""
+"""A key; or a subscription as it was read, which is meant only while it has the same number."""
 
 
-def key_and_number(who: SubscriptionRef) -> tuple[str, int | None]:
-    """His key, and the number that he must have."""
-    return (who.subscription.key, who.number) if isinstance(who, StoredSubscription) else (who, None)
+def key_and_number(ref: SubscriptionRef) -> tuple[str, int | None]:
+    """Return the key, and the number that the subscription must have, if any."""
+    return (ref.subscription.key, ref.number) if isinstance(ref, StoredSubscription) else (ref, None)
 
 
 class Subscriptions(Protocol):
-    """Of one poller, which has a name; several processes may share them. Each step is atomic and durable;
-    of many at once, a store may make several steps.
+    """The subscriptions of one poller, by its name; several processes may share them.
+
+    Each step is atomic and durable; a store may split a call with many subscriptions into several steps.
     """
 
     name: str
+    is_durable: bool  # False: they end with the process
 
     async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
-        """Whether each is new. One whose key is there already waits anew, with the new data, and what it was
-        to be told is forgotten; or it stays as it is, if they do not replace others.
+        """Add them, and return for each whether it is new.
+
+        One whose key exists already waits again, with the new data and without its news; or, if not
+        `replace`, stays as it is.
         """
         ...
 
-    async def remove(self, who: Collection[SubscriptionRef]) -> int:
-        """How many there were."""
+    async def remove(self, refs: Collection[SubscriptionRef]) -> int:
+        """Return how many were removed."""
         ...
 
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
-        """Those with a greater number, rising. A page that is not full is the last one."""
+        """Return those with a greater number, rising. A page that is not full is the last one."""
         ...
 
-    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
-        """Note what is to be told, for those whom it concerns, and return these.
+    async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
+        """Store news for the subscriptions that it concerns, and return these.
 
-        "met" concerns who waits, "reversed" who was told "met", "gone" both; nobody who has news already.
-        What was noted is still to be told after a crash, without asking the API again; and, if this raised
-        StoreError, may have been noted all the same. Raises NotTheSenderError, and notes nothing, while
-        another process is the one that polls: it has read what is to be told, and would not see this.
+        "met" concerns those that wait, "reversed" those that were notified of "met", "gone" both; none that
+        has news already. Stored news is delivered even after a crash, without asking the API again. If this
+        raises StoreError, the news may have been stored. Raises NotTheSenderError, and stores nothing, while
+        another process is the leader: it has read the subscriptions already and would miss this news.
         """
         ...
 
-    async def told(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
-        """They were told: forget them, or watch on, or let them wait again, with a new number: what they are
-        told next is something else. Those without news stay as they are. Raises NotTheSenderError, and
-        changes nothing, while another process is the one that polls: it tells them.
+    async def settle_news(self, refs: Collection[SubscriptionRef], then: AfterNews) -> None:
+        """Their news was delivered: forget them, watch them, or let them wait again with a new number.
+
+        Subscriptions without news stay as they are. Raises NotTheSenderError, and changes nothing, while
+        another process is the leader: it delivers their news.
         """
 
     async def count(self) -> int: ...
 
-    async def mark(self) -> str | None:
-        """The watermark that was kept last."""
+    async def watermark(self) -> str | None:
+        """Return the watermark that was saved last."""
         ...
 
-    async def keep_mark(self, mark: str) -> None: ...
+    async def save_watermark(self, mark: str) -> None: ...
 
     async def lease(self, seconds: float) -> bool:
         """Whether this process is the one that polls, for so long; ask again before it is over."""
@@ -111,9 +119,62 @@ class Subscriptions(Protocol):
         """Another process may poll at once."""
 
 
-LONGEST_KEY: Final = 200  # characters
-MOST_DATA: Final = 16 * 1024  # bytes of JSON
-_SHOWN_OF_KEY: Final = 40  # characters of a key that is too long
+class SubscriptionsProvider(Protocol):
+    def subscriptions(self, name: str) -> Subscriptions: ...
+
+
+class ReopenableSubscriptions(Subscriptions):
+    """The subscriptions in the store that a gate has open now.
+
+    A poller is made once, but a gate that is opened again has a new store object.
+    """
+
+    def __init__(self, open_store: Callable[[], SubscriptionsProvider], name: str) -> None:
+        self.name = check_text(name, "the name of a poller")
+        self._open_store = open_store
+        self._store = open_store()
+        self._subscriptions = self._store.subscriptions(name)
+        self.is_durable = self._subscriptions.is_durable
+
+    @property
+    def _current(self) -> Subscriptions:
+        store = self._open_store()
+        if store is not self._store:
+            self._store, self._subscriptions = store, store.subscriptions(self.name)
+        return self._subscriptions
+
+    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
+        return await self._current.add(subscriptions, replace=replace)
+
+    async def remove(self, refs: Collection[SubscriptionRef]) -> int:
+        return await self._current.remove(refs)
+
+    async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
+        return await self._current.after(number, limit)
+
+    async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
+        return await self._current.note_news(news)
+
+    async def settle_news(self, refs: Collection[SubscriptionRef], then: AfterNews) -> None:
+        await self._current.settle_news(refs, then)
+
+    async def count(self) -> int:
+        return await self._current.count()
+
+    async def watermark(self) -> str | None:
+        return await self._current.watermark()
+
+    async def save_watermark(self, mark: str) -> None:
+        await self._current.save_watermark(mark)
+
+    async def lease(self, seconds: float) -> bool:
+        return await self._current.lease(seconds)
+
+    async def give_back(self) -> None:
+        await self._current.give_back()
+
+
+# After a restart callbacks must get the same data and news as before it: what JSON would change is refused.
 
 _encode: Final = msgspec.json.Encoder().encode
 unpack_subscription: Final = msgspec.json.Decoder(Subscription).decode
@@ -121,102 +182,51 @@ unpack_news: Final = msgspec.json.Decoder(News).decode
 
 
 def pack_subscription(subscription: Subscription) -> bytes:
-    """Raises BadInputError that names the key."""
+    """Raises BadInputError, which names the key."""
     key = check_text(subscription.key, "the key of a subscription")
     try:
         body = _encode(subscription)
         is_same = unpack_subscription(body) == subscription
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadInputError(f"the data of {key!r} cannot be kept as JSON: {error}") from error
+        raise BadInputError(f"the data of {key!r} cannot be stored as JSON: {error}") from error
     if not is_same:
         raise BadInputError(
-            f"the data of {key!r} would come back changed: give what JSON has, which is texts, finite"
+            f"the data of {key!r} would come back changed: give JSON values, which are texts, finite"
             " numbers, True, False, None, lists, and dicts whose keys are texts"
         )
     if len(body) > MOST_DATA and (size := len(_encode(subscription.data))) > MOST_DATA:
         raise BadInputError(
-            f"the data of {key!r} is {size:,} bytes of JSON, of {MOST_DATA:,} allowed: keep the rest"
-            " elsewhere, and here what finds it"
+            f"the data of {key!r} is {size:,} bytes of JSON, of {MOST_DATA:,} allowed: store it elsewhere,"
+            " and its id here"
         )
     return body
 
 
 def pack_news(news: News) -> bytes:
-    """Raises BadInputError that names the key. A time, and whatever else JSON lacks, comes back as a text."""
+    """Raises BadInputError, which names the key. Times and other non-JSON values come back as texts."""
     try:
         return _encode(news)
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadInputError(f"what was found for {news.key!r} cannot be kept as JSON: {error}") from error
+        raise BadInputError(f"the value found for {news.key!r} cannot be stored as JSON: {error}") from error
 
 
 def check_key(key: object) -> str:
-    """Of a subscription: a number is its text, as a record's id often is one."""
+    """Return the key of a subscription as a text; it may be given as a number, as many record ids are."""
     whole = isinstance(key, int) and not isinstance(key, bool)
     return check_text(str(key) if whole else key, "the key of a subscription")
 
 
 def check_text(text: object, what: str) -> str:
-    """A key, or the name of a poller. Raises BadInputError."""
+    """Return a key, or the name of a poller. Raises BadInputError."""
     if not isinstance(text, str):
-        raise BadInputError(f"{what} is {text!r}, no text: write str(…) around it")
+        raise BadInputError(f"{what} is {text!r}, not a text: write str(…) around it")
     if not text:
-        raise BadInputError(f"{what} is empty: give a text that tells it from the others")
+        raise BadInputError(f"{what} is empty: give a text that is unique")
     if len(text) > LONGEST_KEY:
         shown = text[:_SHOWN_OF_KEY]
         raise BadInputError(f"{what} has {len(text)} characters, of {LONGEST_KEY} allowed: {shown!r}…")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInputError(f"{what} holds what is no text: {text!r}") from None
+        raise BadInputError(f"{what} is not valid Unicode: {text!r}") from None
     return text
-
-
-class SubscriptionsProvider(Protocol):
-    def subscriptions(self, name: str) -> Subscriptions: ...
-
-
-class ReopenableSubscriptions(Subscriptions):
-    """A gate that is opened again has another store, and a poller is made once. `keeper`: the one of now."""
-
-    def __init__(self, keeper: Callable[[], SubscriptionsProvider], name: str) -> None:
-        self.name = check_text(name, "the name of a poller")
-        self._keeper = keeper
-        self._of = keeper()
-        self._kept = self._of.subscriptions(name)
-
-    @property
-    def _now(self) -> Subscriptions:
-        keeper = self._keeper()
-        if keeper is not self._of:
-            self._of, self._kept = keeper, keeper.subscriptions(self.name)
-        return self._kept
-
-    async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
-        return await self._now.add(subscriptions, replace=replace)
-
-    async def remove(self, who: Collection[SubscriptionRef]) -> int:
-        return await self._now.remove(who)
-
-    async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
-        return await self._now.after(number, limit)
-
-    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
-        return await self._now.ready(news)
-
-    async def told(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
-        await self._now.told(who, then)
-
-    async def count(self) -> int:
-        return await self._now.count()
-
-    async def mark(self) -> str | None:
-        return await self._now.mark()
-
-    async def keep_mark(self, mark: str) -> None:
-        await self._now.keep_mark(mark)
-
-    async def lease(self, seconds: float) -> bool:
-        return await self._now.lease(seconds)
-
-    async def give_back(self) -> None:
-        await self._now.give_back()

@@ -10,52 +10,60 @@ from tidegate.polling.restorer import RestoreResult, StaggeredRestore, read_subs
 from tidegate.polling.subscriptions import AfterNews, News, StoredSubscription, Subscription, Subscriptions
 
 MOST_UNREAD_KEYS: Final = 10_000
+RECOUNT_EVERY: Final = 10.0  # seconds between two checks for keys that others have unsubscribed
 
 
 class TrackedSubscriptions:
+    """The subscriptions in memory, by key. What it holds shrinks with those that leave."""
+
     def __init__(self) -> None:
         self.waiting: dict[str, Subscription] = {}
         self.watched: dict[str, Subscription] = {}
-        self.pending: dict[str, StoredSubscription] = {}  # found in the store, not yet restored
+        self.unrestored: dict[str, StoredSubscription] = {}  # found in the store, not yet admitted
         self.unread: set[str] = set()  # subscribed here, not yet read from the store
-        self.reserved: set[str] = set()  # restored here from elsewhere: their turn to be admitted comes
-        self._kept: dict[str, StoredSubscription] = {}  # the watched, as they were read
+        self.reserved: set[str] = set()  # added here from a restore source, not yet admitted
+        self._watched_stored: dict[str, StoredSubscription] = {}
 
     def __contains__(self, key: str) -> bool:
-        return any(
-            key in known for known in (self.waiting, self.watched, self.pending, self.unread, self.reserved)
-        )
+        known = (self.waiting, self.watched, self.unrestored, self.unread, self.reserved)
+        return any(key in keys for keys in known)
 
     @property
     def active(self) -> int:
         return len(self.waiting) + len(self.watched)
 
-    def read(self) -> set[str]:
-        """Whom the store has, as far as is known."""
-        return {*self.waiting, *self.watched, *self.pending}
+    def find(self, key: str) -> Subscription | None:
+        """Return a subscription that was read from the store."""
+        found = self.waiting.get(key) or self.watched.get(key)
+        if found is None and key in self.unrestored:
+            return self.unrestored[key].subscription
+        return found
+
+    def read_keys(self) -> set[str]:
+        """Return the keys that were read from the store."""
+        return {*self.waiting, *self.watched, *self.unrestored}
 
     def expect(self, key: str) -> None:
-        """He is subscribed here; read he is by whoever polls, which may never be this process."""
+        """Note a key that was subscribed here. The leader reads it, which may never be this process."""
         if len(self.unread) < MOST_UNREAD_KEYS:
             self.unread.add(key)
 
-    def watched_as(self, keys: Collection[str]) -> list[StoredSubscription]:
-        """Who waits anew has another number than the one who was watched."""
-        return [self._kept[key] for key in keys if key in self._kept]
+    def watched_as_stored(self, keys: Collection[str]) -> list[StoredSubscription]:
+        """Return them with their numbers: a key that was subscribed again has another one."""
+        return [self._watched_stored[key] for key in keys if key in self._watched_stored]
 
-    def replace(self, kept: Sequence[StoredSubscription]) -> list[StoredSubscription]:
-        """These are all. Returns those who need not be restored, to be admitted: who was polled for before,
-        or subscribed here a moment ago.
-        """
+    def replace_all(self, stored: Sequence[StoredSubscription]) -> list[StoredSubscription]:
+        """Track exactly these. Returns those to admit at once: polled before, or subscribed here just now."""
         before = {*self.waiting, *self.watched, *self.unread}
         self.waiting.clear()
         self.watched.clear()
-        self._kept.clear()
-        self.pending = {one.subscription.key: one for one in kept if one.subscription.key not in before}
-        return [one for one in kept if one.subscription.key in before]
+        self._watched_stored.clear()
+        self.unrestored = {one.subscription.key: one for one in stored if one.subscription.key not in before}
+        return [one for one in stored if one.subscription.key in before]
 
-    def admit(self, kept: Sequence[StoredSubscription]) -> None:
-        for one in kept:
+    def admit(self, stored: Sequence[StoredSubscription]) -> None:
+        """Poll for them, or watch them, from now on."""
+        for one in stored:
             key = one.subscription.key
             self.forget([key])
             if one.met:
@@ -63,163 +71,172 @@ class TrackedSubscriptions:
             else:
                 self.waiting[key] = one.subscription
 
-    def put_off(self, kept: Sequence[StoredSubscription]) -> None:
-        """They are admitted when they are restored."""
-        for one in kept:
+    def put_off(self, stored: Sequence[StoredSubscription]) -> None:
+        """Admit them when they are restored."""
+        for one in stored:
             key = one.subscription.key
             self.forget([key])
-            self.pending[key] = one
+            self.unrestored[key] = one
 
-    def found(self, news: Sequence[News]) -> None:
-        """They are told, or were unsubscribed elsewhere."""
+    def note_news(self, news: Sequence[News]) -> None:
+        """Stop polling for them: their news is delivered, or they were unsubscribed elsewhere."""
         for one in news:
             if one.kind != "reversed":
                 self.waiting.pop(one.key, None)
             if one.kind != "met":
                 self._unwatch(one.key)
 
-    def told(self, kept: StoredSubscription, then: AfterNews) -> None:
-        """Who waits again has a new number, and is read; who subscribed anew meanwhile waits as he is."""
-        if then == "watch" and kept.subscription.key not in self:
-            self._watch(kept)
+    def note_settled(self, stored: StoredSubscription, then: AfterNews) -> None:
+        """Those that wait again have a new number and are read; those subscribed again wait already."""
+        if then == "watch" and stored.subscription.key not in self:
+            self._watch(stored)
 
     def forget(self, keys: Collection[str]) -> None:
         for key in keys:
             self.waiting.pop(key, None)
             self._unwatch(key)
-            self.pending.pop(key, None)
+            self.unrestored.pop(key, None)
             self.unread.discard(key)
             self.reserved.discard(key)
 
     def clear(self) -> None:
-        for known in (self.waiting, self.watched, self.pending, self.unread, self.reserved, self._kept):
-            known.clear()
+        for keys in (
+            self.waiting,
+            self.watched,
+            self.unrestored,
+            self.unread,
+            self.reserved,
+            self._watched_stored,
+        ):
+            keys.clear()
 
-    def _watch(self, kept: StoredSubscription) -> None:
-        key = kept.subscription.key
-        self.watched[key], self._kept[key] = kept.subscription, kept
+    def _watch(self, stored: StoredSubscription) -> None:
+        key = stored.subscription.key
+        self.watched[key], self._watched_stored[key] = stored.subscription, stored
 
     def _unwatch(self, key: str) -> None:
         self.watched.pop(key, None)
-        self._kept.pop(key, None)
-
-
-RECOUNT_EVERY: Final = 10.0  # seconds between two looks at whether others have unsubscribed somebody
+        self._watched_stored.pop(key, None)
 
 
 class SubscriptionReader:
-    """Keeps roster and teller in step with the store. `on_admitted` hears who is waited for from now on."""
+    """Keeps the tracked subscriptions and the notifier in step with the store.
+
+    All subscriptions are read when this process becomes the leader, then those that came or went since.
+    `on_admitted` is called with those that are polled for from now on.
+    """
 
     def __init__(
         self,
         subscriptions: Subscriptions,
         clock: Clock,
-        roster: TrackedSubscriptions,
-        teller: Notifier,
+        tracked: TrackedSubscriptions,
+        notifier: Notifier,
         on_admitted: Callable[[Sequence[Subscription]], None],
     ) -> None:
         self._subscriptions = subscriptions
         self._clock = clock
-        self._roster = roster
-        self._teller = teller
+        self._tracked = tracked
+        self._notifier = notifier
         self._on_admitted = on_admitted
-        self._number = 0  # up to which it was read
+        self._read_number = 0  # up to this number everything was read
         self._recount_at = 0.0  # monotonic
-        self._is_in_doubt = False
+        self._may_have_missed_news = False
         self._restoring = asyncio.Lock()
 
     async def read_all(self) -> None:
-        """What was known before may be outdated. What is to be told is told first."""
-        kept = await read_subscriptions(self._subscriptions)
-        self._number = kept[-1].number if kept else 0
-        self._teller.keep({one.number for one in kept})
-        self._admit(self._roster.replace([one for one in kept if one.news is None]))
-        self._forget_others({one.subscription.key for one in kept})
-        self._teller.tell(kept)
+        """Read everything anew. Stored news is delivered."""
+        stored = await read_subscriptions(self._subscriptions)
+        self._read_number = stored[-1].number if stored else 0
+        self._notifier.keep_only({one.number for one in stored})
+        self._admit(self._tracked.replace_all([one for one in stored if one.news is None]))
+        self._forget_others({one.subscription.key for one in stored})
+        self._notifier.deliver(stored)
 
     async def read_new(self) -> None:
-        """Those subscribed since, here or elsewhere, or who wait again."""
-        kept = await read_subscriptions(self._subscriptions, self._number)
-        for one in kept:
-            self._number = one.number
-            self._teller.drop_until(one.subscription.key, one.number - 1)
-        self._take([one for one in kept if one.news is None])
-        self._teller.tell(kept)
-        if self._is_in_doubt:
-            await self._tell_noted()
+        """Read those that were subscribed since by any process, or wait again."""
+        stored = await read_subscriptions(self._subscriptions, self._read_number)
+        for one in stored:
+            self._read_number = one.number
+            self._notifier.drop_until(one.subscription.key, one.number - 1)
+        self._track([one for one in stored if one.news is None])
+        self._notifier.deliver(stored)
+        if self._may_have_missed_news:
+            await self._read_missed_news()
         if self._clock.monotonic() >= self._recount_at:
             await self._recount()
 
-    def doubt(self) -> None:
-        """There may be news in the store of which this process has not heard."""
-        self._is_in_doubt = True
+    def expect_missed_news(self) -> None:
+        """There may be news in the store that this process does not know of."""
+        self._may_have_missed_news = True
 
     def reserve(self, keys: Sequence[str]) -> list[str]:
-        """Those who are not known yet: they are admitted when they are released."""
-        reserved = [key for key in keys if key not in self._roster]
-        self._roster.reserved.update(reserved)
+        """Return the keys that were not known: they are admitted when they are released."""
+        reserved = [key for key in keys if key not in self._tracked]
+        self._tracked.reserved.update(reserved)
         return reserved
 
     def release(self, keys: Collection[str]) -> None:
-        """Whoever of them was read is admitted; the others are when they are."""
-        self._admit([self._roster.pending[key] for key in keys if key in self._roster.pending])
-        self._roster.reserved.difference_update(keys)
+        """Admit those that were read already; the others are admitted when they are read."""
+        self._admit([self._tracked.unrestored[key] for key in keys if key in self._tracked.unrestored])
+        self._tracked.reserved.difference_update(keys)
 
-    async def restore(self, pace: StaggeredRestore) -> RestoreResult:
-        """Those found in the store, in groups; in one go at a time."""
+    async def restore(self, restore: StaggeredRestore) -> RestoreResult:
+        """Admit the subscriptions found in the store, in groups. One call at a time."""
         async with self._restoring:
-            begun, found = self._clock.monotonic(), list(self._roster.pending.values())
+            begun, found = self._clock.monotonic(), list(self._tracked.unrestored.values())
             admitted = 0
 
             async def admit(group: Sequence[StoredSubscription]) -> None:
                 nonlocal admitted
-                there = [one for one in group if self._roster.pending.get(one.subscription.key) is one]
-                admitted += len(there)  # the others have left meanwhile, or subscribed anew
-                self._admit(there)
+                unchanged = [
+                    one for one in group if self._tracked.unrestored.get(one.subscription.key) is one
+                ]
+                admitted += len(unchanged)  # the others left meanwhile, or were subscribed again
+                self._admit(unchanged)
 
-            groups = await pace.restore(found, admit, lambda one: one.subscription)
+            groups = await restore.run(found, admit, lambda one: one.subscription)
             seconds = self._clock.monotonic() - begun
             return RestoreResult(len(found), admitted, len(found) - admitted, seconds, groups)
 
     def forget(self, keys: Collection[str]) -> None:
         """They are gone from the store."""
-        self._roster.forget(keys)
-        self._teller.forget(keys)
+        self._tracked.forget(keys)
+        self._notifier.forget(keys)
 
-    def _take(self, kept: Sequence[StoredSubscription]) -> None:
-        """Who was restored here is admitted in his turn, unless he has subscribed since."""
-        reserved = self._roster.reserved - self._roster.unread
-        self._roster.put_off([one for one in kept if one.subscription.key in reserved])
-        self._admit([one for one in kept if one.subscription.key not in reserved])
+    def _track(self, stored: Sequence[StoredSubscription]) -> None:
+        """Admit them; those that are being restored here only in their turn."""
+        reserved = self._tracked.reserved - self._tracked.unread
+        self._tracked.put_off([one for one in stored if one.subscription.key in reserved])
+        self._admit([one for one in stored if one.subscription.key not in reserved])
 
-    async def _tell_noted(self) -> None:
-        """Those with news whom nobody tells; who was told in vain too often rests on."""
-        self._is_in_doubt = False
+    async def _read_missed_news(self) -> None:
+        self._may_have_missed_news = False
         try:
-            kept = await read_subscriptions(self._subscriptions)
+            stored = await read_subscriptions(self._subscriptions)
         except BaseException:
-            self._is_in_doubt = True
+            self._may_have_missed_news = True
             raise
-        noted = [one for one in kept if self._teller.number_of(one.subscription.key) != one.number]
-        self._roster.found([one.news for one in noted if one.news is not None])
-        self._teller.tell(noted)
+        # News that is undelivered because its callback failed too often has the same number: it stays so.
+        missed = [one for one in stored if self._notifier.number_of(one.subscription.key) != one.number]
+        self._tracked.note_news([one.news for one in missed if one.news is not None])
+        self._notifier.deliver(missed)
 
-    def _admit(self, kept: Sequence[StoredSubscription]) -> None:
-        self._roster.admit(kept)
-        if waiting := [one.subscription for one in kept if not one.met]:
+    def _admit(self, stored: Sequence[StoredSubscription]) -> None:
+        self._tracked.admit(stored)
+        if waiting := [one.subscription for one in stored if not one.met]:
             self._on_admitted(waiting)
 
     async def _recount(self) -> None:
-        """Who is unsubscribed by another process leaves no trace but the number of those who are left."""
-        if await self._subscriptions.count() < len(self._known()):
-            self._forget_others(
-                {one.subscription.key for one in await read_subscriptions(self._subscriptions)}
-            )
+        """Another process that unsubscribes a key leaves no trace but the smaller count."""
+        if await self._subscriptions.count() < len(self._known_keys()):
+            stored = await read_subscriptions(self._subscriptions)
+            self._forget_others({one.subscription.key for one in stored})
         self._recount_at = self._clock.monotonic() + RECOUNT_EVERY
 
-    def _known(self) -> set[str]:
-        return self._roster.read() | {*self._teller.telling, *self._teller.untold}
+    def _known_keys(self) -> set[str]:
+        return self._tracked.read_keys() | {*self._notifier.pending, *self._notifier.undelivered}
 
     def _forget_others(self, present: Collection[str]) -> None:
-        known = self._known() | {*self._teller.given, *self._teller.waiters.keys}
-        self.forget([key for key in known if key not in present and key not in self._roster.unread])
+        known = self._known_keys() | {*self._notifier.callbacks, *self._notifier.waiters.keys}
+        self.forget([key for key in known if key not in present and key not in self._tracked.unread])

@@ -185,8 +185,8 @@ async def _carry_poller(file: StoreFile, link: "RedisConnection", clock: Clock, 
 
     here, there = SqliteSubscriptions(file, clock, name), RedisSubscriptions(link, clock, name)
     # First: whoever polls there goes on from where it was here, and sees what changed meanwhile.
-    if (mark := await here.mark()) is not None and await there.mark() is None:
-        await there.keep_mark(mark)
+    if (mark := await here.watermark()) is not None and await there.watermark() is None:
+        await there.save_watermark(mark)
     moved = 0
     while kept := await here.after(0):
         moved += await there.bring(kept)

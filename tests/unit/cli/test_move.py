@@ -387,10 +387,10 @@ async def test_who_waits_for_something_moves_with_what_he_is_to_be_told(
     async with open_source(tmp_path / "tidegate.db") as file:
         here = {name: SqliteSubscriptions(file, clock, name) for name in ("orders", "visas")}
         await here["orders"].add([Subscription(key, {"chat": 7}) for key in ("waits", "told", "watched")])
-        await here["orders"].ready([News("told", 1), News("watched", 2)])
-        await here["orders"].told(["watched"], "watch")
+        await here["orders"].note_news([News("told", 1), News("watched", 2)])
+        await here["orders"].settle_news(["watched"], "watch")
         await here["visas"].add([Subscription(str(number)) for number in range(1_100)])
-        await here["visas"].keep_mark("2026-01-05")
+        await here["visas"].save_watermark("2026-01-05")
         before = await here["orders"].after(0)
 
         moved = await carry_subscriptions(file, link, clock)
@@ -399,7 +399,7 @@ async def test_who_waits_for_something_moves_with_what_he_is_to_be_told(
         left = [await one.count() for one in here.values()]
     there = {name: RedisSubscriptions(link, clock, name) for name in here}
     after = await there["orders"].after(0)
-    counts, mark = [await one.count() for one in there.values()], await there["visas"].mark()
+    counts, mark = [await one.count() for one in there.values()], await there["visas"].watermark()
     await link.close()
 
     assert (moved, again, left, counts, mark) == (1_103, 0, [0, 0], [3, 1_100], "2026-01-05")

@@ -101,11 +101,11 @@ class SharedSubscriptions(MemorySubscriptions):
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
         return await (await self._reach()).after(number, limit)
 
-    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
-        return await (await self._lead()).ready(news)
+    async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
+        return await (await self._lead()).note_news(news)
 
-    async def told(self, who: Any, then: AfterNews) -> None:  # noqa: ANN401
-        await (await self._lead()).told(who, then)
+    async def settle_news(self, who: Any, then: AfterNews) -> None:  # noqa: ANN401
+        await (await self._lead()).settle_news(who, then)
 
     async def _lead(self) -> MemorySubscriptions:
         kept = await self._reach()

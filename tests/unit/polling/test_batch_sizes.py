@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
-from tidegate.polling.fetch import batch_size_for, even_spread, split_batches
+from tidegate.polling.batch import batch_size_for, split_batches
+from tidegate.polling.per_user import even_spread
 
 
 @pytest.mark.parametrize(

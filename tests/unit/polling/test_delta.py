@@ -196,7 +196,7 @@ async def test_a_clock_that_was_set_back_far_is_noticed_by_the_scan_and_deltas_w
         shop.pay(third)
         await shop.until(lambda: shop.heard(third) == ["met"], within=1)
     assert "clock was set back" in caplog.text
-    assert poller.looks.late == 1
+    assert poller.catch_up_totals.late == 1
 
 
 async def test_another_run_goes_on_from_the_kept_mark_and_tells_what_came_meanwhile(shop: Shop) -> None:
@@ -208,7 +208,7 @@ async def test_another_run_goes_on_from_the_kept_mark_and_tells_what_came_meanwh
         await shop.clock.sleep(5)
         shop.pay(orders[0])
         await shop.clock.sleep(10)
-    mark = await subscriptions.mark()
+    mark = await subscriptions.watermark()
     assert mark is not None
     assert float(mark) == math.floor(shop.clock.epoch + 5)  # the time of a row
     shop.pay(orders[1])
@@ -224,9 +224,9 @@ async def test_the_mark_is_not_written_in_every_cycle(shop: Shop) -> None:
     marks = list[str]()
 
     class Counting(MemorySubscriptions):
-        async def keep_mark(self, mark: str) -> None:
+        async def save_watermark(self, mark: str) -> None:
             marks.append(mark)
-            await super().keep_mark(mark)
+            await super().save_watermark(mark)
 
     waits, *orders = shop.order(41)
     async with shop.poller(subscriptions=Counting(shop.clock)) as poller:
@@ -243,10 +243,10 @@ async def test_a_store_that_fails_when_the_scan_has_found_something_does_not_los
     class Failing(MemorySubscriptions):
         is_away = False
 
-        async def ready(self, news: Any) -> Any:  # noqa: ANN401
+        async def note_news(self, news: Any) -> Any:  # noqa: ANN401
             if self.is_away:
                 raise StoreAwayError("away")
-            return await super().ready(news)
+            return await super().note_news(news)
 
     order, *_ = shop.order(2)
     subscriptions = Failing(shop.clock)
@@ -257,7 +257,7 @@ async def test_a_store_that_fails_when_the_scan_has_found_something_does_not_los
         shop.noco.direct(shop.table_id, order, Paid=True)
         await shop.clock.sleep(65)
         assert shop.told == []
-        assert poller.looks.scans == 2
+        assert poller.catch_up_totals.scans == 2
         subscriptions.is_away = False
         await shop.until(lambda: shop.heard(order) == ["met"], within=31)
 
@@ -317,11 +317,11 @@ async def test_many_newcomers_at_once_are_found_by_a_scan(shop: Shop) -> None:
         await shop.clock.sleep(40)
         await subscriptions.add([Subscription(str(order)) for order in orders])
         await shop.until(lambda: len(shop.told) == 1_500, within=4)
-        assert poller.looks.searches == 0
+        assert poller.catch_up_totals.searches == 0
 
 
 async def test_something_else_than_a_source_is_refused(shop: Shop) -> None:
-    with pytest.raises(BadInputError, match="a Table is no source of changes"):
+    with pytest.raises(BadInputError, match="a Table is not a source of changes"):
         DeltaPoller(shop.table)  # type: ignore[arg-type]
 
 
@@ -437,9 +437,9 @@ async def test_who_subscribes_anew_when_his_watch_ends_is_told_again(shop: Shop)
         await shop.clock.sleep(10)
         real = subscriptions.remove
 
-        async def remove(who: Any) -> int:  # noqa: ANN401
+        async def remove(refs: Any) -> int:  # noqa: ANN401
             await poller.subscribe(str(order), {"again": True})  # a moment before
-            return await real(who)
+            return await real(refs)
 
         subscriptions.remove = remove  # type: ignore[method-assign]
         await shop.until(lambda: shop.heard(order) == ["met", "met"], within=30)
@@ -499,4 +499,4 @@ async def test_an_old_record_of_a_key_with_two_does_not_set_the_mark_back(shop: 
         await shop.clock.sleep(90)
         shop.noco.direct(shop.table_id, old, Paid=True)
         await shop.until(lambda: shop.heard("K") == ["met"], within=61)
-        assert poller.looks.late == 0
+        assert poller.catch_up_totals.late == 0

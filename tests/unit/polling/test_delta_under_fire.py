@@ -104,7 +104,7 @@ async def test_under_fire_nobody_is_missed_or_told_twice(clock: VirtualClock) ->
     await day.everybody_subscribes()
     async with day.open() as poller:
         await clock.sleep(20)
-        assert poller.looks.scans == 1
+        assert poller.catch_up_totals.scans == 1
         await day.of_payments()
         await clock.sleep(SCAN)
         told_by_then = {told.key: told for told in shop.told}
@@ -127,7 +127,7 @@ async def test_under_fire_nobody_is_missed_or_told_twice(clock: VirtualClock) ->
     assert median(delays) < 2
     assert max(after_commit(day, told_by_then)) < 3  # by deltas, without waiting for a scan
     assert shop.noco.report()["refused"] == 0
-    looks, tried = poller.looks, stats.cycles + stats.failed_batches
+    looks, tried = poller.catch_up_totals, stats.cycles + stats.failed_batches
     assert stats.requests - looks.scan_requests - looks.searches == tried, "one request for each cycle"
     print(  # noqa: T201  (for who asks with -s)
         f"{len(day.payments)} payments, {len(day.order_of)} subscribers: told after {median(delays):.2f} s"

@@ -96,11 +96,11 @@ def test_time_without_answers_does_not_move_it() -> None:
 
 def test_what_is_kept_is_the_time_of_a_row_and_another_run_begins_there() -> None:
     mark = Watermark()
-    assert mark.to_keep is None
+    assert mark.to_save is None
     mark.saw(5_000.0, heard=100.0)
     mark.passed(400.0)
-    assert mark.to_keep == 5_000.0
-    again = Watermark(mark.to_keep)
+    assert mark.to_save == 5_000.0
+    again = Watermark(mark.to_save)
     assert again.since(OVERLAP) == 5_000 - 31
     again.passed(7.0)  # without a row nothing is known of the clock
     assert again.since(OVERLAP) == 5_000 - 31
@@ -114,8 +114,8 @@ def test_rows_of_later_pages_do_not_hide_what_was_written_while_they_were_read()
     since = mark.since(OVERLAP)
     assert since is not None
     assert since <= 5_000 - 30
-    assert mark.to_keep is not None
-    assert mark.to_keep <= 5_000
+    assert mark.to_save is not None
+    assert mark.to_save <= 5_000
 
 
 def test_a_clock_that_was_set_back_sets_the_mark_back() -> None:
@@ -126,8 +126,8 @@ def test_a_clock_that_was_set_back_sets_the_mark_back() -> None:
     since = mark.since(OVERLAP)
     assert since is not None
     assert since <= 5_000 - 5 - 30
-    assert mark.to_keep is not None
-    assert mark.to_keep <= 5_000
+    assert mark.to_save is not None
+    assert mark.to_save <= 5_000
     mark.passed(200.0)
     since = mark.since(OVERLAP)
     assert since is not None

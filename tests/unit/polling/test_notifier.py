@@ -192,7 +192,7 @@ async def test_a_store_that_is_away_when_he_was_told_does_not_have_him_told_twic
         assert await disk.kept.count() == 0
 
     assert told == ["a"]
-    assert caplog.text.count("cannot write down who was told, and goes on trying") == 1
+    assert caplog.text.count("cannot settle delivered news, and goes on trying") == 1
 
 
 async def test_wait_returns_the_value_and_subscribes_if_need_be(clock: VirtualClock, source: Source) -> None:
@@ -203,7 +203,7 @@ async def test_wait_returns_the_value_and_subscribes_if_need_be(clock: VirtualCl
         assert [await one for one in both] == [{"Amount": 5}, {"Amount": 5}]
         await clock.sleep(1)
         assert poller.stats().active_subscriptions == 0
-        assert await poller._subscriptions.count() == 0  # noqa: SLF001
+        assert await poller.subscriptions.count() == 0
 
 
 async def test_wait_leaves_the_data_of_who_is_subscribed_and_notify_is_called_too(
@@ -257,7 +257,7 @@ async def test_news_that_nobody_is_there_to_hear_waits_for_him(
         assert poller.stats().untold == 1
         assert await poller.wait("a") == 7
         await clock.sleep(1)
-        assert (poller.stats().untold, await poller._subscriptions.count()) == (0, 0)  # noqa: SLF001
+        assert (poller.stats().untold, await poller.subscriptions.count()) == (0, 0)
 
     assert "nobody here to be told: give the poller notify=" in caplog.text
 
@@ -328,7 +328,7 @@ async def test_a_process_that_only_subscribes_does_not_remember_whom(
             await clock.sleep(1)
             for number in range(100):
                 await spare.subscribe(str(number), callback=lambda *_: None)
-            roster, given = spare._roster, spare._teller.given  # noqa: SLF001
+            roster, given = spare._tracked, spare._notifier.callbacks  # noqa: SLF001
             assert (roster.unread, roster.active, given) == (set(), 0, {})
 
 
@@ -352,10 +352,10 @@ class Told(Poller):
         return 1.0
 
     async def find(self, key: str, kind: Any) -> None:  # noqa: ANN401
-        await self._found([News(key, kind, kind)])
+        await self._report([News(key, kind, kind)])
 
-    def _then(self, news: News) -> Any:  # noqa: ANN401
-        return "watch" if news.kind == "met" else super()._then(news)
+    def _after_news(self, news: News) -> Any:  # noqa: ANN401
+        return "watch" if news.kind == "met" else super()._after_news(news)
 
 
 async def test_one_is_watched_after_he_was_told_waits_again_after_a_reversal_and_is_forgotten_when_gone(
@@ -440,9 +440,9 @@ async def test_nobody_is_called_after_he_left_though_his_news_was_being_noted(
     class Slow(MemorySubscriptions):
         """Notes later, or answers later: more than 500 are noted in several steps."""
 
-        async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
+        async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
             await clock.sleep(before)
-            kept = await super().ready(news)
+            kept = await super().note_news(news)
             await clock.sleep(after)
             return kept
 

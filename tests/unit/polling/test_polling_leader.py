@@ -174,16 +174,16 @@ async def test_what_a_leader_found_that_slept_on_its_lease_is_told_by_the_other(
 ) -> None:
     one, other = Process(disk, clock, interval=30), Process(disk, clock, interval=30)
     other.source = one.source
-    real_ready, real_lease, asleep = one.view.ready, one.view.lease, False
+    real_note_news, real_lease, asleep = one.view.note_news, one.view.lease, False
 
-    async def ready(
+    async def note_news(
         news: Sequence[News],
     ) -> list[StoredSubscription]:  # as if the process were stopped before it writes
         nonlocal asleep
         asleep = True
         await clock.sleep(pause)
         asleep = False
-        return await real_ready(news)
+        return await real_note_news(news)
 
     async def lease(seconds: float) -> bool:
         if asleep:
@@ -196,7 +196,7 @@ async def test_what_a_leader_found_that_slept_on_its_lease_is_told_by_the_other(
         for number in range(300):
             await one.poller.subscribe(f"k{number}")
         await clock.sleep(40)
-        monkeypatch.setattr(one.view, "ready", ready)
+        monkeypatch.setattr(one.view, "note_news", note_news)
         monkeypatch.setattr(one.view, "lease", lease)
         one.source.paid = {"k299": 1}
         other.poller._fetch = one.source.fetch  # noqa: SLF001  (both ask the same API)
@@ -210,16 +210,16 @@ async def test_what_was_noted_though_the_store_did_not_answer_is_told(
     clock: VirtualClock, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = Process(disk, clock)
-    real = one.view.ready
+    real = one.view.note_news
 
-    async def ready(news: Sequence[News]) -> list[StoredSubscription]:
-        monkeypatch.setattr(one.view, "ready", real)
+    async def note_news(news: Sequence[News]) -> list[StoredSubscription]:
+        monkeypatch.setattr(one.view, "note_news", real)
         await real(news)
         raise StoreAwayError("the answer was lost")
 
     async with one.poller:
         await one.poller.subscribe("a")
-        monkeypatch.setattr(one.view, "ready", ready)
+        monkeypatch.setattr(one.view, "note_news", note_news)
         one.source.paid = {"a": 1}
         await clock.sleep(15)
 

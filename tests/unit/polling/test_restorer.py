@@ -110,7 +110,7 @@ async def test_a_source_that_fails_in_the_middle_leaves_who_was_restored_and_may
         restored = await poller.restore(people(45))
 
     assert restored == RestoreResult(45, 20, 25, 1.0, 2)
-    assert "the source of who waits has failed: UpstreamAwayError" in caplog.text
+    assert "the source of subscriptions failed: UpstreamAwayError" in caplog.text
 
 
 async def test_progress_reads_as_people_know_it(clock: VirtualClock, source: Source) -> None:
@@ -143,7 +143,7 @@ async def test_a_progress_that_fails_does_not_keep_anybody_from_being_restored(
     async with BatchPoller(source.fetch, clock=clock) as poller:
         assert (await poller.restore(people(5), on_progress=on_progress)).restored == 5
 
-    assert caplog.text.count("progress cannot be shown: ValueError: no screen") == 1
+    assert caplog.text.count("on_progress failed and is not called again: ValueError: no screen") == 1
 
 
 async def test_one_by_one_the_first_requests_after_a_restore_come_steadily(clock: VirtualClock) -> None:
@@ -163,7 +163,7 @@ async def test_what_is_to_be_told_is_told_before_anybody_is_asked_about(
 ) -> None:
     disk, heard = Disk(clock), Heard(clock)
     await disk.kept.add(people(100))
-    await disk.kept.ready([News("rec_99", "paid")])
+    await disk.kept.note_news([News("rec_99", "paid")])
     async with BatchPoller(source.fetch, clock=clock, subscriptions=disk.process(), notify=heard.notify):
         await clock.sleep(0.05)
         assert heard.calls == [("rec_99", "paid")]

@@ -37,9 +37,9 @@ async def in_file(path: Path, clock: Clock) -> AsyncIterator[SqliteSubscriptions
 async def fill(kept: Subscriptions) -> int:
     """One in each state; returns the last number."""
     await kept.add([order(key, chat=7) for key, *_ in STATES])
-    await kept.ready(news("to be told", "watched", value=PAID))
-    await kept.told(["watched"], "watch")
-    await kept.keep_mark("2026-01-05")
+    await kept.note_news(news("to be told", "watched", value=PAID))
+    await kept.settle_news(["watched"], "watch")
+    await kept.save_watermark("2026-01-05")
     return (await kept.after(0))[-1].number
 
 
@@ -55,8 +55,8 @@ async def test_a_file_that_is_opened_again_has_everybody_in_his_state(
     async with in_file(tmp_path / "store.db", clock) as kept:
         assert await everyone(kept) == STATES[:2]
         assert (await kept.after(0))[0].subscription == order("waits", chat=7)
-        assert await kept.mark() == "2026-01-05"
-        assert await kept.ready(news("to be told")) == []
+        assert await kept.watermark() == "2026-01-05"
+        assert await kept.note_news(news("to be told")) == []
         await kept.add([order("new")])
         assert (await kept.after(0))[-1].number > last + 1
 
@@ -77,8 +77,8 @@ async def test_two_processes_share_the_subscriptions_of_a_file(tmp_path: Path, c
     async with in_file(tmp_path / "store.db", clock) as here, in_file(tmp_path / "store.db", clock) as there:
         await here.add([order("a"), order("b")])
         assert keys(await there.after(0)) == ["a", "b"]
-        assert keys(await there.ready(news("a"))) == ["a"]
-        assert keys(await here.ready(news("a", "b"))) == ["b"]
+        assert keys(await there.note_news(news("a"))) == ["a"]
+        assert keys(await here.note_news(news("a", "b"))) == ["b"]
         assert await there.lease(10)
         assert not await here.lease(10)
 
@@ -96,7 +96,7 @@ async def test_a_backup_has_them_and_a_restore_brings_them_back(
 
     async with in_file(place, clock) as kept:
         assert await everyone(kept) == STATES
-        assert await kept.mark() == "2026-01-05"
+        assert await kept.watermark() == "2026-01-05"
 
 
 def restore(backup: Path, place: Path, park: bool) -> None:  # noqa: FBT001  (in a thread)
@@ -152,8 +152,8 @@ async def test_a_redis_that_forgot_its_last_second_gives_no_number_twice(
 async def test_nothing_is_left_in_redis_of_whom_was_forgotten(link: OwnTime, clock: VirtualClock) -> None:
     kept = RedisSubscriptions(link, clock, "orders")
     await fill(kept)
-    await kept.ready(news("watched", kind="gone"))
-    await kept.told(["to be told", "watched"], "forget")
+    await kept.note_news(news("watched", kind="gone"))
+    await kept.settle_news(["to be told", "watched"], "forget")
     await kept.remove(["waits"])
     await kept.lease(10)
     await kept.give_back()

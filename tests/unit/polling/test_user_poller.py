@@ -107,7 +107,7 @@ async def test_a_key_that_fails_is_logged_once_though_the_others_succeed(
         assert [entry.message[:28] for entry in caplog.records] == ["poller cannot ask about 'k7'"]
         source.failing = {}
         await clock.sleep(60)
-        assert caplog.records[-1].message == "poller can ask about everybody again"
+        assert caplog.records[-1].message == "poller can ask about all keys again"
         source.failing = {f"k{number}": ValueError("it is down") for number in range(30)}
         await clock.sleep(600)
 
@@ -118,9 +118,9 @@ async def test_who_comes_again_while_his_news_is_being_noted_is_told(
     clock: VirtualClock, source: Source, heard: Heard
 ) -> None:
     class Slow(MemorySubscriptions):
-        async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
+        async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
             await clock.sleep(3)
-            return await super().ready(news)
+            return await super().note_news(news)
 
     source.paid, kept = {"a": 1}, Slow(clock)
     async with UserPoller(

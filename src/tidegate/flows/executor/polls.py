@@ -10,7 +10,6 @@ from tidegate.polling.batch import BatchPoller
 from tidegate.polling.per_user import UserPoller
 from tidegate.polling.poller import Poller, PollerOptions
 from tidegate.polling.subscriptions import Fetch, Notify, Subscriptions
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 
 DEFAULT_POLL_INTERVAL: Final = 60.0  # seconds
 MAX_LATEST_SUBSCRIBERS: Final = 10_000  # subscribers known by heart, until their poller has read them
@@ -34,7 +33,7 @@ class FlowPolls:
     @property
     def kept(self) -> list[Subscriptions]:
         """Where it is kept who waits."""
-        return [poller._subscriptions for poller in self.pollers.values()]  # noqa: SLF001  (it keeps them)
+        return [poller.subscriptions for poller in self.pollers.values()]
 
     async def subscribe(self, poll: str, key: str, place: SessionKey, username: object) -> None:
         if poll not in self.pollers:
@@ -59,10 +58,7 @@ class FlowPolls:
         """A poller reads who has subscribed when it looks next, and restores those from before one by one."""
         if (latest := self._latest.get((poll, key))) is not None or poll not in self.pollers:
             return latest
-        roster = self.pollers[poll]._roster  # noqa: SLF001  (whom it is yet to restore)
-        waiting = roster.waiting.get(key) or roster.watched.get(key)
-        if waiting is None and key in roster.pending:
-            waiting = roster.pending[key].subscription
+        waiting = self.pollers[poll].subscription(key)
         return None if waiting is None else session_key_in(waiting)
 
 
@@ -131,14 +127,10 @@ def _alone(fetch: Fetch) -> Callable[[str], Any]:
 
 def _adopted(poller: Poller, name: str, notify: Notify, gate: FlowGate) -> Poller:
     """One that the application has made tells the flow."""
-    teller = poller._teller  # noqa: SLF001  (it is made before there is anybody to be told)
-    if teller._notify is not None:  # noqa: SLF001
-        raise BadInputError(f"the poller of {name} has a notify of its own: leave it out, the flow is told")
-    forgets = isinstance(poller._subscriptions, MemorySubscriptions)  # noqa: SLF001
-    if forgets and not isinstance(gate.subscriptions(name), MemorySubscriptions):
+    if not poller.subscriptions.is_durable and gate.subscriptions(name).is_durable:
         raise BadInputError(
             f"the poller of {name} would forget who waits: give it subscriptions=gate.subscriptions(…), or"
             f" give pollers={{{name!r}: partial({type(poller).__name__}, …)}} and let the executor make it"
         )
-    teller._notify = notify  # noqa: SLF001
+    poller.on_news(notify)
     return poller

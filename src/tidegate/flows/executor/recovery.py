@@ -115,9 +115,9 @@ class FlowCatchUp:
     async def run(self, look: Inspect) -> None:
         while True:
             try:
-                if await self._marks.mark() != self._mark:
+                if await self._marks.watermark() != self._mark:
                     await self._look_at_all(look)
-                    await self._marks.keep_mark(self._mark)
+                    await self._marks.save_watermark(self._mark)
             except Exception as error:  # noqa: BLE001  (whatever fails is tried again)
                 await self._clock.sleep(self._troubles.note(error, doing="look at who waits"))
             else:

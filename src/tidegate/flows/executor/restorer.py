@@ -51,7 +51,7 @@ class FlowRestorer:
             for one in group:
                 returned += await self._return(one, state, poll)
 
-        groups = await self._pace.restore(people, admit, lambda one: one)
+        groups = await self._pace.run(people, admit, lambda one: one)
         seconds = clock.monotonic() - begun
         return RestoreResult(len(people), returned, len(people) - returned, seconds, groups)
 

@@ -11,7 +11,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.polling.fetch import batch_size_for
+from tidegate.polling.batch import batch_size_for
 from tidegate.sim.faults import Latency
 from tidegate.sim.nocodb import NocoFaults, NocoLimits, SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer

@@ -25,14 +25,14 @@ from tidegate.polling.subscriptions import (
 
 
 class _SubscriptionRow(msgspec.Struct):
-    """As bytes: nobody changes what is kept by changing what he was given."""
+    """Stored as bytes, so that changing a returned object changes nothing here."""
 
     number: int
     body: bytes
     met: bool = False
     news: bytes | None = None
 
-    def kept(self) -> StoredSubscription:
+    def read(self) -> StoredSubscription:
         news = None if self.news is None else unpack_news(self.news)
         return StoredSubscription(self.number, unpack_subscription(self.body), met=self.met, news=news)
 
@@ -41,15 +41,17 @@ class _SubscriptionRow(msgspec.Struct):
 
 
 class MemorySubscriptions(Subscriptions):
-    """Of this process alone, which therefore is the one that polls."""
+    """Known to this process alone, which therefore is the leader."""
+
+    is_durable = False
 
     def __init__(self, clock: Clock, name: str = "poller") -> None:
         self.name = check_text(name, "the name of a poller")
         self._clock = clock
         self._rows: dict[str, _SubscriptionRow] = {}  # by rising numbers
-        # Part of what tells causes apart: no other store, and no later run, gives the same numbers.
+        # Numbers are part of effect keys: no other store and no later run may give the same ones.
         self._number = secrets.randbits(48)
-        self._mark: str | None = None
+        self._watermark: str | None = None
 
     async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         packed = [(one.key, pack_subscription(one)) for one in subscriptions]
@@ -61,12 +63,12 @@ class MemorySubscriptions(Subscriptions):
         self._rows[key] = _SubscriptionRow(self._number, body)
         return is_new
 
-    async def remove(self, who: Collection[SubscriptionRef]) -> int:
-        pairs = [key_and_number(one) for one in who]
+    async def remove(self, refs: Collection[SubscriptionRef]) -> int:
+        pairs = [key_and_number(one) for one in refs]
         for key, _ in pairs:
             check_text(key, "the key of a subscription")
-        there = [key for key, number in pairs if self._find(key, number) is not None]
-        return sum(self._rows.pop(key, None) is not None for key in there)
+        present = [key for key, number in pairs if self._find(key, number) is not None]
+        return sum(self._rows.pop(key, None) is not None for key in present)
 
     def _find(self, key: str, number: int | None) -> _SubscriptionRow | None:
         row = self._rows.get(key)
@@ -75,20 +77,20 @@ class MemorySubscriptions(Subscriptions):
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
         newest_first = reversed(self._rows.values())
         newer = list(takewhile(lambda row: row.number > number, newest_first))[::-1]
-        return [row.kept() for row in newer[: max(limit, 0)]]
+        return [row.read() for row in newer[: max(limit, 0)]]
 
-    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
+    async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
         packed = [(one, pack_news(one)) for one in news]
         found: list[StoredSubscription] = []
-        for one, told in packed:
+        for one, body in packed:
             row = self._rows.get(one.key)
             if row is not None and row.concerns(one.kind):
-                row.news = told
-                found.append(row.kept())
+                row.news = body
+                found.append(row.read())
         return found
 
-    async def told(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
-        for key, number in [key_and_number(one) for one in who]:
+    async def settle_news(self, refs: Collection[SubscriptionRef], then: AfterNews) -> None:
+        for key, number in [key_and_number(one) for one in refs]:
             row = self._find(key, number)
             if row is None or row.news is None:
                 continue
@@ -102,14 +104,14 @@ class MemorySubscriptions(Subscriptions):
     async def count(self) -> int:
         return len(self._rows)
 
-    async def mark(self) -> str | None:
-        return self._mark
+    async def watermark(self) -> str | None:
+        return self._watermark
 
-    async def keep_mark(self, mark: str) -> None:
-        self._mark = mark
+    async def save_watermark(self, mark: str) -> None:
+        self._watermark = mark
 
     async def lease(self, seconds: float) -> bool:  # noqa: ARG002  (there is no other process)
         return True
 
     async def give_back(self) -> None:
-        """Nobody else wants it."""
+        """There is no other process."""

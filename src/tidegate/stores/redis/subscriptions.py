@@ -59,6 +59,8 @@ class RedisSubscriptions(Subscriptions):
     The link is opened and closed by whoever gave it.
     """
 
+    is_durable = True
+
     def __init__(self, link: RedisConnection, clock: Clock, name: str) -> None:
         self.name = check_text(name, "the name of a poller")
         self._link = link
@@ -98,14 +100,14 @@ class RedisSubscriptions(Subscriptions):
             number = page[-1].number
         return found
 
-    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
+    async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
         found: list[StoredSubscription] = []
         for page in _pages([(one.key, one.kind, pack_news(one)) for one in news]):
             rows = await self._lead("ready", self._me, *(part for one in page for part in one))
             found += [_decode_row(number, body, met, page[place][2]) for place, number, body, met in rows]
         return found
 
-    async def told(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
+    async def settle_news(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
         for page in _pages([_key_and_number(one) for one in who]):
             await self._lead("told", self._me, then, *chain(*page))
 
@@ -119,11 +121,11 @@ class RedisSubscriptions(Subscriptions):
     async def count(self) -> int:
         return int(await self._link.command("ZCARD", self._key("numbers")))
 
-    async def mark(self) -> str | None:
+    async def watermark(self) -> str | None:
         mark = await self._link.command("HGET", self._key("meta"), "mark")
         return None if mark is None else mark.decode()
 
-    async def keep_mark(self, mark: str) -> None:
+    async def save_watermark(self, mark: str) -> None:
         await self._link.command("HSET", self._key("meta"), "mark", mark)
 
     async def lease(self, seconds: float) -> bool:

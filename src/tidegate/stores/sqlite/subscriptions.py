@@ -23,16 +23,14 @@ from tidegate.polling.subscriptions import (
 )
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 
-_MET_CONCERNED: Final[dict[NewsKind, tuple[int, int]]] = {
-    "met": (0, 0),
-    "reversed": (1, 1),
-    "gone": (0, 1),
-}  # of `met`
+_MET_CONCERNED: Final[dict[NewsKind, tuple[int, int]]] = {"met": (0, 0), "reversed": (1, 1), "gone": (0, 1)}
 _THIS_SUBSCRIPTION: Final = "poller = ? AND key = ? AND number = coalesce(?, number)"
 
 
 class SqliteSubscriptions(Subscriptions):
-    """Those of one poller; any process that has the file may add. `file` is open before it."""
+    """The subscriptions of one poller; any process that has the file may add. `file` is open already."""
+
+    is_durable = True
 
     def __init__(self, file: StoreFile, clock: Clock, name: str) -> None:
         self._file = file
@@ -48,8 +46,8 @@ class SqliteSubscriptions(Subscriptions):
         fresh: list[bool] = await self._file.write(lambda tx: step(tx, self._name, packed))
         return fresh
 
-    async def remove(self, who: Collection[SubscriptionRef]) -> int:
-        rows = [(self._name, *key_and_number(one)) for one in who]
+    async def remove(self, refs: Collection[SubscriptionRef]) -> int:
+        rows = [(self._name, *key_and_number(one)) for one in refs]
         for _, key, _ in rows:
             check_text(key, "the key of a subscription")
         if not rows:
@@ -60,22 +58,22 @@ class SqliteSubscriptions(Subscriptions):
 
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
         rows = await self._file.read(lambda tx: _after(tx, self._name, number, max(limit, 0)))
-        return [_kept(*row) for row in rows]
+        return [_stored(*row) for row in rows]
 
-    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
+    async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
         packed = [(one.key, one.kind, pack_news(one)) for one in news]
         if not packed:
             return []
-        rows = await self._lead(lambda tx: _ready(tx, self._name, packed))
-        return [_kept(*row) for row in rows]
+        rows = await self._write_as_leader(lambda tx: _note_news(tx, self._name, packed))
+        return [_stored(*row) for row in rows]
 
-    async def told(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
-        rows = [(self._name, *key_and_number(one)) for one in who]
+    async def settle_news(self, refs: Collection[SubscriptionRef], then: AfterNews) -> None:
+        rows = [(self._name, *key_and_number(one)) for one in refs]
         if rows:
-            await self._lead(lambda tx: _told(tx, rows, then))
+            await self._write_as_leader(lambda tx: _settle_news(tx, rows, then))
 
-    async def _lead(self, step: Callable[[Transaction], Any]) -> Any:  # noqa: ANN401  (the step's)
-        """A step that is not made while another process polls, however late this one comes."""
+    async def _write_as_leader(self, step: Callable[[Transaction], Any]) -> Any:  # noqa: ANN401  (the step's)
+        """Run a step, unless another process is the leader at the moment of the transaction."""
         now = self._clock.now()
 
         def make(tx: Transaction) -> tuple[bool, Any]:
@@ -92,13 +90,13 @@ class SqliteSubscriptions(Subscriptions):
         size: int = await self._file.read(lambda tx: tx.execute(query, (self._name,)).fetchone()[0])
         return size
 
-    async def mark(self) -> str | None:
+    async def watermark(self) -> str | None:
         query = "SELECT mark FROM pollers WHERE name = ?"
         row = await self._file.read(lambda tx: tx.execute(query, (self._name,)).fetchone())
         return None if row is None else row[0]
 
-    async def keep_mark(self, mark: str) -> None:
-        await self._file.write(lambda tx: _keep_mark(tx, self._name, mark))
+    async def save_watermark(self, mark: str) -> None:
+        await self._file.write(lambda tx: _save_watermark(tx, self._name, mark))
 
     async def lease(self, seconds: float) -> bool:
         # As of now: if the step waits for the disk, the lease is over sooner, never later.
@@ -110,17 +108,14 @@ class SqliteSubscriptions(Subscriptions):
         await self._file.write(lambda tx: _give_back(tx, self._name, self._me))
 
 
-def _kept(number: int, body: bytes, met: int, news: bytes | None) -> StoredSubscription:
+def _stored(number: int, body: bytes, met: int, news: bytes | None) -> StoredSubscription:
     return StoredSubscription(
         number, unpack_subscription(body), met=bool(met), news=None if news is None else unpack_news(news)
     )
 
 
-# --- steps ---
-
-
 def _add(tx: Transaction, name: str, packed: Sequence[tuple[str, bytes]]) -> list[bool]:
-    """Removed and put, not changed: one that waits anew has a new number."""
+    """Delete and insert, not update: a subscription that is added again gets a new number."""
     fresh = []
     for key, body in packed:
         removed = tx.execute("DELETE FROM subscriptions WHERE poller = ? AND key = ?", (name, key)).rowcount
@@ -147,7 +142,7 @@ def _after(tx: Transaction, name: str, number: int, limit: int) -> list[Any]:
     ).fetchall()
 
 
-def _ready(tx: Transaction, name: str, packed: Sequence[tuple[str, NewsKind, bytes]]) -> list[Any]:
+def _note_news(tx: Transaction, name: str, packed: Sequence[tuple[str, NewsKind, bytes]]) -> list[Any]:
     update = (
         "UPDATE subscriptions SET news = ? WHERE poller = ? AND key = ? AND news IS NULL AND met IN (?, ?)"
         " RETURNING number, body, met, news"
@@ -158,7 +153,7 @@ def _ready(tx: Transaction, name: str, packed: Sequence[tuple[str, NewsKind, byt
     return found
 
 
-def _told(tx: Transaction, rows: Sequence[tuple[str, str, int | None]], then: AfterNews) -> None:
+def _settle_news(tx: Transaction, rows: Sequence[tuple[str, str, int | None]], then: AfterNews) -> None:
     if then == "forget":
         tx.executemany(f"DELETE FROM subscriptions WHERE {_THIS_SUBSCRIPTION} AND news IS NOT NULL", rows)
         return
@@ -174,7 +169,7 @@ def _told(tx: Transaction, rows: Sequence[tuple[str, str, int | None]], then: Af
             _add(tx, name, [(key, body)])
 
 
-def _keep_mark(tx: Transaction, name: str, mark: str) -> None:
+def _save_watermark(tx: Transaction, name: str, mark: str) -> None:
     tx.execute(
         "INSERT INTO pollers (name, mark) VALUES (?, ?)"
         " ON CONFLICT (name) DO UPDATE SET mark = excluded.mark",

@@ -135,22 +135,22 @@ class MortalSubscriptions(MemorySubscriptions):
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
         return await self._shared.after(number, limit)
 
-    async def ready(self, news: Sequence[News]) -> list[StoredSubscription]:
+    async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
         async with self._write:
-            return await self._shared.ready(news)
+            return await self._shared.note_news(news)
 
-    async def told(self, keys: Any, then: AfterNews) -> None:  # noqa: ANN401
+    async def settle_news(self, keys: Any, then: AfterNews) -> None:  # noqa: ANN401
         async with self._write:
-            await self._shared.told(keys, then)
+            await self._shared.settle_news(keys, then)
 
     async def count(self) -> int:
         return await self._shared.count()
 
-    async def mark(self) -> str | None:
-        return await self._shared.mark()
+    async def watermark(self) -> str | None:
+        return await self._shared.watermark()
 
-    async def keep_mark(self, mark: str) -> None:
-        await self._shared.keep_mark(mark)
+    async def save_watermark(self, mark: str) -> None:
+        await self._shared.save_watermark(mark)
 
 
 class MortalSessions(MemoryFlowSessions):

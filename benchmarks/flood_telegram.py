@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.pacing_processes import EACH_WAY, die_with_parent, tell
 
 from tidegate.sim.telegram import Faults, Limits, SimulatedTelegram
+from tidegate.sim.telegram.entities import Json, SimulatedBot
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.world import Json, SimulatedBot
 
 TOKEN: Final = "42:flood"
 FIRST_WRITER: Final = 1_000_001

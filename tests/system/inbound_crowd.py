@@ -19,7 +19,7 @@ from tidegate.clock import Clock
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import Limits, SimulatedTelegram
-from tidegate.sim.telegram.world import Json, SimulatedBot
+from tidegate.sim.telegram.entities import Json, SimulatedBot
 
 TOKEN = "42:crowd"
 FIRST = 1_000_001

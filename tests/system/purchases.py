@@ -1,7 +1,7 @@
 """What people do in the shops of `examples/`, and what they must see: the same for every bot library."""
 
 from tidegate.sim.telegram import Person
-from tidegate.sim.telegram.world import Json
+from tidegate.sim.telegram.entities import Json
 
 
 async def says(person: Person, text: str) -> str:

@@ -16,8 +16,8 @@ from shop.config import Config
 from system.bots.aiogram_shop import serving
 from system.bots.ptb_shop import running
 from tidegate.sim.telegram import Person
+from tidegate.sim.telegram.entities import Json
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.world import Json
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 TOKEN: Final = "42:shop"

@@ -30,7 +30,7 @@ def crowd_before(answers: Answers, scene: Scene) -> dict[str, Any]:
                     chat = telegram.world.chat(bot, update["message"]["chat"]["id"])
                     assert chat is not None
                     for number in answers(int(update["message"]["text"].split()[1])):
-                        chat.tell({"text": f"echo {number}"})
+                        chat.notify({"text": f"echo {number}"})
                     bot.updates.confirm(update["update_id"])
                 await clock.sleep(0.01)
 

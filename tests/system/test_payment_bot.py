@@ -152,7 +152,7 @@ async def test_an_order_is_made_once_for_its_cause_and_has_a_number_of_its_own(s
         busy, books = Orders(table, "10 €", clock), Orders(table, "10 €", clock)
         made = await asyncio.gather(*(busy.create(f"cause {number}", number) for number in range(30)))
         again = await books.create("cause 3", 3)
-        requests = stall.books.noco.ledger.requests
+        requests = stall.books.noco.report()["requests"]
         # Another order has the number that this cause would give.
         stall.books.noco.insert(stall.table, [{"OrderId": order_id("new"), "Cause": "old"}])
         other = await Orders(table, "10 €", clock).create("new", 1)

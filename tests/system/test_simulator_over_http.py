@@ -11,9 +11,9 @@ from aiohttp import web
 
 from simulated import TOKEN
 from tidegate.model import Rate
+from tidegate.sim.server import MAX_BODY
 from tidegate.sim.telegram import Faults, Limits, World
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.incoming import MAX_BODY
 
 LOOSE = Limits(bot=Rate(10_000, 1), private=Rate(10_000, 1), group=Rate(10_000, 1))
 
@@ -133,7 +133,7 @@ async def test_limits_and_faults_change_while_it_runs(http: aiohttp.ClientSessio
         ("POST", "say", {"bot": 99, "user": 7, "text": "x"}, "bot 99 is not known"),
         ("POST", "press", {"bot": 42, "user": 7}, "user 7 sees no buttons"),
         ("PATCH", "limits", {"hidden_floods": 7}, "between 0 and 1"),
-        ("PATCH", "limits", {"closes": "nothing", "escalates": True}, "not nothing"),
+        ("PATCH", "limits", {"closes": "nothing", "escalates": True}, "set closes to chat or bot"),
         ("POST", "say", {"bot": 42, "user": -5, "text": "x"}, "Expected `int` >= 1 - at `$.user`"),
         ("POST", "say", {"bot": 42, "user": 7, "text": "x", "chat": 8}, "at `$.chat`"),
         ("POST", "deactivate", {"user": 10**30}, "at `$.user`"),
@@ -329,7 +329,7 @@ async def test_a_body_beyond_the_limit_is_telegrams_413_and_not_kept(
     if kind == "multipart":
         form.add_field("document", io.BytesIO(b"x" * (MAX_BODY + 1)), filename="large.bin")
     elif kind == "many parts":
-        monkeypatch.setattr("tidegate.sim.telegram.incoming.MAX_BODY", 100_000)
+        monkeypatch.setattr("tidegate.sim.telegram.http.MAX_BODY", 100_000)
         for number in range(200):
             form.add_field(f"file{number}", b"x" * 1_000, filename="small.bin")
     data: Any = form

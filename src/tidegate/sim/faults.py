@@ -1,4 +1,4 @@
-"""What can go wrong between a bot and Telegram, as shares of all calls; each call draws one fate."""
+"""Faults between a client and a simulator, as shares of all requests; each request draws one fate."""
 
 import math
 import random
@@ -12,11 +12,12 @@ from tidegate.errors import BadInputError
 Fate = Literal["answered", "server_error", "lost_request", "lost_answer", "silent", "malformed"]
 
 _LATENCY = re.compile(r"(\d+(?:\.\d+)?)(?:([-~])(\d+(?:\.\d+)?))?(?:ms)?")
+LONGEST_SILENCE = 300.0  # seconds until a request without an answer is cut; no client waits longer
 _P99 = 2.326  # standard deviations from the median to the 99th percentile
 
 
 class Latency:
-    """A distribution of delays, written in milliseconds.
+    """A distribution of delays, in milliseconds.
 
     `20`: always 20 · `5-40`: evenly between · `20~200`: log-normal, median 20 and 99th percentile 200.
     """
@@ -61,10 +62,10 @@ NO_DELAY = Latency(0, 0)
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The defaults are a perfect network. Shares are between 0 and 1."""
+    """Shares between 0 and 1 of the requests. The defaults are a perfect network."""
 
     latency_in: Latency = NO_DELAY  # until a request arrives, and is counted
-    latency_out: Latency = NO_DELAY  # until its answer is heard
+    latency_out: Latency = NO_DELAY  # until its answer arrives
     server_error: float = 0.0  # answered 5xx, not accepted
     lost_request: float = 0.0  # the connection is cut before the call is counted
     lost_answer: float = 0.0  # accepted, then the connection is cut
@@ -74,10 +75,10 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         shares = [share for _, share in self._shares()]
         if any(not 0 <= share <= 1 for share in shares) or sum(shares) > 1 + 1e-9:
-            raise BadInputError("the shares of faults must be between 0 and 1, and not above 1 together")
+            raise BadInputError("each share of faults must be between 0 and 1, and their sum at most 1")
 
     def fate(self, draw: random.Random) -> Fate:
-        """What happens to one call."""
+        """Draw what happens to one request."""
         point = draw.random()
         for fate, share in self._shares():
             if point < share:
@@ -96,3 +97,11 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 PERFECT = Faults()
+
+
+class ConnectionCut(ConnectionError):  # noqa: N818  (an event, as in ConnectionResetError's family)
+    """No answer came. With `left` the request may have been counted; without, the connection was refused."""
+
+    def __init__(self, text: str, *, left: bool = True) -> None:
+        super().__init__(text)
+        self.left = left

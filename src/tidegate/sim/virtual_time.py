@@ -58,7 +58,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # Without a seed, timers of one instant run in the order of their creation.
         tie = self._ties.random() if self._ties else 0.0
         heapq.heappush(self._timers, (when, tie, next(self._created), timer))
-        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001  (asyncio then tells of its end)
+        timer._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001  (asyncio then reports its end)
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:  # noqa: ARG002  (asyncio's signature)
@@ -78,7 +78,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001  (it belongs to whoever awaits the future)
+        except Exception as error:  # noqa: BLE001  (it is raised where the future is awaited)
             future.set_exception(error)
         return future
 
@@ -123,7 +123,7 @@ def run(main: Callable[[VirtualClock], Coroutine[Any, Any, T]], seed: int | None
 
 
 class _VirtualSelector(selectors.BaseSelector):
-    """Where asyncio would wait for I/O, the clock moves instead."""
+    """Moves the clock where asyncio would wait for I/O."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from types import ModuleType
 
 from tidegate.sim.telegram import Person, SimulatedTelegram
-from tidegate.sim.telegram.world import Json, SimulatedBot
+from tidegate.sim.telegram.entities import Json, SimulatedBot
 
 ANN = 7
 GROUP = -1_000_000_000_005

@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from tidegate.clock import Clock
 from tidegate.model import Rate
 from tidegate.sim.telegram import Limits, Person, SimulatedTelegram, World
+from tidegate.sim.telegram.entities import Json
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.world import Json
 
 TOKEN = "42:shop"
 BOT_ID = 42

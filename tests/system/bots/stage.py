@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from system.bots.scenes import BOT_ID, TOKEN
-from tidegate.sim.telegram import Person, SimulatedTelegram, acts
-from tidegate.sim.telegram.world import Json
+from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.telegram.entities import Json
 
 USER, GROUP, SUPERGROUP = 7, -5, -1_000_000_000_005
 GUEST = 8
@@ -55,7 +55,7 @@ class Stage:
         return self._telegram.world.user_presses(self.bot, USER, self._message(self.text()), "data")
 
     def inquiry(self) -> str:
-        acts.send_inline_query(self._telegram.world, self.bot, USER, "tea")
+        self._person.inquires("tea")
         return next(reversed(self.bot.inquiries))
 
     def shipping(self) -> str:
@@ -71,11 +71,11 @@ class Stage:
         self._telegram.handle(
             self.bot, "answerPreCheckoutQuery", {"pre_checkout_query_id": query_id, "ok": True}
         )
-        return next(reversed(self.bot.till.charges))
+        return next(reversed(self.bot.payments.charges))
 
     def _checkout(self) -> str:
         self._person.pays()
-        return next(reversed(self.bot.till.waiting))
+        return next(reversed(self.bot.payments.waiting))
 
     def _post(self, method: str, **params: object) -> int:
         answer = self._telegram.handle(self.bot, method, {"chat_id": USER} | params)

@@ -24,7 +24,7 @@ from tidegate.sim.telegram.update_delivery import is_loopback
         ("sim telegram --closes everything", "--closes: "),
         ("sim telegram --token hush", "--token: "),
         ("sim telegram --latency 0~5", "the median, before the ~, must be above 0"),
-        ("sim telegram --escalate --closes nothing", "must be the chat or the bot, not nothing"),
+        ("sim telegram --escalate --closes nothing", "set closes to chat or bot"),
         ("sim telegram --host=", "--host: an empty name would mean every network"),
         ("sim telegram surplus", "see tidegate sim telegram --help"),
         ("demo --seconds 0", "--seconds: "),

@@ -22,8 +22,8 @@ from tidegate.model import (
     Unknown,
     Unreachable,
 )
+from tidegate.sim.faults import ConnectionCut
 from tidegate.sim.telegram import Faults, Limits, SimulatedTelegram, World
-from tidegate.sim.telegram.telegram import TelegramConnectionCut
 from tidegate.sim.virtual_time import VirtualClock
 
 OUTCOMES = (Dead, Delivered, Migrated, NotSent, Refused, Retry, Unknown, Unreachable)
@@ -342,6 +342,6 @@ async def test_every_fault_of_the_simulator_has_its_outcome(
     for _ in range(5):
         try:
             answer: ApiAnswer | NoAnswer = await _answer(telegram, "42:token", "getMe", {})
-        except TelegramConnectionCut:
+        except ConnectionCut:
             answer = NoAnswer(left=True, reason="disconnected")
         assert isinstance(judged(answer), outcome)

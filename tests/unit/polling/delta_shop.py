@@ -10,7 +10,7 @@ from tidegate.model import Rate
 from tidegate.polling.delta import DeltaPoller
 from tidegate.polling.nocodb import changes
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.nocodb import NocoFaults, SimulatedNocoDb
+from tidegate.sim.nocodb import Faults, SimulatedNocoDb
 from tidegate.sim.nocodb.nocodb import NocoWire
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.limiter import MemoryLimiter
@@ -32,7 +32,7 @@ class Told(msgspec.Struct, frozen=True):
 class Shop:
     """`told` is what subscribers heard, in order, with the virtual second."""
 
-    def __init__(self, clock: VirtualClock, *, faults: NocoFaults | None = None, seed: int = 0) -> None:
+    def __init__(self, clock: VirtualClock, *, faults: Faults | None = None, seed: int = 0) -> None:
         self.clock = clock
         self.noco = SimulatedNocoDb(clock, faults=faults, seed=seed)
         self.table_id = self.noco.create_table("orders", columns=COLUMNS)

@@ -11,7 +11,7 @@ from tidegate.errors import BadInputError, StoreAwayError
 from tidegate.polling.delta import DeltaPoller
 from tidegate.polling.nocodb import changes
 from tidegate.polling.subscriptions import Subscription
-from tidegate.sim.nocodb import NocoFaults
+from tidegate.sim.nocodb import Faults
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from tidegate.upstream.nocodb.where import eq
@@ -386,8 +386,8 @@ def break_it(shop: Shop, trouble: str) -> Callable[[], None]:
     if trouble == "table gone":
         table = noco.tables.pop(shop.table_id)
         return lambda: noco.tables.update({shop.table_id: table})
-    noco.faults = NocoFaults(malformed=1.0)
-    return lambda: setattr(noco, "faults", NocoFaults())
+    noco.faults = Faults(malformed=1.0)
+    return lambda: setattr(noco, "faults", Faults())
 
 
 @pytest.mark.parametrize("trouble", ["401", "table gone", "malformed"])

@@ -10,7 +10,7 @@ import msgspec
 from tidegate.polling.delta import DeltaPoller
 from tidegate.polling.subscriptions import Subscription
 from tidegate.sim.faults import Latency
-from tidegate.sim.nocodb import NocoFaults
+from tidegate.sim.nocodb import Faults
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from unit.polling.delta_shop import Shop, Told
@@ -20,7 +20,7 @@ BORN_PAID = 60
 PAYMENTS = 420
 DOWN, UP = 90.0, 100.0  # seconds after the first payment
 SCAN = 60.0  # seconds
-FIRE = NocoFaults(
+FIRE = Faults(
     latency_in=Latency(10, 50),
     latency_out=Latency(10, 50),
     server_error=0.02,

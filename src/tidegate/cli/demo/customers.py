@@ -11,8 +11,8 @@ from tidegate.clock import Clock
 from tidegate.flows import Flow
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.telegram import Faults, Latency, Limits, Person
+from tidegate.sim.telegram.entities import Json
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.world import Json
 from tidegate.templates import fill
 
 CustomerStage = Literal[

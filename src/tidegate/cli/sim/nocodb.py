@@ -11,7 +11,7 @@ from tidegate.cli.sim.telegram import ListenAddress, watch, why_not
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.sim.nocodb import NocoFaults, NocoLimits, SimulatedNocoDb
+from tidegate.sim.nocodb import Faults, NocoLimits, SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.nocodb.limits import RetryAfter
 from tidegate.sim.nocodb.shop import Shop
@@ -40,7 +40,7 @@ def serve(
     place: ListenAddress,
     *,
     limits: NocoLimits,
-    faults: NocoFaults,
+    faults: Faults,
     tokens: Collection[str],
     rows: int,
     pay_every: str,

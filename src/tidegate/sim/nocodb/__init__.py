@@ -1,8 +1,9 @@
-"""A NocoDB whose limit really counts: in this process, or over HTTP."""
+"""A simulated NocoDB whose limit really counts: in this process, or over HTTP."""
 
-from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbConnectionCut
-from tidegate.sim.nocodb.faults import NocoFaults
+from tidegate.sim.faults import ConnectionCut, Faults
+from tidegate.sim.nocodb.answers import NocoDbAnswer
 from tidegate.sim.nocodb.limits import NocoLimits
-from tidegate.sim.nocodb.nocodb import SimulatedNocoDb
+from tidegate.sim.nocodb.nocodb import NocoWire, SimulatedNocoDb
 
-__all__ = ["NocoDbAnswer", "NocoDbConnectionCut", "NocoFaults", "NocoLimits", "SimulatedNocoDb"]
+NocoDb = SimulatedNocoDb  # the name before 1.0
+__all__ = ["ConnectionCut", "Faults", "NocoDb", "NocoDbAnswer", "NocoLimits", "NocoWire", "SimulatedNocoDb"]

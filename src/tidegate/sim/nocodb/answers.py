@@ -1,4 +1,4 @@
-"""What NocoDB says, and how it says no."""
+"""NocoDB's answers and errors."""
 
 from collections.abc import Mapping
 
@@ -8,23 +8,15 @@ JSON = "application/json; charset=utf-8"
 
 
 class NocoDbAnswer(msgspec.Struct, frozen=True):
-    """Names of headers are in lower case."""
+    """One answer. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
 
 
-class NocoDbConnectionCut(ConnectionError):  # noqa: N818  (an event, as in ConnectionResetError's family)
-    """No answer came. With `left` false the connection was refused: nothing arrived."""
-
-    def __init__(self, text: str, *, left: bool = True) -> None:
-        super().__init__(text)
-        self.left = left
-
-
 class NocoDbApiError(Exception):
-    """A refusal. NocoDB has two shapes of them: `{error, message}`, and `{msg}` where there is no code."""
+    """An error. NocoDB has two shapes: `{error, message}`, and `{msg}` if there is no code."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
         super().__init__(text)
@@ -76,7 +68,7 @@ def bad_json() -> NocoDbApiError:
 
 
 def bad_filter(text: str) -> NocoDbApiError:
-    """Said by the grammar with quotes, and by what checks a filter that was read."""
+    """The error of the grammar with quotes, and of the check of a filter."""
     return NocoDbApiError(422, "ERR_INVALID_FILTER", text)
 
 
@@ -86,7 +78,7 @@ def failed_verification(text: str, column: str) -> NocoDbApiError:
 
 
 def unreadable_filter(text: str) -> NocoDbApiError:
-    """Said by the grammar without quotes."""
+    """The error of the grammar without quotes."""
     return NocoDbApiError(422, "", text)
 
 

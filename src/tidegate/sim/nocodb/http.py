@@ -1,41 +1,31 @@
-"""The simulator over HTTP: NocoDB's v2 API at `/api/`, and a control API at `/sim/`."""
+"""The simulated NocoDB over HTTP: the v2 API at `/api/`, and a control API at `/sim/`."""
 
 from aiohttp import http_exceptions, web
 
 from tidegate.clock import Clock
-from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbApiError, NocoDbConnectionCut
+from tidegate.sim.faults import ConnectionCut, Faults
+from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbApiError
 from tidegate.sim.nocodb.control import NocoDbControl
-from tidegate.sim.nocodb.faults import NocoFaults
 from tidegate.sim.nocodb.limits import NocoLimits
 from tidegate.sim.nocodb.nocodb import SimulatedNocoDb
-from tidegate.sim.server import SimulatorServer
-from tidegate.sim.telegram.incoming import MAX_BODY, UnloggedRequestHandler
+from tidegate.sim.server import MAX_BODY, SimulatorServer, UnloggedRequestHandler
 
 
 class _Connection(UnloggedRequestHandler):
-    """One connection: what cannot be parsed is refused as Node would, and never quoted."""
+    """A connection that refuses unreadable requests as Node does."""
 
     __slots__ = ()
 
-    def handle_error(
-        self,
-        request: web.BaseRequest,  # noqa: ARG002  (aiohttp's signature)
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002  (it quotes the request)
-    ) -> web.StreamResponse:
-        self.log_exception(exc_info=exc)
-        if isinstance(exc, http_exceptions.LineTooLong):
+    def error_response(self, status: int, error: BaseException | None) -> web.Response:
+        if isinstance(error, http_exceptions.LineTooLong):
             status = 431
-        answer = _response(NocoDbApiError(status, "", "the request could not be carried out").answer())
-        answer.force_close()
-        return answer
+        return _response(NocoDbApiError(status, "", "the request could not be carried out").answer())
 
 
 class NocoDbServer(SimulatorServer):
-    """`async with` it: listens on loopback unless told otherwise, port 0 takes a free one.
+    """Use it with `async with`. It listens on loopback by default; port 0 takes a free one.
 
-    While it is down, requests to the API are cut off without an answer; the control API goes on.
+    While it is down, requests to the API are cut off without an answer; the control API works.
     """
 
     connection = _Connection
@@ -47,7 +37,7 @@ class NocoDbServer(SimulatorServer):
         host: str = "127.0.0.1",
         port: int = 0,
         limits: NocoLimits | None = None,
-        faults: NocoFaults | None = None,
+        faults: Faults | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(host, port)
@@ -63,10 +53,10 @@ class NocoDbServer(SimulatorServer):
         body = await request.read() if request.can_read_body else None
         try:
             answer = await self.noco.handle(request.method, request.raw_path, request.headers, body)
-        except NocoDbConnectionCut:
+        except ConnectionCut:
             if request.transport is not None:
                 request.transport.abort()
-            return web.Response()  # nobody hears it
+            return web.Response()  # the client does not receive it
         return _response(answer)
 
 

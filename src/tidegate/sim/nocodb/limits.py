@@ -1,4 +1,4 @@
-"""The limit of NocoDB: an exact sliding window over arrivals, and a block for whoever exceeds it.
+"""NocoDB's limit: an exact sliding window over the requests of a token, and a block when it is exceeded.
 
 Written independently of `tidegate.pacing` and of `tidegate.upstream`, which are tested against it.
 """
@@ -11,17 +11,17 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.sim.telegram.flood_control import SlidingWindow
+from tidegate.sim.sliding_window import SlidingWindow
 
 RetryAfter = Literal["seconds", "date", "missing"]
 
 
 class NocoLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """For each token. The defaults are what NocoDB's cloud documents."""
+    """The limits of each token. The defaults are those that NocoDB's cloud documents."""
 
     rate: Rate = Rate(5, 1)
-    block: float = 30.0  # seconds without any answer but 429, from the first request too many; 0: none
-    retry_after: RetryAfter = "seconds"  # how a 429 says when to come again
+    block: float = 30.0  # seconds of 429s from the first request too many; 0: none
+    retry_after: RetryAfter = "seconds"  # form of the Retry-After header of a 429
 
     def __post_init__(self) -> None:
         if not 0 <= self.block < math.inf:
@@ -36,13 +36,13 @@ class _Token:
         self.blocked_at = self.blocked_until = -math.inf
 
     def is_idle(self, now: float) -> bool:
-        return self.blocked_until <= now and self.window.wait(now, self.window.rate.count) <= 0
+        return self.blocked_until <= now and self.window.is_idle(now)
 
 
 class TokenLimiter:
     """Counts the requests of every token. `now` must never go back."""
 
-    SWEEPS_FROM = 1_000  # tokens; fewer are not worth a look
+    SWEEPS_FROM = 1_000  # tokens; fewer are not worth a sweep
 
     def __init__(self, limits: NocoLimits) -> None:
         self.limits = limits
@@ -52,7 +52,7 @@ class TokenLimiter:
         self._sweep_at = self.SWEEPS_FROM
 
     def change(self, limits: NocoLimits, now: float) -> None:
-        """From now on: windows start empty, and nobody is blocked."""
+        """Replace the limits: windows start empty, and no token is blocked."""
         self._blocked = self.blocked_seconds(now)
         self.limits = limits
         self._tokens.clear()
@@ -63,10 +63,10 @@ class TokenLimiter:
         self._blocked -= self.blocked_seconds(now)
 
     def admit(self, now: float, name: str) -> float:
-        """0.0 if the request may pass; else the seconds for which it, and all others, may not."""
+        """Return 0.0 if the request may pass; else the seconds until the token may send again."""
         token = self._tokens.get(name)
         if token is None:
-            token = self._meet(now, name)
+            token = self._add_token(now, name)
         if token.blocked_until > now:
             return token.blocked_until - now
         wait = token.window.wait(now, 1)
@@ -76,11 +76,11 @@ class TokenLimiter:
         return self._block(token, now) or wait
 
     def blocked_seconds(self, now: float) -> float:
-        """How long tokens were blocked, all together, until now."""
+        """Return the seconds that tokens were blocked until now, all together."""
         return self._blocked + sum(_elapsed(token, now) for token in self._tokens.values())
 
     def blocked_for(self, now: float) -> float:
-        """Seconds until the last block ends; 0.0 if there is none."""
+        """Return the seconds until the last block ends; 0.0 if there is none."""
         return max((token.blocked_until - now for token in self._tokens.values()), default=0.0)
 
     def _block(self, token: _Token, now: float) -> float:
@@ -89,7 +89,7 @@ class TokenLimiter:
             token.blocked_at, token.blocked_until = now, now + self.limits.block
         return self.limits.block
 
-    def _meet(self, now: float, name: str) -> _Token:
+    def _add_token(self, now: float, name: str) -> _Token:
         if len(self._tokens) >= self._sweep_at:
             self._sweep(now)
         token = self._tokens[name] = _Token(self.limits.rate)
@@ -104,14 +104,14 @@ class TokenLimiter:
 
 
 def _elapsed(token: _Token, now: float) -> float:
-    """Of the latest block."""
+    """Return the seconds of the token's latest block until now."""
     if token.blocked_until == -math.inf:
         return 0.0
     return min(now, token.blocked_until) - token.blocked_at
 
 
 def retry_after(kind: RetryAfter, wait: float, server_now: float) -> dict[str, str]:
-    """The header, rounded up: whoever obeys it is not early. Its date is by the server's clock."""
+    """Return the header, rounded up so that a client that obeys it is not early."""
     if kind == "missing":
         return {}
     if kind == "seconds":

@@ -10,27 +10,25 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Fate, Faults
 from tidegate.sim.nocodb.answers import (
     NocoDbAnswer,
     NocoDbApiError,
-    NocoDbConnectionCut,
     json_answer,
     unauthorized,
 )
-from tidegate.sim.nocodb.faults import PERFECT, Fate, NocoFaults
 from tidegate.sim.nocodb.limits import NocoLimits, TokenLimiter, retry_after
-from tidegate.sim.nocodb.records import LARGEST_HEAD, RecordsApi, read_target
+from tidegate.sim.nocodb.records import LARGEST_HEAD, answer_request, read_target
 from tidegate.sim.nocodb.request_log import LoggedRequest, NocoDbRequestLog
 from tidegate.sim.nocodb.table import SimulatedTable, Value, require_key
 from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse
 
-LONGEST_SILENCE = 300.0  # seconds; no client waits longer
 LOGGED_PATH = 100  # characters
 
 
 class SimulatedNocoDb:
-    """One server. With `tokens`, only these are known; else any. Booleans come as 0/1, as SQLite has them,
-    or with `postgres` as true/false.
+    """One server. With `tokens` only these are valid; else any. Booleans are 0/1, as in SQLite, or true/false
+    with `postgres`. `handle` takes a request as over the wire; the HTTP server is a thin layer over it.
     """
 
     def __init__(
@@ -38,7 +36,7 @@ class SimulatedNocoDb:
         clock: Clock,
         *,
         limits: NocoLimits | None = None,
-        faults: NocoFaults | None = None,
+        faults: Faults | None = None,
         tokens: Collection[str] | None = None,
         postgres: bool = False,
         skew: float = 0.0,
@@ -49,33 +47,32 @@ class SimulatedNocoDb:
         self.skew = skew  # seconds that the server's clock is ahead; may be changed at any time
         self.tables: dict[str, SimulatedTable] = {}
         self.ledger = NocoDbRequestLog()
-        self.throttle = TokenLimiter(limits or NocoLimits())
+        self.limiter = TokenLimiter(limits or NocoLimits())
         self._tokens = tokens
         self._postgres = postgres
-        self._records = RecordsApi(self.tables)
         self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
         self._named = 0  # tables, ever
         self._stops = 0
         self.is_down = False
 
     @property
-    def faults(self) -> NocoFaults:
+    def faults(self) -> Faults:
         return self._faults
 
     @faults.setter
-    def faults(self, faults: NocoFaults) -> None:
-        # A perfect network is told from others by identity, which each request looks at.
+    def faults(self, faults: Faults) -> None:
+        # A perfect network is recognised by identity, which is fast.
         self._faults = PERFECT if faults == PERFECT else faults
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> NocoDbAnswer:
-        """One request and its answer, with the delays and faults of the network in between.
+        """Answer one request, with the delays and faults of the network.
 
-        `target` is path and query as they are sent. Raises `ConnectionCut` where a client would see that.
+        `target` is path and query as sent. Raises `ConnectionCut` where a client would lose its connection.
         """
         if self.is_down:
-            raise NocoDbConnectionCut("nobody listens", left=False)
+            raise ConnectionCut("the server is down", left=False)
         faults = self.faults
         if faults is PERFECT:
             return self._arrive(method, target, headers, body, "answered")
@@ -85,14 +82,14 @@ class SimulatedNocoDb:
         if fate != "answered":
             self.ledger.faults[fate] += 1
         if fate == "lost_request":
-            raise NocoDbConnectionCut("the request was lost")
+            raise ConnectionCut("the request was lost")
         answer = self._arrive(method, target, headers, body, fate)
         if fate == "silent":
             await self._silence(stops)
         if faults.latency_out:
             await self._travel(faults.latency_out.seconds(self._draw), stops)
         if fate == "lost_answer":
-            raise NocoDbConnectionCut("the answer was lost")
+            raise ConnectionCut("the answer was lost")
         if fate == "malformed":
             return msgspec.structs.replace(answer, body=answer.body[: len(answer.body) // 2] + b"\x00")
         return answer
@@ -105,8 +102,8 @@ class SimulatedNocoDb:
         columns: Mapping[str, str] | None = None,
         zone: ZoneInfo | None = None,
     ) -> str:
-        """The table's id. `columns`: title → type as NocoDB names it (SingleLineText, Checkbox, DateTime …);
-        without, any field may be written. `zone`: in which a `where` means a time that names none, not UTC.
+        """Create a table and return its id. `columns`: title → NocoDB's type (SingleLineText, Checkbox …);
+        without it, any field may be written. `zone`: of times without an offset in a `where`, instead of UTC.
         """
         self._named += 1
         id_ = f"m{self._named:014d}"
@@ -121,11 +118,11 @@ class SimulatedNocoDb:
     def insert(
         self, table: str, rows: Sequence[Mapping[str, Any]], *, commit_after: float = 0.0
     ) -> list[int]:
-        """Somebody else creates rows: no request, no limit. Seen `commit_after` seconds later. Their ids."""
+        """Create rows as another program does, visible after `commit_after` seconds; returns their ids."""
         return self._table(table).insert(rows, self.server_now(), due=self._due(commit_after))
 
     def update(self, table: str, rows: Iterable[Mapping[str, Any]], *, commit_after: float = 0.0) -> None:
-        """Somebody else changes rows. UpdatedAt is of now, also when it is committed and seen later."""
+        """Change rows as another program does. UpdatedAt is the time now, also if the commit comes later."""
         found = self._table(table)
         for row in rows:
             found.update(
@@ -137,7 +134,7 @@ class SimulatedNocoDb:
         self.update(table, [{found.key: id_, "Paid": True}], commit_after=commit_after)
 
     def direct(self, table: str, id_: int, **fields: object) -> None:
-        """A change by SQL, past NocoDB: UpdatedAt stays as it was."""
+        """Change a row by SQL, without NocoDB: UpdatedAt stays as it was."""
         found = self._table(table)
         found.update(self._key(found, id_), fields, None)
 
@@ -145,12 +142,12 @@ class SimulatedNocoDb:
         self._table(table).delete(ids)
 
     def rows(self, table: str) -> list[dict[str, Value]]:
-        """What is committed by now."""
+        """Return the rows that are committed by now."""
         found = self._table(table)
         return [found.shown(row, found.columns) for row in found.rows.values()]
 
     def stop(self) -> None:
-        """Down: requests under way are cut, new connections are refused. Rows stay."""
+        """Take the server down: requests under way are cut, new ones refused. Rows stay."""
         self.is_down = True
         self._stops += 1
 
@@ -158,17 +155,17 @@ class SimulatedNocoDb:
         self.is_down = False
 
     def server_now(self) -> float:
-        """Seconds since the epoch, by the server's clock."""
+        """Return seconds since the epoch, by the server's clock."""
         return self.clock.now() + self.skew
 
     def set_limits(self, limits: NocoLimits) -> None:
-        """From now on: windows start empty, nobody is blocked, what was counted stays."""
-        self.throttle.change(limits, self.clock.monotonic())
+        """Replace the limits: windows start empty, no token is blocked, counts stay."""
+        self.limiter.change(limits, self.clock.monotonic())
 
     def report(self) -> dict[str, Any]:
-        blocked = self.throttle.blocked_seconds(self.clock.monotonic())
+        blocked = self.limiter.blocked_seconds(self.clock.monotonic())
         return self.ledger.report() | {
-            "fullest": self.throttle.fullest,
+            "fullest": self.limiter.fullest,
             "blocked_seconds": round(blocked, 3),
             "rows": sum(len(table.rows) for table in self.tables.values()),
         }
@@ -176,7 +173,7 @@ class SimulatedNocoDb:
     def reset(self) -> None:
         """Count from zero. Tables, windows and blocks stay."""
         self.ledger.clear()
-        self.throttle.forget(self.clock.monotonic())
+        self.limiter.forget(self.clock.monotonic())
 
     def _arrive(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, fate: Fate
@@ -200,22 +197,22 @@ class SimulatedNocoDb:
         token = next((value for name, value in headers.items() if name.lower() == "xc-token"), "")
         if not token or (self._tokens is not None and token not in self._tokens):
             raise unauthorized()
-        wait = self.throttle.admit(self.clock.monotonic(), token)
+        wait = self.limiter.admit(self.clock.monotonic(), token)
         if wait > 0:
             return self._refuse(wait)
         if fate == "server_error":
             return self._broken()
-        asked = read_target(method.upper(), target)
-        self._settle(asked.table)
-        return json_answer(200, self._records.answer(asked, body, self.server_now()))
+        request = read_target(method.upper(), target)
+        self._settle(request.table)
+        return json_answer(200, answer_request(self.tables, request, body, self.server_now()))
 
     def _refuse(self, wait: float) -> NocoDbAnswer:
         answer = NocoDbApiError(429, "", "Too many requests").answer()
-        told = retry_after(self.throttle.limits.retry_after, wait, self.server_now())
-        return msgspec.structs.replace(answer, headers={**answer.headers, **told})
+        header = retry_after(self.limiter.limits.retry_after, wait, self.server_now())
+        return msgspec.structs.replace(answer, headers={**answer.headers, **header})
 
     def _broken(self) -> NocoDbAnswer:
-        """By NocoDB itself, or by the proxy before it."""
+        """Return an error of NocoDB itself, or of a proxy before it."""
         if self._draw.random() < 0.5:  # noqa: PLR2004  (half of them)
             return NocoDbApiError(500, "", "Internal server error").answer()
         status = self._draw.choice((502, 503))
@@ -231,7 +228,7 @@ class SimulatedNocoDb:
             return self.tables[table]
         except KeyError:
             raise BadInputError(
-                f"there is no table {table!r:.60}: create_table gives the id, GET /sim/tables lists them"
+                f"there is no table {table!r:.60}: create_table returns the id, GET /sim/tables lists them"
             ) from None
 
     def _key(self, table: SimulatedTable, key: object) -> int:
@@ -246,19 +243,19 @@ class SimulatedNocoDb:
     async def _travel(self, seconds: float, stops: int) -> None:
         await self.clock.sleep(seconds)
         if self._stops != stops:
-            raise NocoDbConnectionCut("the server went down")
+            raise ConnectionCut("the server went down")
 
     async def _silence(self, stops: int) -> NoReturn:
         await self._travel(LONGEST_SILENCE, stops)
-        raise NocoDbConnectionCut("no answer came")
+        raise ConnectionCut("no answer came")
 
 
 class NocoWire:
-    """Speaks to a `NocoDb` of this process as `HttpWire` does to one behind a socket."""
+    """The wire of an `Upstream` to a simulated NocoDB in this process, without HTTP: for virtual time."""
 
     def __init__(self, noco: SimulatedNocoDb, *, token: str = "any", timeout: float = 10.0) -> None:  # noqa: S107  (no secret)
         self._noco = noco
-        # As a client over HTTP sends them: they count against the size of a request.
+        # As an HTTP client sends them: they count towards the size of a request.
         self._headers = {
             "Host": "127.0.0.1:8082",
             "Accept": "*/*",
@@ -273,7 +270,7 @@ class NocoWire:
         try:
             async with self._noco.clock.timeout(self._timeout):
                 answer = await self._noco.handle(request.method, request.target, self._headers, body)
-        except NocoDbConnectionCut as cut:
+        except ConnectionCut as cut:
             return NoResponse(left=cut.left, reason="disconnected" if cut.left else "connect")
         except TimeoutError:
             return NoResponse(left=True, reason="timeout")

@@ -21,20 +21,75 @@ from tidegate.sim.nocodb.answers import (
 from tidegate.sim.nocodb.table import SimulatedRow, SimulatedTable, Value
 from tidegate.sim.nocodb.where import compile_where
 
-USUAL, MOST = 25, 1_000  # rows of a page: unless asked otherwise, and however many are asked for
+MOST_ROWS = 100  # of one create, update or delete
+LONGEST_KEY = 16  # digits
+LARGEST_HEAD = 16_383  # bytes of path, query and headers together; Node refuses more before NocoDB sees it
+USUAL_PAGE, LARGEST_PAGE = 25, 1_000  # rows
+LISTS = ("fields", "sort")  # may occur several times
+_ROUTE = re.compile(r"/api/v2/(?:tables/([^/]+)/records(?:/([^/]+))?|meta/tables/([^/]+))/?")
 
 
-def matching(table: SimulatedTable, query: Mapping[str, str]) -> list[SimulatedRow]:
-    rows = list(table.rows.values())
-    where = query.get("where", "")
-    return compile_where(where, table)(rows) if where else rows
+class RecordsRequest(msgspec.Struct, frozen=True):
+    """A request whose address was understood."""
+
+    method: str
+    path: str
+    table: str
+    record: str | None  # an id, or "count"
+    is_meta: bool
+    query: Mapping[str, str]
 
 
-def list_rows(table: SimulatedTable, query: Mapping[str, str]) -> dict[str, Any]:
-    """The page, with what NocoDB says about it. Raises ApiError."""
-    names = read_fields(table, query.get("fields", ""))
-    rows = _sorted(table, matching(table, query), query.get("sort", ""))
-    limit, offset = _limit(query.get("limit", "")), _offset(query.get("offset", ""))
+def read_target(method: str, target: str) -> RecordsRequest:
+    """Parse method, path and query. Raises the 404 of an unknown address."""
+    parts = urlsplit(target)
+    path = unquote(parts.path)
+    found = _ROUTE.fullmatch(path)
+    if found is None:
+        raise no_route(method, path)
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        query[name] = f"{query[name]},{value}" if name in LISTS and name in query else value
+    return RecordsRequest(method, path, found[1] or found[3], found[2], found[3] is not None, query)
+
+
+def answer_request(
+    tables: Mapping[str, SimulatedTable], request: RecordsRequest, body: bytes | None, at: float
+) -> object:
+    """Carry out a request at the server's time `at`, and return the JSON answer. Raises NocoDbApiError."""
+    table = tables.get(request.table)
+    if table is None:
+        raise no_table(request.table)
+    if request.method == "GET":
+        return _read(table, request)
+    write = WRITES.get(request.method) if request.record is None and not request.is_meta else None
+    if write is None:
+        raise no_route(request.method, request.path)
+    rows, single = _read_body(body)
+    keys = [{table.key: key} for key in write(table, rows, at)]
+    return keys[0] if single else keys
+
+
+def _read(table: SimulatedTable, request: RecordsRequest) -> Any:  # noqa: ANN401  (JSON)
+    if request.is_meta:
+        columns = [{"title": name, "uidt": kind} for name, kind in table.columns.items()]
+        return {"id": table.id, "title": table.title, "columns": columns}
+    if request.record is None:
+        return _list_rows(table, request.query)
+    if request.record == "count":
+        return {"count": len(_matching(table, request.query))}
+    row = table.rows.get(_key(table, request.record))
+    if row is None:
+        raise no_record(request.record)
+    return table.shown(row, _read_fields(table, request.query.get("fields", "")))
+
+
+def _list_rows(table: SimulatedTable, query: Mapping[str, str]) -> dict[str, Any]:
+    """Return a page of rows with NocoDB's pageInfo. Raises NocoDbApiError."""
+    names = _read_fields(table, query.get("fields", ""))
+    rows = _sorted(table, _matching(table, query), query.get("sort", ""))
+    limit = min(_whole_number(query.get("limit", ""), 9), LARGEST_PAGE) or USUAL_PAGE
+    offset = _whole_number(query.get("offset", ""), 15)
     if offset and offset >= len(rows):
         raise bad_offset(offset)
     page = rows[offset : offset + limit]
@@ -44,18 +99,13 @@ def list_rows(table: SimulatedTable, query: Mapping[str, str]) -> dict[str, Any]
     }
 
 
-def _page_info(total: int, limit: int, offset: int) -> dict[str, Any]:
-    where = {"page": offset // limit + 1} if offset % limit == 0 else {"offset": offset}
-    return {
-        "totalRows": total,
-        **where,
-        "pageSize": limit,
-        "isFirstPage": offset == 0,
-        "isLastPage": offset + limit >= total,
-    }
+def _matching(table: SimulatedTable, query: Mapping[str, str]) -> list[SimulatedRow]:
+    rows = list(table.rows.values())
+    where = query.get("where", "")
+    return compile_where(where, table)(rows) if where else rows
 
 
-def read_fields(table: SimulatedTable, text: str) -> list[str]:
+def _read_fields(table: SimulatedTable, text: str) -> list[str]:
     asked = [name for name in text.split(",") if name]
     for name in asked:
         _require(table, name)
@@ -71,97 +121,34 @@ def _sorted(table: SimulatedTable, rows: list[SimulatedRow], text: str) -> list[
     names = [name for name in text.split(",") if name]
     for name in names:
         _require(table, name.lstrip("+-"))
-    if names and names[-1] == table.key:  # in this order they come
+    if names and names[-1] == table.key:  # rows are in this order already
         del names[-1]
     for name in reversed(names):
-        rows = _sorted_by(name.lstrip("+-"), rows, descending=name.startswith("-"))
+        column = name.lstrip("+-")
+        rows = sorted(rows, key=lambda row: _rank(row.fields.get(column)), reverse=name.startswith("-"))
     return rows
 
 
-def _sorted_by(name: str, rows: list[SimulatedRow], *, descending: bool) -> list[SimulatedRow]:
-    return sorted(rows, key=lambda row: _rank(row.fields.get(name)), reverse=descending)
-
-
 def _rank(value: Value) -> tuple[int, float, str]:
-    """As SQLite orders: nothing, then numbers, then texts."""
+    """Order as SQLite does: null, then numbers, then texts."""
     if value is None:
         return 0, 0.0, ""
     return (2, 0.0, value) if isinstance(value, str) else (1, float(value), "")
 
 
-def _limit(text: str) -> int:
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004  (any number)
-    return min(number, MOST) if number >= 1 else USUAL
+def _whole_number(text: str, most_digits: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= most_digits else 0
 
 
-def _offset(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0  # noqa: PLR2004  (any number)
-
-
-MOST_ROWS = 100  # of one create, update or delete
-LONGEST_KEY = 16  # digits
-LARGEST_HEAD = 16_383  # bytes of path, query and headers together; Node refuses more before NocoDB sees it
-LISTS = ("fields", "sort")  # may be given several times
-_ROUTE = re.compile(r"/api/v2/(?:tables/([^/]+)/records(?:/([^/]+))?|meta/tables/([^/]+))/?")
-
-
-class RecordsRequest(msgspec.Struct, frozen=True):
-    """A request that was understood as far as its address goes."""
-
-    method: str
-    path: str
-    table: str
-    record: str | None  # an id, or "count"
-    is_meta: bool
-    query: Mapping[str, str]
-
-
-def read_target(method: str, target: str) -> RecordsRequest:
-    """Raises the 404 of an address that is none."""
-    parts = urlsplit(target)
-    path = unquote(parts.path)
-    found = _ROUTE.fullmatch(path)
-    if found is None:
-        raise no_route(method, path)
-    query: dict[str, str] = {}
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
-        query[name] = f"{query[name]},{value}" if name in LISTS and name in query else value
-    return RecordsRequest(method, path, found[1] or found[3], found[2], found[3] is not None, query)
-
-
-class RecordsApi:
-    """Carries out what is asked. `at` is the server's time of day."""
-
-    def __init__(self, tables: Mapping[str, SimulatedTable]) -> None:
-        self._tables = tables
-
-    def answer(self, asked: RecordsRequest, body: bytes | None, at: float) -> Any:  # noqa: ANN401  (JSON)
-        """Raises ApiError."""
-        table = self._tables.get(asked.table)
-        if table is None:
-            raise no_table(asked.table)
-        if asked.method == "GET":
-            return _look(table, asked)
-        write = WRITES.get(asked.method) if asked.record is None and not asked.is_meta else None
-        if write is None:
-            raise no_route(asked.method, asked.path)
-        rows, single = _read_body(body)
-        keys = [{table.key: key} for key in write(table, rows, at)]
-        return keys[0] if single else keys
-
-
-def _look(table: SimulatedTable, asked: RecordsRequest) -> Any:  # noqa: ANN401  (JSON)
-    if asked.is_meta:
-        columns = [{"title": name, "uidt": kind} for name, kind in table.columns.items()]
-        return {"id": table.id, "title": table.title, "columns": columns}
-    if asked.record is None:
-        return list_rows(table, asked.query)
-    if asked.record == "count":
-        return {"count": len(matching(table, asked.query))}
-    row = table.rows.get(_key(table, asked.record))
-    if row is None:
-        raise no_record(asked.record)
-    return table.shown(row, read_fields(table, asked.query.get("fields", "")))
+def _page_info(total: int, limit: int, offset: int) -> dict[str, Any]:
+    where = {"page": offset // limit + 1} if offset % limit == 0 else {"offset": offset}
+    return {
+        "totalRows": total,
+        **where,
+        "pageSize": limit,
+        "isFirstPage": offset == 0,
+        "isLastPage": offset + limit >= total,
+    }
 
 
 def _read_body(body: bytes | None) -> tuple[list[dict[str, Any]], bool]:
@@ -178,7 +165,7 @@ def _read_body(body: bytes | None) -> tuple[list[dict[str, Any]], bool]:
 
 
 def _insert(table: SimulatedTable, rows: list[dict[str, Any]], at: float) -> list[int]:
-    # The key is the server's to give: one that is sent is passed over.
+    # The server assigns the key: one that is sent is ignored.
     return table.insert([{name: row[name] for name in row if name != table.key} for row in rows], at)
 
 
@@ -198,7 +185,7 @@ def _delete(table: SimulatedTable, rows: list[dict[str, Any]], _: float) -> list
 
 
 def _keys(table: SimulatedTable, rows: list[dict[str, Any]]) -> list[int]:
-    """All of them exist, each once, or nothing is done."""
+    """Return the keys of the rows. Raises unless every row exists and occurs once."""
     keys: list[int] = []
     for row in rows:
         given = row.get(table.key)

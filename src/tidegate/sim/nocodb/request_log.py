@@ -1,7 +1,9 @@
-"""What arrived and how it was answered, counted."""
+"""Counts of the requests that arrived and of their answers, and a log of the latest."""
 
 from collections import Counter, deque
 from typing import Any, NamedTuple
+
+from tidegate.sim.sliding_window import RequestRate
 
 LOG_KEPT = 1_000
 SECONDS_KEPT = 86_400
@@ -16,35 +18,23 @@ class LoggedRequest(NamedTuple):
 
 
 class NocoDbRequestLog:
-    """Bounded, whatever comes. `clear` begins anew."""
+    """Bounded in memory. `clear` empties it."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        self.requests = 0
+        self._rate = RequestRate()
         self.refused = 0
-        self.peak_rps = 0
         self.statuses: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self.log: deque[LoggedRequest] = deque(maxlen=LOG_KEPT)
-        self._first: float | None = None
-        self._last = 0.0
-        self._last_second: deque[float] = deque()
         self._seconds: dict[int, int] = {}  # since the first request
 
     def arrive(self, now: float) -> None:
-        """A request has come, whatever becomes of it. `now` is monotonic."""
-        self.requests += 1
-        if self._first is None:
-            self._first = now
-        self._last = now
-        recent = self._last_second
-        recent.append(now)
-        while recent[0] + 1 <= now:
-            recent.popleft()
-        self.peak_rps = max(self.peak_rps, len(recent))
-        second = int(now - self._first)
+        """Count a request, however it is answered. `now` is monotonic."""
+        self._rate.add(now)
+        second = int(now - (self._rate.first or 0.0))
         self._seconds[second] = self._seconds.get(second, 0) + 1
         if len(self._seconds) > SECONDS_KEPT:
             del self._seconds[next(iter(self._seconds))]
@@ -55,16 +45,13 @@ class NocoDbRequestLog:
         self.log.append(entry)
 
     def report(self) -> dict[str, Any]:
-        """In the vocabulary that all reports share. `seconds`: from the first request to the last."""
-        seconds = self._last - self._first if self._first is not None else 0.0
+        """Return the counts in the words of all reports. `seconds`: from the first request to the last."""
         return {
-            "requests": self.requests,
+            "requests": self._rate.requests,
             "refused": self.refused,
             "statuses": dict(sorted(self.statuses.items())),
             "faults": dict(self.faults),
-            "avg_rps": round(self.requests / seconds, 2) if seconds > 0 else 0.0,
-            "peak_rps": self.peak_rps,
-            "seconds": round(seconds, 3),
+            **self._rate.report(),
             "per_second": self._per_second(),
         }
 

@@ -1,4 +1,4 @@
-"""A table of orders, some of which are paid now and then: something to poll, for whoever has nothing yet."""
+"""A table of orders that are paid one after another: something to poll in demonstrations."""
 
 import random
 from typing import Any
@@ -24,7 +24,7 @@ BATCH = 1_000  # orders taken at once
 
 
 def order(number: int) -> dict[str, Any]:
-    """One that waits to be paid, with what a bot keeps beside it."""
+    """Return an unpaid order, with the fields that a bot would keep beside it."""
     amount, person = number % 90 + 10, FIRST_PERSON + number
     return {
         "OrderId": f"A-{number}",
@@ -51,14 +51,14 @@ class Shop:
         self.paid = 0
 
     async def pay_every(self, seconds: float) -> None:
-        """Pay one order after the other, in no order, until all are paid."""
+        """Pay one order after another, in random order, until all are paid."""
         self._draw.shuffle(self._unpaid)
         while self._unpaid:
             await self._noco.clock.sleep(seconds)
             self.pay_one()
 
     def pay_one(self) -> None:
-        """One that somebody has deleted meanwhile is passed over."""
+        """Pay the next order, unless it was deleted."""
         order = self._unpaid.pop()
         if self._noco.tables.get(self.table) is not None and self._noco.tables[self.table].has(order):
             self._noco.pay(self.table, order)

@@ -1,4 +1,8 @@
-"""One simulated table: its rows, when they change, and when others see the change."""
+"""One simulated table: its rows, when they change, and when others see the change.
+
+Delta polling asks by `UpdatedAt`, so its weaknesses are simulated: null on creation, whole seconds, by
+the server's clock, set before a commit that may come late, untouched by direct SQL.
+"""
 
 import heapq
 import re
@@ -11,52 +15,18 @@ import msgspec
 
 from tidegate.errors import BadInputError
 
-_TIME = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(?:\.\d+)?)? ?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
-)
-
-
-def as_text(at: float) -> str:
-    """`2026-01-05 09:00:00+00:00`: what is below a second is cut."""
-    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%d %H:%M:%S+00:00")
-
-
-def is_date(text: str) -> bool:
-    found = _TIME.fullmatch(text.strip())
-    return found is not None and found[2] is None
-
-
-def instant(text: str, zone: ZoneInfo | None = None) -> float | None:
-    """Whole seconds since the epoch; None if it is no time. Without an offset it is one of `zone`, or UTC."""
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}")
-        zoned = moment.replace(tzinfo=_offset(found) or zone or UTC)
-        return zoned.astimezone(UTC).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _offset(found: re.Match[str]) -> tzinfo | None:
-    if found[3]:
-        return UTC
-    if not found[4]:
-        return None
-    offset = timedelta(hours=int(found[5]), minutes=int(found[6]))
-    return timezone(offset if found[4] == "+" else -offset)
-
-
 CREATED, UPDATED = "CreatedAt", "UpdatedAt"
 NUMBERS = ("Number", "Decimal", "Currency", "Percent")
 TEXTS = ("SingleLineText", "LongText", "Email", "PhoneNumber", "URL", "SingleSelect")
 TIMES = ("DateTime", "Date", "CreatedTime", "LastModifiedTime")
 Value = str | int | float | bool | None
+_TIME = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d)?)(?:\.\d+)?)? ?(?:(Z)|([+-])(\d\d):?(\d\d))?", re.ASCII
+)
 
 
 class SimulatedRow:
-    """Fields as they are given out; the times beside them as numbers, for comparing."""
+    """A row: its fields as JSON values, its times also as numbers for comparison."""
 
     __slots__ = ("created", "fields", "key", "updated")
 
@@ -93,26 +63,26 @@ class SimulatedTable:
         self._order = 0
 
     def insert(self, sent: Sequence[Mapping[str, Any]], at: float, *, due: float | None = None) -> list[int]:
-        """Create rows `at` the server's time, seen by others when `due`; returns their keys."""
+        """Create rows at the server's time `at`, visible at `due`; returns their keys."""
         return [self._insert(fields, at, due) for fields in sent]
 
     def update(
         self, key: int, sent: Mapping[str, Any], at: float | None, *, due: float | None = None
     ) -> None:
         """Change a row. `at` None leaves UpdatedAt as it is: direct SQL."""
-        self._note(_Commit(due or 0.0, 0, key, None, self._accept(sent), at), late=due is not None)
+        self._commit(_Commit(due or 0.0, 0, key, None, self._accept(sent), at), late=due is not None)
 
     def delete(self, keys: Iterable[int]) -> None:
         for key in keys:
             self.rows.pop(key, None)
 
     def settle(self, now: float) -> None:
-        """Let happen what was to be committed by now. Call it before any look."""
+        """Apply the commits that are due by now. Call it before every read."""
         while self._late and self._late[0].due <= now:
             self._apply(heapq.heappop(self._late))
 
     def has(self, key: int) -> bool:
-        """Whether it is there, or will be once it is committed."""
+        """Return True if the row exists, or will once it is committed."""
         return key in self.rows or any(commit.key == key for commit in self._late if commit.created)
 
     def shown(self, row: SimulatedRow, names: Iterable[str]) -> dict[str, Value]:
@@ -126,17 +96,17 @@ class SimulatedTable:
         fields: dict[str, Value] = {self.key: key, CREATED: as_text(at), UPDATED: None}
         unset = {name: 0 for name, kind in self.columns.items() if kind == "Checkbox" and not self.postgres}
         row = SimulatedRow(key, fields | unset | self._accept(sent), float(int(at)))
-        self._note(_Commit(due or 0.0, 0, key, row, {}, None), late=due is not None)
+        self._commit(_Commit(due or 0.0, 0, key, row, {}, None), late=due is not None)
         return key
 
     def _free_key(self) -> int:
-        """The next number. SQLite gives the number of a last row that was deleted once more."""
+        """Return the next key. SQLite reuses the key of a deleted last row."""
         if not self.postgres:
             late = (commit.key for commit in self._late if commit.created is not None)
             self._last_key = max(next(reversed(self.rows), 0), max(late, default=0))
         return self._last_key + 1
 
-    def _note(self, commit: _Commit, *, late: bool) -> None:
+    def _commit(self, commit: _Commit, *, late: bool) -> None:
         if not late:
             self._apply(commit)
             return
@@ -158,7 +128,7 @@ class SimulatedTable:
             row.updated, row.fields[UPDATED] = float(int(commit.updated)), as_text(commit.updated)
 
     def _accept(self, sent: Mapping[str, Any]) -> dict[str, Value]:
-        """The fields that can be written; others are passed over without a word, as NocoDB does."""
+        """Return the fields that can be written; others are ignored silently, as NocoDB does."""
         own = (self.key, CREATED, UPDATED)
         if self.is_free:
             for name in sent:
@@ -189,5 +159,37 @@ class SimulatedTable:
 
 def require_key(key: object) -> int:
     if not isinstance(key, int) or isinstance(key, bool):
-        raise BadInputError(f"{key!r} is no id of a record: ids here are whole numbers")
+        raise BadInputError(f"{key!r} is not the id of a record: ids are whole numbers")
     return key
+
+
+def as_text(at: float) -> str:
+    """Return `2026-01-05 09:00:00+00:00`, without fractions of a second."""
+    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%d %H:%M:%S+00:00")
+
+
+def is_date(text: str) -> bool:
+    found = _TIME.fullmatch(text.strip())
+    return found is not None and found[2] is None
+
+
+def instant(text: str, zone: ZoneInfo | None = None) -> float | None:
+    """Return whole seconds since the epoch; None for no time. Without an offset it is in `zone`, or UTC."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(f"{found[1]}T{found[2] or '00:00'}")
+        zoned = moment.replace(tzinfo=_offset(found) or zone or UTC)
+        return zoned.astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _offset(found: re.Match[str]) -> tzinfo | None:
+    if found[3]:
+        return UTC
+    if not found[4]:
+        return None
+    offset = timedelta(hours=int(found[5]), minutes=int(found[6]))
+    return timezone(offset if found[4] == "+" else -offset)

@@ -1,4 +1,4 @@
-"""How one condition selects values and times, as SQLite and PostgreSQL do under NocoDB."""
+"""Selection of values and times by one condition, as SQLite and PostgreSQL do under NocoDB."""
 
 import math
 import operator as op
@@ -15,7 +15,7 @@ Test = Callable[[Value], bool]
 
 
 class ValuePredicate(NamedTuple):
-    """Values that are `wanted`, or a test that `accepts` them. Without `knows_null`, null is "unknown"."""
+    """Accepts `wanted` values, or those that pass `accepts`. Without `knows_null`, null is unknown."""
 
     wanted: frozenset[Value] = frozenset()
     accepts: Test | None = None
@@ -57,7 +57,7 @@ IGNORED_OPERATORS = {
 
 
 def value_predicate(condition: WhereCondition, kind: str, *, postgres: bool) -> ValuePredicate | None:
-    """None where the condition is passed over in silence, so that it selects every row. Raises ApiError."""
+    """Return None if NocoDB ignores the condition silently and selects every row. Raises NocoDbApiError."""
     operator = operator_of(condition, kind)
     _verify(condition, operator, kind)
     if operator in WITHOUT_VALUE:
@@ -74,7 +74,7 @@ def value_predicate(condition: WhereCondition, kind: str, *, postgres: bool) -> 
 
 
 def operator_of(condition: WhereCondition, kind: str) -> str:
-    """Without its other spellings. `is` has a meaning with a few words only."""
+    """Return the canonical operator. `is` is defined for a few words only."""
     operator, first = condition.operator, (condition.values or ("",))[0]
     if operator == "is":
         said = {"blank": "blank", "notblank": "notblank", "true": "checked", "false": "notchecked"}
@@ -85,7 +85,7 @@ def operator_of(condition: WhereCondition, kind: str) -> str:
 
 
 def _verify(condition: WhereCondition, operator: str, kind: str) -> None:
-    """Some types refuse some operators; the others pass over what they do not know."""
+    """Raise for an operator that the type refuses; other types ignore unknown operators."""
     if operator in REFUSED_BY.get(kind, ()):
         raise failed_verification(f"Operation {operator} is not supported for type {kind}", condition.field)
     if kind not in NUMBERS or operator not in {"eq", "neq", *COMPARISONS}:
@@ -110,7 +110,7 @@ def _predicate_for(operator: str, values: list[str], *, postgres: bool) -> Value
 
 
 def _same_as(text: str, *, postgres: bool) -> frozenset[Value]:
-    """A text, and the number it says: columns of numbers are asked with texts too."""
+    """Return the text and its number: number columns are compared with texts too."""
     number = _number(text)
     if number is not None:
         return frozenset([text, number])
@@ -138,7 +138,7 @@ def _compared(name: str, text: str) -> Test:
 
 
 def _liking(text: str) -> Test:
-    """`%` is anything, `_` one character; without a `%`, the text may stand anywhere."""
+    """Match `%` as anything and `_` as one character; without `%`, the text may be anywhere."""
     pattern = text if "%" in text else f"%{text}%"
     written = ".*".join(map(re.escape, pattern.split("%"))).replace("_", ".")
     found = re.compile(written, re.IGNORECASE | re.ASCII | re.DOTALL).fullmatch
@@ -160,11 +160,11 @@ NULLS = {"blank", "notblank", "null", "notnull", "empty", "notempty"}
 
 
 class TimeSpan(NamedTuple):
-    """From `since` until just before `until`; no null is in it."""
+    """Times from `since` until just before `until`, without nulls."""
 
     since: float
     until: float
-    is_refused: bool = False  # what is asked for is everything else, nulls included
+    is_refused: bool = False  # selects everything else, nulls included
 
     def select(self, name: str, *, negated: bool) -> Callable[[list[SimulatedRow]], list[SimulatedRow]]:
         since, until, is_refused = self
@@ -187,7 +187,7 @@ class TimeSpan(NamedTuple):
 def time_predicate(
     condition: WhereCondition, *, postgres: bool, zone: ZoneInfo | None
 ) -> TimeSpan | ValuePredicate | None:
-    """None where the condition is passed over in silence, so that it selects every row. Raises ApiError."""
+    """Return None if NocoDB ignores the condition silently and selects every row. Raises NocoDbApiError."""
     operator = ALIASES.get(condition.operator, condition.operator)
     kind, _, text = ",".join(value or "null" for value in condition.values or ()).partition(",")
     if operator in NULLS or (operator == "is" and kind in {"blank", "notblank"}):

@@ -6,12 +6,17 @@ from typing import NamedTuple
 from tidegate.sim.nocodb.answers import NocoDbApiError, bad_filter, unreadable_filter
 
 DEEPEST_WHERE = 50  # groups within groups; far beyond what fits an address
+JOINTS = ("and", "or", "not")
+CUTS = ("~and(", "~or(", "~not(", "~andnot(", "~ornot(")
+PLAIN_LIST_OPERATORS = {"in", "anyof", "nanyof"}
+MARKS, QUOTES = "(),", "'\""
+QUOTED_LIST_OPERATORS = {"in"}
 
 
 class WhereCondition(NamedTuple):
-    """`values` is None where none was written; a value in it is None where null was."""
+    """`values` is None if the condition has none; a value in it is None for `null`."""
 
-    joint: str  # to what stands before it: and, or, not; empty for the first
+    joint: str  # to the part before it: and, or, not; empty for the first
     field: str
     operator: str
     values: tuple[str | None, ...] | None
@@ -25,13 +30,12 @@ class WhereGroup(NamedTuple):
 WherePart = WhereCondition | WhereGroup
 
 
-JOINTS = ("and", "or", "not")
-CUTS = ("~and(", "~or(", "~not(", "~andnot(", "~ornot(")
-PLAIN_LIST_OPERATORS = {"in", "anyof", "nanyof"}
-
-
 def parse_plain(text: str, depth: int = 0) -> tuple[WherePart, ...]:
-    """Raises the error of a filter that cannot be read."""
+    """Parse the usual grammar by its marks, as NocoDB's v2 does: without quoting or escaping.
+
+    `(Field,op,value)`, joined by `~and`, `~or`, `~not`; a group begins with `((` or `(~` and ends with `))`.
+    A value that holds such marks is misread, and two groups side by side are refused. Raises NocoDbApiError.
+    """
     if depth > DEEPEST_WHERE:
         raise unreadable_filter("nested too deeply")
     begin = text.find("((") if "((" in text else text.find("(~")
@@ -40,7 +44,7 @@ def parse_plain(text: str, depth: int = 0) -> tuple[WherePart, ...]:
     end = _end_of_group(text, begin)
     before = text[:begin]
     joint = before.rpartition("~")[2] if "~" in before else ""
-    # An end that stands before the beginning is no error there: what lies between is then read as the group.
+    # An end before the beginning is not an error in NocoDB: the text between is then read as the group.
     inner = text[min(begin, end) + 1 : max(begin, end) + 1]
     return (
         *parse_plain(before, depth + 1),
@@ -50,7 +54,7 @@ def parse_plain(text: str, depth: int = 0) -> tuple[WherePart, ...]:
 
 
 def _end_of_group(text: str, begin: int) -> int:
-    """Where the `))` stands that ends the group: each further `((` before it puts it off by one."""
+    """Return the index of the `))` that ends the group: each further `((` before it skips one."""
     end, seen = text.find("))"), begin
     while end >= 0:
         seen = text.find("((", seen + 1, end)
@@ -61,7 +65,7 @@ def _end_of_group(text: str, begin: int) -> int:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """One for each condition, cut before its joint."""
+    """Yield one piece for each condition, cut before its joint."""
     begin = 0
     for at in range(1, len(text)):
         if text[at] == "~" and text.startswith(CUTS, at):
@@ -71,7 +75,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _condition(text: str) -> WhereCondition:
-    """From the first bracket to the last; whatever stands around is passed over."""
+    """Parse from the first bracket to the last; text around them is ignored."""
     before, _, rest = text.partition("(")
     joint = before.rpartition("~")[2] if "~" in before else ""
     whole = rest.rpartition(")")[0]
@@ -82,7 +86,7 @@ def _condition(text: str) -> WhereCondition:
 
 
 def _with_value(whole: str) -> tuple[str, str, tuple[str, ...]] | None:
-    """The operator is the first word between two commas; the value is all that follows."""
+    """Take the first word between two commas as operator, and all that follows as value."""
     words = whole.split(",")
     for at in range(1, len(words) - 1):
         if _is_word(words[at]):
@@ -92,7 +96,7 @@ def _with_value(whole: str) -> tuple[str, str, tuple[str, ...]] | None:
 
 
 def _without(rest: str) -> tuple[str, str, None] | None:
-    """The operator is the first word between a comma and a bracket."""
+    """Take the first word between a comma and a bracket as operator."""
     words = rest.split(",")
     for at in range(1, len(words)):
         word, bracket, _ = words[at].partition(")")
@@ -105,8 +109,11 @@ def _is_word(text: str) -> bool:
     return text.isascii() and text.replace("_", "a").isalnum()
 
 
-MARKS, QUOTES = "(),", "'\""
-QUOTED_LIST_OPERATORS = {"in"}
+def parse_quoted(text: str) -> tuple[WherePart, ...]:
+    reader = _Reader(text)
+    parts = reader.sequence()
+    reader.finish()
+    return parts
 
 
 class _Token(NamedTuple):
@@ -118,14 +125,14 @@ COMMA = _Token("mark", ",")
 
 
 class _Reader:
-    """Goes through the tokens once. Raises the 422 of a filter that cannot be read."""
+    """A parser of one pass over the tokens. Raises the 422 of an unreadable filter."""
 
     def __init__(self, text: str) -> None:
         self._tokens = [*_tokens(text), _Token("end", "")]
         self._at = 0
 
     def sequence(self, depth: int = 0) -> tuple[WherePart, ...]:
-        """`~not(…)` or `(…)`, then any number of `~and(…)`, `~or(…)`."""
+        """Parse `~not(…)` or `(…)`, then any number of `~and(…)`, `~or(…)`."""
         if depth > DEEPEST_WHERE:
             raise bad_filter("nested too deeply")
         parts = [self._part(self._joint({"~not"}) if self._is_word() else "", depth)]
@@ -135,12 +142,12 @@ class _Reader:
 
     def finish(self) -> None:
         if self._tokens[self._at].kind != "end":
-            raise bad_filter("something stands behind the end")
+            raise bad_filter("unexpected text after the end")
 
     def _joint(self, allowed: set[str]) -> str:
         word = self._take().text
         if word not in allowed:
-            raise bad_filter(f"'{word}' joins nothing here: it may be {' or '.join(sorted(allowed))}")
+            raise bad_filter(f"'{word}' is not allowed here: use {' or '.join(sorted(allowed))}")
         return word[1:]
 
     def _part(self, joint: str, depth: int) -> WherePart:
@@ -149,7 +156,7 @@ class _Reader:
         if token == _Token("mark", "(") or token == _Token("word", "~not"):
             inner = self.sequence(depth + 1)
             self._mark(")")
-            # A group of one loses its own joint: that is how NocoDB reads it.
+            # NocoDB drops the joint of a group of one.
             return inner[0] if len(inner) == 1 else WhereGroup(joint, inner)
         condition = self._condition(joint)
         self._mark(")")
@@ -160,11 +167,11 @@ class _Reader:
         self._mark(",")
         operator = self._take()
         if operator.kind != "word":
-            raise bad_filter(f"'{operator.text}' is no operator")
+            raise bad_filter(f"'{operator.text}' is not an operator")
         return WhereCondition(joint, field, operator.text, _joined(operator.text, self._values()))
 
     def _values(self) -> list[str | None]:
-        """Behind the first comma there may be nothing; behind each further one there must be a value."""
+        """Parse values: there may be none after the first comma, but must be one after each further."""
         if self._tokens[self._at] != COMMA:
             return []
         self._at += 1
@@ -196,15 +203,8 @@ class _Reader:
         return token
 
 
-def parse_quoted(text: str) -> tuple[WherePart, ...]:
-    reader = _Reader(text)
-    parts = reader.sequence()
-    reader.finish()
-    return parts
-
-
 def _joined(operator: str, values: list[str | None]) -> tuple[str | None, ...] | None:
-    """Several values are one text, but for `in`; none is the empty text where texts are compared."""
+    """Join several values into one text, except for `in`; no value is the empty text for `eq` and `neq`."""
     if operator in QUOTED_LIST_OPERATORS:
         return tuple(values)
     if not values:
@@ -234,7 +234,7 @@ def _tokens(text: str) -> Iterator[_Token]:
 
 
 def _end_of_quote(text: str, begin: int) -> int:
-    """A quote behind a backslash ends the value only where no other does. The backslash stays in it."""
+    """Return the index of the closing quote. One after a backslash counts only if there is no other."""
     quote, behind_backslash = text[begin], -1
     for at in range(begin + 1, len(text)):
         if text[at] == quote:

@@ -1,4 +1,4 @@
-"""People who wait for payments, a NocoDB that limits, and four bots that poll it: played and measured."""
+"""People who wait for payments, a simulated NocoDB with limits, and four bots that poll it, measured."""
 
 from tidegate.sim.polling.report import PollingReport
 from tidegate.sim.polling.scenario import MODES, OURS, Mode, PollingScenario

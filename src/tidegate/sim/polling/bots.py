@@ -24,23 +24,26 @@ from tidegate.upstream.nocodb.values import truth
 from tidegate.upstream.nocodb.where import checked, eq
 from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamTransport
 
+PAUSE_AFTER_ERROR = (5.0, 30.0)  # seconds, at random: NocoDB does not say when to retry
+OK = 200
+DELTA_SHARE = 0.48  # of the limit: with what a restart costs, it stays below half
+OnKey = Callable[[str], None]
+
 
 @asynccontextmanager
-async def beside(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-    """`work` goes on while the body runs, and is cancelled after it; its failure ends both."""
+async def in_background(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
+    """Run `work` while the body runs, and cancel it after that; its failure ends both."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
         yield
         task.cancel()
 
 
-AFTER_AN_ERROR = (5.0, 30.0)  # seconds, at random: NocoDB does not say when to come back
-OK = 200
-OnKey = Callable[[str], None]
-
-
 class PerUserBot:
-    """No limiter, and no word between the tasks: each asks at once, then every `interval` seconds."""
+    """A bot without Tidegate, here to be measured: a task for each person, without a limiter.
+
+    Each task asks at once, then every `interval` seconds.
+    """
 
     def __init__(
         self, wire: UpstreamTransport, table: str, *, interval: float, clock: Clock, seed: int = 0
@@ -50,20 +53,22 @@ class PerUserBot:
         self._draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
 
     async def poll(self, keys: Iterable[str], tell: OnKey, heard: OnKey = lambda _: None) -> None:
-        """Until everybody has paid and was told, or until cancelled. `heard`: for whom the API answered."""
+        """Poll until everybody has paid and was told. `heard` is called with the key of each answer."""
         async with asyncio.TaskGroup() as group:
             for key in keys:
-                group.create_task(self._follow(key, tell, heard))
+                group.create_task(self._poll_one(key, tell, heard))
 
-    async def _follow(self, key: str, tell: OnKey, heard: OnKey) -> None:
+    async def _poll_one(self, key: str, tell: OnKey, heard: OnKey) -> None:
         while (paid := await self._has_paid(key)) is not True:
             if paid is not None:
                 heard(key)
-            await self._clock.sleep(self._draw.uniform(*AFTER_AN_ERROR) if paid is None else self._interval)
+            await self._clock.sleep(
+                self._draw.uniform(*PAUSE_AFTER_ERROR) if paid is None else self._interval
+            )
         tell(key)
 
     async def _has_paid(self, key: str) -> bool | None:
-        """None: it was not to be learned."""
+        """Return None if the answer is unknown."""
         path = f"api/v2/tables/{self._table}/records/{key}"
         answer = await self._wire.send(UpstreamRequest(method="GET", path=path))
         if isinstance(answer, NoResponse) or answer.status != OK:
@@ -71,41 +76,38 @@ class PerUserBot:
         return bool(msgspec.json.decode(answer.body)["Paid"])
 
 
-DELTA_SHARE = 0.48  # of the limit: with what a restart costs, it stays below half
-
-
 @asynccontextmanager
 async def running_bot(
-    mode: Mode, scenario: PollingScenario, place: PollingWorld, clock: Clock, tell: OnKey
+    mode: Mode, scenario: PollingScenario, world: PollingWorld, clock: Clock, tell: OnKey
 ) -> AsyncIterator[None]:
-    """At work while the body runs; it has just been started, and everybody waits already."""
+    """Run the bot of a mode while the body runs, as after a restart: everybody waits already."""
     if mode == "per-user":
         naive = PerUserBot(
-            place.wire, place.table, interval=scenario.interval, clock=clock, seed=scenario.seed
+            world.wire, world.table, interval=scenario.interval, clock=clock, seed=scenario.seed
         )
-        async with beside(naive.poll(place.keys, tell)):
+        async with in_background(naive.poll(world.keys, tell)):
             yield
         return
     async with (
-        table_of(place, scenario, clock) as table,
+        table_of(world, scenario, clock) as table,
         make_poller(mode, scenario, table, clock, tell) as started,
     ):
         source = waiting(table, eq("State", WAITING), key="Id")
         group, every = (RESTORE_GROUP, RESTORE_EVERY) if mode == "delta" else (scenario.group, 1.0)
-        async with beside(started.restore(source, group=group, every=every)):
+        async with in_background(started.restore(source, group=group, every=every)):
             yield
 
 
 @asynccontextmanager
-async def table_of(place: PollingWorld, scenario: PollingScenario, clock: Clock) -> AsyncIterator[Table]:
-    """Through a client that keeps the limit."""
+async def table_of(world: PollingWorld, scenario: PollingScenario, clock: Clock) -> AsyncIterator[Table]:
+    """Yield the table, through a client that keeps the limit."""
     limiter = MemoryLimiter(scenario.rate, clock)
-    async with Upstream(place.wire, name="NocoDB", limiter=limiter, clock=clock) as upstream:
-        yield NocoDb(upstream).table(place.table)
+    async with Upstream(world.wire, name="NocoDB", limiter=limiter, clock=clock) as upstream:
+        yield NocoDb(upstream).table(world.table)
 
 
 def make_poller(mode: Mode, scenario: PollingScenario, table: Table, clock: Clock, tell: OnKey) -> Poller:
-    """As a bot would make it; `tell` is what the bot does with the news."""
+    """Return the poller of a mode, as a bot would create it; `tell` is its notification."""
 
     def notify(subscription: Subscription, _news: News) -> None:
         tell(subscription.key)
@@ -121,13 +123,13 @@ def make_poller(mode: Mode, scenario: PollingScenario, table: Table, clock: Cloc
             source = changes(table, key="Id", condition=checked("Paid"))
             return DeltaPoller(source, share=DELTA_SHARE, notify=notify, clock=clock, name=mode)
         case "per-user":
-            raise AssertionError("it has no poller")
+            raise AssertionError("the per-user bot has no poller")
         case unknown:
             assert_never(unknown)
 
 
 def ask_for_one(table: Table, heard: OnKey = lambda _: None) -> Callable[[str], Awaitable[Any]]:
-    """Asks for one person, as polling was before there were batches. `heard`: for whom the API answered."""
+    """Return a fetch for one person per request. `heard` is called with the key of each answer."""
 
     async def fetch_one(key: str) -> Any:  # noqa: ANN401  (a poller takes whatever JSON has)
         row = await table.read(key, background=True)

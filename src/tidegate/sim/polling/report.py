@@ -1,4 +1,4 @@
-"""When people paid and when they were told, and the report of one run with its targets."""
+"""Times of payments and notifications, and the report of one run with its targets."""
 
 import math
 from collections.abc import Sequence
@@ -7,14 +7,15 @@ import msgspec
 
 from tidegate.sim.polling.scenario import Mode, PollingScenario
 
+MOST_RPS = 1.0  # on average, of a batch poller
+MOST_SHARE = 0.5  # of the limit, at most: the rest is for others
+
 
 class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of those who paid. Times are in milliseconds, from the payment until told; who was not told
-    counts with what he has waited so far.
-    """
+    """Waits of the people who paid, in milliseconds from payment to notification; without one, until now."""
 
     paid: int
-    told: int  # people, however often
+    told: int  # people, once or more often
     doubled: int  # told more than once
     early: int  # told without having paid
     missed: int  # not told, although an interval has passed
@@ -22,11 +23,11 @@ class WaitTimes(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float
     p99_ms: float
     max_ms: float
-    within_interval: float | None  # the share of those who paid an interval ago or more; None if nobody did
+    within_interval: float | None  # share of those who paid an interval ago or more; None if nobody did
 
 
 class PaymentLog:
-    """Times are seconds since the start."""
+    """Times of payments and notifications, in seconds since the start."""
 
     def __init__(self) -> None:
         self.paid: dict[str, float] = {}
@@ -60,30 +61,26 @@ class PaymentLog:
         )
 
     def _in_time(self, now: float, interval: float) -> float | None:
-        """Whose time is not over may still be told late: to count only those who were told would flatter."""
+        """Return the share told in time of all whose interval is over, whether told or not."""
         over = [(key, at) for key, at in self.paid.items() if now - at >= interval]
         in_time = sum(self._told.get(key, math.inf) - at <= interval for key, at in over)
         return round(in_time / len(over), 4) if over else None
 
     def needed(self, users: int, now: float, interval: float) -> float:
-        """Requests of a bot that asks for each person once in an interval, until he has paid."""
+        """Return the requests of a bot that asks about each unpaid person once per interval."""
         waited = sum(self.paid.values()) + (users - len(self.paid)) * now
         return waited / interval
 
 
 def quantile(rising: Sequence[float], share: float) -> float:
-    """In milliseconds, of seconds; the smallest that `share` of them do not exceed. Of none: 0."""
+    """Return, in ms, the smallest of rising seconds that `share` of them do not exceed; 0 for none."""
     if not rising:
         return 0.0
     return round(1_000 * rising[max(0, math.ceil(share * len(rising)) - 1)], 1)
 
 
-MOST_RPS = 1.0  # on average, of a batch poller
-MOST_SHARE = 0.5  # of the limit, at most: the rest is for others
-
-
 class PollingReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`reduction`: against one request per person and interval. `flaws`: the targets that were missed."""
+    """`reduction`: percent, against one request per person and interval. `flaws`: the missed targets."""
 
     mode: Mode
     users: int
@@ -118,8 +115,8 @@ class PollingReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_flaws(result: PollingReport, scenario: PollingScenario) -> PollingReport:
-    """With its flaws. Every mode of ours must keep within the limit and tell nobody twice or too early; batch
-    and delta must also be frugal and tell everybody within the interval, which asking for each alone cannot.
+    """Add the missed targets. Every mode must keep the limit and tell nobody twice or early; batch and delta
+    must also need few requests and tell everybody within the interval.
     """
     met = {
         "refused": result.refused == 0,

@@ -1,4 +1,4 @@
-"""A restart while many wait: everybody at once, or in groups and within the limit."""
+"""A restart while many people wait: all polled at once, or restored in groups within the limit."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from tidegate.errors import BadInputError
 from tidegate.polling.nocodb import waiting
 from tidegate.polling.per_user import UserPoller
 from tidegate.polling.restorer import RestoreStep
-from tidegate.sim.polling.bots import PerUserBot, ask_for_one, beside, table_of
+from tidegate.sim.polling.bots import PerUserBot, ask_for_one, in_background, table_of
 from tidegate.sim.polling.scenario import WAITING, PollingScenario, PollingWorld, virtual_world
 from tidegate.sim.polling.simulation import Tick
 from tidegate.upstream.nocodb.where import eq
@@ -21,9 +21,8 @@ SHORTEST = 300.0  # seconds
 
 
 class RestartReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How long it took until everybody was restored, and until everybody had been asked for once; None: not
-    in the time that it was watched. `per_second`: requests in each second since the first one;
-    `restored_per_second`: people, since the start.
+    """`restored_seconds`, `asked_seconds`: until everybody was restored, and asked about once; None if never.
+    `per_second`: requests in each second since the first; `restored_per_second`: people.
     """
 
     start: Start
@@ -51,7 +50,7 @@ class RestartReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RestoreGroups(msgspec.Struct, frozen=True):
-    """So many at a time, so many seconds apart."""
+    """Restore `size` people at a time, `every` so many seconds."""
 
     size: int = 10
     every: float = 1.0
@@ -64,7 +63,7 @@ class RestoreGroups(msgspec.Struct, frozen=True):
 
 
 class RestartProgress:
-    """Who was asked for already, and how many groups began."""
+    """Counts who was restored and asked about, and the groups."""
 
     def __init__(self, users: int, clock: Clock) -> None:
         self._users = users
@@ -84,13 +83,13 @@ class RestartProgress:
         return self.restored_seconds is not None and self.asked_seconds is not None
 
     def restore(self, many: int = 1) -> None:
-        """So many are polled for from now on."""
+        """Count people that are polled for from now on."""
         counts = self.restored_per_second
         counts += [0] * (int(self.now) + 1 - len(counts))
         counts[-1] += many
 
     def hear(self, key: str) -> None:
-        """The API has answered for this person."""
+        """Count a person that the API has answered for."""
         self._keys.add(key)
         if len(self._keys) == self._users and self.asked_seconds is None:
             self.asked_seconds = self.now
@@ -99,24 +98,22 @@ class RestartProgress:
 async def run_restart(
     scenario: PollingScenario, start: Start, groups: RestoreGroups, clock: Clock, *, tick: Tick | None = None
 ) -> RestartReport:
-    """In virtual time, until everybody was asked for once. Nobody pays meanwhile."""
-    async with virtual_world(scenario, clock) as place:
-        asked = RestartProgress(scenario.users, clock)
-        bot = _staggered(scenario, groups, place, asked, clock)
-        async with bot if start == "staggered" else _at_once(scenario, place, asked, clock):
-            await _watch(longest_run(scenario, start), asked, clock, tick or (lambda _: True))
-            return _measured(scenario, start, place, asked)
+    """Simulate a restart in virtual time, until everybody was asked about once. Nobody pays meanwhile."""
+    async with virtual_world(scenario, clock) as world:
+        progress = RestartProgress(scenario.users, clock)
+        bot = _staggered(scenario, groups, world, progress, clock)
+        async with bot if start == "staggered" else _at_once(scenario, world, progress, clock):
+            await _watch(longest_run(scenario, start), progress, clock, tick or (lambda _: True))
+            return _measured(scenario, start, world, progress)
 
 
-async def _watch(longest: float, asked: RestartProgress, clock: Clock, tick: Tick) -> None:
-    while tick(asked.now) and asked.now < longest and not asked.is_over:
+async def _watch(longest: float, progress: RestartProgress, clock: Clock, tick: Tick) -> None:
+    while tick(progress.now) and progress.now < longest and not progress.is_over:
         await clock.sleep(1.0)
 
 
 def longest_run(scenario: PollingScenario, start: Start) -> float:
-    """Seconds that it is watched at most. Who keeps the limit can ask for everybody at half of it by then;
-    who does not is not waited for.
-    """
+    """Return the longest simulated seconds: enough to ask about everybody at half the limit."""
     if start == "at once":
         return SHORTEST
     return SHORTEST + 2 * scenario.users * scenario.rate.seconds / scenario.rate.count
@@ -124,12 +121,12 @@ def longest_run(scenario: PollingScenario, start: Start) -> float:
 
 @asynccontextmanager
 async def _at_once(
-    scenario: PollingScenario, place: PollingWorld, asked: RestartProgress, clock: Clock
+    scenario: PollingScenario, world: PollingWorld, progress: RestartProgress, clock: Clock
 ) -> AsyncIterator[None]:
-    naive = PerUserBot(place.wire, place.table, interval=scenario.interval, clock=clock, seed=scenario.seed)
-    asked.restore(scenario.users)
-    asked.restored_seconds = 0.0
-    async with beside(naive.poll(place.keys, tell=lambda _: None, heard=asked.hear)):
+    naive = PerUserBot(world.wire, world.table, interval=scenario.interval, clock=clock, seed=scenario.seed)
+    progress.restore(scenario.users)
+    progress.restored_seconds = 0.0
+    async with in_background(naive.poll(world.keys, tell=lambda _: None, heard=progress.hear)):
         yield
 
 
@@ -137,48 +134,48 @@ async def _at_once(
 async def _staggered(
     scenario: PollingScenario,
     groups: RestoreGroups,
-    place: PollingWorld,
-    asked: RestartProgress,
+    world: PollingWorld,
+    progress: RestartProgress,
     clock: Clock,
 ) -> AsyncIterator[None]:
-    async with table_of(place, scenario, clock) as table:
+    async with table_of(world, scenario, clock) as table:
         poller = UserPoller(
-            ask_for_one(table, heard=asked.hear), scenario.interval, clock=clock, name="restored"
+            ask_for_one(table, heard=progress.hear), scenario.interval, clock=clock, name="restored"
         )
 
-        def progress(step: RestoreStep) -> None:
+        def on_progress(step: RestoreStep) -> None:
             if step.what == "restored":
-                asked.restore()
+                progress.restore()
 
         async def restore() -> None:
             source = waiting(table, eq("State", WAITING), key="Id")
             restored = await poller.restore(
-                source, group=groups.size, every=groups.every, on_progress=progress
+                source, group=groups.size, every=groups.every, on_progress=on_progress
             )
-            asked.groups, asked.restored_seconds = restored.groups, asked.now
+            progress.groups, progress.restored_seconds = restored.groups, progress.now
 
-        async with poller, beside(restore()):
+        async with poller, in_background(restore()):
             yield
 
 
 def _measured(
-    scenario: PollingScenario, start: Start, place: PollingWorld, asked: RestartProgress
+    scenario: PollingScenario, start: Start, world: PollingWorld, progress: RestartProgress
 ) -> RestartReport:
-    server = place.noco.report()
+    server = world.noco.report()
     return RestartReport(
         start=start,
         users=scenario.users,
-        groups=asked.groups,
-        restored_seconds=_rounded(asked.restored_seconds),
-        asked_seconds=_rounded(asked.asked_seconds),
+        groups=progress.groups,
+        restored_seconds=_rounded(progress.restored_seconds),
+        asked_seconds=_rounded(progress.asked_seconds),
         requests=server["requests"],
-        avg_rps=round(server["requests"] / max(1.0, asked.now), 3),
+        avg_rps=round(server["requests"] / max(1.0, progress.now), 3),
         peak_rps=server["peak_rps"],
         refused=server["refused"],
         locked_seconds=round(server["blocked_seconds"], 1),
         per_second=server["per_second"],
-        restored_per_second=asked.restored_per_second,
-        virtual_seconds=round(asked.now, 1),
+        restored_per_second=progress.restored_per_second,
+        virtual_seconds=round(progress.now, 1),
         seed=scenario.seed,
     )
 

@@ -13,7 +13,7 @@ from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.polling.batch import batch_size_for
 from tidegate.sim.faults import Latency
-from tidegate.sim.nocodb import NocoFaults, NocoLimits, SimulatedNocoDb
+from tidegate.sim.nocodb import Faults, NocoLimits, SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.nocodb.nocodb import NocoWire
 from tidegate.upstream.http_transport import HttpTransport
@@ -22,11 +22,13 @@ from tidegate.upstream.transport import UpstreamTransport
 Mode = Literal["per-user", "paced", "batch", "delta"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 OURS: Final[tuple[Mode, ...]] = MODES[1:]  # "per-user" is the bot that they are compared with
-
 MOST_USERS = 100_000
 MOST_SECONDS = 86_400.0
-SPARE = 1.0  # seconds, for what is told
-FIRST_GROUP = 10  # restored at a time, as a poller does by itself
+SPARE = 1.0  # seconds, for notifying people
+SMALLEST_GROUP = 10  # restored at a time, as a poller does by default
+TOKEN = "demo"  # noqa: S105  (of a simulated server)
+TIMEOUT = 10.0  # seconds
+WAITING = "awaiting_payment"
 
 
 class PollingScenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,13 +36,13 @@ class PollingScenario(msgspec.Struct, frozen=True, kw_only=True):
 
     users: int = 300
     duration: float = 300.0  # seconds
-    interval: float = 60.0  # everybody is to be told within so long, and a per-user bot asks so often
+    interval: float = 60.0  # target of every notification; a per-user bot asks once per interval
     batch_size: int | None = None  # None: the poller chooses
     seed: int = 0
-    paying: float = 0.5  # the share of people who pay; the others keep being asked about
+    paying: float = 0.5  # share of people who pay; the others are polled until the end
     rate: Rate = Rate(5, 1)
-    block: float = 30.0  # seconds that a 429 shuts the API for the token
-    latency: tuple[float, float] = (50, 250)  # ms, there and back, evenly between
+    block: float = 30.0  # seconds that a 429 blocks the token
+    latency: tuple[float, float] = (50, 250)  # ms of a round trip, evenly between
 
     def __post_init__(self) -> None:
         _whole("users", self.users, MOST_USERS)
@@ -51,7 +53,7 @@ class PollingScenario(msgspec.Struct, frozen=True, kw_only=True):
         if self.duration <= self.interval:
             raise BadInputError(
                 f"--duration {self.duration:g} must be above --interval {self.interval:g}: "
-                "who pays in the last interval may be told after the end, so nobody does"
+                "nobody pays in the last interval, as the notification could come after the end"
             )
 
     @property
@@ -60,19 +62,19 @@ class PollingScenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def group(self) -> int:
-        """Restored in a second: at least as many as usual, and all within a quarter of the interval."""
-        return max(FIRST_GROUP, math.ceil(4 * self.users / self.interval))
+        """Return people restored per second: at least the default, and all in a quarter of the interval."""
+        return max(SMALLEST_GROUP, math.ceil(4 * self.users / self.interval))
 
     @property
     def period(self) -> float:
-        """From one cycle of a batch poller to the next: the last answer of a cycle too comes in time."""
+        """Return the seconds between two cycles of a batch poller: the last answer of a cycle is in time."""
         slots = max(1, self.rate.count - 1)  # polling leaves one for others
         batches = math.ceil(self.users / (self.batch_size or batch_size_for(self.users, self.interval)))
         cycle = batches / slots * (self.rate.seconds + max(self.latency) / 1_000)
         return max(self.interval / 2, self.interval - cycle - SPARE)
 
     def payments(self) -> list[tuple[float, int]]:
-        """When who pays, in order: evenly at random, but nobody in the last interval. People are numbers."""
+        """Return (time, person) in order: evenly at random, but nobody pays in the last interval."""
         draw = random.Random(f"payments {self.seed}")  # noqa: S311  (repeatable, not secret)
         payers = draw.sample(range(1, self.users + 1), max(1, round(self.paying * self.users)))
         return sorted((draw.uniform(0, self.duration - self.interval), payer) for payer in payers)
@@ -84,17 +86,12 @@ def _whole(option: str, number: int, most: int) -> None:
 
 
 def _seconds(option: str, seconds: float) -> None:
-    if not 0 < seconds <= MOST_SECONDS:  # not a number is neither
+    if not 0 < seconds <= MOST_SECONDS:  # false for NaN too
         raise BadInputError(f"--{option} {seconds:g} must be above 0 and at most {MOST_SECONDS:,.0f} seconds")
 
 
-TOKEN = "demo"  # noqa: S105  (of a server that is simulated)
-TIMEOUT = 10.0  # seconds
-WAITING = "awaiting_payment"
-
-
 class PollingWorld:
-    """The table's rows are numbered from 1; a row's number, as text, is the key of the person."""
+    """A NocoDB with a row for each person, numbered from 1; the number as text is the person's key."""
 
     def __init__(self, noco: SimulatedNocoDb, wire: UpstreamTransport, users: int) -> None:
         self.noco, self.wire = noco, wire
@@ -107,14 +104,14 @@ class PollingWorld:
 
 @asynccontextmanager
 async def virtual_world(scenario: PollingScenario, clock: Clock) -> AsyncIterator[PollingWorld]:
-    """In this process, without HTTP."""
+    """Yield a world in this process, without HTTP."""
     noco = SimulatedNocoDb(clock, limits=scenario.limits, faults=_faults(scenario), seed=scenario.seed)
     yield PollingWorld(noco, NocoWire(noco, token=TOKEN, timeout=TIMEOUT), scenario.users)
 
 
 @asynccontextmanager
 async def http_world(scenario: PollingScenario, clock: Clock) -> AsyncIterator[PollingWorld]:
-    """Behind real HTTP on the loopback interface."""
+    """Yield a world behind real HTTP on the loopback interface."""
     async with NocoDbServer(limits=scenario.limits, faults=_faults(scenario), seed=scenario.seed) as server:
         wire = HttpTransport(server.url, headers={"xc-token": TOKEN}, clock=clock, timeout=TIMEOUT)
         try:
@@ -123,7 +120,7 @@ async def http_world(scenario: PollingScenario, clock: Clock) -> AsyncIterator[P
             await wire.close()
 
 
-def _faults(scenario: PollingScenario) -> NocoFaults:
+def _faults(scenario: PollingScenario) -> Faults:
     low, high = scenario.latency
     each_way = Latency(low / 2, high / 2)
-    return NocoFaults(latency_in=each_way, latency_out=each_way)
+    return Faults(latency_in=each_way, latency_out=each_way)

@@ -5,14 +5,35 @@ from typing import Any
 
 import msgspec
 
+from tidegate.sim.telegram.entities import Chat, Json, SimulatedBot, StoredFile
 from tidegate.sim.telegram.flood_control import Family, Flood, FloodControl
 from tidegate.sim.telegram.members import LEFT
 from tidegate.sim.telegram.parameters import LARGEST, CallParameters, TelegramApiError, bad_request, to_int
 from tidegate.sim.telegram.request_log import TelegramRequestLog
-from tidegate.sim.telegram.world import Chat, Json, SimulatedBot, StoredFile, World
+from tidegate.sim.telegram.world import World
 
-__all__ = ["LARGEST", "MethodCall", "TelegramApiError", "Upload", "bad_request"]
-
+MAX_TEXT = 4096
+MAX_CAPTION = 1024
+# The fields that are copied when a message is copied or forwarded.
+CONTENT_FIELDS = (
+    "text",
+    "photo",
+    "document",
+    "video",
+    "animation",
+    "audio",
+    "voice",
+    "video_note",
+    "sticker",
+    "location",
+    "venue",
+    "contact",
+    "dice",
+    "poll",
+    "caption",
+    "entities",
+    "caption_entities",
+)
 _ATTACHED = frozenset(
     (
         "caption_entities",
@@ -35,7 +56,7 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 class MethodCall(CallParameters):
-    """`now` is monotonic, for what is counted; `date` is the time of day, for what people read."""
+    """`now` is monotonic, for counting; `date` is the time of day, for messages."""
 
     __slots__ = (
         "_flood",
@@ -74,7 +95,7 @@ class MethodCall(CallParameters):
         self._new_files: tuple[StoredFile, ...] = ()
 
     def chat(self, name: str = "chat_id") -> Chat:
-        """The chat a parameter names, by number or @name."""
+        """Return the chat that a parameter names, by number or @name."""
         return self.find_chat(self.params.get(name), name)
 
     def find_chat(self, value: object, name: str = "chat_id") -> Chat:
@@ -88,7 +109,7 @@ class MethodCall(CallParameters):
         return chat
 
     def group(self, otherwise: str) -> Chat:
-        """The chat that is named, which must not be a private one, and hold the bot."""
+        """Return the chat of the call. Raises if it is private or if the bot is not in it."""
         chat = self.chat()
         if chat.type == "private":
             raise bad_request(otherwise)
@@ -96,7 +117,7 @@ class MethodCall(CallParameters):
         return chat
 
     def message(self, chat: Chat, what: str) -> Json:
-        """The message that is named; `what` it is for the caller, as in "message to edit"."""
+        """Return the message of the call; `what` names it in the error, as in "message to edit"."""
         message = chat.messages.get(self.integer("message_id"))
         if message is None:
             raise bad_request(f"{what} not found")
@@ -109,25 +130,25 @@ class MethodCall(CallParameters):
         return message
 
     def attached(self, chat: Chat) -> Json:
-        """What goes with a message: its entities, its buttons, the message that it replies to, its looks."""
+        """Return what goes with a message: entities, buttons, the message it replies to, display options."""
         if self.params.keys().isdisjoint(_ATTACHED):
             return {}
         parts = self.entities("entities") | self.entities("caption_entities") | self.keyboard()
         if "reply_parameters" in self.params or "reply_to_message_id" in self.params:
             parts |= self._reply(chat)
-        return parts | self._looks()
+        return parts | self._display_options()
 
     def file(self, reference: object, kind: str) -> StoredFile:
-        """The file a parameter names: an upload of this call, attach://…, a file_id, or an address.
+        """Return the file of a parameter: an upload of this call, attach://…, a file_id, or an address.
 
-        A new one is kept when the call is charged.
+        A new file is kept when the call is charged.
         """
         upload = self.uploads.get(kind)
         if isinstance(reference, str):
             if reference.startswith("attach://"):
                 upload = self.uploads.get(reference.removeprefix("attach://"))
             elif reference.startswith(("http://", "https://")):
-                # Telegram would fetch it. Nothing is fetched here: the file exists, and is empty.
+                # Telegram would fetch it. The simulator fetches nothing: the file is empty.
                 upload = Upload(reference.rsplit("/", 1)[-1], "application/octet-stream", b"")
                 return self._new_file(upload)
             else:
@@ -142,9 +163,9 @@ class MethodCall(CallParameters):
         return self._new_file(upload)
 
     def charge(self, chat: Chat, family: Family, cost: int = 1) -> None:
-        """Count the call, once it is known to be well formed; raise the 429 if a limit is full.
+        """Count a well-formed call. Raises the 429 if a limit is full.
 
-        Whether anybody may hear the bot is looked at after that: Telegram counts those calls too.
+        Reachability is checked after that: Telegram counts those calls too.
         """
         paid = "allow_paid_broadcast" in self.params and self.flag("allow_paid_broadcast")
         flood = self._flood.admit(self._now, self.bot.id, chat.id, chat.type, family, cost=cost, paid=paid)
@@ -156,7 +177,7 @@ class MethodCall(CallParameters):
             self.world.keep_file(file)
 
     def post(self, chat: Chat, content: Json) -> Json:
-        """Put a message of the bot into a chat."""
+        """Post a message of the bot to a chat."""
         message: Json = {
             "message_id": chat.next_id,
             "from": self.bot.json,
@@ -168,18 +189,18 @@ class MethodCall(CallParameters):
         chat.keep(message)
         self._ledger.accept(self.bot.id, chat.id, message.get("text") or message.get("caption") or "")
         if chat.watchers:
-            chat.tell(message)
+            chat.notify(message)
         return message
 
     def send(self, content: Json) -> Json:
-        """A message with this content and what goes with it into the chat that is named: one send."""
+        """Post a message with this content, and what goes with it, to the chat of the call: one send."""
         chat = self.chat()
         content |= self.attached(chat)
         self.charge(chat, "send")
         return self.post(chat, content)
 
     def check_reachable(self, chat: Chat) -> None:
-        """Raise why nothing of the bot is heard there."""
+        """Raise Telegram's error if the bot cannot write to the chat."""
         if chat.migrated_to is not None:
             raise TelegramApiError(
                 400,
@@ -212,13 +233,13 @@ class MethodCall(CallParameters):
             raise bad_request("message to be replied not found")
         return {"reply_to_message": {k: v for k, v in original.items() if k != "reply_to_message"}}
 
-    def _looks(self) -> Json:
+    def _display_options(self) -> Json:
         looks: Json = {}
         if preview := self.nested("link_preview_options"):
             if not isinstance(preview, dict):
                 raise bad_request("object expected as link preview options")
             looks["link_preview_options"] = preview
-        if effect := self.word("message_effect_id"):
+        if effect := self.string("message_effect_id"):
             looks["effect_id"] = effect
         if thread := self.integer("message_thread_id", 0):
             looks["message_thread_id"] = thread
@@ -236,25 +257,12 @@ def _as_error(flood: Flood, *, hidden: bool) -> TelegramApiError:
 
 Methods = dict[str, Callable[[MethodCall], Any]]
 
-MAX_TEXT = 4096
-MAX_CAPTION = 1024
-# What makes a message what it is, and goes along when it is copied or forwarded.
-CONTENT_FIELDS = (
-    "text",
-    "photo",
-    "document",
-    "video",
-    "animation",
-    "audio",
-    "voice",
-    "video_note",
-    "sticker",
-    "location",
-    "venue",
-    "contact",
-    "dice",
-    "poll",
-    "caption",
-    "entities",
-    "caption_entities",
-)
+
+def named_methods(*functions: Callable[[MethodCall], Any]) -> Methods:
+    """Return functions by the names of the Bot API: `send_message` is `sendMessage`."""
+    return {_camel_case(function.__name__): function for function in functions}
+
+
+def _camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.title, others))

@@ -1,4 +1,4 @@
-"""The control API: read what happened, change the weather, move the people.
+"""The control API: read what happened, change limits and faults, act for people.
 
 | request | does |
 |---|---|
@@ -6,74 +6,82 @@
 | `GET /sim/log?bot=&chat=&limit=` | the latest calls, newest last |
 | `POST /sim/reset` | start counting again |
 | `GET`, `PATCH /sim/faults` · `/sim/limits` | read or change, while running |
-| `POST`, `GET /sim/crowd` | let a crowd live for a while · how it fares |
-| `POST /sim/say` and others | people and chats are moved: `moves.py` |
+| `POST`, `GET /sim/crowd` | start a crowd · its report |
+| `POST /sim/say` and others | act for people, change chats: `people_control.py` |
 
 Bots are named by id: a token is never needed here.
 """
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from tidegate.errors import BadInputError
-from tidegate.model import Rate
-from tidegate.sim.faults import Faults, Latency
+from tidegate.sim.server import change_options, control_handler, option_routes, read_request
 from tidegate.sim.telegram.crowd import Crowd, Habits
-from tidegate.sim.telegram.flood_control import Limits
-from tidegate.sim.telegram.incoming import as_json
-from tidegate.sim.telegram.people_control import CrowdRequest, PeopleControl, read_request
+from tidegate.sim.telegram.people_control import ACTIONS, BotId, ControlAction, known_bot
 from tidegate.sim.telegram.request_log import LOG_KEPT
 from tidegate.sim.telegram.telegram import SimulatedTelegram
+from tidegate.tasks import BackgroundTasks
 
-Options = TypeVar("Options", Faults, Limits, Habits)
 MOST_PEOPLE = 100_000
 BOT_CHECK_INTERVAL = 0.1  # seconds between two looks for the first bot
+
+
+class CrowdRequest(msgspec.Struct, forbid_unknown_fields=True):
+    bot: BotId
+    users: int
+    seconds: float
+    habits: dict[str, Any] = {}
+    seed: int = 0
 
 
 class TelegramControl:
     def __init__(self, telegram: SimulatedTelegram) -> None:
         self._telegram = telegram
-        self._moves = PeopleControl(telegram)
         self._crowd: Crowd | None = None
         self._crowd_task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
         self._expected = 0  # people who wait for a bot
 
     def routes(self) -> list[web.RouteDef]:
+        telegram = self._telegram
         return [
-            web.get("/sim/report", _answering(self._report)),
-            web.get("/sim/log", _answering(self._log)),
-            web.post("/sim/reset", _answering(self._reset)),
-            web.get("/sim/faults", _answering(self._faults)),
-            web.patch("/sim/faults", _answering(self._change_faults)),
-            web.get("/sim/limits", _answering(self._limits)),
-            web.patch("/sim/limits", _answering(self._change_limits)),
-            web.post("/sim/crowd", _answering(self._gather)),
-            web.get("/sim/crowd", _answering(self._crowd_report)),
-            *(web.post(f"/sim/{name}", _answering(act)) for name, act in self._moves.acts().items()),
+            web.get("/sim/report", control_handler(self._report)),
+            web.get("/sim/log", control_handler(self._log)),
+            web.post("/sim/reset", control_handler(self._reset)),
+            web.post("/sim/crowd", control_handler(self._start_crowd)),
+            web.get("/sim/crowd", control_handler(self._crowd_report)),
+            *option_routes("faults", lambda: telegram.faults, partial(setattr, telegram, "faults")),
+            *option_routes("limits", lambda: telegram.flood.limits, telegram.set_limits),
+            *(
+                web.post(f"/sim/{name}", control_handler(partial(self._act, kind=kind)))
+                for name, kind in ACTIONS.items()
+            ),
         ]
 
     def gather_for_first_bot(self, users: int, seed: int) -> None:
-        """Let a crowd wait until a bot makes a call, then write to it for as long as it may."""
+        """Start a crowd that waits until a bot makes a call, then writes to it without end."""
         self._expected = users
-        self._crowd_task = asyncio.create_task(self._wait_for_bot(users, seed), name="crowd")
+        self._crowd_task = self._tasks.start(self._wait_for_bot(users, seed), "crowd")
 
     def crowd_report(self) -> dict[str, Any]:
-        """How the crowd fares. Raises BadInputError if there is none."""
+        """Return the counts of the crowd. Raises BadInputError if there is none."""
         if self._crowd_task is None:
             raise BadInputError("there is no crowd yet: POST /sim/crowd")
-        fares = self._crowd.report() if self._crowd else {"users": self._expected, "said": 0}
-        return fares | {"running": not self._crowd_task.done()}
+        counts = self._crowd.report() if self._crowd else {"users": self._expected, "said": 0}
+        return counts | {"running": not self._crowd_task.done()}
 
     async def close(self) -> None:
-        if self._crowd_task is not None:
-            self._crowd_task.cancel()
-            await asyncio.gather(self._crowd_task, return_exceptions=True)
+        await self._tasks.stop()
+
+    async def _act(self, request: web.Request, *, kind: type[ControlAction]) -> object:
+        return await (await read_request(request, kind)).run(self._telegram)
 
     async def _report(self, _: web.Request) -> object:
         return self._telegram.report()
@@ -94,33 +102,16 @@ class TelegramControl:
         self._telegram.reset()
         return {}
 
-    async def _faults(self, _: web.Request) -> object:
-        return show(self._telegram.faults)
-
-    async def _change_faults(self, request: web.Request) -> object:
-        self._telegram.faults = change(self._telegram.faults, await read_request(request, dict[str, Any]))
-        return show(self._telegram.faults)
-
-    async def _limits(self, _: web.Request) -> object:
-        return show(self._telegram.flood.limits)
-
-    async def _change_limits(self, request: web.Request) -> object:
-        self._telegram.set_limits(
-            change(self._telegram.flood.limits, await read_request(request, dict[str, Any]))
-        )
-        return show(self._telegram.flood.limits)
-
-    async def _gather(self, request: web.Request) -> object:
+    async def _start_crowd(self, request: web.Request) -> object:
         order = await read_request(request, CrowdRequest)
         if not 1 <= order.users <= MOST_PEOPLE or not order.seconds > 0:
             raise BadInputError(f"a crowd has 1 to {MOST_PEOPLE} users and lives for more than 0 seconds")
         if self._crowd_task is not None and not self._crowd_task.done():
             raise BadInputError("a crowd is there already: wait until it has gone (GET /sim/crowd)")
-        habits = change(Habits(), order.habits)
-        self._crowd = Crowd(
-            self._telegram, self._moves.bot(order.bot), users=order.users, habits=habits, seed=order.seed
-        )
-        self._crowd_task = asyncio.create_task(self._crowd.run(order.seconds), name="crowd")
+        habits = change_options(Habits(), order.habits)
+        bot = known_bot(self._telegram, order.bot)
+        self._crowd = Crowd(self._telegram, bot, users=order.users, habits=habits, seed=order.seed)
+        self._crowd_task = self._tasks.start(self._crowd.run(order.seconds), "crowd")
         return self._crowd.report()
 
     async def _crowd_report(self, _: web.Request) -> object:
@@ -132,36 +123,3 @@ class TelegramControl:
             await self._telegram.clock.sleep(BOT_CHECK_INTERVAL)
         self._crowd = Crowd(self._telegram, next(iter(bots.values())), users=users, seed=seed)
         await self._crowd.run(math.inf)
-
-
-def show(options: Faults | Limits | Habits) -> dict[str, Any]:
-    """Options as JSON, rates and latencies in the form that people write."""
-    shown: dict[str, Any] = msgspec.to_builtins(options, enc_hook=str)
-    return shown
-
-
-def change(options: Options, changes: dict[str, Any]) -> Options:
-    """The same options but for `changes`, as JSON. Raises BadInputError for what cannot be."""
-    try:
-        return msgspec.convert(show(options) | changes, type(options), dec_hook=_parse)
-    except msgspec.ValidationError as error:
-        raise BadInputError(str(error)) from error
-
-
-def _parse(kind: type[Rate | Latency], text: object) -> Rate | Latency:
-    return kind.parse(str(text))
-
-
-def _answering(
-    act: Callable[[web.Request], Awaitable[object]],
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """JSON for what `act` returns; a 400 with one line for what was asked wrongly."""
-
-    async def handler(request: web.Request) -> web.Response:
-        try:
-            status, body = 200, await act(request)
-        except (ValueError, LookupError) as error:  # BadInputError is a ValueError
-            status, body = 400, {"error": str(error.args[0])}
-        return as_json(status, body)
-
-    return handler

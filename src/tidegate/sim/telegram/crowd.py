@@ -1,4 +1,4 @@
-"""A crowd with habits: many people who write to a bot at once, repeatable under a seed."""
+"""A crowd: many simulated people who write to a bot at once, repeatable by a seed."""
 
 import asyncio
 import math
@@ -10,17 +10,17 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.sim.faults import Latency
+from tidegate.sim.telegram.entities import SimulatedBot
 from tidegate.sim.telegram.people import Person
 from tidegate.sim.telegram.telegram import SimulatedTelegram
-from tidegate.sim.telegram.world import SimulatedBot
 
 LATENCIES_KEPT = 10_000  # the latest; sorted for each report
 
 
 class Habits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the people of a crowd behave. Each writes, waits for an answer, thinks, and goes on."""
+    """The behaviour of a crowd's people. Each writes, waits for an answer, pauses, and repeats."""
 
-    think: Latency = Latency(1_000, 5_000)  # ms between an answer and the next thing said
+    think: Latency = Latency(1_000, 5_000)  # ms between an answer and the next message
     patience: float = 30.0  # seconds until an answer counts as missing
     texts: tuple[str, ...] = ("/start", "hello", "what does it cost?", "thanks")
     press: float = 0.3  # share of turns that press a button, where there is one
@@ -32,7 +32,7 @@ class Habits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not 0 < self.patience < math.inf:
             raise BadInputError("patience is in seconds: it must be above 0")
         if not self.texts:
-            raise BadInputError("texts must hold at least one text: people say something")
+            raise BadInputError("texts must hold at least one text")
 
 
 class Crowd:
@@ -60,14 +60,14 @@ class Crowd:
         self.blocked = 0
 
     async def run(self, seconds: float) -> None:
-        """Everybody lives for so long, then finishes the turn at hand."""
+        """Let everybody write for `seconds` and then finish the current turn."""
         until = self._telegram.clock.monotonic() + seconds
         async with asyncio.TaskGroup() as group:
             for user_id in self._ids:
                 group.create_task(self._live(user_id, until), name=f"user {user_id}")
 
     def report(self) -> dict[str, Any]:
-        """How it fares; the percentiles are those of the latest answers."""
+        """Return the counts; the percentiles are those of the latest answers."""
         ordered = sorted(self._latencies)
         return {
             "users": len(self._ids),
@@ -115,5 +115,5 @@ class Crowd:
 
 
 def _percentile(ordered: list[float], share: float) -> float:
-    """In milliseconds; 0 where nothing was measured."""
+    """Return milliseconds; 0 if nothing was measured."""
     return round(1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)], 2) if ordered else 0.0

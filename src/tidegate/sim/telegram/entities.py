@@ -9,20 +9,34 @@ from tidegate.errors import BadInputError
 from tidegate.sim.telegram.updates import PendingUpdates
 
 Json = dict[str, Any]
+ChatType = Literal["private", "group", "supergroup", "channel"]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+MESSAGES_PER_CHAT = 200  # in each chat, for editing, deleting, forwarding
+MEMBERS_PER_GROUP = 10_000  # of each group
+PAYMENTS_KEPT = 1_000  # of each kind, for each bot
+# A message, by its chat and id, or a link.
+InvoiceKey = tuple[int, int] | str
+
+
+def keep(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
+    """Store a value; above `most` entries the oldest is dropped."""
+    kept[key] = value
+    if len(kept) > most:
+        del kept[next(iter(kept))]
 
 
 class Ballot:
-    """`poll` is as Telegram shows it, new after each change: whoever was given the old one keeps it."""
+    """The votes of one poll. `poll` is Telegram's JSON; a change replaces it, and earlier copies stay."""
 
     def __init__(self, poll: Json, place: tuple[int, int]) -> None:
         self.poll = poll
-        self.place = place  # chat and message
+        self.place = place  # chat id and message id
         self._votes: dict[int, tuple[int, ...]] = {}
 
     def vote(self, user_id: int, options: tuple[int, ...]) -> None:
-        """Choose options by their place, from 0; none takes a vote back. BadInputError where Telegram's apps
-        offer no such choice.
-        """
+        """Choose options by index; none takes the vote back. Raises BadInputError if the poll forbids it."""
         poll = self.poll
         if poll["is_closed"]:
             raise BadInputError("the poll is closed")
@@ -48,16 +62,11 @@ class Ballot:
         self.poll = self.poll | {"options": counted, "total_voter_count": len(self._votes)}
 
 
-PAYMENTS_KEPT = 1_000  # of each kind, for each bot
-# A message, by its chat and id, or a link.
-InvoiceKey = tuple[int, int] | str
-
-
 class Invoice(msgspec.Struct, frozen=True):
     payload: str
     currency: str
     total: int  # in the smallest units of the currency
-    flexible: bool = False  # the price depends on where it goes
+    flexible: bool = False  # the price depends on the address
     needs: tuple[str, ...] = ()  # of the buyer: name, phone_number, email, shipping_address
 
 
@@ -80,7 +89,7 @@ class Checkout:
 
 
 class BotPayments:
-    """The invoices of one bot, the checkouts that wait for its word, and what it was paid."""
+    """The invoices of one bot, the checkouts that wait for its answer, and its payments."""
 
     def __init__(self) -> None:
         self.invoices: dict[InvoiceKey, Invoice] = {}
@@ -88,37 +97,14 @@ class BotPayments:
         self.charges: dict[str, Checkout] = {}
 
     def issue(self, key: InvoiceKey, invoice: Invoice) -> None:
-        self.invoices[key] = invoice
-        _shorten(self.invoices)
+        keep(self.invoices, key, invoice, PAYMENTS_KEPT)
 
     def await_answer(self, query_id: str, checkout: Checkout) -> None:
-        self.waiting[query_id] = checkout
-        _shorten(self.waiting)
+        keep(self.waiting, query_id, checkout, PAYMENTS_KEPT)
 
     def collect(self, charge_id: str, checkout: Checkout) -> None:
         checkout.state, checkout.charge_id = "paid", charge_id
-        self.charges[charge_id] = checkout
-        _shorten(self.charges)
-
-
-def _shorten(kept: dict[Any, Any]) -> None:
-    if len(kept) > PAYMENTS_KEPT:
-        del kept[next(iter(kept))]
-
-
-ChatType = Literal["private", "group", "supergroup", "channel"]
-Key = TypeVar("Key")
-Value = TypeVar("Value")
-
-MESSAGES_PER_CHAT = 200  # in each chat, for editing, deleting, forwarding
-MEMBERS_PER_GROUP = 10_000  # of each group
-
-
-def keep(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
-    """Store under a key; the oldest makes room."""
-    kept[key] = value
-    if len(kept) > most:
-        del kept[next(iter(kept))]
+        keep(self.charges, charge_id, checkout, PAYMENTS_KEPT)
 
 
 class User:
@@ -156,32 +142,28 @@ class Chat:
         self.id = chat_id
         self.type = chat_type
         self.json = json
-        self.blocked = False  # by the person, in a private chat
+        self.blocked = False  # by the user, in a private chat
         self.kicked: set[int] = set()  # bots, from a group
-        self.members: dict[int, Json] = {}  # of a group: who was seen there, and as what
+        self.members: dict[int, Json] = {}  # of a group: the status of each user seen there
         self.pinned: tuple[int, ...] = ()  # messages, the latest last
         self.migrated_to: int | None = None
         self.messages: dict[int, Json] = {}
         self.next_id = 1
-        self.watchers: list[Callable[[Json], None]] = []  # told of each message a bot posts or edits
+        self.watchers: list[Callable[[Json], None]] = []  # called with each message that a bot posts or edits
 
     def keep(self, message: Json) -> None:
-        """Store a message under its id; the oldest makes room."""
-        self.messages[message["message_id"]] = message
-        if len(self.messages) > MESSAGES_PER_CHAT:
-            del self.messages[next(iter(self.messages))]
+        keep(self.messages, message["message_id"], message, MESSAGES_PER_CHAT)
 
-    def tell(self, message: Json) -> None:
+    def notify(self, message: Json) -> None:
         for watcher in tuple(self.watchers):
             watcher(message)
 
-    def seat(self, user_id: int, standing: Json) -> None:
-        """Remember what somebody is in this group."""
+    def set_member(self, user_id: int, standing: Json) -> None:
         keep(self.members, user_id, standing, MEMBERS_PER_GROUP)
 
 
 class WebhookSettings:
-    """Where a bot wants its updates, and how that went."""
+    """The address that a bot wants its updates posted to, and the last error there."""
 
     def __init__(self, url: str, secret: str | None, max_connections: int) -> None:
         self.url = url
@@ -191,7 +173,7 @@ class WebhookSettings:
 
 
 class BotProfile:
-    """What a bot says of itself. Keys are a language code, with a scope where there is one."""
+    """The profile of a bot. Keys are language codes; those of commands hold the scope too."""
 
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
@@ -202,7 +184,7 @@ class BotProfile:
 
 
 class PendingQuery:
-    """What somebody typed after a bot's @name, and what was offered for it."""
+    """An inline or web app query that the bot has not answered yet."""
 
     def __init__(self) -> None:
         self.results: list[Json] | None = None
@@ -227,9 +209,9 @@ class SimulatedBot:
         self.updates = PendingUpdates()
         self.webhook: WebhookSettings | None = None
         self.profile = BotProfile()
-        self.queries: dict[str, None] = {}  # button presses that may be answered, oldest first
-        self.inquiries: dict[str, PendingQuery] = {}  # not answered yet, oldest first
-        self.till = BotPayments()
+        self.queries: dict[str, None] = {}  # unanswered button presses, oldest first
+        self.inquiries: dict[str, PendingQuery] = {}  # unanswered, oldest first
+        self.payments = BotPayments()
         self.reactions: dict[tuple[int, int], list[Json]] = {}  # of the bot, by chat and message
 
 

@@ -1,32 +1,32 @@
 """Telegram's flood control as exact sliding windows over arrival times.
 
-Written independently of `tidegate.pacing`, which is tested against it. What Telegram really counts
-is known to nobody outside, so every guess about it is a field of `Limits`.
+Independent of `tidegate.pacing`, which is tested against it. Telegram does not publish what it counts,
+so every hypothesis about it is a field of `Limits`.
 """
 
 import math
-from collections import deque
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
+from tidegate.sim.sliding_window import SlidingWindow
 
 Family = Literal["send", "edit", "action"]
-BOT = 0  # stands in a closure's key where the chat would
+BOT = 0  # the chat in the key of a closure of the whole bot
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One hypothesis about Telegram. The defaults are what its FAQ says, read strictly."""
+    """One hypothesis about Telegram. The defaults are a strict reading of its FAQ."""
 
     bot: Rate = Rate(30, 1)
     private: Rate = Rate(1, 1)
     group: Rate = Rate(20, 60)  # channels too
     paid: Rate = Rate(1000, 1)  # instead of `bot`, for calls with allow_paid_broadcast
     actions: tuple[Rate, ...] = (Rate(20, 5), Rate(40, 30))  # "typing", for each chat
-    closes: Literal["nothing", "chat", "bot"] = "chat"  # what a 429 shuts until its retry_after has passed
-    escalates: bool = False  # each call to what is shut doubles the wait
+    closes: Literal["nothing", "chat", "bot"] = "chat"  # what a 429 closes until its retry_after has passed
+    escalates: bool = False  # each call to a closed chat or bot doubles the wait
     counts_refused: bool = False  # a refused call fills the windows too
     edit_budget: Literal["shared", "separate"] = "shared"  # with sends
     action_budget: Literal["shared", "separate"] = "separate"
@@ -36,50 +36,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if not 0 <= self.hidden_floods <= 1:
             raise BadInputError("hidden_floods is a share: it must be between 0 and 1")
         if self.escalates and self.closes == "nothing":
-            raise BadInputError(
-                "what a 429 closes must be the chat or the bot, not nothing, for its wait to escalate"
-            )
+            raise BadInputError("escalates needs something that a 429 closes: set closes to chat or bot")
 
 
 class Flood(NamedTuple):
-    """A refusal: which limit was full (or which closure stood), and the seconds to wait."""
+    """A refusal: the limit that was full, or the closure, and the seconds to wait."""
 
     scope: str
     retry_after: int
-
-
-class SlidingWindow:
-    """The arrivals of the last `seconds`, exactly. An arrival leaves as it turns `seconds` old.
-
-    "Old" is always `arrival + seconds <= now`: another form of it rounds to another instant.
-    """
-
-    __slots__ = ("arrivals", "rate")
-
-    def __init__(self, rate: Rate) -> None:
-        self.rate = rate
-        self.arrivals: deque[float] = deque()
-
-    def wait(self, now: float, cost: int) -> float:
-        """Seconds until `cost` more arrivals fit; 0 if they fit now.
-
-        More than the window can ever hold fits when it is empty.
-        """
-        arrivals, count, seconds = self.arrivals, self.rate.count, self.rate.seconds
-        while arrivals and arrivals[0] + seconds <= now:
-            arrivals.popleft()
-        excess = len(arrivals) + cost - count
-        if excess <= 0 or not arrivals:
-            return 0.0
-        return arrivals[min(excess, len(arrivals)) - 1] + seconds - now
-
-    def add(self, now: float, cost: int) -> int:
-        """Count `cost` arrivals; returns how many the window now holds."""
-        if cost == 1:
-            self.arrivals.append(now)
-        else:
-            self.arrivals.extend([now] * cost)
-        return len(self.arrivals)
 
 
 class _Closure(NamedTuple):
@@ -91,7 +55,7 @@ class FloodControl:
     """Counts the calls of all bots, admits or refuses each. `now` must never go back."""
 
     LONGEST_WAIT = 6 * 3600.0
-    SWEEPS_FROM = 1_000  # windows; fewer are not worth a look
+    SWEEPS_FROM = 1_000  # windows; fewer are not worth a sweep
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -102,7 +66,7 @@ class FloodControl:
         self._sweep_at = self.SWEEPS_FROM
 
     def change(self, limits: Limits) -> None:
-        """Play another hypothesis from now on: the windows start empty, what was counted stays."""
+        """Replace the limits: the windows start empty, counts stay."""
         self.limits = limits
         self._windows.clear()
         self._closures.clear()
@@ -110,8 +74,8 @@ class FloodControl:
     def admit(
         self, now: float, bot: int, chat: int, kind: str, family: Family, *, cost: int = 1, paid: bool = False
     ) -> Flood | None:
-        """Count a call that arrives now, in all of its limits or in none. Returns why not."""
-        if len(self._windows) >= self._sweep_at:  # before any window is taken: a swept one counts no more
+        """Count a call that arrives now, in all of its limits or in none. Returns the refusal, if any."""
+        if len(self._windows) >= self._sweep_at:  # before windows are looked up: a swept one no longer counts
             self._sweep(now)
         if self._closures:
             flood = self._closed(now, bot, chat)
@@ -159,7 +123,7 @@ class FloodControl:
                 self.peaks[name] = held
 
     def _charge(self, now: float, bot: int, cost: int) -> None:
-        """A paid call is free while the ordinary limit has room, and 0.1 Star beyond it."""
+        """Charge a paid call: free while the ordinary limit has room, 0.1 Star beyond it."""
         free = self._window((bot, "free of charge"), self.limits.bot)
         if free.wait(now, cost) > 0:
             self.stars += 0.1 * cost
@@ -188,11 +152,7 @@ class FloodControl:
         return retry_after
 
     def _sweep(self, now: float) -> None:
-        """Forget idle windows; doing so at twice what was left keeps the cost of a call constant."""
-        self._windows = {key: window for key, window in self._windows.items() if not _idle(window, now)}
+        """Forget idle windows. A sweep at twice their number keeps the average cost of a call constant."""
+        self._windows = {key: window for key, window in self._windows.items() if not window.is_idle(now)}
         self._closures = {key: closure for key, closure in self._closures.items() if closure.until > now}
         self._sweep_at = max(self.SWEEPS_FROM, 2 * len(self._windows))
-
-
-def _idle(window: SlidingWindow, now: float) -> bool:
-    return not window.arrivals or window.arrivals[-1] + window.rate.seconds <= now

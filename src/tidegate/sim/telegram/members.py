@@ -1,4 +1,4 @@
-"""What somebody is in a group, in Telegram's form, and how a bot is told of a change."""
+"""The status of users and bots in a chat, in Telegram's form, and the updates about changes of it."""
 
 from typing import Final
 
@@ -52,7 +52,7 @@ PERMISSIONS: Final = (
 
 
 def standing(chat: Chat, user_id: int) -> Json:
-    """What a person is in a chat; whoever was not seen there is taken for a member."""
+    """Return the status of a user in a chat; a user who was not seen there counts as a member."""
     usual = OWNER if user_id == FOUNDER.id and chat.type != "private" else MEMBER
     return chat.members.get(user_id, usual)
 
@@ -66,19 +66,19 @@ def is_in(chat: Chat, user_id: int) -> bool:
 
 
 def change(bot: SimulatedBot, chat: Chat, user: User, new: Json, *, by: Json, now: float) -> None:
-    """Make somebody something else in a group, and tell the bot if it asked for such news."""
+    """Set the status of a user in a group; the bot gets an update if it asked for chat_member."""
     old = standing(chat, user.id)
-    chat.seat(user.id, new)
+    chat.set_member(user.id, new)
     if old != new:
-        bot.updates.put("chat_member", _news(chat, user.json(), by, now, old, new))
+        bot.updates.put("chat_member", _member_updated(chat, user.json(), by, now, old, new))
 
 
-def tell_bot(bot: SimulatedBot, chat: Chat, old: Json, new: Json, *, by: Json, now: float) -> None:
-    """Its own standing has changed."""
-    bot.updates.put("my_chat_member", _news(chat, bot.json, by, now, old, new))
+def notify_bot(bot: SimulatedBot, chat: Chat, old: Json, new: Json, *, by: Json, now: float) -> None:
+    """Send the bot the update that its own status has changed."""
+    bot.updates.put("my_chat_member", _member_updated(chat, bot.json, by, now, old, new))
 
 
-def _news(chat: Chat, who: Json, by: Json, now: float, old: Json, new: Json) -> Json:  # noqa: PLR0917
+def _member_updated(chat: Chat, who: Json, by: Json, now: float, old: Json, new: Json) -> Json:  # noqa: PLR0917
     return {
         "chat": chat.json,
         "from": by,

@@ -12,7 +12,7 @@ from tidegate.sim.telegram.entities import Json
 
 
 class TelegramApiError(Exception):
-    """An answer that says no: Telegram's code, Telegram's words."""
+    """An error of the Bot API, with Telegram's code and text."""
 
     def __init__(self, code: int, description: str, **parameters: int) -> None:
         super().__init__(description)
@@ -31,14 +31,15 @@ def bad_request(reason: str) -> TelegramApiError:
 
 NOT_FOUND = TelegramApiError(404, "Not Found")
 UNAUTHORIZED = TelegramApiError(401, "Unauthorized")
+QUERY_TOO_OLD = bad_request("query is too old and response timeout expired or query ID is invalid")
 
 
 MAX_BUTTON_DATA = 64
 MOST_IDENTIFIERS = 100
-DEEPEST = 16  # levels of a nested parameter; Telegram's own have fewer
+DEEPEST = 16  # levels of a nested parameter; Telegram needs fewer
 LARGEST = 2**63
 _TAG = re.compile(r"<[^>]+>")
-_UNREADABLE = LARGEST  # does not fit
+_UNREADABLE = LARGEST  # is refused as too large
 
 
 class CallParameters:
@@ -70,32 +71,32 @@ class CallParameters:
         # No set: a list has no hash.
         return self.params[name] in (True, "true", "True", "1") if name in self.params else default
 
-    def word(self, name: str) -> str:
-        """A short text such as an id; empty if there is none, or something else in its place."""
+    def string(self, name: str) -> str:
+        """Return a short text such as an id; empty if it is missing or not a text."""
         value = self.params.get(name)
         return value if isinstance(value, str) else ""
 
     def required(self, name: str) -> str:
-        word = self.word(name)
-        if not word.strip():
+        text = self.string(name)
+        if not text.strip():
             raise bad_request(f'parameter "{name}" is required')
-        return word
+        return text
 
     def text(self, name: str, most: int, *, what: str) -> str:
-        """A text that is within Telegram's limit after its markup is taken away."""
+        """Return a text. Raises if it is longer than `most` without its markup."""
         value = self.params.get(name)
         if value is None:
             return ""
         if not isinstance(value, str):
             raise bad_request(f"{name} must be a string")
         if len(value) > most:
-            marked = self.word("parse_mode").lower() == "html"
+            marked = self.string("parse_mode").lower() == "html"
             if len(html.unescape(_TAG.sub("", value)) if marked else value) > most:
                 raise bad_request(f"{what} is too long")
         return value
 
     def nested(self, name: str) -> Any:  # noqa: ANN401  (any JSON)
-        """Any JSON that can be kept and sent back: not too deep, no number that is too large."""
+        """Return any JSON that can be kept and sent back: not too deep, without too large numbers."""
         value = self.params.get(name)
         if isinstance(value, str):
             try:
@@ -107,14 +108,14 @@ class CallParameters:
         return value
 
     def objects(self, name: str, *, expected: str) -> list[Json]:
-        """A list of objects; `expected` is what Telegram calls one."""
+        """Return a list of objects; `expected` is Telegram's name for one."""
         value = self.nested(name)
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise bad_request(f"expected an Array of {expected}")
         return value
 
     def identifiers(self, name: str) -> list[int]:
-        """Numbers of messages."""
+        """Return message ids."""
         values = self.nested(name)
         if not values:
             raise bad_request("message identifiers are not specified")
@@ -129,7 +130,7 @@ class CallParameters:
         return numbers
 
     def entities(self, name: str) -> Json:
-        """What is to be added to a message for its entities; nothing if none are given."""
+        """Return the message field of its entities; empty if none are given."""
         if name not in self.params:
             return {}
         entities = self.nested(name)
@@ -138,7 +139,7 @@ class CallParameters:
         return {name: entities}
 
     def keyboard(self) -> Json:
-        """What is to be added to a message for its buttons; nothing for the keyboards that are not kept."""
+        """Return the message field of an inline keyboard; empty for other keyboards, which are not kept."""
         markup = self.nested("reply_markup")
         if markup is None:
             return {}

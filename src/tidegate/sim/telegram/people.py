@@ -1,27 +1,30 @@
-"""Somebody who uses a bot: a person whom a script moves."""
+"""A simulated person who uses a bot, driven by a script."""
 
 import asyncio
 from collections import deque
 
-from tidegate.sim.telegram import acts, paying
-from tidegate.sim.telegram.entities import Checkout
+from tidegate.errors import BadInputError
+from tidegate.sim.telegram import members
+from tidegate.sim.telegram.entities import Chat, Checkout, Json, PendingQuery, SimulatedBot, keep
 from tidegate.sim.telegram.methods.files import file_part
+from tidegate.sim.telegram.methods.payments import begin_checkout
 from tidegate.sim.telegram.telegram import SimulatedTelegram
-from tidegate.sim.telegram.world import Chat, Json, SimulatedBot
+from tidegate.sim.telegram.world import QUERIES_KEPT, text_content
 
 INBOX_KEPT = 1_000
 
 
 class Person:
-    """Somebody in a private chat with a bot, or in a group with it if one is named.
+    """A person in a private chat with a bot, or in a group with it if `chat` is given.
 
-    What the bot posts or edits there is heard in order.
+    Messages that the bot posts or edits there are heard in order.
     """
 
     def __init__(
         self, telegram: SimulatedTelegram, bot: SimulatedBot, user_id: int, *, chat: int | None = None
     ) -> None:
         self._telegram = telegram
+        self._world = telegram.world
         self._bot = bot
         self.id = user_id
         self.heard: deque[Json] = deque(maxlen=INBOX_KEPT)
@@ -33,35 +36,39 @@ class Person:
 
     def says(self, text: str) -> Json:
         """Write a text or a command to the bot."""
-        return self._telegram.world.user_says(self._bot, self.id, text, self._now, self._group)
+        return self.sends(**text_content(text))
 
     def sends(self, /, **content: object) -> Json:
         """Send anything, in Telegram's form: `sends(location={"latitude": 1, "longitude": 2})`."""
-        return self._telegram.world.user_sends(self._bot, self.id, content, self._now, self._group)
+        return self._world.user_sends(self._bot, self.id, content, self._now, self._group)
 
     def sends_photo(self, content: bytes, caption: str | None = None) -> Json:
         return self.sends_file("photo", "photo.jpg", content, caption)
 
     def sends_file(self, kind: str, name: str, content: bytes, caption: str | None = None) -> Json:
         """Send a photo, document, video, animation, audio, voice, video_note or sticker."""
-        world = self._telegram.world
-        file = world.new_file(name, "application/octet-stream", content)
-        world.keep_file(file)
+        file = self._world.new_file(name, "application/octet-stream", content)
+        self._world.keep_file(file)
         return self.sends(**file_part(file, kind, {}), **({"caption": caption} if caption else {}))
 
     def shares_contact(self, phone_number: str) -> Json:
-        """Send one's own number, as a button for it does."""
-        who = self._telegram.world.user(self.id)
-        return self.sends(
-            contact={"phone_number": phone_number, "first_name": who.first_name, "user_id": self.id}
-        )
+        """Send the person's own number, as a contact button does."""
+        name = self._world.user(self.id).first_name
+        return self.sends(contact={"phone_number": phone_number, "first_name": name, "user_id": self.id})
 
     def shares_location(self, latitude: float, longitude: float) -> Json:
         return self.sends(location={"latitude": latitude, "longitude": longitude})
 
     def edits(self, text: str) -> Json:
-        """Change what was written last."""
-        return acts.edit_last_message(self._bot, self._chat, self.id, text, self._now)
+        """Change the text of the person's last message in the chat."""
+        for message in reversed(self._chat.messages.values()):
+            if message.get("from", {}).get("id") == self.id and "text" in message:
+                kept = {key: value for key, value in message.items() if key not in {"text", "entities"}}
+                new = kept | text_content(text) | {"edit_date": int(self._now)}
+                self._chat.messages[new["message_id"]] = new
+                self._bot.updates.put("edited_message", new)
+                return new
+        raise BadInputError(f"user {self.id} has written nothing in chat {self._chat.id}")
 
     def presses(self, data: str | None = None) -> str:
         """Press a button of the last message that has any: the one with this data, or the first."""
@@ -72,55 +79,92 @@ class Person:
             data = buttons[0]
         if data not in buttons:
             raise LookupError(f"user {self.id} sees no button {data!r}, only {buttons}")
-        return self._telegram.world.user_presses(self._bot, self.id, message, data)
+        return self._world.user_presses(self._bot, self.id, message, data)
 
     def buttons(self) -> list[str]:
-        """The data of the buttons that can be pressed now."""
+        """Return the data of the buttons that can be pressed now."""
         return self._keyboard()[1]
 
     def votes(self, *options: int) -> Json:
-        """Choose options of the latest poll, numbered from 0; none takes the vote back."""
-        return acts.vote_in_poll(self._telegram.world, self._bot, self._chat, self.id, options)
+        """Choose options of the latest poll, numbered from 0; no option takes the vote back."""
+        messages = self._chat.messages
+        message = next((found for found in reversed(messages.values()) if "poll" in found), None)
+        ballot = self._world.ballots.get(message["poll"]["id"]) if message else None
+        if message is None or ballot is None:
+            raise BadInputError(f"there is no poll of a bot in chat {self._chat.id}")
+        ballot.vote(self.id, options)
+        poll = ballot.poll
+        messages[message["message_id"]] = message | {"poll": poll}
+        if not poll["is_anonymous"]:
+            answer = {
+                "poll_id": poll["id"],
+                "user": self._json,
+                "option_ids": list(options),
+                "option_persistent_ids": [poll["options"][option]["persistent_id"] for option in options],
+            }
+            self._bot.updates.put("poll_answer", answer)
+        self._bot.updates.put("poll", poll)
+        return poll
 
     def pays(self, link: str | None = None) -> Checkout:
-        """Pay the latest invoice, or the one behind a link. The checkout tells how it goes on."""
-        invoices = self._bot.till.invoices
+        """Pay the latest invoice, or the one behind a link. The checkout shows how the payment goes on."""
+        invoices = self._bot.payments.invoices
         numbers = [(self._chat.id, number) for number in self._chat.messages]
         invoice = next((invoices[key] for key in [link, *reversed(numbers)] if key in invoices), None)
         if invoice is None or (link is not None and link not in invoices):
             raise LookupError(f"user {self.id} sees no such invoice")
-        return paying.begin_checkout(self._telegram.world, self._bot, invoice, self.id, self._chat.id)
+        return begin_checkout(self._world, self._bot, invoice, self.id, self._chat.id)
 
     def joins(self) -> None:
-        """Come into the group."""
-        acts.join_chat(self._telegram.world, self._bot, self._chat, self.id, self._now)
+        """Join the group or channel. The bot gets a message and, if it asked for it, a chat_member update."""
+        self._check_group()
+        if members.standing(self._chat, self.id)["status"] == "kicked":
+            raise BadInputError(f"user {self.id} is banned from chat {self._chat.id}")
+        self._chat.members.setdefault(self.id, members.LEFT)
+        if not members.is_in(self._chat, self.id):
+            self._change_membership(members.MEMBER, {"new_chat_members": [self._json]})
 
     def departs(self) -> None:
-        """Go from the group."""
-        acts.leave_chat(self._telegram.world, self._bot, self._chat, self.id, self._now)
+        """Leave the group or channel."""
+        self._check_group()
+        if members.is_in(self._chat, self.id):
+            self._change_membership(members.LEFT, {"left_chat_member": self._json})
 
     def blocks(self) -> None:
-        self._telegram.world.user_blocks(self._bot, self.id, self._now)
+        self._world.user_blocks(self._bot, self.id, self._now)
 
     def unblocks(self) -> None:
-        self._telegram.world.user_blocks(self._bot, self.id, self._now, blocked=False)
+        self._world.user_blocks(self._bot, self.id, self._now, blocked=False)
 
     async def hears(self, timeout: float = 10) -> Json:  # noqa: ASYNC109  (in the clock's time)
-        """The next message of the bot that was not taken yet. Raises TimeoutError if none comes."""
+        """Return the next message of the bot that was not taken yet. Raises TimeoutError if none comes."""
         async with self._telegram.clock.timeout(timeout):
             while not self.heard:
                 self._news.clear()
                 await self._news.wait()
         return self.heard.popleft()
 
+    def inquires(self, text: str) -> PendingQuery:
+        """Type a text after the bot's @name."""
+        query_id, pending = self.opens_web_app()
+        query = {"id": query_id, "from": self._json, "query": text, "offset": "", "chat_type": "sender"}
+        self._bot.updates.put("inline_query", query)
+        return pending
+
     async def looks_up(self, text: str, timeout: float = 10) -> list[Json]:  # noqa: ASYNC109  (likewise)
-        """What the bot offers for a text after its @name. Raises TimeoutError if it does not answer."""
-        inquiry = acts.send_inline_query(self._telegram.world, self._bot, self.id, text)
+        """Return the bot's results for a text after its @name. Raises TimeoutError if it does not answer."""
+        pending = self.inquires(text)
         answered = asyncio.Event()
-        inquiry.on_answer = answered.set
+        pending.on_answer = answered.set
         async with self._telegram.clock.timeout(timeout):
             await answered.wait()
-        return inquiry.results or []
+        return pending.results or []
+
+    def opens_web_app(self) -> tuple[str, PendingQuery]:
+        """Open a web app of the bot; returns the id for the bot's answer, and the pending query."""
+        query_id, pending = self._world.serial(), PendingQuery()
+        keep(self._bot.inquiries, query_id, pending, QUERIES_KEPT)
+        return query_id, pending
 
     def leaves(self) -> None:
         """Stop listening; the chat stays."""
@@ -130,11 +174,14 @@ class Person:
     def _now(self) -> float:
         return self._telegram.clock.now()
 
+    @property
+    def _json(self) -> Json:
+        return self._world.user(self.id).json()
+
     def _find_chat(self) -> Chat:
-        world = self._telegram.world
         if self._group is None:
-            return world.add_private(self._bot, self.id)
-        chat = world.chat(self._bot, self._group)
+            return self._world.add_private(self._bot, self.id)
+        chat = self._world.chat(self._bot, self._group)
         if chat is None:
             raise LookupError(f"chat {self._group} does not exist")
         return chat
@@ -153,3 +200,14 @@ class Person:
             if buttons:
                 return message, buttons
         return None, []
+
+    def _check_group(self) -> None:
+        if self._chat.type == "private":
+            raise BadInputError(f"chat {self._chat.id} is private: nobody can join or leave it")
+
+    def _change_membership(self, new: Json, notice: Json) -> None:
+        user, chat = self._world.user(self.id), self._chat
+        members.change(self._bot, chat, user, new, by=user.json(), now=self._now)
+        if chat.type != "channel":
+            message = self._world.message(chat, self._now, {"from": user.json()} | notice)
+            self._bot.updates.put("message", message)

@@ -1,11 +1,13 @@
-"""What happened, counted: the report, the order of what was tagged, and a log of the latest calls.
+"""Counts of the calls that arrived, the order of tagged messages, and a log of the latest calls.
 
-A sender that wants its order and doubles checked ends each text with a tag: `#17`, or `#low:17`
-where one chat has several sequences. Numbers of one sequence must arrive rising, each once.
+A sender whose order and duplicates are to be checked ends each text with a tag: `#17`, or `#low:17`
+if one chat has several sequences. Numbers of one sequence must rise, each once.
 """
 
 from collections import Counter, deque
 from typing import NamedTuple
+
+from tidegate.sim.sliding_window import RequestRate
 
 MOST_DIGITS = 12
 LOG_KEPT = 100_000
@@ -14,8 +16,8 @@ POLL = "getUpdates"
 
 class LoggedCall(NamedTuple):
     at: float  # seconds since the Unix epoch
-    bot: int  # 0 where the token is nobody's
-    chat_id: int | str | None  # a number if it is one; else as the caller wrote it, cut
+    bot: int  # 0 for an unknown token
+    chat_id: int | str | None  # a number if possible; else as the caller wrote it, cut
     method: str  # in Telegram's spelling, or "unknown"
     status: int
     message_id: int | None
@@ -33,7 +35,7 @@ class _Sequence:
 class TelegramRequestLog:
     """Grows with the number of tagged messages; everything else is bounded. `clear` empties it.
 
-    Rates are about calls other than getUpdates: a poll that waits says nothing about how fast a bot goes.
+    Rates leave out getUpdates: a poll that waits says nothing about the speed of a bot.
     """
 
     def __init__(self) -> None:
@@ -43,16 +45,12 @@ class TelegramRequestLog:
         self._calls: Counter[tuple[str, int]] = Counter()  # by method and status
         self.refused_by: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
-        self.requests = 0
+        self._rate = RequestRate()  # without getUpdates
         self.accepted = 0
         self.out_of_order = 0
         self.doubled = 0
-        self.peak_rps = 0
         self.log: deque[LoggedCall] = deque(maxlen=LOG_KEPT)
         self._sequences: dict[tuple[int, int, str], _Sequence] = {}
-        self._last_second: deque[float] = deque()
-        self._first: float | None = None
-        self._last = 0.0
 
     def refuse(self, scope: str) -> None:
         self.refused_by[scope] += 1
@@ -61,34 +59,24 @@ class TelegramRequestLog:
         """Count an answered call. `now` is monotonic."""
         self._calls[entry.method, entry.status] += 1
         self.log.append(entry)
-        if entry.method == POLL:
-            return
-        self.requests += 1
-        if self._first is None:
-            self._first = now
-        self._last = now
-        second = self._last_second
-        second.append(now)
-        while second[0] + 1 <= now:
-            second.popleft()
-        self.peak_rps = max(self.peak_rps, len(second))
+        if entry.method != POLL:
+            self._rate.add(now)
 
     def accept(self, bot: int, chat: int, text: str) -> None:
-        """Count a message that a bot has put into a chat."""
+        """Count a message that a bot posted to a chat, and check its tag."""
         self.accepted += 1
         if "#" in text:
-            self._follow(bot, chat, text)
+            self._check_order(bot, chat, text)
 
     def report(self) -> dict[str, object]:
-        """In the vocabulary that all reports share. `seconds`: from the first call to the last."""
-        seconds = self._last - self._first if self._first is not None else 0.0
+        """Return the counts in the vocabulary of all reports. `seconds`: from the first call to the last."""
         methods: Counter[str] = Counter()
         statuses: Counter[str] = Counter()
         for (method, status), count in self._calls.items():
             methods[method] += count
             statuses[str(status)] += count
         return {
-            "requests": self.requests,
+            "requests": self._rate.requests,
             "accepted": self.accepted,
             "refused": self.refused_by.total(),
             "refused_by": dict(self.refused_by),
@@ -97,12 +85,10 @@ class TelegramRequestLog:
             "faults": dict(self.faults),
             "statuses": dict(sorted(statuses.items())),
             "methods": dict(methods.most_common()),
-            "avg_rps": round(self.requests / seconds, 2) if seconds > 0 else 0.0,
-            "peak_rps": self.peak_rps,
-            "seconds": round(seconds, 3),
+            **self._rate.report(),
         }
 
-    def _follow(self, bot: int, chat: int, text: str) -> None:
+    def _check_order(self, bot: int, chat: int, text: str) -> None:
         tag = text.rpartition("#")[2]
         line, _, digits = tag.rpartition(":")
         if not digits.isdecimal():

@@ -1,6 +1,6 @@
-"""Telegram, in this process: the model with its network around it.
+"""The simulated Telegram in this process: the Bot API with its limits, faults and delays.
 
-`Telegram.call` is what a bot does over the wire; the HTTP server (`http.py`) is a thin layer over it.
+`SimulatedTelegram.call` takes a call as over the wire; the HTTP server (`http.py`) is a thin layer over it.
 All time comes from the clock that is given, so the same code runs in virtual time.
 """
 
@@ -11,26 +11,22 @@ from typing import Any, NoReturn
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.sim.faults import PERFECT, Faults
-from tidegate.sim.telegram.call import LARGEST, MethodCall, TelegramApiError, Upload
+from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Faults
+from tidegate.sim.telegram.call import MethodCall, Upload
+from tidegate.sim.telegram.entities import Json, SimulatedBot
 from tidegate.sim.telegram.flood_control import FloodControl, Limits
-from tidegate.sim.telegram.methods import METHODS, NOT_FOUND, UNAUTHORIZED
-from tidegate.sim.telegram.parameters import to_int
+from tidegate.sim.telegram.methods import METHODS
+from tidegate.sim.telegram.parameters import LARGEST, NOT_FOUND, UNAUTHORIZED, TelegramApiError, to_int
 from tidegate.sim.telegram.request_log import LoggedCall, TelegramRequestLog
 from tidegate.sim.telegram.update_delivery import LongPolling, Post, WebhookDelivery
-from tidegate.sim.telegram.world import Json, SimulatedBot, World
+from tidegate.sim.telegram.world import World
 
-LONGEST_SILENCE = 300.0  # no client waits longer
 LOGGED_CHAT, LOGGED_TEXT = 64, 100  # characters
 _NOTHING: Mapping[str, Any] = {}
 
 
-class TelegramConnectionCut(ConnectionError):  # noqa: N818  (an event, as in ConnectionResetError's family)
-    """No answer came. Whether the call was counted is what the caller cannot know."""
-
-
 class TelegramAnswer(msgspec.Struct, frozen=True):
-    """What came back. `raw` is set instead of `body` where it is not Telegram's JSON."""
+    """One answer. `raw` is set instead of `body` if the answer is not Telegram's JSON."""
 
     status: int
     body: Json
@@ -38,7 +34,7 @@ class TelegramAnswer(msgspec.Struct, frozen=True):
 
 
 class SimulatedTelegram:
-    """A Telegram that counts. Close it when webhooks were used."""
+    """A Telegram that counts calls exactly. Close it if webhooks were used."""
 
     def __init__(
         self,
@@ -73,7 +69,7 @@ class SimulatedTelegram:
 
     @faults.setter
     def faults(self, faults: Faults) -> None:
-        # A perfect network is told from others by identity, which each call looks at.
+        # A perfect network is recognised by identity, which is fast.
         self._faults = PERFECT if faults == PERFECT else faults
 
     async def call(
@@ -83,9 +79,9 @@ class SimulatedTelegram:
         params: Mapping[str, Any] = _NOTHING,
         uploads: Mapping[str, Upload] = _NOTHING,
     ) -> TelegramAnswer:
-        """One request and its answer, with the delays and faults of the network in between.
+        """Answer one call, with the delays and faults of the network.
 
-        Raises `ConnectionCut` where a real client would see its connection die.
+        Raises `ConnectionCut` where a client would lose its connection.
         """
         faults = self._faults
         if faults is PERFECT:
@@ -96,7 +92,7 @@ class SimulatedTelegram:
         if fate != "answered":
             self.ledger.faults[fate] += 1
         if fate == "lost_request":
-            raise TelegramConnectionCut("the request was lost")
+            raise ConnectionCut("the request was lost")
         if fate == "server_error":
             answer = self._broken(token, method, params)
         else:
@@ -106,7 +102,7 @@ class SimulatedTelegram:
         if faults.latency_out:
             await self.clock.sleep(faults.latency_out.seconds(self.draw))
         if fate == "lost_answer":
-            raise TelegramConnectionCut("the answer was lost")
+            raise ConnectionCut("the answer was lost")
         if fate == "malformed":
             return TelegramAnswer(answer.status, {}, raw=b'{"ok":tru')
         return answer
@@ -118,7 +114,7 @@ class SimulatedTelegram:
         params: Mapping[str, Any] = _NOTHING,
         uploads: Mapping[str, Upload] = _NOTHING,
     ) -> TelegramAnswer:
-        """A call that arrives now, without a network: counted, carried out, entered into the ledger."""
+        """Answer a call that arrives now, without a network: counted, carried out, logged."""
         name, run = method, METHODS.get(method)
         if run is None:
             name = self._canonical(method)
@@ -140,7 +136,7 @@ class SimulatedTelegram:
         return TelegramAnswer(200, {"ok": True, "result": result})
 
     def refuse(self, token: str, method: str, error: TelegramApiError) -> TelegramAnswer:
-        """A call whose parameters could not be read: answered with the error, counted as a request only."""
+        """Answer a call whose parameters could not be read; it counts as a request only."""
         return self._record(self._canonical(method), self._bot_id(token), _NOTHING, error)
 
     def report(self) -> dict[str, Any]:
@@ -153,11 +149,11 @@ class SimulatedTelegram:
         }
 
     def set_limits(self, limits: Limits) -> None:
-        """Play another hypothesis from now on; the windows start empty, peaks and Stars stay."""
+        """Replace the limits: the windows start empty, peaks and Stars stay."""
         self.flood.change(limits)
 
     def reset(self) -> None:
-        """Forget what was counted. Bots, people, chats and webhooks stay."""
+        """Reset all counts. Bots, people, chats and webhooks stay."""
         self.ledger.clear()
         self.flood = FloodControl(self.flood.limits)
         for bot in self.world.bots.values():
@@ -189,13 +185,17 @@ class SimulatedTelegram:
         return TelegramAnswer(200, {"ok": True, "result": result})
 
     def _broken(self, token: str, method: str, params: Mapping[str, Any]) -> TelegramAnswer:
-        """Half of the failures speak JSON, half come as a page from a proxy before Telegram."""
-        speaks = self.draw.random() < 0.5  # noqa: PLR2004
+        """Return a failure: half of them are Telegram's JSON, half are a page of a proxy."""
+        is_json = self.draw.random() < 0.5  # noqa: PLR2004
         error = (
-            TelegramApiError(500, "Internal Server Error") if speaks else TelegramApiError(502, "Bad Gateway")
+            TelegramApiError(500, "Internal Server Error")
+            if is_json
+            else TelegramApiError(502, "Bad Gateway")
         )
         answer = self._record(self._canonical(method), self._bot_id(token), params, error)
-        return answer if speaks else TelegramAnswer(502, {}, raw=b"<html><body>502 Bad Gateway</body></html>")
+        return (
+            answer if is_json else TelegramAnswer(502, {}, raw=b"<html><body>502 Bad Gateway</body></html>")
+        )
 
     def _record(
         self, name: str, bot_id: int, params: Mapping[str, Any], error: TelegramApiError
@@ -213,20 +213,20 @@ class SimulatedTelegram:
 
     async def _silence(self) -> NoReturn:
         await self.clock.sleep(LONGEST_SILENCE)
-        raise TelegramConnectionCut("no answer came")
+        raise ConnectionCut("no answer came")
 
 
 def _log_entry(  # noqa: PLR0917  (a record's fields)
     wall: float, bot_id: int, name: str, status: int, params: Mapping[str, Any], message_id: int | None = None
 ) -> LoggedCall:
-    """What is logged of a call: bounded, whatever was sent."""
+    """Return the log entry of a call, with bounded texts."""
     text = params.get("text") or params.get("caption") or ""
     text = text[:LOGGED_TEXT] if isinstance(text, str) else ""
     return LoggedCall(wall, bot_id, _logged_chat(params.get("chat_id")), name, status, message_id, text)
 
 
 def _logged_chat(chat_id: object) -> int | str | None:
-    """A number, also where it came as text: in a form everything is."""
+    """Return a number, also if it came as text, as in a form."""
     if isinstance(chat_id, str):
         chat_id = chat_id[:LOGGED_CHAT]
         number = to_int(chat_id)

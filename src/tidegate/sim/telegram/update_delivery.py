@@ -1,4 +1,8 @@
-"""How updates reach a bot: long polling (getUpdates) and webhooks."""
+"""Delivery of updates to a bot: long polling (getUpdates), which the next poll cuts short, and webhooks.
+
+The updates of a chat are posted to a webhook in order, each after the bot answered 2xx to the one before;
+chats are posted side by side.
+"""
 
 import asyncio
 import ipaddress
@@ -11,12 +15,17 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.sim.telegram.call import MethodCall, TelegramApiError, Upload, bad_request
+from tidegate.sim.telegram.call import MethodCall, Upload
+from tidegate.sim.telegram.entities import Json, SimulatedBot, WebhookSettings
+from tidegate.sim.telegram.parameters import TelegramApiError, bad_request
 from tidegate.sim.telegram.updates import ChatOrder, UpdateJson
-from tidegate.sim.telegram.world import Json, SimulatedBot, WebhookSettings
+from tidegate.tasks import BackgroundTasks
 
 LONGEST_POLL = 50
 MOST_UPDATES = 100
+MOST_CONNECTIONS = 100
+USUAL_CONNECTIONS = 40
+LONGEST_PAUSE = 60.0
 CONFLICT = TelegramApiError(
     409,
     "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
@@ -26,6 +35,8 @@ WEBHOOK_ACTIVE = TelegramApiError(
     "Conflict: can't use getUpdates method while webhook is active; "
     "use deleteWebhook to delete the webhook first",
 )
+_STATUSES = frozenset(HTTPStatus)
+_SECRET = re.compile(r"[\w-]{1,256}", re.ASCII)
 
 
 class LongPolling:
@@ -51,7 +62,7 @@ class LongPolling:
         return updates.first(limit)
 
     def interrupt(self, bot: SimulatedBot) -> None:
-        """End a poll that waits with a 409: a webhook has taken its place."""
+        """End a waiting poll with a 409: the bot has set a webhook."""
         self._finish(bot.id, arrived=False)
 
     async def _wait(self, bot: SimulatedBot, seconds: float) -> None:
@@ -83,7 +94,7 @@ class LongPolling:
 
 
 class WebhookAnswer(NamedTuple):
-    """What a bot said to an update. A call may be in it: parameters, with the method among them."""
+    """A bot's answer to an update. It may hold a call: its parameters, with the method among them."""
 
     status: int
     params: Mapping[str, Any] = {}
@@ -92,32 +103,26 @@ class WebhookAnswer(NamedTuple):
 
 # url, headers, body → the answer. Raises OSError or TimeoutError if there is none.
 Post = Callable[[str, dict[str, str], bytes], Awaitable[WebhookAnswer]]
-# How a call in the answer to a webhook is carried out.
+# Carries out a call in the answer to a webhook.
 Reply = Callable[[SimulatedBot, str, Mapping[str, Any], Mapping[str, Upload]], object]
-
-MOST_CONNECTIONS = 100
-USUAL_CONNECTIONS = 40
-LONGEST_PAUSE = 60.0
-_STATUSES = frozenset(HTTPStatus)
-_SECRET = re.compile(r"[\w-]{1,256}", re.ASCII)
 
 
 class WebhookDelivery:
-    """Owns one task for each bot that has a webhook; `close` ends them."""
+    """Posts updates in one background task per bot with a webhook; `close` ends them."""
 
     def __init__(self, clock: Clock, polling: LongPolling, reply: Reply, post: Post | None) -> None:
         self._clock = clock
         self._polling = polling
         self._reply = reply
         self._post = post
-        self._pumps: dict[int, asyncio.Task[None]] = {}
+        self._pumps: dict[int, BackgroundTasks] = {}
 
     async def set(self, call: MethodCall) -> bool:
-        url = call.word("url")
+        url = call.string("url")
         if not url:
             return await self.delete(call)
         self._check_address(url)
-        secret = call.word("secret_token") if call.params.get("secret_token") is not None else None
+        secret = call.string("secret_token") if call.params.get("secret_token") is not None else None
         if secret is not None and not _SECRET.fullmatch(secret):
             raise bad_request("secret token contains unallowed characters")
         connections = call.integer("max_connections", USUAL_CONNECTIONS)
@@ -132,9 +137,8 @@ class WebhookDelivery:
             bot.updates.allow(map(str, allowed))
         bot.webhook = WebhookSettings(url, secret, connections)
         self._polling.interrupt(bot)
-        self._pumps[bot.id] = asyncio.create_task(
-            self._pump(bot, bot.webhook), name=f"webhook of bot {bot.id}"
-        )
+        pump = self._pumps[bot.id] = BackgroundTasks()
+        pump.start(self._pump(bot, bot.webhook), f"webhook of bot {bot.id}")
         return True
 
     async def delete(self, call: MethodCall) -> bool:
@@ -161,33 +165,31 @@ class WebhookDelivery:
 
     async def close(self) -> None:
         for pump in self._pumps.values():
-            pump.cancel()
-        await asyncio.gather(*self._pumps.values(), return_exceptions=True)
+            await pump.stop()
         self._pumps.clear()
 
     def _check_address(self, url: str) -> None:
         try:
             parts = urlsplit(url)
-            host, _ = parts.hostname, parts.port  # an impossible port is found when it is asked for
+            host, _ = parts.hostname, parts.port  # reading an impossible port raises
         except ValueError:
             raise bad_request("bad webhook: invalid webhook URL specified") from None
         if parts.scheme not in {"http", "https"} or not host:
             raise bad_request("bad webhook: an HTTP URL must be provided for webhook")
         if self._post is None:
-            raise bad_request("bad webhook: this simulator was started without a way to post")
-        # A simulator that can be told to post anywhere would be a tool against others.
+            raise bad_request("bad webhook: this simulator cannot post: start it as a server")
+        # A simulator that posts to any address could be used to attack others.
         if not is_loopback(host):
             raise bad_request("bad webhook: the simulator posts to loopback addresses only")
 
     async def _stop(self, bot: SimulatedBot) -> None:
         pump = self._pumps.pop(bot.id, None)
         if pump is not None:
-            pump.cancel()
-            await asyncio.gather(pump, return_exceptions=True)
+            await pump.stop()
             bot.updates.on_put = bot.updates.on_drop = None
 
     async def _pump(self, bot: SimulatedBot, webhook: WebhookSettings) -> None:
-        """As many chats at once as the bot allows; what is not delivered when this ends stays queued."""
+        """Post to as many chats at once as the bot allows. Undelivered updates stay queued when this ends."""
         arrived, order = asyncio.Event(), ChatOrder(bot.updates)
         bot.updates.on_put = arrived.set
         free = asyncio.Semaphore(webhook.max_connections)
@@ -203,7 +205,7 @@ class WebhookDelivery:
     async def _deliver_chat(
         self, bot: SimulatedBot, webhook: WebhookSettings, order: ChatOrder, update: UpdateJson
     ) -> None:
-        """Until nothing waits behind it: whatever does came before all that the pump has not seen yet."""
+        """Post an update, then those that wait in its chat: they precede all that the pump has not seen."""
         following: UpdateJson | None = update
         while following is not None:
             await self._deliver(bot, webhook, following)
@@ -222,7 +224,7 @@ class WebhookDelivery:
     async def _try(
         self, bot: SimulatedBot, url: str, headers: dict[str, str], update: UpdateJson
     ) -> str | None:
-        """Post once; returns what went wrong. The answer may hold a call, which gets no answer itself."""
+        """Post once; returns the error, if any. A call in the answer is carried out, and gets no answer."""
         assert self._post is not None  # noqa: S101  (checked when the webhook was set)
         try:
             answer = await self._post(url, headers, msgspec.json.encode(update))

@@ -11,17 +11,17 @@ _ON_REQUEST = {"chat_member", "message_reaction", "message_reaction_count"}
 
 
 class PendingUpdates:
-    """Ids are consecutive, so what comes after an update is found without a search.
+    """Ids are consecutive, so the update after another is found without a search.
 
     The dict is never iterated: a dict whose first entries are gone is slow to find the next one.
     """
 
     def __init__(self) -> None:
         self._pending: dict[int, UpdateJson] = {}
-        self._first_id = 1  # nothing below it waits
+        self._first_id = 1  # no pending id is lower
         self._next_id = 1
         self._allowed: frozenset[str] = frozenset()
-        self.dropped = 0  # lost because nobody fetched them
+        self.dropped = 0  # lost because the bot did not fetch them
         self.on_put: Callable[[], None] | None = None
         self.on_drop: Callable[[UpdateJson], None] | None = None
 
@@ -33,7 +33,7 @@ class PendingUpdates:
         return sorted(self._allowed)
 
     def allow(self, kinds: Iterable[str]) -> None:
-        """Which kinds come in from now on; none named means the usual ones."""
+        """Set the kinds that are accepted from now on; none means Telegram's default."""
         self._allowed = frozenset(kinds)
 
     def put(self, kind: str, content: UpdateJson) -> None:
@@ -47,7 +47,7 @@ class PendingUpdates:
             self.on_put()
 
     def confirm_before(self, offset: int) -> None:
-        """Forget what was fetched. A negative offset keeps only the last updates, as getUpdates has it."""
+        """Forget fetched updates. A negative offset keeps only the last ones, as in getUpdates."""
         if offset < 0:
             offset = self._next_id + offset
         for update_id in range(self._first_id, min(offset, self._next_id)):
@@ -66,7 +66,7 @@ class PendingUpdates:
         return self._pending.get(update_id)
 
     def after(self, update_id: int) -> UpdateJson | None:
-        """The next waiting update with a higher id."""
+        """Return the next pending update with a higher id."""
         for candidate in range(max(self._skip_gone(), update_id + 1), self._next_id):
             if candidate in self._pending:
                 return self._pending[candidate]
@@ -86,27 +86,26 @@ class PendingUpdates:
             self.on_drop(oldest)
 
     def _skip_gone(self) -> int:
-        """The lowest id that waits; the next one to be given if none does."""
+        """Return the lowest pending id; the next new id if none is pending."""
         while self._first_id < self._next_id and self._first_id not in self._pending:
             self._first_id += 1
         return self._first_id
 
 
 class ChatOrder:
-    """Which update of a queue goes out next: those of a chat one after another, chats side by side.
+    """Chooses the next update to post: one at a time within a chat, chats side by side.
 
-    Looks at each update once, in the order in which they came. Holds ids only, and only of chats that have
-    one under way: what has to wait for that.
+    Visits each update once, in order of arrival. Holds only ids of updates that wait behind one under way.
     """
 
     def __init__(self, updates: PendingUpdates) -> None:
         self._updates = updates
-        self._seen = 0  # everything up to this id is under way, waits behind its chat, or is gone
+        self._seen = 0  # every update up to this id is under way, waits in its chat, or is gone
         self._behind: dict[int | str, deque[int]] = {}
         updates.on_drop = self._forget
 
     def next(self) -> UpdateJson | None:
-        """The first of a chat that has nothing under way. It is, from now on, until `taken`."""
+        """Return the first update of a chat that has none under way. It is under way until `taken`."""
         while (update := self._updates.after(self._seen)) is not None:
             self._seen = update["update_id"]
             chat = chat_of(update)
@@ -117,7 +116,7 @@ class ChatOrder:
         return None
 
     def taken(self, update: UpdateJson) -> UpdateJson | None:
-        """Confirm it; gives what waited behind it in its chat, which is then under way."""
+        """Confirm an update; returns the next one of its chat, which is then under way."""
         self._updates.confirm(update["update_id"])
         chat = chat_of(update)
         behind = self._behind[chat]
@@ -127,14 +126,14 @@ class ChatOrder:
         return None
 
     def _forget(self, dropped: UpdateJson) -> None:
-        """The oldest of all is the first of its chat."""
+        """Forget a dropped update: the oldest of all is the first of its chat."""
         behind = self._behind.get(chat_of(dropped))
         if behind and behind[0] == dropped["update_id"]:
             behind.popleft()
 
 
 def chat_of(update: UpdateJson) -> int | str:
-    """Whom an update waits for: its chat, else who sent it. One that is of nobody waits for none."""
+    """Return the key of an update's order: its chat, else its sender, else a key of its own."""
     content = next(value for name, value in update.items() if name != "update_id")
     places = (content, content.get("message", {}))
     chat = next((place["chat"] for place in places if "chat" in place), None)

@@ -1,15 +1,16 @@
-"""The simulator as a wire of delivery, without HTTP: for whole runs in virtual time."""
+"""A wire of delivery to the simulated Telegram in this process, without HTTP: for virtual time."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.clock import Clock
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
-from tidegate.sim.telegram import SimulatedTelegram, TelegramConnectionCut
+from tidegate.sim.faults import ConnectionCut
+from tidegate.sim.telegram.telegram import SimulatedTelegram
 
 
 class TelegramWire:
-    """Speaks to a `Telegram` of this process as `BotApi` does to one behind a socket. Takes no files."""
+    """Takes the place of `BotApi`. It takes no files."""
 
     def __init__(self, telegram: SimulatedTelegram, clock: Clock, *, timeout: float = 20.0) -> None:
         self._telegram = telegram
@@ -33,7 +34,7 @@ class TelegramWire:
         try:
             async with self._clock.timeout(self._timeout):
                 answer = await self._telegram.call(token, method, params)
-        except TelegramConnectionCut:
+        except ConnectionCut:
             return NoAnswer(left=True, reason="disconnected")
         except TimeoutError:
             return NoAnswer(left=True, reason="timeout")

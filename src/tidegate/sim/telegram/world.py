@@ -1,4 +1,4 @@
-"""Who exists: bots, people, chats, messages, files. No time, no I/O; `now` is passed in."""
+"""The simulated world: bots, people, chats, messages, files. Without clock and I/O; `now` is passed in."""
 
 import itertools
 import re
@@ -14,11 +14,8 @@ from tidegate.sim.telegram.entities import (
     SimulatedBot,
     StoredFile,
     User,
-    WebhookSettings,
     keep,
 )
-
-__all__ = ["SUPERGROUP", "Chat", "Json", "SimulatedBot", "StoredFile", "User", "WebhookSettings", "World"]
 
 _TOKEN = re.compile(r"([1-9]\d{0,14}):[\w-]{1,80}", re.ASCII)
 _COMMAND = re.compile(r"/[A-Za-z0-9_@]+")
@@ -32,10 +29,10 @@ SUPERGROUP = -1_000_000_000_000  # ids below this are supergroups and channels
 
 
 class World:
-    """Everybody. In an open world whoever is written to exists; in a closed one only who was added.
+    """In an open world every chat id exists; in a closed one only the chats that were added.
 
-    Bounded but for groups: an open world forgets the oldest private chats beyond `CHATS_KEPT`, with their
-    messages, unless somebody listens there, has blocked the bot or is deactivated.
+    Bounded except for groups: an open world forgets the oldest private chats above `CHATS_KEPT`, with their
+    messages, unless a `Person` listens there or the user has blocked the bot or is deactivated.
     """
 
     def __init__(self, *, tokens: set[str] | None = None, open_world: bool = True) -> None:
@@ -55,7 +52,7 @@ class World:
         return _bot_id(text[:TOKEN_READ]) is not None
 
     def bot(self, token: str) -> SimulatedBot | None:
-        """The bot of this token; None if there is none. Two tokens with one number are one bot."""
+        """Return the bot of a token; None if there is none. Two tokens with one number are one bot."""
         bot_id = _bot_id(token[:TOKEN_READ])
         if bot_id is None or (self._tokens is not None and token not in self._tokens):
             return None
@@ -65,7 +62,7 @@ class World:
         return bot
 
     def serial(self) -> str:
-        """A new number for a query, a poll, a payment."""
+        """Return a new number for a query, a poll or a payment."""
         return str(next(self._serial) + 4_000_000_000)
 
     def user(self, user_id: int) -> User:
@@ -75,7 +72,7 @@ class World:
         return user
 
     def chat(self, bot: SimulatedBot, chat_id: int) -> Chat | None:
-        """The chat as this bot sees it; None if there is none."""
+        """Return the chat as this bot sees it; None if there is none."""
         key = (bot.id, chat_id) if chat_id > 0 else (0, chat_id)
         chat = self.chats.get(key)
         if chat is None and self._open and chat_id != 0:
@@ -83,7 +80,7 @@ class World:
         return chat
 
     def add_private(self, bot: SimulatedBot, user_id: int) -> Chat:
-        """Let a person start a bot."""
+        """Return the private chat of a user with a bot; a new one if there is none."""
         known = self.chats.get((bot.id, user_id))
         if known is not None:
             return known
@@ -97,7 +94,7 @@ class World:
         return chat
 
     def add_group(self, chat_id: int, chat_type: ChatType | None = None, name: str | None = None) -> Chat:
-        """Create a group, supergroup or channel (told from the id if not given), public if it has a name."""
+        """Create a group, supergroup or channel (by default by the id), public if it has a name."""
         kind = chat_type or ("supergroup" if chat_id < SUPERGROUP else "group")
         about: Json = {"id": chat_id, "type": kind, "title": f"{kind.title()} {chat_id}"}
         if name:
@@ -125,7 +122,7 @@ class World:
         return old.migrated_to
 
     def message(self, chat: Chat, now: float, content: Json) -> Json:
-        """A new message in a chat, with the next id, kept for later edits."""
+        """Add a message to a chat under the next id, and return it."""
         message: Json = {"message_id": chat.next_id, "date": int(now), "chat": chat.json}
         message.update(content)
         chat.next_id += 1
@@ -135,24 +132,24 @@ class World:
     def user_says(
         self, bot: SimulatedBot, user_id: int, text: str, now: float, chat_id: int | None = None
     ) -> Json:
-        """A person writes to a bot, or in a group that the bot is in."""
-        return self.user_sends(bot, user_id, written(text), now, chat_id)
+        """A user writes to a bot, or in a group that the bot is in."""
+        return self.user_sends(bot, user_id, text_content(text), now, chat_id)
 
     def user_sends(
         self, bot: SimulatedBot, user_id: int, content: Json, now: float, chat_id: int | None = None
     ) -> Json:
-        """A person sends anything, in Telegram's form: `{"location": {…}}`."""
+        """A user sends anything, in Telegram's form: `{"location": {…}}`."""
         chat = self.add_private(bot, user_id) if chat_id is None else self.chat(bot, chat_id)
         if chat is None:
             raise KeyError(f"chat {chat_id} does not exist")
         if chat_id is not None:
-            self._seat(chat, user_id)
+            self._require_member(chat, user_id)
         message = self.message(chat, now, {"from": self.user(user_id).json(), **content})
         bot.updates.put("message", message)
         return message
 
     def user_presses(self, bot: SimulatedBot, user_id: int, message: Json, data: str) -> str:
-        """A person presses a button under a message of the bot. Returns the id of the query."""
+        """A user presses a button under a message of the bot. Returns the id of the query."""
         query_id = self.serial()
         keep(bot.queries, query_id, None, QUERIES_KEPT)
         query = {"id": query_id, "from": self.user(user_id).json(), "message": message, "data": data}
@@ -160,46 +157,46 @@ class World:
         return query_id
 
     def user_blocks(self, bot: SimulatedBot, user_id: int, now: float, *, blocked: bool = True) -> None:
-        """A person blocks a bot, or lets it write again; the bot is told."""
+        """A user blocks or unblocks a bot; the bot gets an update."""
         chat = self.add_private(bot, user_id)
         if chat.blocked == blocked:
             return
         chat.blocked = blocked
         old, new = (members.MEMBER, members.KICKED) if blocked else (members.KICKED, members.MEMBER)
-        members.tell_bot(bot, chat, old, new, by=self.user(user_id).json(), now=now)
+        members.notify_bot(bot, chat, old, new, by=self.user(user_id).json(), now=now)
 
     def kick(self, bot: SimulatedBot, chat: Chat, now: float, *, kicked: bool = True) -> None:
-        """Throw a bot out of a group or channel, or take it in again; the bot is told."""
+        """Remove a bot from a group or channel, or add it again; the bot gets an update."""
         old, new = members.standing_of_bot(chat, bot), members.KICKED if kicked else members.MEMBER
         if old == new:
             return
         (chat.kicked.add if kicked else chat.kicked.discard)(bot.id)
         chat.members.pop(bot.id, None)
-        members.tell_bot(bot, chat, old, new, by=members.FOUNDER.json(), now=now)
+        members.notify_bot(bot, chat, old, new, by=members.FOUNDER.json(), now=now)
 
     def new_file(self, name: str, mime: str, content: bytes) -> StoredFile:
-        """A file with an id of its own, which nobody can name until it is kept."""
+        """Create a file with an id of its own; it cannot be used before `keep_file`."""
         return StoredFile(f"SIM{next(self._serial):08d}", name, mime, content)
 
     def keep_file(self, file: StoredFile) -> None:
-        """Let the file be sent again and downloaded; the oldest make room, by number and by bytes."""
+        """Make a file available for sending and download; the oldest are dropped, by number and by bytes."""
         self.files[file.id] = file
         size = sum(len(kept.content) for kept in self.files.values())
         while len(self.files) > FILES_KEPT or (size > FILE_BYTES_KEPT and len(self.files) > 1):
             size -= len(self.files.pop(next(iter(self.files))).content)
 
     def keep_ballot(self, ballot: Ballot) -> None:
-        """Let people vote; nobody can in the oldest polls, which make room."""
+        """Open a poll for votes; the oldest polls are dropped."""
         keep(self.ballots, ballot.poll["id"], ballot, BALLOTS_KEPT)
 
-    def _seat(self, chat: Chat, user_id: int) -> None:
+    def _require_member(self, chat: Chat, user_id: int) -> None:
         if not members.is_in(chat, user_id):
             raise BadInputError(f"user {user_id} is not in chat {chat.id}: POST /sim/join")
         if user_id not in chat.members:
-            chat.seat(user_id, members.MEMBER)
+            chat.set_member(user_id, members.MEMBER)
 
     def _forget_oldest(self) -> None:
-        """A tenth at a time, so that a new chat costs the same on average however many there are."""
+        """Drop a tenth at a time, so that the average cost of a new chat does not grow with their number."""
         idle = (
             key
             for key, chat in self.chats.items()
@@ -217,8 +214,8 @@ class World:
         self._forget_at = max(CHATS_KEPT, len(self.chats) + CHATS_KEPT // 10)
 
 
-def written(text: str) -> Json:
-    """A text as a message's content: a command at its start is marked as one."""
+def text_content(text: str) -> Json:
+    """Return the content of a text message; a command at its start becomes an entity."""
     command = _COMMAND.match(text)
     marks = {"entities": [{"type": "bot_command", "offset": 0, "length": command.end()}]} if command else {}
     return {"text": text} | marks

@@ -13,7 +13,7 @@ from aiogram.methods.base import TelegramType
 
 from tidegate import Tidegate
 from tidegate.pacing.rules import Rules
-from tidegate.sim.telegram import Limits, SimulatedTelegram, TelegramConnectionCut, World
+from tidegate.sim.telegram import ConnectionCut, Limits, SimulatedTelegram, World
 from tidegate.sim.telegram.call import Upload
 from tidegate.sim.telegram.wire import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
@@ -59,7 +59,7 @@ class SimSession(BaseSession):
             async with self.telegram.clock.timeout(timeout or self.timeout):
                 await self.telegram.clock.sleep(self.slow)
                 answer = await self.telegram.call(bot.token, method.__api_method__, params, uploads)
-        except TelegramConnectionCut as error:
+        except ConnectionCut as error:
             raise TelegramNetworkError(method, "cut") from aiohttp.ServerDisconnectedError(str(error))
         except TimeoutError as error:
             raise TelegramNetworkError(method, "Request timeout error") from error

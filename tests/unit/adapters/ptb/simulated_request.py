@@ -8,7 +8,7 @@ import httpx
 from telegram.error import NetworkError, TimedOut
 from telegram.request import BaseRequest, RequestData
 
-from tidegate.sim.telegram import SimulatedTelegram, TelegramConnectionCut
+from tidegate.sim.telegram import ConnectionCut, SimulatedTelegram
 from tidegate.sim.telegram.call import Upload
 
 API = "https://api.telegram.org/bot"
@@ -48,7 +48,7 @@ class SimulatedRequest(BaseRequest):
                 answer = await self._telegram.call(token, endpoint, params, uploads)
         except TimeoutError:
             raise TimedOut from httpx.ReadTimeout("no answer")
-        except TelegramConnectionCut:
+        except ConnectionCut:
             raise NetworkError("httpx.ReadError: ") from httpx.ReadError("cut")
         return HTTPStatus(answer.status), answer.raw or json.dumps(answer.body).encode()
 

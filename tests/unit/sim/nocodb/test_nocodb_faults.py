@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from tidegate.sim.nocodb import NocoFaults, SimulatedNocoDb
-from tidegate.sim.nocodb.faults import Latency
+from tidegate.sim.faults import Latency
+from tidegate.sim.nocodb import Faults, SimulatedNocoDb
 from tidegate.sim.nocodb.nocodb import NocoWire
 from tidegate.sim.nocodb.shop import Shop
 from tidegate.sim.virtual_time import VirtualClock
@@ -18,7 +18,7 @@ CREATE = UpstreamRequest(method="POST", path=f"api/v2/tables/{TABLE}/records", b
 
 
 def server(clock: VirtualClock, *, seed: int = 0, **faults: object) -> SimulatedNocoDb:
-    weather = NocoFaults(**faults)  # type: ignore[arg-type]  # as the test writes them
+    weather = Faults(**faults)  # type: ignore[arg-type]  # as the test writes them
     noco = SimulatedNocoDb(clock, limits=LOOSE, faults=weather, seed=seed)
     noco.create_table("orders")
     return noco
@@ -45,7 +45,7 @@ async def test_without_an_answer_nobody_knows_whether_it_happened(
     clock: VirtualClock, fault: str, reason: str, happened: int
 ) -> None:
     noco = server(clock)
-    noco.faults = NocoFaults(**{fault: 1.0})  # type: ignore[arg-type]  # a share
+    noco.faults = Faults(**{fault: 1.0})  # type: ignore[arg-type]  # a share
     assert await NocoWire(noco, timeout=10).send(CREATE) == NoResponse(left=True, reason=reason)
     assert len(noco.rows(TABLE)) == happened
     assert noco.report()["faults"] == {fault: 1}

@@ -228,5 +228,5 @@ async def test_a_free_table_takes_any_field(noco: SimulatedNocoDb, ask: Ask) -> 
 async def test_what_edits_a_row_that_is_not_there_says_so(noco: SimulatedNocoDb, table: str) -> None:
     with pytest.raises(BadInputError, match="no record 5 in 'orders'"):
         noco.pay(table, 5)
-    with pytest.raises(BadInputError, match="ids here are whole numbers"):
+    with pytest.raises(BadInputError, match="ids are whole numbers"):
         noco.update(table, [{"Paid": True}])

@@ -3,7 +3,7 @@ import pytest
 from simulated import TOKEN, Call
 from tidegate.model import Rate
 from tidegate.sim.telegram import Limits, Person, SimulatedTelegram
-from tidegate.sim.telegram.world import SimulatedBot
+from tidegate.sim.telegram.entities import SimulatedBot
 from tidegate.sim.virtual_time import VirtualClock
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from simulated import TOKEN, Call
 from tidegate.sim.telegram import Limits, Person, SimulatedTelegram, Upload
-from tidegate.sim.telegram.world import SimulatedBot
+from tidegate.sim.telegram.entities import SimulatedBot
 from tidegate.sim.virtual_time import VirtualClock
 
 AT = "https://example.org/file.bin"

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.sim.telegram.flood_control import Flood, FloodControl, Limits, SlidingWindow
+from tidegate.sim.sliding_window import SlidingWindow
+from tidegate.sim.telegram.flood_control import Flood, FloodControl, Limits
 from tidegate.sim.virtual_time import EPOCH
 
 LOOSE = Rate(10**6, 1)
@@ -234,5 +235,5 @@ def test_a_share_of_hidden_floods_that_cannot_be_is_refused(share: float) -> Non
 
 
 def test_nothing_escalates_where_nothing_is_closed() -> None:
-    with pytest.raises(BadInputError, match="the chat or the bot, not nothing"):
+    with pytest.raises(BadInputError, match="set closes to chat or bot"):
         Limits(closes="nothing", escalates=True)

@@ -5,7 +5,7 @@ import pytest
 from simulated import Call
 from tidegate.errors import BadInputError
 from tidegate.sim.telegram import Person, SimulatedTelegram
-from tidegate.sim.telegram.world import SimulatedBot
+from tidegate.sim.telegram.entities import SimulatedBot
 
 GROUP, SUPERGROUP = -5, -1_000_000_000_005
 

@@ -6,8 +6,8 @@ import pytest
 
 from simulated import TOKEN, Call
 from tidegate.errors import BadInputError
-from tidegate.sim.telegram import Person, SimulatedTelegram, acts
-from tidegate.sim.telegram.world import SimulatedBot
+from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.telegram.entities import SimulatedBot
 
 CAT = {"type": "article", "id": "1", "title": "Cat", "input_message_content": {"message_text": "Miaow"}}
 
@@ -87,7 +87,7 @@ async def test_malformed_results_are_refused(fails: Call, results: object, reaso
 async def test_a_web_app_is_answered_once(
     telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call, fails: Call
 ) -> None:
-    query_id, inquiry = acts.open_web_app(telegram.world, bot)
+    query_id, inquiry = Person(telegram, bot, 7).opens_web_app()
     assert "inline_message_id" in await ok("answerWebAppQuery", web_app_query_id=query_id, result=CAT)
     assert inquiry.results == [CAT]
     assert (await fails("answerWebAppQuery", web_app_query_id=query_id, result=CAT))[0] == 400

@@ -5,7 +5,7 @@ import pytest
 from simulated import Call
 from tidegate.errors import BadInputError
 from tidegate.sim.telegram import Person, SimulatedTelegram
-from tidegate.sim.telegram.world import SimulatedBot
+from tidegate.sim.telegram.entities import SimulatedBot
 
 TIDES = {"question": "Which tide?", "options": ["ebb", {"text": "flood"}]}
 

@@ -12,6 +12,7 @@ from tidegate.model import Rate
 from tidegate.sim import virtual_time
 from tidegate.sim.faults import PERFECT
 from tidegate.sim.telegram import (
+    ConnectionCut,
     Crowd,
     Faults,
     Habits,
@@ -19,11 +20,10 @@ from tidegate.sim.telegram import (
     Limits,
     Person,
     SimulatedTelegram,
-    TelegramConnectionCut,
     World,
 )
-from tidegate.sim.telegram.call import TelegramApiError
-from tidegate.sim.telegram.world import Json
+from tidegate.sim.telegram.entities import Json
+from tidegate.sim.telegram.parameters import TelegramApiError
 from tidegate.sim.virtual_time import VirtualClock
 
 HELLO = {"chat_id": 7, "text": "Hello #1"}
@@ -41,7 +41,7 @@ async def test_latency_delays_arrival_and_answer(clock: VirtualClock) -> None:
 async def test_a_lost_answer_was_accepted_and_a_lost_request_was_not(clock: VirtualClock) -> None:
     for faults, accepted in ((Faults(lost_answer=1), 1), (Faults(lost_request=1), 0), (Faults(silent=1), 1)):
         telegram = SimulatedTelegram(clock, faults=faults)
-        with pytest.raises(TelegramConnectionCut):
+        with pytest.raises(ConnectionCut):
             await telegram.call(TOKEN, "sendMessage", HELLO)
         assert telegram.report()["accepted"] == accepted
 

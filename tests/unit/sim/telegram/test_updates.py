@@ -9,9 +9,9 @@ import pytest
 
 from simulated import Call
 from tidegate.sim.telegram import Person, SimulatedTelegram
+from tidegate.sim.telegram.entities import SimulatedBot
 from tidegate.sim.telegram.update_delivery import WebhookAnswer
 from tidegate.sim.telegram.updates import UPDATES_KEPT, ChatOrder, PendingUpdates
-from tidegate.sim.telegram.world import SimulatedBot
 from tidegate.sim.virtual_time import VirtualClock
 
 HOOK = "http://127.0.0.1:9/hook"

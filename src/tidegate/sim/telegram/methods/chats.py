@@ -1,12 +1,15 @@
-"""Bot API methods about chats and their members. A bot may do whatever an administrator may."""
+"""Bot API methods about chats and their members. Rights are not checked: every bot is an administrator."""
 
 from typing import Final
 
 from tidegate.sim.telegram import members
-from tidegate.sim.telegram.call import MethodCall, Methods, bad_request
+from tidegate.sim.telegram.call import MethodCall, named_methods
 from tidegate.sim.telegram.entities import Chat, Json, User
+from tidegate.sim.telegram.parameters import bad_request
 
 MAX_TITLE, MAX_DESCRIPTION, MAX_LINK_NAME = 128, 255, 32
+PRIVATE_CHAT = 2  # the bot and its user
+LARGEST_ID = 2**52
 _GIFTS: Final = dict.fromkeys(
     ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels"), False
 )
@@ -14,7 +17,7 @@ _GIFTS: Final = dict.fromkeys(
 
 def get_chat(call: MethodCall) -> Json:
     chat = call.chat()
-    # What Telegram sends of every chat beyond its short form.
+    # The fields that Telegram adds to the short form of every chat.
     about = chat.json | {"accent_color_id": 0, "max_reaction_count": 11, "accepted_gift_types": _GIFTS}
     pinned = [chat.messages[number] for number in chat.pinned if number in chat.messages]
     return about | {"pinned_message": pinned[-1]} if pinned else about
@@ -64,8 +67,8 @@ def unpin_all_chat_messages(call: MethodCall) -> bool:
 def leave_chat(call: MethodCall) -> bool:
     chat = call.group("can't leave private chats")
     old = members.standing_of_bot(chat, call.bot)
-    chat.seat(call.bot.id, members.LEFT)
-    members.tell_bot(call.bot, chat, old, members.LEFT, by=call.bot.json, now=call.date)
+    chat.set_member(call.bot.id, members.LEFT)
+    members.notify_bot(call.bot, chat, old, members.LEFT, by=call.bot.json, now=call.date)
     return True
 
 
@@ -94,23 +97,6 @@ def _new_link(call: MethodCall) -> str:
     return f"https://t.me/+sim{call.world.serial()}"
 
 
-METHODS: Final[Methods] = {
-    "getChat": get_chat,
-    "setChatTitle": set_chat_title,
-    "setChatDescription": set_chat_description,
-    "pinChatMessage": pin_chat_message,
-    "unpinChatMessage": unpin_chat_message,
-    "unpinAllChatMessages": unpin_all_chat_messages,
-    "leaveChat": leave_chat,
-    "exportChatInviteLink": export_chat_invite_link,
-    "createChatInviteLink": create_chat_invite_link,
-}
-
-
-PRIVATE_CHAT = 2  # the bot and its user
-LARGEST_ID = 2**52
-
-
 def get_chat_member(call: MethodCall) -> Json:
     chat, user_id = call.chat(), call.integer("user_id")
     if user_id == call.bot.id:
@@ -120,7 +106,7 @@ def get_chat_member(call: MethodCall) -> Json:
 
 
 def get_chat_member_count(call: MethodCall) -> int:
-    """The owner, the bot, and whoever was seen there and has not left."""
+    """Count the owner, the bot, and the users who were seen there and have not left."""
     chat = call.chat()
     if chat.type == "private":
         return PRIVATE_CHAT
@@ -146,7 +132,7 @@ def ban_chat_member(call: MethodCall) -> bool:
 
 
 def unban_chat_member(call: MethodCall) -> bool:
-    """Whoever is in the chat is thrown out by it, unless only the banned are meant."""
+    """Unban a user; without `only_if_banned` a member is removed."""
     chat = call.group("chat member status can't be changed in private chats")
     user = _person(call)
     banned = members.standing(chat, user.id)["status"] == "kicked"
@@ -168,7 +154,7 @@ def restrict_chat_member(call: MethodCall) -> bool:
 
 
 def promote_chat_member(call: MethodCall) -> bool:
-    """Without any right it takes them all away."""
+    """Promote a user; without any right, the user becomes a plain member."""
     chat = call.chat()
     if chat.type not in {"supergroup", "channel"}:
         raise bad_request("method is available for supergroup and channel chats only")
@@ -180,7 +166,7 @@ def promote_chat_member(call: MethodCall) -> bool:
 
 def get_user_profile_photos(call: MethodCall) -> Json:
     _known(call, call.integer("user_id"))
-    return {"total_count": 0, "photos": []}  # nobody here has a face
+    return {"total_count": 0, "photos": []}  # simulated users have none
 
 
 def _known(call: MethodCall, user_id: int) -> User:
@@ -191,7 +177,7 @@ def _known(call: MethodCall, user_id: int) -> User:
 
 
 def _person(call: MethodCall) -> User:
-    """Whom something is to be done to: anybody but the owner and bots."""
+    """Return the user of the call. Raises for the owner and for the bot."""
     user_id = call.integer("user_id")
     if user_id == members.FOUNDER.id:
         raise bad_request("can't remove chat owner")
@@ -205,13 +191,22 @@ def _change(call: MethodCall, chat: Chat, user: User, new: Json) -> bool:
     return True
 
 
-MEMBER_METHODS: Final[Methods] = {
-    "getChatMember": get_chat_member,
-    "getChatMemberCount": get_chat_member_count,
-    "getChatAdministrators": get_chat_administrators,
-    "banChatMember": ban_chat_member,
-    "unbanChatMember": unban_chat_member,
-    "restrictChatMember": restrict_chat_member,
-    "promoteChatMember": promote_chat_member,
-    "getUserProfilePhotos": get_user_profile_photos,
-}
+METHODS: Final = named_methods(
+    get_chat,
+    set_chat_title,
+    set_chat_description,
+    pin_chat_message,
+    unpin_chat_message,
+    unpin_all_chat_messages,
+    leave_chat,
+    export_chat_invite_link,
+    create_chat_invite_link,
+    get_chat_member,
+    get_chat_member_count,
+    get_chat_administrators,
+    ban_chat_member,
+    unban_chat_member,
+    restrict_chat_member,
+    promote_chat_member,
+    get_user_profile_photos,
+)

@@ -1,10 +1,11 @@
-"""Messages changed after they were sent: edits, deletions, reactions."""
+"""Bot API methods that change sent messages: edits, deletions, reactions."""
 
 from typing import Final
 
-from tidegate.sim.telegram.call import CONTENT_FIELDS, MAX_CAPTION, MAX_TEXT, MethodCall, Methods, bad_request
+from tidegate.sim.telegram.call import CONTENT_FIELDS, MAX_CAPTION, MAX_TEXT, MethodCall, named_methods
 from tidegate.sim.telegram.entities import Json, keep
 from tidegate.sim.telegram.methods.files import media_part
+from tidegate.sim.telegram.parameters import bad_request
 
 MOST_REACTIONS = 11
 REACTIONS_KEPT = 1_000  # messages of each bot
@@ -50,7 +51,7 @@ def delete_message(call: MethodCall) -> bool:
 
 
 def delete_messages(call: MethodCall) -> bool:
-    """Those that are not there are passed over."""
+    """Delete messages; missing ones are skipped."""
     chat = call.chat()
     for number in call.identifiers("message_ids"):
         chat.messages.pop(number, None)
@@ -72,7 +73,7 @@ def set_message_reaction(call: MethodCall) -> bool:
 
 
 def change(call: MethodCall, old: Json, content: Json, dropping: tuple[str, ...] = ()) -> Json:
-    """Put a new message in the place of the old one, without its buttons and what is to be dropped."""
+    """Replace a message by one with new content, without its buttons and the fields to drop."""
     chat = call.chat()
     gone = {"reply_markup", "edit_date", *dropping}
     new = {key: value for key, value in old.items() if key not in gone} | content | call.keyboard()
@@ -82,10 +83,10 @@ def change(call: MethodCall, old: Json, content: Json, dropping: tuple[str, ...]
             "message is not modified: specified new message content and reply markup are exactly the same "
             "as a current content and reply markup of the message"
         )
-    # A new record: whoever was given the old one keeps it as it was.
+    # A new record: copies that were given out before stay as they were.
     new["edit_date"] = call.date
     chat.messages[new["message_id"]] = new
-    chat.tell(new)
+    chat.notify(new)
     return new
 
 
@@ -103,12 +104,12 @@ def _reaction(reaction: Json) -> Json:
     return {"type": kind, field: reaction[field]}
 
 
-METHODS: Final[Methods] = {
-    "editMessageText": edit_message_text,
-    "editMessageCaption": edit_message_caption,
-    "editMessageMedia": edit_message_media,
-    "editMessageReplyMarkup": edit_message_reply_markup,
-    "deleteMessage": delete_message,
-    "deleteMessages": delete_messages,
-    "setMessageReaction": set_message_reaction,
-}
+METHODS: Final = named_methods(
+    edit_message_text,
+    edit_message_caption,
+    edit_message_media,
+    edit_message_reply_markup,
+    delete_message,
+    delete_messages,
+    set_message_reaction,
+)

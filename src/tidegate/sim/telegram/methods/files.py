@@ -4,55 +4,14 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from tidegate.sim.telegram.call import MAX_CAPTION, MethodCall, Methods, bad_request
+from tidegate.sim.telegram.call import MAX_CAPTION, MethodCall, Methods, named_methods
 from tidegate.sim.telegram.entities import Json, StoredFile
-from tidegate.sim.telegram.parameters import to_int
-
-LARGEST_MEASURE = 2**31
-_SIZE: Final = {"width": 640, "height": 480}
-# What is said of a file of each kind beside its ids, with the value where the sender gives none.
-_MEASURES: Final[dict[str, dict[str, int]]] = {
-    "video": _SIZE | {"duration": 0},
-    "animation": _SIZE | {"duration": 0},
-    "audio": {"duration": 0},
-    "voice": {"duration": 0},
-    "video_note": {"duration": 0, "length": 240},
-}
-_TEXTS: Final[dict[str, tuple[str, ...]]] = {"audio": ("performer", "title"), "sticker": ("emoji",)}
-_STICKER: Final = {"type": "regular", "width": 512, "height": 512, "is_animated": False, "is_video": False}
-_NAMED: Final = frozenset(("document", "video", "animation", "audio"))
-
-
-def file_part(file: StoredFile, kind: str, said: Mapping[str, Any]) -> Json:
-    """What a message holds for a file; `said` is what its sender gave beside it."""
-    if kind == "photo":
-        return {"photo": [file_info(file) | _SIZE]}
-    described = file_info(file) | {
-        name: _measure(said.get(name), usual) for name, usual in _MEASURES.get(kind, {}).items()
-    }
-    described |= {name: said[name] for name in _TEXTS.get(kind, ()) if isinstance(said.get(name), str)}
-    if kind == "sticker":
-        return {kind: described | _STICKER}
-    if kind != "video_note":
-        described["mime_type"] = file.mime
-    if kind in _NAMED:
-        described["file_name"] = file.name
-    # An animation is a document too, for those who know no animations.
-    return {kind: described} | (file_part(file, "document", said) if kind == "animation" else {})
-
-
-def file_info(file: StoredFile) -> Json:
-    return {"file_id": file.id, "file_unique_id": f"U{file.id}", "file_size": len(file.content)}
-
-
-def _measure(value: object, usual: int) -> int:
-    number = to_int(value) if isinstance(value, str) else value
-    return number if isinstance(number, int) and 0 <= number < LARGEST_MEASURE else usual
-
+from tidegate.sim.telegram.parameters import bad_request, to_int
 
 ALBUM = range(2, 11)
 PAID_ALBUM = range(1, 11)
 MOST_STARS = 25_000
+LARGEST_MEASURE = 2**31
 WITHOUT_CAPTION = frozenset(("sticker", "video_note"))
 _ALBUMS: Final = ({"photo"}, {"video"}, {"photo", "video"}, {"audio"}, {"document"})
 _KINDS: Final = {
@@ -65,6 +24,18 @@ _KINDS: Final = {
     "sendVideoNote": "video_note",
     "sendSticker": "sticker",
 }
+_SIZE: Final = {"width": 640, "height": 480}
+# The measures of each kind of file, with their defaults.
+_MEASURES: Final[dict[str, dict[str, int]]] = {
+    "video": _SIZE | {"duration": 0},
+    "animation": _SIZE | {"duration": 0},
+    "audio": {"duration": 0},
+    "voice": {"duration": 0},
+    "video_note": {"duration": 0, "length": 240},
+}
+_TEXTS: Final[dict[str, tuple[str, ...]]] = {"audio": ("performer", "title"), "sticker": ("emoji",)}
+_STICKER: Final = {"type": "regular", "width": 512, "height": 512, "is_animated": False, "is_video": False}
+_NAMED: Final = frozenset(("document", "video", "animation", "audio"))
 
 
 def send_file(call: MethodCall, kind: str) -> Json:
@@ -107,14 +78,14 @@ def send_paid_media(call: MethodCall) -> Json:
 
 
 def get_file(call: MethodCall) -> Json:
-    file = call.world.files.get(call.word("file_id"))
+    file = call.world.files.get(call.string("file_id"))
     if file is None:
         raise bad_request("invalid file_id")
     return file_info(file) | {"file_path": f"files/{file.id}"}
 
 
 def media_part(call: MethodCall, item: Json) -> Json:
-    """What a message holds for an InputMedia: its file, and its caption if it has one."""
+    """Return the message fields of an InputMedia: its file, and its caption if it has one."""
     kind, caption = str(item.get("type")), item.get("caption")
     if caption is not None and not isinstance(caption, str):
         raise bad_request("caption must be a string")
@@ -131,9 +102,34 @@ def _media(call: MethodCall) -> list[Json]:
     return media
 
 
+def file_part(file: StoredFile, kind: str, given: Mapping[str, Any]) -> Json:
+    """Return the message field of a file; `given` holds the sender's parameters."""
+    if kind == "photo":
+        return {"photo": [file_info(file) | _SIZE]}
+    described = file_info(file) | {
+        name: _measure(given.get(name), usual) for name, usual in _MEASURES.get(kind, {}).items()
+    }
+    described |= {name: given[name] for name in _TEXTS.get(kind, ()) if isinstance(given.get(name), str)}
+    if kind == "sticker":
+        return {kind: described | _STICKER}
+    if kind != "video_note":
+        described["mime_type"] = file.mime
+    if kind in _NAMED:
+        described["file_name"] = file.name
+    # An animation is a document too, for clients without animations.
+    return {kind: described} | (file_part(file, "document", given) if kind == "animation" else {})
+
+
+def file_info(file: StoredFile) -> Json:
+    return {"file_id": file.id, "file_unique_id": f"U{file.id}", "file_size": len(file.content)}
+
+
+def _measure(value: object, usual: int) -> int:
+    number = to_int(value) if isinstance(value, str) else value
+    return number if isinstance(number, int) and 0 <= number < LARGEST_MEASURE else usual
+
+
 METHODS: Final[Methods] = {
+    **named_methods(send_media_group, send_paid_media, get_file),
     **{method: partial(send_file, kind=kind) for method, kind in _KINDS.items()},
-    "sendMediaGroup": send_media_group,
-    "sendPaidMedia": send_paid_media,
-    "getFile": get_file,
 }

@@ -2,11 +2,15 @@
 
 from typing import Final
 
-from tidegate.sim.telegram.call import MethodCall, Methods, bad_request
+from tidegate.sim.telegram.call import MethodCall, named_methods
 from tidegate.sim.telegram.entities import Ballot, Json
+from tidegate.sim.telegram.parameters import QUERY_TOO_OLD, bad_request
 
 MAX_QUESTION, MAX_OPTION, MAX_EXPLANATION = 300, 100, 200
 MOST_OPTIONS = 12
+MOST_RESULTS = 50
+MAX_RESULT_ID = 64
+MAX_NOTICE = 200
 
 
 def send_poll(call: MethodCall) -> Json:
@@ -29,7 +33,7 @@ def stop_poll(call: MethodCall) -> Json:
     ballot.close()
     kept = {key: value for key, value in message.items() if key != "reply_markup"}
     new = chat.messages[message["message_id"]] = kept | {"poll": ballot.poll} | buttons
-    chat.tell(new)
+    chat.notify(new)
     call.bot.updates.put("poll", ballot.poll)
     return ballot.poll
 
@@ -38,7 +42,7 @@ def _poll(call: MethodCall) -> Json:
     question = call.text("question", MAX_QUESTION, what="poll question")
     if not question.strip():
         raise bad_request("poll question must be non-empty")
-    kind = call.word("type") or "regular"
+    kind = call.string("type") or "regular"
     if kind not in {"regular", "quiz"}:
         raise bad_request("unsupported poll type specified")
     options = _options(call)
@@ -75,7 +79,7 @@ def _options(call: MethodCall) -> list[Json]:
 
 
 def _answers(call: MethodCall, options: int) -> Json:
-    """Which options of a quiz are right, by their place, and why."""
+    """Return the indexes of a quiz's correct options, and the explanation."""
     given = call.nested("correct_option_ids")
     if given is None:
         given = [call.integer("correct_option_id", -1)]
@@ -90,21 +94,12 @@ def _answers(call: MethodCall, options: int) -> Json:
     return answers | {"explanation": explanation} if explanation else answers
 
 
-METHODS: Final[Methods] = {"sendPoll": send_poll, "stopPoll": stop_poll}
-
-
-MOST_RESULTS = 50
-MAX_RESULT_ID = 64
-MAX_NOTICE = 200
-TOO_OLD = "query is too old and response timeout expired or query ID is invalid"
-
-
 def answer_callback_query(call: MethodCall) -> bool:
-    if len(call.word("text")) > MAX_NOTICE:
+    if len(call.string("text")) > MAX_NOTICE:
         raise bad_request("MESSAGE_TOO_LONG")
-    query_id = call.word("callback_query_id")
+    query_id = call.string("callback_query_id")
     if query_id not in call.bot.queries:
-        raise bad_request(TOO_OLD)
+        raise QUERY_TOO_OLD
     del call.bot.queries[query_id]
     return True
 
@@ -114,9 +109,9 @@ def answer_inline_query(call: MethodCall) -> bool:
     if len(results) > MOST_RESULTS:
         raise bad_request("too many inline query results specified")
     _check(results)
-    inquiry = call.bot.inquiries.pop(call.word("inline_query_id"), None)
+    inquiry = call.bot.inquiries.pop(call.string("inline_query_id"), None)
     if inquiry is None:
-        raise bad_request(TOO_OLD)
+        raise QUERY_TOO_OLD
     inquiry.answer(results)
     return True
 
@@ -126,9 +121,9 @@ def answer_web_app_query(call: MethodCall) -> Json:
     if not isinstance(result, dict):
         raise bad_request("result isn't specified")
     _check([result])
-    inquiry = call.bot.inquiries.pop(call.word("web_app_query_id"), None)
+    inquiry = call.bot.inquiries.pop(call.string("web_app_query_id"), None)
     if inquiry is None:
-        raise bad_request(TOO_OLD)
+        raise QUERY_TOO_OLD
     inquiry.answer([result])
     return {"inline_message_id": f"inline{call.world.serial()}"}
 
@@ -144,8 +139,6 @@ def _check(results: list[Json]) -> None:
         raise bad_request("RESULT_ID_DUPLICATE")
 
 
-QUERY_METHODS: Final[Methods] = {
-    "answerCallbackQuery": answer_callback_query,
-    "answerInlineQuery": answer_inline_query,
-    "answerWebAppQuery": answer_web_app_query,
-}
+METHODS: Final = named_methods(
+    send_poll, stop_poll, answer_callback_query, answer_inline_query, answer_web_app_query
+)

@@ -4,8 +4,9 @@ import random
 from itertools import pairwise
 from typing import Final
 
-from tidegate.sim.telegram.call import CONTENT_FIELDS, MAX_CAPTION, MAX_TEXT, MethodCall, Methods, bad_request
+from tidegate.sim.telegram.call import CONTENT_FIELDS, MAX_CAPTION, MAX_TEXT, MethodCall, named_methods
 from tidegate.sim.telegram.entities import Json
+from tidegate.sim.telegram.parameters import bad_request
 
 HIGHEST_LATITUDE, HIGHEST_LONGITUDE = 90, 180
 DIE = "🎲"
@@ -43,30 +44,30 @@ def send_location(call: MethodCall) -> Json:
 
 def send_venue(call: MethodCall) -> Json:
     location = _location(call, "wrong venue location specified")
-    venue = {"location": location, "title": call.word("title"), "address": call.word("address")}
-    # A venue has its location beside it too, for those who know no venues.
+    venue = {"location": location, "title": call.string("title"), "address": call.string("address")}
+    # The location is sent beside the venue too, for clients without venues.
     return call.send({"venue": venue, "location": location})
 
 
 def send_contact(call: MethodCall) -> Json:
     contact = {name: call.required(name) for name in ("phone_number", "first_name")}
-    contact |= {name: call.word(name) for name in ("last_name", "vcard") if call.word(name)}
+    contact |= {name: call.string(name) for name in ("last_name", "vcard") if call.string(name)}
     return call.send({"contact": contact})
 
 
 def send_dice(call: MethodCall) -> Json:
-    emoji = call.word("emoji") or DIE
+    emoji = call.string("emoji") or DIE
     if emoji not in _FACES:
         raise bad_request("can't send dice with the emoji")
     chat = call.chat()
-    # By chat and number of the message: the same run throws the same dice.
+    # Seeded by chat and message id: the same run gives the same dice.
     draw = random.Random(f"{chat.id}:{chat.next_id}")  # noqa: S311  (repeatable, not secret)
     return call.send({"dice": {"emoji": emoji, "value": draw.randint(1, _FACES[emoji])}})
 
 
 def send_chat_action(call: MethodCall) -> bool:
     chat = call.chat()
-    if call.word("action") not in _ACTIONS:
+    if call.string("action") not in _ACTIONS:
         raise bad_request("wrong parameter action in request")
     call.charge(chat, "action")
     return True
@@ -77,16 +78,6 @@ def _location(call: MethodCall, otherwise: str) -> Json:
     if abs(location["latitude"]) > HIGHEST_LATITUDE or abs(location["longitude"]) > HIGHEST_LONGITUDE:
         raise bad_request(otherwise)
     return location
-
-
-METHODS: Final[Methods] = {
-    "sendMessage": send_message,
-    "sendLocation": send_location,
-    "sendVenue": send_venue,
-    "sendContact": send_contact,
-    "sendDice": send_dice,
-    "sendChatAction": send_chat_action,
-}
 
 
 def copy_message(call: MethodCall) -> Json:
@@ -126,7 +117,7 @@ def _send_all(call: MethodCall, contents: list[Json]) -> list[Json]:
 
 
 def _originals(call: MethodCall, verb: str) -> list[Json]:
-    """What is there of the messages that are named; those that are not are passed over."""
+    """Return the named messages that exist; others are skipped."""
     source, numbers = call.chat("from_chat_id"), call.identifiers("message_ids")
     if any(later <= earlier for earlier, later in pairwise(numbers)):
         raise bad_request("message identifiers must be in a strictly increasing order")
@@ -146,9 +137,15 @@ def _forwarded(call: MethodCall, original: Json) -> Json:
     return _content(original) | {"forward_origin": origin}
 
 
-COPY_METHODS: Final[Methods] = {
-    "copyMessage": copy_message,
-    "copyMessages": copy_messages,
-    "forwardMessage": forward_message,
-    "forwardMessages": forward_messages,
-}
+METHODS: Final = named_methods(
+    send_message,
+    send_location,
+    send_venue,
+    send_contact,
+    send_dice,
+    send_chat_action,
+    copy_message,
+    copy_messages,
+    forward_message,
+    forward_messages,
+)

@@ -3,12 +3,18 @@
 import re
 from typing import Final
 
-from tidegate.sim.telegram.call import MethodCall, Methods, bad_request
+from tidegate.sim.telegram.call import MethodCall, Methods, named_methods
 from tidegate.sim.telegram.entities import Json, keep
+from tidegate.sim.telegram.parameters import bad_request
 
 MOST_KEPT = 1_000  # of each kind, for each bot
 MAX_NAME, MAX_DESCRIPTION, MAX_SHORT_DESCRIPTION = 64, 512, 120
+MOST_COMMANDS = 100
+MAX_COMMAND_DESCRIPTION = 256
 _LANGUAGE = re.compile(r"(?:[a-z]{2})?")
+_COMMAND = re.compile(r"/?([a-z0-9_]{1,32})")
+_SCOPES = ("default", "all_private_chats", "all_group_chats", "all_chat_administrators")
+_SCOPES_OF_CHATS = ("chat", "chat_administrators", "chat_member")
 
 
 def get_me(call: MethodCall) -> Json:
@@ -43,22 +49,22 @@ def get_my_short_description(call: MethodCall) -> Json:
 
 def set_chat_menu_button(call: MethodCall) -> bool:
     button = _menu_button(call.nested("menu_button"))
-    keep(call.bot.profile.menu_buttons, _menu_of(call), button, MOST_KEPT)
+    keep(call.bot.profile.menu_buttons, _menu_chat(call), button, MOST_KEPT)
     return True
 
 
 def get_chat_menu_button(call: MethodCall) -> Json:
-    buttons, chat_id = call.bot.profile.menu_buttons, _menu_of(call)
+    buttons, chat_id = call.bot.profile.menu_buttons, _menu_chat(call)
     return buttons.get(chat_id) or buttons.get(0) or {"type": "default"}
 
 
 def log_out(_: MethodCall) -> bool:
-    """For logOut and close, of bots that move to another Bot API server: nothing changes here."""
+    """Answer logOut and close, of bots that move to another Bot API server: nothing changes here."""
     return True
 
 
 def language_of(call: MethodCall) -> str:
-    language = call.word("language_code")
+    language = call.string("language_code")
     if not _LANGUAGE.fullmatch(language):
         raise bad_request("invalid language code specified")
     return language
@@ -77,8 +83,8 @@ def _get_text(call: MethodCall, texts: dict[str, str]) -> str:
     return texts.get(language_of(call)) or texts.get("", "")
 
 
-def _menu_of(call: MethodCall) -> int:
-    """The chat whose button it is; 0 for the button of all others."""
+def _menu_chat(call: MethodCall) -> int:
+    """Return the chat of the button; 0 for the default button."""
     if call.params.get("chat_id") is None:
         return 0
     chat = call.chat()
@@ -100,28 +106,6 @@ def _menu_button(button: object) -> Json:
     if not isinstance(text, str) or not isinstance(app, dict) or not isinstance(app.get("url"), str):
         raise bad_request("can't parse menu button: can't find field \"web_app\"")
     return {"type": kind, "text": text, "web_app": {"url": app["url"]}}
-
-
-METHODS: Final[Methods] = {
-    "getMe": get_me,
-    "setMyName": set_my_name,
-    "getMyName": get_my_name,
-    "setMyDescription": set_my_description,
-    "getMyDescription": get_my_description,
-    "setMyShortDescription": set_my_short_description,
-    "getMyShortDescription": get_my_short_description,
-    "setChatMenuButton": set_chat_menu_button,
-    "getChatMenuButton": get_chat_menu_button,
-    "logOut": log_out,
-    "close": log_out,
-}
-
-
-MOST_COMMANDS = 100
-MAX_COMMAND_DESCRIPTION = 256
-_COMMAND = re.compile(r"/?([a-z0-9_]{1,32})")
-_SCOPES = ("default", "all_private_chats", "all_group_chats", "all_chat_administrators")
-_SCOPES_OF_CHATS = ("chat", "chat_administrators", "chat_member")
 
 
 def set_my_commands(call: MethodCall) -> bool:
@@ -158,7 +142,7 @@ def _command(command: Json) -> Json:
 
 
 def _scope(call: MethodCall) -> tuple[object, ...]:
-    """For whom the commands are, and in which language."""
+    """Return the key of the commands: scope and language."""
     language, scope = language_of(call), call.nested("scope")
     if scope is None:
         return ("default", language)
@@ -177,8 +161,21 @@ def _scope(call: MethodCall) -> tuple[object, ...]:
     return (kind, chat.id, user_id, language)
 
 
-COMMAND_METHODS: Final[Methods] = {
-    "setMyCommands": set_my_commands,
-    "getMyCommands": get_my_commands,
-    "deleteMyCommands": delete_my_commands,
+METHODS: Final[Methods] = {
+    **named_methods(
+        get_me,
+        set_my_name,
+        get_my_name,
+        set_my_description,
+        get_my_description,
+        set_my_short_description,
+        get_my_short_description,
+        set_chat_menu_button,
+        get_chat_menu_button,
+        log_out,
+        set_my_commands,
+        get_my_commands,
+        delete_my_commands,
+    ),
+    "close": log_out,
 }

@@ -22,9 +22,9 @@ from tidegate.inbound.inbox import (
     InboxStats,
     ParkedItem,
 )
+from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.redis import inbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
-from tidegate.stores.redis.gathering import Gathering
 from tidegate.stores.redis.inbox_codec import place_and_token
 from tidegate.stores.redis.scripts import Script
 
@@ -161,6 +161,7 @@ class HeldUpdates:
 
 
 INBOX_SCRIPTS: Final = load_inbox_scripts()
+ITEMS_PER_STEP: Final = 500  # Redis is for others too
 POLL_EVERY: Final = 1.0  # seconds: a message that was lost costs no more
 SHORTEST_POLL: Final = 0.05  # seconds until it looks again, though more is due than one step does
 
@@ -175,8 +176,12 @@ class RedisInbox(Inbox):
         self._link = link
         self._clock = clock
         self._keys = inbox_keys(link)
-        self._accepting: Gathering[InboxItem, list[bool] | None] = Gathering(self._accept)
-        self._ending: Gathering[ClaimedItem, None] = Gathering(self._end)
+        self._accepting: SerialGroupCommit[InboxItem, list[bool] | None] = SerialGroupCommit(
+            self._accept, ITEMS_PER_STEP, "inbox accepts"
+        )
+        self._ending: SerialGroupCommit[ClaimedItem, None] = SerialGroupCommit(
+            self._end, ITEMS_PER_STEP, "inbox settles"
+        )
         self._holding = HeldUpdates(clock, self._renew)
         self._claiming = asyncio.Lock()
         self._unheard: set[str] = set()  # tokens of claims whose answers did not come
@@ -196,7 +201,7 @@ class RedisInbox(Inbox):
         if self._unfollow is not None:
             self._unfollow()
             self._unfollow = None
-        await asyncio.gather(self._accepting.close(), self._ending.close(), *self._undoing)
+        await asyncio.gather(self._accepting.join(), self._ending.join(), *self._undoing)
         with suppress(StoreError):  # their leases run out
             async with self._claiming:
                 await self._take_back()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TypeVar
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, StoreError
 from tidegate.model import Message, TicketId
+from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.message_codec import pack
 from tidegate.stores.redis.spool_file import (
     DamagedSpoolError,
@@ -40,9 +42,8 @@ class Spool:
         self._files: dict[int, SpoolFile] = {}  # by number; the thread changes it
         self._own = 0  # the number of the file that this process adds to
         self._putting: frozenset[TicketId] = frozenset()  # as long as something drains
-        self._adding: list[tuple[list[SpoolRow], asyncio.Future[None]]] = []
+        self._adds: SerialGroupCommit[SpoolRow, None] = SerialGroupCommit(self._write, sys.maxsize, "spool")
         self._coming = 0  # messages on their way to the disk
-        self._flushing: asyncio.Task[None] | None = None
         self._draining = asyncio.Lock()
 
     async def open(self) -> None:
@@ -56,8 +57,7 @@ class Spool:
 
     async def close(self) -> None:
         """After everything that was added is written. What is not drained stays for the next process."""
-        while self._flushing is not None:
-            await asyncio.wait([self._flushing])
+        await self._adds.join()
         if self._thread is None:
             return
         closed = self._in_thread(self._close)
@@ -79,12 +79,8 @@ class Spool:
         rows: list[SpoolRow] = [(message.id, pack(message)) for message in messages]
         if not rows:
             return
-        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._adding.append((rows, written))
         self._coming += len(rows)
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush(), name="tidegate: spool")
-        await written
+        await self._adds.ask(rows)
 
     async def find(self, ticket: TicketId) -> Message | None:
         return await self._in_thread(self._find, ticket) if self._files else None
@@ -115,26 +111,20 @@ class Spool:
     async def _next(self) -> SpoolChunk | None:
         while True:
             chunk = await self._in_thread(self._first)
-            if chunk is not None or self._flushing is None:
+            if chunk is not None or not self._coming:
                 return chunk
-            await asyncio.wait([self._flushing])
+            await self._adds.join()
 
-    async def _flush(self) -> None:
-        """What comes during one commit goes into the next one together."""
+    async def _write(self, requests: list[Sequence[SpoolRow]]) -> list[None]:
+        rows = [row for request in requests for row in request]
         try:
-            while self._adding:
-                batch, self._adding = self._adding, []
-                rows = [row for rows, _ in batch for row in rows]
-                error: Exception | None = None
-                try:
-                    await self._in_thread(self._add, rows)
-                except Exception as failure:  # noqa: BLE001  (it belongs to those who wait)
-                    error = failure
+            await self._in_thread(self._add, rows)
+        except Exception as error:
+            if isinstance(error, StoreError) or len(requests) == 1:  # else each is written alone
                 self._coming -= len(rows)
-                for _, written in batch:
-                    _resolve(written, error)
-        finally:
-            self._flushing = None
+            raise
+        self._coming -= len(rows)
+        return [None] * len(requests)
 
     def _in_thread(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         if self._thread is None:
@@ -258,12 +248,3 @@ class Spool:
             except StoreError as error:
                 log.warning("an empty file of the spool stays: %s", error)
         self._files.clear()
-
-
-def _resolve(written: asyncio.Future[None], error: Exception | None) -> None:
-    if written.done():  # nobody waits any more
-        return
-    if error is None:
-        written.set_result(None)
-    else:
-        written.set_exception(error)

@@ -10,14 +10,15 @@ from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.inbound.throttle import ALLOWED, Charge, Throttled, ThrottleStore, ThrottleVerdict
 from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.memory.throttle import UNUSED_RATE, MemoryThrottle
 from tidegate.stores.redis.connection import Argument, RedisConnection
-from tidegate.stores.redis.gathering import Gathering
 from tidegate.stores.redis.scripts import Script
 
 log = logging.getLogger("tidegate.inbound")
 
 CHARGE_TIMEOUT: Final = 1.0  # seconds that Redis has: an update must not wait for its count
+CHARGES_PER_STEP: Final = 500  # Redis is for others too
 RETRY_AFTER: Final = 1.0  # seconds until Redis is asked again after it did not answer
 
 
@@ -41,7 +42,9 @@ class RedisThrottle(ThrottleStore):
         self._limits = (user.count, user.seconds, chat.count, chat.seconds, rules.stubborn, rules.pause)
         self._link = link
         self._clock = clock
-        self._together: Gathering[Charge, ThrottleVerdict] = Gathering(self._ask)
+        self._together: SerialGroupCommit[Charge, ThrottleVerdict] = SerialGroupCommit(
+            self._ask, CHARGES_PER_STEP, "throttle"
+        )
         self._alone = MemoryThrottle(rules, clock)
         self._away_until: float | None = None
 

@@ -5,8 +5,6 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
-
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, StoreError, StoreFullError
 from tidegate.inbound.inbox import (
@@ -20,6 +18,7 @@ from tidegate.inbound.inbox import (
     ParkedItem,
 )
 from tidegate.inbound.inbox_lanes import InboxLane, InboxLanes, WaitingItem
+from tidegate.stores.group_commit import GroupCommit
 from tidegate.stores.sqlite import inbox_sql
 from tidegate.stores.sqlite.file import StoreFile
 from tidegate.stores.sqlite.inbox_sql import FIRST_SEEN_KEY, AcceptedItems, IsNewFlags, PlacedItem
@@ -97,16 +96,9 @@ class FollowedLanes:
 
 
 FOLLOW_INTERVAL: Final = 0.25  # seconds between two looks at what other processes did
-ACCEPT_CALLS_PER_COMMIT: Final = 500  # calls that share a step
+ITEMS_PER_COMMIT: Final = 500
 
 _TakenItems = list[tuple[InboxLane, WaitingItem]]
-
-
-class _AcceptBatch(msgspec.Struct):
-    """Arrivals that are accepted in one step, for all who came before it began: several times faster."""
-
-    calls: list[Sequence[InboxItem]]
-    written: "asyncio.Future[list[IsNewFlags]]"
 
 
 class SqliteInbox(Inbox):
@@ -118,7 +110,9 @@ class SqliteInbox(Inbox):
         self._news = asyncio.Event()
         self._following = FollowedLanes(file, clock, self._news, poll=poll)
         self._cleaned = FIRST_SEEN_KEY
-        self._accepting: _AcceptBatch | None = None
+        self._accepts: GroupCommit[InboxItem, IsNewFlags] = GroupCommit(
+            self._accept, file.is_last, ITEMS_PER_COMMIT
+        )
 
     async def open(self) -> None:
         await self._file.write(inbox_sql.take_over)
@@ -134,42 +128,22 @@ class SqliteInbox(Inbox):
     async def accept(self, arrivals: Sequence[InboxItem]) -> list[bool]:
         if not arrivals:
             return []
-        together = self._accepting
-        if (
-            together is None
-            or not self._file.is_last(together.written)
-            or len(together.calls) >= ACCEPT_CALLS_PER_COMMIT
-        ):
-            together = self._accepting = self._accept([])
-        place = len(together.calls)
-        together.calls.append(arrivals)
-        try:
-            # Shared: one that does not wait any more must not take it from the others.
-            answers = await asyncio.shield(together.written)
-        except StoreError:
-            raise
-        except Exception:  # noqa: BLE001  (one of them is to blame: the others must not suffer)
-            place, answers = 0, await self._accept([arrivals]).written
-        answer = answers[place]
+        answer = await self._accepts.ask(arrivals)
         if answer is None:
             raise StoreFullError(
                 f"{MAX_WAITING_ITEMS} updates wait to be handled: handle them faster, or drop them"
             )
         return answer
 
-    def _accept(self, calls: list[Sequence[InboxItem]]) -> _AcceptBatch:
-        """What is added to the calls before the step begins is accepted with them."""
+    def _accept(self, calls: list[Sequence[InboxItem]]) -> "asyncio.Future[list[IsNewFlags]]":
         now, cleaned = self._clock.now(), self._cleaned
 
         def apply(accepted: AcceptedItems) -> list[IsNewFlags]:
-            calls.clear()
             self._cleaned = accepted.cleaned
             self._following.enter(accepted.placed)
             return accepted.answers
 
-        return _AcceptBatch(
-            calls, self._file.write(lambda tx: inbox_sql.accept(tx, calls, now, cleaned), apply)
-        )
+        return self._file.write(lambda tx: inbox_sql.accept(tx, calls, now, cleaned), apply)
 
     # --- out ---
 

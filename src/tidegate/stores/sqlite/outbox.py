@@ -10,10 +10,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
@@ -39,6 +38,7 @@ from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.schedule_snapshot import WHOLE_BOT
 from tidegate.outbox.waiters import SettledWaiters
 from tidegate.pacing.rules import Family, Rules
+from tidegate.stores.group_commit import GroupCommit
 from tidegate.stores.sqlite import journal, message_rows, put_sql, recovery, settle_sql
 from tidegate.stores.sqlite.claims import Claims
 from tidegate.stores.sqlite.file import StoreFile, Transaction
@@ -57,13 +57,6 @@ MOST_PUT_TOGETHER: Final = 1_000  # messages
 QUARANTINE_AT_MOST: Final = 5.0  # seconds without a call after a crash
 UNSETTLED_COUNTS: Final = ("high", "normal", "low", "retry", State.SENDING)
 UNWRITTEN: Final = 1.0  # seconds until the next try of what must not be sent unless that is written down
-
-
-class _PutBatch(msgspec.Struct):
-    """Messages that are put in one step, for all who came before it began."""
-
-    messages: list[Message]
-    written: "asyncio.Future[list[Ticket]]"
 
 
 class SqliteOutbox(Outbox):
@@ -109,7 +102,10 @@ class SqliteOutbox(Outbox):
             sends=lambda: self._sending,
         )
         self._watch = SettledWaiters(self._left)
-        self._putting: _PutBatch | None = None  # puts of many tasks in one step: several times faster
+        # Puts of many tasks in one step: several times faster.
+        self._puts: GroupCommit[Message, list[Ticket]] = GroupCommit(
+            self._put, self.file.is_last, MOST_PUT_TOGETHER
+        )
         self._sending = False
         self._starting: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
@@ -196,37 +192,24 @@ class SqliteOutbox(Outbox):
 
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
         self._wake()
-        together, first = self._putting, 0
-        if (
-            together is not None
-            and self.file.is_last(together.written)
-            and len(together.messages) < MOST_PUT_TOGETHER
-        ):
-            first = len(together.messages)
-            together.messages += messages
-        else:
-            together = self._putting = self._put(list(messages))
-        try:
-            # Shared: one that does not wait any more must not take it from the others.
-            tickets = await asyncio.shield(together.written)
-        except StoreError:
-            raise
-        except Exception:  # noqa: BLE001  (one of them is to blame: the others must not suffer)
-            first, tickets = 0, await self._put(list(messages)).written
-        return tickets[first : first + len(messages)]
+        return await self._puts.ask(messages)
 
-    def _put(self, messages: list[Message]) -> "_PutBatch":
-        """What is added to the messages before the step begins is put with them."""
+    def _put(self, requests: list[Sequence[Message]]) -> asyncio.Future[list[list[Ticket]]]:
         now = self._clock.now()
 
         def step(tx: Transaction) -> tuple[list[journal.JournalEntry], put_sql.PutResult]:
             before = self._done_before(tx)
+            messages = list(chain.from_iterable(requests))
             done = put_sql.put(tx, messages, now, self.schedule.kind, self._keep)
             if not self._sending:
                 self._note_put(tx, done)
             return before, done
 
-        return _PutBatch(messages, self.file.write(step, self._entered))
+        def apply(written: tuple[list[journal.JournalEntry], put_sql.PutResult]) -> list[list[Ticket]]:
+            tickets = iter(self._entered(written))
+            return [list(islice(tickets, len(messages))) for messages in requests]
+
+        return self.file.write(step, apply)
 
     def _done_before(self, tx: Transaction) -> list[journal.JournalEntry]:
         """What other processes did until now: whatever they put stands before what is put here."""

@@ -1,66 +1,124 @@
-"""One leader among processes: a lease in the store that is renewed while it is wanted."""
+"""One leader among processes: a lease in the store, renewed while it is wanted."""
 
 import asyncio
 import logging
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
 
 from tidegate.clock import Clock
-from tidegate.errors import StoreError
-from tidegate.inbound.inbox import Inbox
+from tidegate.errors import ClosedError, NotTheSenderError, StoreError
+from tidegate.tasks import BackgroundTasks
 
-log = logging.getLogger("tidegate.inbound")
-
-LEASE_SECONDS: Final = 6.0  # seconds until another process may lead after this one has died
+LEASE_SECONDS: Final = 6.0  # until another process may lead after this one has died
 RENEW_INTERVAL: Final = 2.0  # seconds
 TAKEOVER_INTERVAL: Final = 1.0  # seconds between two tries to become the leader
 
 
-class LeaderLease:
-    """Of one name. `hold` as often as you like: it returns at once while this process leads."""
+class LeaseStore(Protocol):
+    """Named leases, each held by one holder at a time. Every LeaseStore object is a holder of its own."""
 
-    def __init__(self, inbox: Inbox, clock: Clock, name: str) -> None:
-        self._inbox = inbox
+    async def lease(self, name: str, seconds: float) -> bool:
+        """Take the lease or extend it; False while another holder has it. Raises StoreError."""
+        ...
+
+    async def give_back(self, name: str) -> None:
+        """End the lease at once, if it is this holder's."""
+
+
+class UncontestedLeases(LeaseStore):
+    """The leases of a store that only one process uses: always granted."""
+
+    async def lease(self, name: str, seconds: float) -> bool:  # noqa: ARG002  (the port's)
+        return True
+
+    async def give_back(self, name: str) -> None:
+        """Nothing is kept."""
+
+
+class LeaderLease:
+    """Holds one lease for this process. `hold` returns at once while this process leads.
+
+    `term` counts how often it became the leader: what is known from an earlier term may be outdated.
+    """
+
+    def __init__(
+        self,
+        leases: LeaseStore,
+        clock: Clock,
+        name: str,
+        *,
+        log: logging.Logger,
+        on_wait: Callable[[], None] | None = None,
+        on_store_error: Callable[[StoreError], object] | None = None,
+        on_store_back: Callable[[], object] | None = None,
+    ) -> None:
+        """`on_wait` is called each time that another process is found to lead.
+
+        `on_store_error` is called for each try that the store did not answer, `on_store_back` for each that
+        it did.
+        """
+        self._leases = leases
         self._clock = clock
         self._name = name
+        self._log = log
+        self._on_wait = on_wait
+        self._on_store_error = on_store_error
+        self._on_store_back = on_store_back
         self._until = 0.0  # monotonic
-        self._renewing: asyncio.Task[None] | None = None
-        self._waits = False
+        self._tasks = BackgroundTasks()
+        self._renewal: asyncio.Task[None] | None = None
+        self.term = 0
+        self.waits = False  # another process leads
 
     @property
     def is_ours(self) -> bool:
         return self._clock.monotonic() < self._until
 
     async def hold(self) -> None:
-        """Wait until this process leads. It does not if the store cannot be reached: others may."""
-        while not self.is_ours:
-            try:
-                taken = await self._take()
-            except StoreError as error:
-                taken = False
-                log.debug("%s", error)  # told where it matters; here it is tried again
-            if not taken:
-                self._say_that_it_waits()
-                await self._clock.sleep(TAKEOVER_INTERVAL)
-        self._waits = False
-        if self._renewing is None or self._renewing.done():
-            self._renewing = asyncio.create_task(self._renew(), name=f"tidegate: leads {self._name}")
+        """Wait until this process leads. It does not lead while the store cannot be reached: others may."""
+        if self.is_ours:
+            return
+        while not await self._try():
+            await self._clock.sleep(TAKEOVER_INTERVAL)
+        self.term += 1
+        if self._renewal is None or self._renewal.done():
+            self._renewal = self._tasks.start(self._renew(), f"leads {self._name}")
+
+    def lose(self) -> None:
+        """The store has refused a step because another process leads, whatever the clock here says."""
+        self._until = 0.0
 
     async def give_up(self) -> None:
-        """Another process may lead at once."""
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
+        """Let another process lead at once."""
+        await self._tasks.stop()
         if self.is_ours:
             self._until = 0.0
             try:
-                await self._inbox.give_back(self._name)
-            except StoreError as error:
-                log.debug("%s", error)  # the lease runs out
+                await self._leases.give_back(self._name)
+            except (StoreError, ClosedError) as error:
+                self._log.debug("%s", error)  # the lease runs out
+        self.waits = False
+
+    async def _try(self) -> bool:
+        try:
+            taken = await self._take()
+        except StoreError as error:
+            if self._on_store_error is not None:
+                self._on_store_error(error)
+            return False
+        if self._on_store_back is not None:
+            self._on_store_back()
+        if not taken and not self.waits:
+            self._log.info("another process polls for %s: this one waits to take over", self._name)
+        self.waits = not taken
+        if self.waits and self._on_wait is not None:
+            self._on_wait()
+        return taken
 
     async def _take(self) -> bool:
         asked_at = self._clock.monotonic()
-        taken = await self._inbox.lease(self._name, LEASE_SECONDS)
-        # Counted from before the question: we stop before anybody else can start.
+        taken = await self._leases.lease(self._name, LEASE_SECONDS)
+        # Counted from before the request: this process stops before any other can start.
         self._until = asked_at + LEASE_SECONDS if taken else 0.0
         return taken
 
@@ -68,11 +126,35 @@ class LeaderLease:
         while self.is_ours:
             await self._clock.sleep(RENEW_INTERVAL)
             try:
-                await self._take()
+                if self.is_ours:  # else another process may have led meanwhile, and a new term begins
+                    await self._take()
             except StoreError as error:
-                log.debug("%s", error)  # it is ours until it runs out
+                self._log.debug("%s", error)  # it is ours until it runs out
 
-    def _say_that_it_waits(self) -> None:
-        if not self._waits:
-            log.info("another process polls for %s: this one waits to take over", self._name)
-        self._waits = True
+
+async def take_over(
+    start: Callable[[], Awaitable[object]],
+    clock: Clock,
+    log: logging.Logger,
+    *,
+    is_wanted: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Call `start` until it succeeds, once a second while another process is the sender of the store.
+
+    Return False if it is not wanted any more before that.
+    """
+    waited = False
+    while True:
+        try:
+            await start()
+        except NotTheSenderError as error:
+            if not waited:
+                log.warning("%s. This one waits to take over", error)
+            waited = True
+        else:
+            if waited:
+                log.warning("this process has taken over")
+            return True
+        if not is_wanted():
+            return False
+        await clock.sleep(TAKEOVER_INTERVAL)

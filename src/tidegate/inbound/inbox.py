@@ -5,6 +5,8 @@ from typing import Final, NewType, Protocol
 
 import msgspec
 
+from tidegate.leader_lease import LeaseStore
+
 InboxSource = NewType("InboxSource", str)  # who sent it: bot_source(42), hook_source("payments")
 
 SUSPECT_CRASHES: Final = 2  # crashes after which an arrival is handled with no other suspect beside it
@@ -69,6 +71,8 @@ class InboxStats(msgspec.Struct, frozen=True):
 class Inbox(Protocol):
     """Raises StoreAwayError, StoreError as the outbox does; then nothing has changed."""
 
+    leases: LeaseStore  # of the process that fetches the updates of a bot
+
     async def open(self) -> None:
         """Ready to be used. What others held and died over can be claimed again, one crash more."""
 
@@ -116,10 +120,3 @@ class Inbox(Protocol):
         ...
 
     async def stats(self) -> InboxStats: ...
-
-    async def lease(self, name: str, seconds: float) -> bool:
-        """Take a name for this process alone, or hold it for longer; False while another process has it."""
-        ...
-
-    async def give_back(self, name: str) -> None:
-        """A lease ends at once."""

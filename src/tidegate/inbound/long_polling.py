@@ -26,7 +26,7 @@ class LongPoller:
         self._bot = bot
         self._reception = reception
         self._clock = clock
-        self._leadership = LeaderLease(reception.inbox, clock, bot_source(bot))
+        self._leadership = LeaderLease(reception.inbox.leases, clock, bot_source(bot), log=log)
         self._offset: int | None = None  # None: whatever Telegram has not been told of; known ones are known
 
     async def poll(self, fetch: FetchUpdates) -> int:

@@ -106,10 +106,10 @@ async def test_a_claim_that_nobody_waits_for_any_more_goes_back(porch: Porch) ->
 
 
 async def test_a_name_can_be_leased_and_given_back(porch: Porch) -> None:
-    assert await porch.inbox.lease("polling:42", 6)
-    assert await porch.inbox.lease("polling:42", 6)
-    await porch.inbox.give_back("polling:42")
-    assert await porch.inbox.lease("polling:42", 6)
+    assert await porch.inbox.leases.lease("polling:42", 6)
+    assert await porch.inbox.leases.lease("polling:42", 6)
+    await porch.inbox.leases.give_back("polling:42")
+    assert await porch.inbox.leases.lease("polling:42", 6)
 
 
 async def test_nothing_is_left_in_memory_when_everything_was_handled(porch: Porch, house: House) -> None:

@@ -9,34 +9,10 @@ from tidegate.errors import StoreAwayError
 from tidegate.inbound.handler_registry import WAITING_ITEMS_WHILE_FETCHING, HandlerRegistry
 from tidegate.inbound.inbox import InboxItem, InboxStats
 from tidegate.inbound.long_polling import LongPoller
-from tidegate.leader_lease import LeaderLease
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.inbox import MemoryInbox
 
 Json = dict[str, Any]
-
-
-class Shared(MemoryInbox):
-    """Leases as processes have them that share a store; `me` is who asks."""
-
-    def __init__(self, clock: VirtualClock, leases: dict[str, tuple[str, float]], me: str) -> None:
-        super().__init__(clock)
-        self._time = clock
-        self._leases, self._me = leases, me
-        self.away = False
-
-    async def lease(self, name: str, seconds: float) -> bool:
-        if self.away:
-            raise StoreAwayError("away")
-        owner, until = self._leases.get(name, ("", 0.0))
-        if owner not in {"", self._me} and until > self._time.monotonic():
-            return False
-        self._leases[name] = (self._me, self._time.monotonic() + seconds)
-        return True
-
-    async def give_back(self, name: str) -> None:
-        if self._leases.get(name, ("", 0.0))[0] == self._me:
-            del self._leases[name]
 
 
 class Source:
@@ -101,49 +77,3 @@ async def test_nothing_is_fetched_while_too_much_waits(clock: VirtualClock) -> N
     await poller.stop()
 
     assert clock.monotonic() - begun == pytest.approx(3)
-
-
-async def test_the_second_waits_and_takes_over_when_the_first_has_died(clock: VirtualClock) -> None:
-    leases: dict[str, tuple[str, float]] = {}
-    first = LeaderLease(Shared(clock, leases, "one"), clock, "bot:42")
-    second = LeaderLease(Shared(clock, leases, "two"), clock, "bot:42")
-    await first.hold()
-    await clock.sleep(60)
-    assert first.is_ours  # it is renewed
-
-    assert first._renewing is not None  # noqa: SLF001  (dies)
-    first._renewing.cancel()  # noqa: SLF001
-    died = clock.monotonic()
-    await second.hold()
-
-    assert 3 < clock.monotonic() - died < 10
-    assert not first.is_ours
-    await second.give_up()
-
-
-async def test_who_gives_up_lets_the_other_lead_at_once(clock: VirtualClock) -> None:
-    leases: dict[str, tuple[str, float]] = {}
-    first = LeaderLease(Shared(clock, leases, "one"), clock, "bot:42")
-    second = LeaderLease(Shared(clock, leases, "two"), clock, "bot:42")
-    await first.hold()
-    await first.give_up()
-    before = clock.monotonic()
-    await second.hold()
-
-    assert clock.monotonic() == before
-    await second.give_up()
-
-
-async def test_who_cannot_reach_the_store_leads_no_longer_than_the_lease(clock: VirtualClock) -> None:
-    inbox = Shared(clock, {}, "one")
-    leadership = LeaderLease(inbox, clock, "bot:42")
-    await leadership.hold()
-    inbox.away = True
-    await clock.sleep(5.9)
-    assert leadership.is_ours
-    await clock.sleep(2.2)
-
-    assert not leadership.is_ours
-    inbox.away = False
-    await leadership.hold()
-    await leadership.give_up()

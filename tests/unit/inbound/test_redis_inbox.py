@@ -337,8 +337,8 @@ async def test_while_redis_is_away_every_verb_says_so_and_then_all_goes_on(clock
             inbox.replay(BOT, "1"),
             inbox.drop(BOT, "1"),
             inbox.stats(),
-            inbox.lease("name", 6),
-            inbox.give_back("name"),
+            inbox.leases.lease("name", 6),
+            inbox.leases.give_back("name"),
         ):
             with pytest.raises(StoreAwayError):
                 await verb
@@ -480,28 +480,28 @@ async def test_memories_take_little_room_and_end(clock: VirtualClock) -> None:
 
 async def test_a_name_is_one_process_s_until_its_lease_runs_out(clock: VirtualClock) -> None:
     async with processes(clock, 2) as (_, [one, other]):
-        assert await one.inbox.lease("polling:42", 6)
-        assert await other.inbox.lease("polling:43", 6)
+        assert await one.inbox.leases.lease("polling:42", 6)
+        assert await other.inbox.leases.lease("polling:43", 6)
         await clock.sleep(5)
-        assert not await other.inbox.lease("polling:42", 6)
-        assert await one.inbox.lease("polling:42", 6)
+        assert not await other.inbox.leases.lease("polling:42", 6)
+        assert await one.inbox.leases.lease("polling:42", 6)
         await clock.sleep(5)
-        assert not await other.inbox.lease("polling:42", 6)
+        assert not await other.inbox.leases.lease("polling:42", 6)
         await clock.sleep(1.1)
 
-        assert await other.inbox.lease("polling:42", 6)
-        assert not await one.inbox.lease("polling:42", 6)
+        assert await other.inbox.leases.lease("polling:42", 6)
+        assert not await one.inbox.leases.lease("polling:42", 6)
 
 
 async def test_only_who_has_a_name_gives_it_back(clock: VirtualClock) -> None:
     async with processes(clock, 2) as (_, [one, other]):
-        await one.inbox.lease("polling:42", 6)
-        await other.inbox.give_back("polling:42")
-        assert not await other.inbox.lease("polling:42", 6)
+        await one.inbox.leases.lease("polling:42", 6)
+        await other.inbox.leases.give_back("polling:42")
+        assert not await other.inbox.leases.lease("polling:42", 6)
 
-        await one.inbox.give_back("polling:42")
+        await one.inbox.leases.give_back("polling:42")
 
-        assert await other.inbox.lease("polling:42", 6)
+        assert await other.inbox.leases.lease("polling:42", 6)
 
 
 # --- the scripts themselves ---
@@ -528,8 +528,8 @@ async def do_everything(one: Process, other: Process) -> None:
     await other.live_on(LEASE + 1)
     await other.handle_all([BOT, OTHER_BOT])
     one.link.away = False
-    await one.inbox.lease("name", 6)
-    await one.inbox.give_back("name")
+    await one.inbox.leases.lease("name", 6)
+    await one.inbox.leases.give_back("name")
 
 
 async def test_nothing_is_left_of_what_was_handled_and_every_key_was_declared(clock: VirtualClock) -> None:

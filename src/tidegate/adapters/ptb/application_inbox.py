@@ -180,7 +180,7 @@ class _OpenInbox:
     def __init__(self, gate: Gate, bot: BotId) -> None:
         self.reception: HandlerRegistry = gate.reception
         self.poller = LongPoller(bot, self.reception, gate.clock)
-        self.leadership = LeaderLease(self.reception.inbox, gate.clock, bot_source(bot))
+        self.leadership = LeaderLease(self.reception.inbox.leases, gate.clock, bot_source(bot), log=log)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -19,12 +19,14 @@ from tidegate.inbound.inbox import (
     ParkedItem,
 )
 from tidegate.inbound.inbox_lanes import InboxLane, InboxLanes, WaitingItem
+from tidegate.leader_lease import UncontestedLeases
 
 _SeenKeys = dict[tuple[InboxSource, str], float]
 
 
 class MemoryInbox(Inbox):
     def __init__(self, clock: Clock) -> None:
+        self.leases = UncontestedLeases()
         self._clock = clock
         self._lanes = InboxLanes()
         self._arrivals: dict[int, ClaimedItem] = {}
@@ -112,12 +114,6 @@ class MemoryInbox(Inbox):
 
     async def stats(self) -> InboxStats:
         return InboxStats(self._lanes.waiting, self._lanes.held, len(self._parked))
-
-    async def lease(self, name: str, seconds: float) -> bool:  # noqa: ARG002  (there is no other process)
-        return True
-
-    async def give_back(self, name: str) -> None:
-        """Nobody else wants it."""
 
     def _end(self, held: ClaimedItem) -> bool:
         if not self._lanes.free(_lane(held.arrival), int(held.id)):

@@ -22,6 +22,7 @@ from tidegate.inbound.inbox import (
     InboxStats,
     ParkedItem,
 )
+from tidegate.leader_lease import LeaseStore
 from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.redis import inbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
@@ -173,6 +174,7 @@ class RedisInbox(Inbox):
     """
 
     def __init__(self, link: RedisConnection, clock: Clock) -> None:
+        self.leases: LeaseStore = self
         self._link = link
         self._clock = clock
         self._keys = inbox_keys(link)

@@ -18,6 +18,7 @@ from tidegate.inbound.inbox import (
     ParkedItem,
 )
 from tidegate.inbound.inbox_lanes import InboxLane, InboxLanes, WaitingItem
+from tidegate.leader_lease import UncontestedLeases
 from tidegate.stores.group_commit import GroupCommit
 from tidegate.stores.sqlite import inbox_sql
 from tidegate.stores.sqlite.file import StoreFile
@@ -105,6 +106,7 @@ class SqliteInbox(Inbox):
     """`file` is open before it and closed after it."""
 
     def __init__(self, file: StoreFile, clock: Clock, *, poll: float = FOLLOW_INTERVAL) -> None:
+        self.leases = UncontestedLeases()  # whoever has it open holds the lock of the sender
         self._file = file
         self._clock = clock
         self._news = asyncio.Event()
@@ -253,12 +255,6 @@ class SqliteInbox(Inbox):
     async def stats(self) -> InboxStats:
         stats: InboxStats = await self._file.read(inbox_sql.stats)
         return stats
-
-    async def lease(self, name: str, seconds: float) -> bool:  # noqa: ARG002  (who sends for the file has it)
-        return True
-
-    async def give_back(self, name: str) -> None:
-        """The lock of the sender is the lease."""
 
 
 def _lane(arrival: InboxItem) -> InboxLane:

@@ -272,7 +272,7 @@ async def test_a_process_that_does_not_lead_neither_polls_nor_handles(
     telegram: SimulatedTelegram,
 ) -> None:
     led_by_another = True
-    lease = gate.reception.inbox.lease
+    lease = gate.reception.inbox.leases.lease
 
     async def ask(name: str, seconds: float) -> bool:
         return not led_by_another and await lease(name, seconds)
@@ -282,7 +282,7 @@ async def test_a_process_that_does_not_lead_neither_polls_nor_handles(
     async def handle(update: Update, _: Context) -> None:
         seen.append(text_of(update))
 
-    gate.reception.inbox.lease = ask  # type: ignore[method-assign]
+    gate.reception.inbox.leases.lease = ask  # type: ignore[method-assign]
     app = build(handle)
     async with running(app):
         person(1).says("one")

@@ -21,9 +21,9 @@ from tidegate.sim import virtual_time
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.redis.connection import REDIS_SCHEMA, Argument, OnPublished, RedisConnection
 from tidegate.stores.redis.outbox import RedisOutbox
-from tidegate.stores.redis.scripts import OUTBOX_KEYS, Script, load_outbox_scripts
+from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS
+from tidegate.stores.redis.scripts import Script
 
-SCRIPTS: Final = load_outbox_scripts()
 Delay = Callable[[str, tuple[Argument, ...]], float]  # seconds that a step is on its way, each way
 FOREVER: Final = 1e6  # seconds: of a blocking pop, so that a lost wake-up is not healed by its end
 LATE: Final = 0.2  # seconds after which nobody who could act has acted
@@ -58,7 +58,7 @@ class Hub:
 
     def run(self, step: str, terms: bytes, args: tuple[Argument, ...]) -> list[bytes]:
         self.steps.append(step)
-        reply: list[bytes] = self.evaluate(SCRIPTS[step], list(self.keys.values()), terms, *args)
+        reply: list[bytes] = self.evaluate(OUTBOX_SCRIPTS[step], list(self.keys.values()), terms, *args)
         return reply
 
     def evaluate(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401  (Redis's)

@@ -12,10 +12,10 @@ from redis.exceptions import NoScriptError
 
 from tidegate.clock import Clock
 from tidegate.stores.redis.connection import Argument, OnPublished, RedisConnection
-from tidegate.stores.redis.scripts import OUTBOX_KEYS, Script, load_outbox_scripts
+from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS
+from tidegate.stores.redis.scripts import Script
 
-QUIET = frozenset({"claim", "look", "letters", "scan", "stats", "wait_for", "why", "extend"})
-SCRIPTS = load_outbox_scripts()
+QUIET = frozenset({"claim", "find", "dead_letters", "scan", "stats", "wait_for", "why", "extend"})
 
 
 class InlineLink(RedisConnection):
@@ -48,7 +48,7 @@ class InlineLink(RedisConnection):
         await self._inline(self._redis.close)
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
-        reply: list[bytes] = await self._evaluate(SCRIPTS[step], self._keys, self._terms, *args)
+        reply: list[bytes] = await self._evaluate(OUTBOX_SCRIPTS[step], self._keys, self._terms, *args)
         if step not in QUIET:
             self._stir()
         return reply

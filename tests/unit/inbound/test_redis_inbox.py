@@ -20,10 +20,9 @@ from tidegate.errors import StoreAwayError
 from tidegate.inbound.inbox import DEDUP_SECONDS, ClaimedItem, hook_source
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.redis.connection import Argument, RedisPyConnection
-from tidegate.stores.redis.inbox import INBOX_KEYS, INBOX_STEPS, RedisInbox, load_inbox_scripts
+from tidegate.stores.redis.inbox import KEYS, SCRIPTS, RedisInbox
 
 LEASE = 8.0
-SCRIPTS = load_inbox_scripts()
 
 
 class Process(Porch):
@@ -541,9 +540,9 @@ async def test_nothing_is_left_of_what_was_handled_and_every_key_was_declared(cl
         used = await inline(commands_of_lua, hub, monitor)
         await inline(monitor.__exit__, None, None, None)
 
-        assert {SCRIPTS[step].sha for step in INBOX_STEPS} <= set(asked)
+        assert {SCRIPTS[step].sha for step in SCRIPTS} <= set(asked)
         dynamic = re.compile(re.escape(hub.key("inbox:")) + r"(seen|name):")
-        declared = {hub.key(name) for name in INBOX_KEYS}
+        declared = {hub.key(name) for name in KEYS.values()}
         touched = {command[1] for command in used if len(command) > 1}
         assert {key for key in touched if not dynamic.match(key)} <= declared
         kept = {key.decode() for key in await inline(hub.redis.keys, f"{hub.prefix}*")}
@@ -561,7 +560,7 @@ def commands_of_lua(hub: Hub, monitor: Monitor) -> list[list[str]]:
             found.append(told["command"].split(" "))
 
 
-@pytest.mark.parametrize("step", INBOX_STEPS)
+@pytest.mark.parametrize("step", SCRIPTS)
 def test_every_step_begins_with_what_it_promises(step: str) -> None:
     head = (files("tidegate.stores.redis") / "lua" / "inbox" / f"{step}.lua").read_text().partition("\n\n")[0]
 

@@ -32,7 +32,7 @@ from tidegate.model import (
 from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.redis.connection import LONGEST_BLOCKING_POP, REDIS_SCHEMA, Argument, RedisPyConnection
-from tidegate.stores.redis.scripts import OUTBOX_STEPS, load_outbox_scripts
+from tidegate.stores.redis.outbox_codec import OUTBOX_SCRIPTS
 
 FAST: Final = Rules(bot=Rate(1_000_000, 1), private=Rate(1_000, 1), group=Rate(1_000, 1))
 MOST: Final = 12_000  # commands that one step gives: about 50 ms of Redis
@@ -40,7 +40,8 @@ LASTING: Final = {"meta", "counts", "pools", "bots", "claimed"}  # few, whatever
 
 
 def sources() -> dict[str, str]:
-    folders = [files("tidegate.stores.redis") / "lua" / part for part in ("outbox", "shared")]
+    lua = files("tidegate.stores.redis") / "lua"
+    folders = [lua / "outbox", lua / "shared"]
     found = {}
     while folders:
         for entry in folders.pop().iterdir():
@@ -67,8 +68,8 @@ def redis() -> Iterator[Redis]:
 
 
 def test_every_step_compiles_and_is_known_by_the_hash_that_we_compute(redis: Redis) -> None:
-    assert {step: redis.script_load(script.source) for step, script in load_outbox_scripts().items()} == {
-        step: script.sha for step, script in load_outbox_scripts().items()
+    assert {step: redis.script_load(script.source) for step, script in OUTBOX_SCRIPTS.items()} == {
+        step: script.sha for step, script in OUTBOX_SCRIPTS.items()
     }
 
 
@@ -78,7 +79,7 @@ def test_every_file_begins_with_what_it_promises(name: str) -> None:
 
     assert all(line.startswith("--") for line in head.splitlines())
     assert len(head) > 60
-    if name in OUTBOX_STEPS:
+    if name in OUTBOX_SCRIPTS:
         assert re.match(rf"-- {name.split('_', maxsplit=1)[0]}\b[^:]*: ", head, re.IGNORECASE)
 
 
@@ -150,7 +151,7 @@ async def test_every_command_of_every_step_goes_to_a_declared_key_of_one_slot(cl
         used = await inline(commands_of_lua, hub, monitor)
         await inline(monitor.__exit__, None, None, None)
 
-        assert set(hub.steps) == set(OUTBOX_STEPS)
+        assert set(hub.steps) == set(OUTBOX_SCRIPTS)
         assert len(used) > 500
         assert {command[1] for command in used if len(command) > 1} <= set(hub.keys.values())
         assert {command[0] for command in used if len(command) == 1} <= {"TIME"}

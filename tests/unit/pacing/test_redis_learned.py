@@ -1,6 +1,5 @@
 """learned.lua against learned.py: the same 429s and the same quiet teach the same."""
 
-from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
@@ -13,9 +12,10 @@ from contract.stores import redis_url
 from tidegate.model import Rate
 from tidegate.pacing.learned import LearnedLimit
 from tidegate.sim.virtual_time import EPOCH
+from tidegate.stores.redis.scripts import LEARNED_CONSTANTS, assemble
 
 QUICK: Final = settings(max_examples=settings().max_examples // 2, phases=[Phase.explicit, Phase.generate])
-SOURCE: Final = (files("tidegate.stores.redis") / "lua" / "shared" / "learned.lua").read_text()
+SOURCE: Final = assemble(shared=("shared/learned",), constants=LEARNED_CONSTANTS)
 # Each event finds what was learned as it is stored, and leaves it stored.
 DRIVER: Final = """
 local told, learned = {}, nil

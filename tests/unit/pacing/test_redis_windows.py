@@ -5,7 +5,6 @@ larger window a 128th of its seconds later at most. Times are whole milliseconds
 """
 
 import math
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -17,11 +16,12 @@ from contract.stores import redis_url
 from tidegate.model import Rate
 from tidegate.pacing.window import Window
 from tidegate.sim.virtual_time import EPOCH
+from tidegate.stores.redis.scripts import assemble
 
 FINEST: Final = 128  # slots up to which Redis remembers each by itself
 TICK: Final = 2e-6  # seconds: Redis's own microsecond, and the rounding of today's date in a double
 FEWER: Final = settings(max_examples=settings().max_examples // 2)
-SOURCE: Final = (files("tidegate.stores.redis") / "lua" / "shared" / "window.lua").read_text()
+SOURCE: Final = assemble(shared=("shared/window",))
 # Each operation finds the window as it is stored, and leaves it stored.
 DRIVER: Final = """
 local kept, told = nil, {}
@@ -31,7 +31,7 @@ for i, operation in ipairs(cmsgpack.unpack(ARGV[1])) do
   if what == 'take' then window.held = window.held + cost end
   if what == 'give_back' then window.held = window.held - cost end
   if what == 'answered' then Window.answered(window, rate, at, cost, now) end
-  local stored = Window.kept(window)
+  local stored = Window.stored(window)
   kept = stored and cmsgpack.unpack(cmsgpack.pack(stored)) or nil
   told[i] = {
     Window.free(window, rate), Window.fits(window, rate, cost), Window.wait(window, rate, cost, now),
@@ -190,7 +190,7 @@ for i = 1, 5000 do
   local window = Window.open(kept, now + i / 1000)
   Window.take(window, rate, 1)
   Window.answered(window, rate, now + i / 1000, 1, now + i / 1000)
-  kept = Window.kept(window)
+  kept = Window.stored(window)
 end
 local window = Window.open(kept, now + 5)
 local wait = Window.wait(window, rate, 1, now + 5)

@@ -1,6 +1,5 @@
 """Registered bots in Redis; their tokens are encrypted."""
 
-from importlib.resources import files
 from typing import Final
 
 import msgspec
@@ -11,9 +10,10 @@ from tidegate.errors import StoreError
 from tidegate.model import BotId
 from tidegate.stores.message_codec import encode
 from tidegate.stores.redis.connection import Argument, RedisConnection
+from tidegate.stores.redis.scripts import load_scripts
 
 ROTATION_TRIES: Final = 20  # of a rotation, while others register and remove bots
-_REPLACE_ALL: Final = (files("tidegate.stores.redis") / "lua" / "bots" / "replace_all.lua").read_text()
+SCRIPTS: Final = load_scripts("bots", ("tokens",))
 
 
 class RedisBotStore:
@@ -48,7 +48,7 @@ class RedisBotStore:
             for number, old in kept.items():
                 bot = _bot(number, old)
                 changes += [number, old, encode((self._keys.rotate(bot.sealed), bot.api_url))]
-            if await self._link.command("EVAL", _REPLACE_ALL, 1, self._key, len(kept), *changes):
+            if await self._link.script(SCRIPTS["replace_all"], [self._key], len(kept), *changes):
                 return len(kept)
         raise StoreError("bots are registered and removed all the time: rotate the key when that has ended")
 

@@ -30,7 +30,8 @@ from redis.exceptions import (
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
-from tidegate.stores.redis.scripts import OUTBOX_KEYS, Script, load_outbox_scripts
+from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS
+from tidegate.stores.redis.scripts import Script
 
 log = logging.getLogger("tidegate")
 
@@ -40,8 +41,6 @@ ANSWER_TIMEOUT: Final = 5.0  # seconds that Redis has for one script
 CONNECT_TIMEOUT: Final = 2.0
 HEARTBEAT_EVERY: Final = 10.0  # seconds
 RESUBSCRIBE_AFTER: Final = 0.5  # seconds until a broken subscription is tried again
-
-OUTBOX_SCRIPTS: Final = load_outbox_scripts()
 
 Argument = bytes | str | int | float
 OnPublished = Callable[[bytes], None]

@@ -13,6 +13,7 @@ from tidegate.model import BotId, ChatId, Message, Outcome, Priority, Rate, Tick
 from tidegate.outbox.port import StoreHealth, Turn
 from tidegate.pacing.rules import Family, Rules
 from tidegate.stores.memory.outbox import MemoryOutbox
+from tidegate.stores.redis.breaker import RedisBreaker
 from tidegate.stores.redis.spool import Spool
 
 log = logging.getLogger("tidegate")
@@ -36,7 +37,7 @@ class OutboxFallback:
     ) -> None:
         self._clock, self._rules, self.spool = clock, rules, spool
         self._try_again, self._put = try_again, put
-        self._since: float | None = None  # monotonic; None while Redis answers
+        self._breaker = RedisBreaker(clock, retry_after=PROBE_EVERY, probe_seconds=0.0)
         self._coming_back: asyncio.Task[None] | None = None
         self._alone: MemoryOutbox | None = None
         self.processes = 1  # that share the limits, as far as is known
@@ -60,35 +61,33 @@ class OutboxFallback:
 
     @property
     def is_away(self) -> bool:
-        return self._since is not None
+        return self._breaker.is_open
 
     @property
     def for_long(self) -> bool:
         """Not just a connection that broke, or this process that was frozen for a while."""
-        return self._since is not None and self._clock.monotonic() - self._since > OUTAGE_AFTER
+        return self._breaker.open_for > OUTAGE_AFTER
 
     def health(self) -> StoreHealth:
         spooled = 0 if self.spool is None else len(self.spool)
         reasons = []
-        if self._since is not None:
-            away = self._clock.monotonic() - self._since
+        if self.is_away:
+            away = self._breaker.open_for
             reasons.append(
                 f"Redis cannot be reached for {away:.0f} s: this process paces its direct calls alone"
             )
         if spooled:
             reasons.append(f"{spooled} messages wait in the spool of this machine")
-        return StoreHealth(ready=self._since is None, spooled=spooled, reasons=tuple(reasons))
+        return StoreHealth(ready=not self.is_away, spooled=spooled, reasons=tuple(reasons))
 
     def failed(self) -> None:
-        if self._since is None:
-            self._since = self._clock.monotonic()
+        if self._breaker.failed():
             log.warning("Redis cannot be reached: puts are spooled, pacing is best effort until it is back")
         self.come_back()
 
     def answered(self) -> None:
-        if self._since is not None:
-            log.warning("Redis is back after %.1f s", self._clock.monotonic() - self._since)
-            self._since = None
+        if (lasted := self._breaker.answered()) is not None:
+            log.warning("Redis is back after %.1f s", lasted)
 
     def come_back(self) -> None:
         """See to it that Redis is tried until it answers, and that the spool is drained then."""

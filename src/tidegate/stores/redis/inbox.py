@@ -1,12 +1,10 @@
 """The inbox in Redis: any number of processes accept, claim and settle; each step is one script."""
 
 import asyncio
-import hashlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.resources import files
 from typing import Any, Final
 
 from tidegate.clock import Clock
@@ -15,6 +13,7 @@ from tidegate.inbound.inbox import (
     DEDUP_SECONDS,
     MAX_PARKED_PER_SOURCE,
     MAX_WAITING_ITEMS,
+    SUSPECT_CRASHES,
     ClaimedItem,
     Inbox,
     InboxItem,
@@ -27,63 +26,41 @@ from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.redis import inbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.inbox_codec import place_and_token
-from tidegate.stores.redis.scripts import Script
+from tidegate.stores.redis.leases import RedisLeases
+from tidegate.stores.redis.scripts import load_scripts
 
-_INBOX_SHARED: Final = ("step", "lanes", "letters")  # in the order in which Lua has to read them
-INBOX_STEPS: Final = (
-    "accept",
-    "claim",
-    "done",
-    "release",
-    "take_back",
-    "renew",
-    "park",
-    "parked",
-    "replay",
-    "drop",
-    "stats",
-    "lease",
-    "give_back",
+CHANNEL: Final = "inbox:channel"
+# The keys by their names in Lua. The first is the outbox's, which notes a restart of Redis.
+KEYS: Final = {"outbox": "meta"} | {
+    name: f"inbox:{name}"
+    for name in (
+        "meta",
+        "bodies",
+        "queue",
+        "ready",
+        "suspects",
+        "later",
+        "leases",
+        "held",
+        "tries",
+        "parked",
+        "letters",
+        "letters_of",
+        "reasons",
+        "channel",
+    )
+}
+LEASE_SECONDS: Final = 8.0  # after which an update whose process is silent is given to another
+SCRIPTS: Final = load_scripts(
+    "inbox",
+    list(KEYS),
+    shared=("inbox/shared/step", "inbox/shared/lanes", "inbox/shared/parked"),
+    constants={"SUSPECT_CRASHES": SUSPECT_CRASHES, "LEASE_SECONDS": LEASE_SECONDS},
 )
-INBOX_CHANNEL: Final = "inbox:channel"
-# In the order in which the scripts take them. The first is the outbox's, which notes a restart of Redis.
-INBOX_KEYS: Final = (
-    "meta",
-    "inbox:meta",
-    "inbox:bodies",
-    "inbox:queue",
-    "inbox:ready",
-    "inbox:suspects",
-    "inbox:later",
-    "inbox:leases",
-    "inbox:held",
-    "inbox:tries",
-    "inbox:parked",
-    "inbox:letters",
-    "inbox:letters_of",
-    "inbox:reasons",
-    INBOX_CHANNEL,
-)
-
-
-def load_inbox_scripts() -> dict[str, Script]:
-    """All steps by name."""
-    ours = files("tidegate.stores.redis") / "lua" / "inbox"
-    shared = [(ours / "shared" / f"{name}.lua").read_text() for name in _INBOX_SHARED]
-    scripts = {}
-    for step in INBOX_STEPS:
-        source = "\n".join([f"local STEP = '{step}'", *shared, (ours / f"{step}.lua").read_text()])
-        scripts[step] = Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
-    return scripts
-
-
-def inbox_keys(link: RedisConnection) -> list[str]:
-    return [link.key(name) for name in INBOX_KEYS]
-
 
 log = logging.getLogger("tidegate.inbound")
 
-RENEW_EVERY: Final = 2.5  # seconds; a lease lasts 8
+RENEW_EVERY: Final = 2.5  # seconds
 RENEW_RETRY_AFTER: Final = 0.5  # seconds after a try that failed
 RENEWED_PER_STEP: Final = 500
 
@@ -161,7 +138,6 @@ class HeldUpdates:
             )
 
 
-INBOX_SCRIPTS: Final = load_inbox_scripts()
 ITEMS_PER_STEP: Final = 500  # Redis is for others too
 POLL_EVERY: Final = 1.0  # seconds: a message that was lost costs no more
 SHORTEST_POLL: Final = 0.05  # seconds until it looks again, though more is due than one step does
@@ -177,7 +153,8 @@ class RedisInbox(Inbox):
         self.leases: LeaseStore = self
         self._link = link
         self._clock = clock
-        self._keys = inbox_keys(link)
+        self._keys = [link.key(name) for name in KEYS.values()]
+        self.leases = RedisLeases(link, link.me, "inbox:name:{}".format)
         self._accepting: SerialGroupCommit[InboxItem, list[bool] | None] = SerialGroupCommit(
             self._accept, ITEMS_PER_STEP, "inbox accepts"
         )
@@ -196,7 +173,7 @@ class RedisInbox(Inbox):
     async def open(self) -> None:
         if self._unfollow is None:
             await self.stats()  # if Redis is away, it is not open
-            self._unfollow = self._link.follow(INBOX_CHANNEL, self._heard)
+            self._unfollow = self._link.follow(CHANNEL, self._heard)
             self._holding.start()
 
     async def close(self) -> None:
@@ -211,7 +188,7 @@ class RedisInbox(Inbox):
 
     async def _run(self, step: str, *args: Argument, keys: Sequence[str] = ()) -> Any:  # noqa: ANN401  (Redis's)
         names = [*self._keys, *(self._link.key(key) for key in keys)]
-        return await self._link.script(INBOX_SCRIPTS[step], names, self._link.me, *args)
+        return await self._link.script(SCRIPTS[step], names, self._link.me, *args)
 
     # --- in ---
 
@@ -357,10 +334,8 @@ class RedisInbox(Inbox):
     async def stats(self) -> InboxStats:
         return InboxStats(*await self._run("stats"))
 
-    # --- names ---
-
     async def lease(self, name: str, seconds: float) -> bool:
-        return bool(await self._run("lease", seconds, keys=[f"inbox:name:{name}"]))
+        return await self.leases.lease(name, seconds)
 
     async def give_back(self, name: str) -> None:
-        await self._run("give_back", keys=[f"inbox:name:{name}"])
+        await self.leases.give_back(name)

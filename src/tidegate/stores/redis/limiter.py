@@ -1,22 +1,22 @@
 """The limiter of an upstream API in Redis, shared by all processes with the same API and token."""
 
 import asyncio
-import hashlib
 import logging
 import secrets
 from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
-from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.model import Rate
 from tidegate.pacing.window import Window
+from tidegate.stores.redis.breaker import RedisBreaker
 from tidegate.stores.redis.connection import Argument, RedisConnection
-from tidegate.stores.redis.scripts import Script
+from tidegate.stores.redis.scripts import LEARNED_CONSTANTS, load_scripts
 from tidegate.upstream.limiter import BACKGROUND_PATIENCE, Limiter, LimiterLines, LimiterTurn, as_rate
+from tidegate.upstream.retry import LONGEST_RETRY_AFTER
 
 log = logging.getLogger("tidegate.upstream")
 
@@ -25,18 +25,13 @@ PROBE_TIMEOUT: Final = 0.25  # the same while it is away: nobody is served meanw
 LIMITER_RETRY_AFTER: Final = 1.0  # seconds until Redis is asked again after it did not answer
 
 
-def _load_limiter_scripts() -> dict[str, Script]:
-    lua = files("tidegate.stores.redis") / "lua"
-    ours, pacing = lua / "limiter", lua / "shared"
-    shared = [(pacing / "learned.lua").read_text(), (ours / "slots.lua").read_text()]
-    scripts = {}
-    for step in ("take", "settle", "close", "adopt"):
-        source = "\n".join([*shared, (ours / f"{step}.lua").read_text()])
-        scripts[step] = Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
-    return scripts
-
-
-LIMITER_SCRIPTS: Final = _load_limiter_scripts()
+KEYS: Final = ("held", "cooling", "state")
+SCRIPTS: Final = load_scripts(
+    "limiter",
+    KEYS,
+    shared=("shared/learned", "limiter/shared/slots"),
+    constants=LEARNED_CONSTANTS | {"LONGEST_LOCKOUT": LONGEST_RETRY_AFTER},
+)
 
 
 class TakenSlots(NamedTuple):
@@ -58,15 +53,15 @@ class SharedSlots:
         self.rate = rule
         self.held: deque[str] = deque()  # by this process, the oldest first
         self.closed_until = 0.0
-        self.away_until: float | None = None
+        # While it is open, Redis may not know what this process holds.
+        self.breaker = RedisBreaker(clock, retry_after=LIMITER_RETRY_AFTER, probe_seconds=LIMITER_TIMEOUT)
         self._rule, self._link, self._clock = rule, link, clock
         self._lease = lease + rule.seconds
         self._title = name
-        self._keys = [link.key(f"upstream:{name}:{part}") for part in ("held", "cooling", "state")]
+        self._keys = [link.key(f"upstream:{name}:{part}") for part in KEYS]
         self._prefix, self._number = f"{link.me}:{secrets.token_hex(4)}:", 0
         self._owed: dict[str, float] = {}  # slots that were settled without Redis, and when each is free
         self._cooling: dict[str, float] = {}  # of this process, and when each is free
-        self._estranged = False  # Redis may not know what this process holds
         self._mark = ""  # of the state in Redis that knows it
 
     def introduce(self, title: str, longest: float) -> None:
@@ -79,7 +74,7 @@ class SharedSlots:
 
     async def take(self, foreground: int, background: int) -> TakenSlots | None:
         """None: Redis cannot be asked now."""
-        if self._is_away():
+        if self.breaker.blocks():
             return None
         first, self._number = self._number + 1, self._number + foreground + background
         names = [f"{self._prefix}{number}" for number in range(first, self._number + 1)]
@@ -109,12 +104,12 @@ class SharedSlots:
         self._cooling[slot] = free_at
 
     async def _step(self, step: str, *args: Argument) -> list[Any] | None:
-        return None if self._is_away() else await self._try(step, *args)
+        return None if self.breaker.blocks() else await self._try(step, *args)
 
     async def _try(self, step: str, *args: Argument) -> list[Any] | None:
         try:
-            async with self._clock.timeout(PROBE_TIMEOUT if self._estranged else LIMITER_TIMEOUT):
-                if self._estranged:
+            async with self._clock.timeout(PROBE_TIMEOUT if self.breaker.is_open else LIMITER_TIMEOUT):
+                if self.breaker.is_open:
                     await self._adopt()
                 reply = await self._run(step, *args)
                 if self._forgot(reply):
@@ -141,45 +136,32 @@ class SharedSlots:
         reply = await self._run("adopt", self._lease, closed, len(self.held), *self.held, *words)
         for slot in owed:
             self._owed.pop(slot, None)
-        if self._estranged:
+        if self.breaker.is_open:
             log.warning("the limit of %s is counted in Redis again", self._title)
         elif self.held or closed or any(map(float, words[1::2])):
             log.warning("Redis had forgotten the limit of %s: it was told what is known here", self._title)
-        self._estranged, self.away_until, self._mark = False, None, reply[-1].decode()
+        self._mark = reply[-1].decode()
+        self.breaker.answered()
 
     async def _run(self, step: str, *args: Argument) -> list[Any]:
         rule = (self._rule.count, self._rule.seconds)
-        reply: list[Any] = await self._link.script(
-            LIMITER_SCRIPTS[step], self._keys, *rule, self._mark, *args
-        )
+        reply: list[Any] = await self._link.script(SCRIPTS[step], self._keys, *rule, self._mark, *args)
         count, seconds, closed = map(float, reply[-4:-1])
         self.rate = Rate(int(count), seconds)
         self.closed_until = max(self.closed_until, self._clock.monotonic() + closed)
         return reply
 
-    def _is_away(self) -> bool:
-        now = self._clock.monotonic()
-        if self.away_until is None:
-            return False
-        if now < self.away_until:
-            return True
-        self.away_until = (
-            now + LIMITER_TIMEOUT
-        )  # one asks whether it is back; the others do not wait for that
-        return False
-
     def _failed(self, error: Exception) -> None:
-        now = self._clock.monotonic()
-        if not self._estranged:
+        if self.breaker.failed():
             reason = str(error) or f"no answer within {LIMITER_TIMEOUT:g} s"
             text = (
                 "the limit of %s is counted in this process alone, at half of it, until Redis answers: %s (if"
                 " more than two processes share it, they may exceed it together)"
             )
             log.warning(text, self._title, reason)
-        self._estranged, self.away_until = True, now + LIMITER_RETRY_AFTER
-        # What is older, no lease holds any more.
-        self._owed = {slot: at for slot, at in self._owed.items() if at > now - self._lease}
+        # No lease holds older slots any more.
+        oldest = self._clock.monotonic() - self._lease
+        self._owed = {slot: at for slot, at in self._owed.items() if at > oldest}
 
 
 SLOT_LEASE: Final = 30.0  # seconds: no request takes longer
@@ -309,8 +291,7 @@ class RedisLimiter(Limiter):
         self._alone.resize(Rate(max(1, rate.count // 2), rate.seconds))
         while self._lines and self._wait(now) <= 0:
             self._let_go([self._slots.new()], background=not self._lines.foreground)
-        back = (self._slots.away_until or now) - now
-        return max(TICK, min(self._wait(now), back))
+        return max(TICK, min(self._wait(now), self._slots.breaker.ask_in))
 
     def _wait(self, now: float) -> float:
         kept_free = 0 if self._lines.foreground or self._alone.count == 1 else 1

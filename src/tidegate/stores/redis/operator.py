@@ -1,22 +1,24 @@
 """What an operator can ask of the outbox in Redis."""
 
 from collections.abc import Mapping
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from tidegate.model import BotId, ChatId
-from tidegate.stores.redis.outbox_codec import parse_chat_id
+from tidegate.stores.redis.outbox_codec import (
+    OPEN_COUNT_PREFIX,
+    PROCESS_GONE_AFTER,
+    TURN_PREFIX,
+    parse_chat_id,
+)
+from tidegate.stores.redis.scripts import load_scripts
 
 if TYPE_CHECKING:  # commands read this without the driver
     from tidegate.stores.redis.connection import RedisConnection
 
-PROCESS_GONE_AFTER: Final = 30.0  # seconds after which a process counts as gone
 LEASES_EXAMINED: Final = 200  # leases that are looked at
-OPEN_COUNT_PREFIX: Final = b"open:"  # how the counts of what has not ended begin; a bot's number follows
-TURN_PREFIX: Final = b"turn/"
-_PAUSED_LANES: Final = (files("tidegate.stores.redis") / "lua" / "outbox" / "paused_lanes.lua").read_text()
+SCRIPTS: Final = load_scripts("operator", ("lanes",))
 
 
 class OtherProcesses(NamedTuple):
@@ -33,16 +35,17 @@ async def other_processes(link: "RedisConnection") -> OtherProcesses:
     # Workers without work say until when they wait for some; the others hold leases. Turns are direct calls.
     waits_until = await link.command("HGET", link.key("meta"), "claimers")
     leases = await link.command("ZRANGEBYSCORE", link.key("leases"), now, "+inf", "LIMIT", 0, LEASES_EXAMINED)
-    busy = any(not lease.startswith(TURN_PREFIX) for lease in leases)
+    busy = any(not lease.startswith(TURN_PREFIX.encode()) for lease in leases)
     others = {name for name in here if name != link.me.encode()}
     return OtherProcesses(len(others), busy or float(waits_until or 0) > now)
 
 
 async def open_by_bot(link: "RedisConnection") -> dict[BotId, int]:
     """How many messages of each bot have not come to an end."""
-    counts = _pairs(await link.command("HGETALL", link.key("counts")))
+    found = _pairs(await link.command("HGETALL", link.key("counts")))
+    counts = {name.decode(): int(count) for name, count in found.items()}
     return {
-        BotId(int(name.removeprefix(OPEN_COUNT_PREFIX))): int(count)
+        BotId(int(name.removeprefix(OPEN_COUNT_PREFIX))): count
         for name, count in counts.items()
         if name.startswith(OPEN_COUNT_PREFIX)
     }
@@ -59,7 +62,7 @@ async def paused_chats(link: "RedisConnection") -> list[tuple[BotId, ChatId]]:
     """In many short steps: every chat that has messages or was written to lately is looked at."""
     places, cursor = set[tuple[BotId, ChatId]](), b"0"
     while True:
-        cursor, *lanes = await link.command("EVAL", _PAUSED_LANES, 1, link.key("lanes"), cursor)
+        cursor, *lanes = await link.script(SCRIPTS["paused_lanes"], [link.key("lanes")], cursor)
         for lane in lanes:
             bot, _, chat = lane.decode().split("/", 2)
             places.add((BotId(int(bot)), parse_chat_id(chat)))

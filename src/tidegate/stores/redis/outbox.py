@@ -35,7 +35,7 @@ from tidegate.stores.message_codec import encode
 from tidegate.stores.redis import outbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.fallback import OUTAGE_AFTER, OutboxFallback
-from tidegate.stores.redis.outbox_codec import OutboxReply, ReportedMessage
+from tidegate.stores.redis.outbox_codec import OPEN_COUNT_PREFIX, OutboxReply, ReportedMessage
 from tidegate.stores.redis.spool import Spool
 from tidegate.stores.redis.turns import RedisTurns, TurnLostError
 from tidegate.stores.redis.waiters import RedisSettledWaiters
@@ -127,7 +127,7 @@ class RedisOutbox(Outbox):
             await self._clock.sleep(seconds)
 
     async def _live(self) -> None:
-        self._away.processes = (await self._run("live")).answer.count
+        self._away.processes = (await self._run("heartbeat")).answer.count
         await self._turns.say_again()
 
     def health(self) -> StoreHealth:
@@ -387,7 +387,7 @@ class RedisOutbox(Outbox):
         spool = self._away.spool
         if spool is not None and len(spool) and (message := await spool.find(ticket)) is not None:
             return Record(message=message, state=State.QUEUED, created_at=self._clock.now())
-        reply = await self._wake("look", ticket)
+        reply = await self._wake("find", ticket)
         found = reply.records(reply.answer.found)
         return found[0] if found else None
 
@@ -406,7 +406,7 @@ class RedisOutbox(Outbox):
 
     async def _look(self, tickets: list[TicketId]) -> tuple[list[Record], float | None]:
         """Those that have come to an end, and in how many seconds something is due."""
-        reply = await self._wake("look", *tickets)
+        reply = await self._wake("find", *tickets)
         ended = [told for told in reply.answer.found if told.state not in UNSETTLED_STATES]
         return reply.records(ended), reply.answer.delay
 
@@ -421,8 +421,8 @@ class RedisOutbox(Outbox):
     async def _left(self, bot: BotId | None) -> int:
         counts = await self._counts()
         if bot is not None:
-            return counts.get(f"open:{bot}", 0)
-        return sum(count for name, count in counts.items() if name.startswith("open:"))
+            return counts.get(f"{OPEN_COUNT_PREFIX}{bot}", 0)
+        return sum(count for name, count in counts.items() if name.startswith(OPEN_COUNT_PREFIX))
 
     async def dead(
         self,
@@ -449,7 +449,7 @@ class RedisOutbox(Outbox):
 
     async def _letters(self) -> AsyncIterator[Record]:
         for first in itertools.count(0, DEAD_LETTERS_PER_STEP):
-            reply = await self._wake("letters", first, DEAD_LETTERS_PER_STEP)
+            reply = await self._wake("dead_letters", first, DEAD_LETTERS_PER_STEP)
             for told in reply.answer.found:
                 yield reply.record(told)
             if len(reply.answer.found) < DEAD_LETTERS_PER_STEP:

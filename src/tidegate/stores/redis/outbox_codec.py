@@ -24,12 +24,77 @@ from tidegate.model import (
     Unknown,
     Unreachable,
 )
+from tidegate.outbox import lanes, schedule, shares
+from tidegate.outbox.dispatcher import ALIASES_KEPT
+from tidegate.outbox.flood_control import FULL_FOR_WINDOWS
 from tidegate.outbox.lanes import HIGH, LOW, NORMAL, URGENT
 from tidegate.outbox.reasons import WaitFacts
 from tidegate.outbox.transitions import CRASHES_ALLOWED, after_call
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.stores.message_codec import encode, pack, unpack
+from tidegate.stores.redis.scripts import LEARNED_CONSTANTS, load_scripts
 
+# In the order in which the scripts take them. All of a partition are in one slot of a cluster.
+OUTBOX_KEYS: Final = (
+    "meta",
+    "counts",
+    "messages",
+    "turns",
+    "lanes",
+    "pools",
+    "bots",
+    "queue",
+    "ready",
+    "timers",
+    "leases",
+    "active",
+    "resting",
+    "ended",
+    "letters",
+    "dedup",
+    "coalesce",
+    "aliases",
+    "learned",
+    "wake",
+    "channel",
+    "processes",
+    "claimed",
+)
+TURN_PREFIX: Final = "turn/"  # the ids of turns begin with it
+OPEN_COUNT_PREFIX: Final = "open:"  # before a bot's id: the name of the count of its unsettled messages
+PROCESS_GONE_AFTER: Final = 30.0  # seconds without a heartbeat
+OUTBOX_SCRIPTS: Final = load_scripts(
+    "outbox",
+    OUTBOX_KEYS,
+    shared=(
+        "shared/window",
+        "shared/learned",
+        "outbox/shared/store",
+        "outbox/shared/lanes",
+        "outbox/shared/lines",
+        "outbox/shared/shares",
+        "outbox/shared/flood",
+        "outbox/shared/schedule",
+        "outbox/shared/messages",
+        "outbox/shared/step",
+    ),
+    constants=LEARNED_CONSTANTS
+    | {
+        "LEVELS": {name: getattr(lanes, name) for name in ("HIGH", "NORMAL", "LOW", "URGENT", "TURN")},
+        "STRIDES": [lanes.STRIDES[level] for level in (HIGH, NORMAL, LOW)],
+        "SPACING": shares.SPACING,
+        "SLACK": shares.SLACK,
+        "SKIPS_BEFORE_RESERVATION": schedule.LINE_SKIPS_BEFORE_RESERVATION,
+        "RESERVATION_WINDOWS": schedule.RESERVATION_WINDOWS,
+        "SWEEP_WITHIN": schedule.SWEEP_WITHIN,
+        "FULL_FOR_WINDOWS": FULL_FOR_WINDOWS,
+        "ALIASES_KEPT": ALIASES_KEPT,
+        "CRASHES_ALLOWED": CRASHES_ALLOWED,
+        "TURN_PREFIX": TURN_PREFIX,
+        "OPEN_COUNT_PREFIX": OPEN_COUNT_PREFIX,
+        "PROCESS_GONE_AFTER": PROCESS_GONE_AFTER,
+    },
+)
 LEVEL_OF_PRIORITY: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
 
 
@@ -143,7 +208,6 @@ def script_terms(me: str, rules: Rules, *, lease: float, keep: float, longest_wa
             "lease": lease,
             "keep": keep,
             "longest_wait": longest_wait,
-            "crashes": CRASHES_ALLOWED,
         }
     )
 

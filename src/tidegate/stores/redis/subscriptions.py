@@ -1,9 +1,7 @@
 """Subscriptions in Redis: any process adds, the leader polls; each step is one script."""
 
-import hashlib
 import secrets
 from collections.abc import Collection, Iterator, Sequence
-from importlib.resources import files
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -24,33 +22,15 @@ from tidegate.polling.subscriptions import (
     unpack_subscription,
 )
 from tidegate.stores.redis.connection import Argument, RedisConnection
-from tidegate.stores.redis.scripts import Script
+from tidegate.stores.redis.leases import RedisLeases
+from tidegate.stores.redis.scripts import load_scripts
 
 T = TypeVar("T")
 
-SUBSCRIPTION_STEPS: Final = ("add", "remove", "after", "ready", "told", "lease", "give_back")
-SUBSCRIPTION_KEYS: Final = (
-    "meta",
-    "numbers",
-    "bodies",
-    "met",
-    "news",
-    "lease",
-)  # in the order in which the scripts take them
+KEYS: Final = ("meta", "numbers", "bodies", "met", "news", "lease")
+SCRIPTS: Final = load_scripts("subscriptions", KEYS, shared=("shared/lease", "subscriptions/shared/step"))
 NOT_THE_LEADER: Final = 0  # a script's reply
 SUBSCRIPTIONS_PER_STEP: Final = 500  # subscriptions in a step: Redis is for others too
-
-
-def _load_subscription_scripts() -> dict[str, Script]:
-    ours = files("tidegate.stores.redis") / "lua" / "subscriptions"
-    shared, scripts = (ours / "step.lua").read_text(), {}
-    for step in SUBSCRIPTION_STEPS:
-        source = f"{shared}\n{(ours / f'{step}.lua').read_text()}"
-        scripts[step] = Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
-    return scripts
-
-
-SUBSCRIPTION_SCRIPTS: Final = _load_subscription_scripts()
 
 
 class RedisSubscriptions(Subscriptions):
@@ -65,11 +45,11 @@ class RedisSubscriptions(Subscriptions):
         self.name = check_text(name, "the name of a poller")
         self._link = link
         self._clock = clock
-        self._keys = [link.key(f"polling:{name}:{part}") for part in SUBSCRIPTION_KEYS]
-        self._me = secrets.token_hex(6)
+        self._keys = [link.key(f"polling:{name}:{part}") for part in KEYS]
+        self.leases = RedisLeases(link, secrets.token_hex(6), "polling:{}:lease".format)
 
     async def _run(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
-        return await self._link.script(SUBSCRIPTION_SCRIPTS[step], self._keys, *args)
+        return await self._link.script(SCRIPTS[step], self._keys, *args)
 
     async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         return await self._add([StoredSubscription(0, one) for one in subscriptions], replaces=replace)
@@ -103,17 +83,17 @@ class RedisSubscriptions(Subscriptions):
     async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
         found: list[StoredSubscription] = []
         for page in _pages([(one.key, one.kind, pack_news(one)) for one in news]):
-            rows = await self._lead("ready", self._me, *(part for one in page for part in one))
+            rows = await self._lead("note_news", *(part for one in page for part in one))
             found += [_decode_row(number, body, met, page[place][2]) for place, number, body, met in rows]
         return found
 
     async def settle_news(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
         for page in _pages([_key_and_number(one) for one in who]):
-            await self._lead("told", self._me, then, *chain(*page))
+            await self._lead("settle_news", then, *chain(*page))
 
     async def _lead(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
         """A step that is not made while another process polls, however late this one comes."""
-        reply = await self._run(step, *args)
+        reply = await self._run(step, self.leases.holder, *args)
         if reply == NOT_THE_LEADER:
             raise NotTheSenderError(f"another process polls for {self.name} now")
         return reply
@@ -129,13 +109,13 @@ class RedisSubscriptions(Subscriptions):
         await self._link.command("HSET", self._key("meta"), "mark", mark)
 
     async def lease(self, seconds: float) -> bool:
-        return bool(await self._run("lease", self._me, seconds))
+        return await self.leases.lease(self.name, seconds)
 
     async def give_back(self) -> None:
-        await self._run("give_back", self._me)
+        await self.leases.give_back(self.name)
 
     def _key(self, part: str) -> str:
-        return self._keys[SUBSCRIPTION_KEYS.index(part)]
+        return self._keys[KEYS.index(part)]
 
 
 def _pages(items: Sequence[T]) -> Iterator[Sequence[T]]:

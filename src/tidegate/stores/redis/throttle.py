@@ -1,19 +1,18 @@
 """The throttle's buckets in Redis, shared by all processes."""
 
-import hashlib
 import logging
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.inbound.throttle import ALLOWED, Charge, Throttled, ThrottleStore, ThrottleVerdict
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle_rules import ALBUM_SECONDS, ThrottleRules
 from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.memory.throttle import UNUSED_RATE, MemoryThrottle
+from tidegate.stores.redis.breaker import RedisBreaker
 from tidegate.stores.redis.connection import Argument, RedisConnection
-from tidegate.stores.redis.scripts import Script
+from tidegate.stores.redis.scripts import load_scripts
 
 log = logging.getLogger("tidegate.inbound")
 
@@ -22,12 +21,7 @@ CHARGES_PER_STEP: Final = 500  # Redis is for others too
 RETRY_AFTER: Final = 1.0  # seconds until Redis is asked again after it did not answer
 
 
-def _load() -> Script:
-    source = (files("tidegate.stores.redis") / "lua" / "throttle" / "charge.lua").read_text()
-    return Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
-
-
-CHARGE_SCRIPT: Final = _load()
+SCRIPTS: Final = load_scripts("throttle", constants={"ALBUM_SECONDS": ALBUM_SECONDS})
 
 
 class RedisThrottle(ThrottleStore):
@@ -46,10 +40,10 @@ class RedisThrottle(ThrottleStore):
             self._ask, CHARGES_PER_STEP, "throttle"
         )
         self._alone = MemoryThrottle(rules, clock)
-        self._away_until: float | None = None
+        self._breaker = RedisBreaker(clock, retry_after=RETRY_AFTER, probe_seconds=CHARGE_TIMEOUT)
 
     async def charge(self, charge: Charge) -> ThrottleVerdict:
-        if not self._is_away():
+        if not self._breaker.blocks():
             try:
                 return await self._together.ask([charge])
             except (StoreError, TimeoutError) as error:
@@ -68,8 +62,9 @@ class RedisThrottle(ThrottleStore):
             allowed = (int(charge.never_held), int(charge.may_answer and not age))
             updates += [who, charge.cost, *allowed, charge.album or "", age]
         async with self._clock.timeout(CHARGE_TIMEOUT):
-            reply = await self._link.script(CHARGE_SCRIPT, keys, *self._limits, *updates)
-        self._answered()
+            reply = await self._link.script(SCRIPTS["charge"], keys, *self._limits, *updates)
+        if self._breaker.answered() is not None:
+            log.warning("the throttle counts in Redis again")
         return [
             ALLOWED if passes else Throttled(answer=bool(answer), wait=float(wait))
             for passes, answer, wait in reply
@@ -78,24 +73,7 @@ class RedisThrottle(ThrottleStore):
     def _key(self, bot: int, what: str, number: int) -> str:
         return self._link.key(f"throttle:{bot}:{what}:{number}")
 
-    def _is_away(self) -> bool:
-        now = self._clock.monotonic()
-        if self._away_until is None:
-            return False
-        if now < self._away_until:
-            return True
-        self._away_until = (
-            now + CHARGE_TIMEOUT
-        )  # one asks whether it is back; the others do not wait for that
-        return False
-
     def _failed(self, error: Exception) -> None:
-        if self._away_until is None:
+        if self._breaker.failed():
             reason = str(error) or f"no answer within {CHARGE_TIMEOUT:g} s"
             log.warning("the throttle counts in this process alone until Redis answers: %s", reason)
-        self._away_until = self._clock.monotonic() + RETRY_AFTER
-
-    def _answered(self) -> None:
-        if self._away_until is not None:
-            self._away_until = None
-            log.warning("the throttle counts in Redis again")

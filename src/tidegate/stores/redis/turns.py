@@ -16,7 +16,7 @@ from tidegate.outbox.port import Turn
 from tidegate.pacing.rules import Family, Rules
 from tidegate.stores.message_codec import encode
 from tidegate.stores.redis.connection import Argument, RedisConnection
-from tidegate.stores.redis.outbox_codec import OutboxReply, TurnEnd, TurnRequest, turn_end
+from tidegate.stores.redis.outbox_codec import TURN_PREFIX, OutboxReply, TurnEnd, TurnRequest, turn_end
 
 TURNS_PER_STEP: Final = 200  # turns named in one step
 RENEWALS_PER_LEASE: Final = 3  # of the heart in one lease
@@ -74,7 +74,7 @@ class RedisTurns:
         max_wait: float | None,
     ) -> Turn:
         began, waits = self._clock.monotonic(), max_wait is None or max_wait > 0
-        name = f"turn/{self._link.me}/{next(self._numbers)}"
+        name = f"{TURN_PREFIX}{self._link.me}/{next(self._numbers)}"
         kind, level = self._rules.kind(family), TURN_LEVELS[priority]
         asked = TurnRequest(name, str(bot), str(chat_id), kind, level, cost, paid, waits)
         granted: asyncio.Future[TurnGrant] = asyncio.get_running_loop().create_future()

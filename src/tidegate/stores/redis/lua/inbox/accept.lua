@@ -1,21 +1,21 @@
--- Accept: each group of arrivals is taken in as a whole, or not at all if more than ARGV[3] would wait. One that was
--- accepted before, by whichever process, is told so and stored no more. Fails, and changes nothing, if memory is full.
+-- Accept: each group of updates is stored as a whole, or not at all if more than ARGV[3] would wait. One that was
+-- accepted before, by any process, is reported so and not stored again. Fails, and changes nothing, if memory is full.
 --
--- ARGV[4], ARGV[5]: the sizes of the groups, a list; seconds for which one is known again. Then four for each arrival:
--- its line (source and lane), its body, which of the keys beyond the fixed ones knows it, and its place in there: a bit,
--- or empty if the key is of this one alone. Replies per group: nothing if there is no room, else 1 or 0 for each.
+-- ARGV[4]: the sizes of the groups, a list; ARGV[5]: seconds for which an update is known again. Then four for each: its
+-- lane prefix, its body, which of the keys beyond the fixed ones knows it, and its bit in that key (empty: the key is of
+-- this update alone). Replies for each group: an empty list if there is no room, else 1 (new) or 0 for each update.
 
 local most, known_for = tonumber(ARGV[3]), tonumber(ARGV[5])
 local waiting = call('ZCARD', KEY.queue) - call('HLEN', KEY.held)
 local refreshed = {}
 
 local function key_of(at)
-  return KEYS[#FIXED + tonumber(ARGV[at + 2])], ARGV[at + 3]
+  return KEYS[FIXED + tonumber(ARGV[at + 2])], ARGV[at + 3]
 end
 
 local function is_known(at)
   local key, bit = key_of(at)
-  -- Until when it is known is said by what is written, as all times are; Redis only clears it away in the end.
+  -- The written time decides until when it is known; Redis's own expiry only clears it away later.
   if bit == '' then return tonumber(call('GET', key) or 0) > Step.time end
   return call('GETBIT', key, bit) == 1
 end
@@ -31,19 +31,19 @@ local function remember(at)
   end
 end
 
--- Only near the end of the room is it worth to count before anything is written.
+-- Counting before anything is written is worth it only when little room is left.
 local function has_room(first, size)
   if waiting + size <= most then return true end
-  local fresh, told = 0, {}
+  local fresh, counted = 0, {}
   for at = first, first + 4 * (size - 1), 4 do
     local name = ARGV[at + 2] .. ' ' .. ARGV[at + 3]
-    if not told[name] and not is_known(at) then fresh = fresh + 1 end
-    told[name] = true
+    if not counted[name] and not is_known(at) then fresh = fresh + 1 end
+    counted[name] = true
   end
   return waiting + fresh <= most
 end
 
-local function take_in(at)
+local function store(at)
   if is_known(at) then return 0 end
   remember(at)
   local number = Step.next_number()
@@ -57,10 +57,10 @@ local replies, at = {}, 6
 for size in string.gmatch(ARGV[4], '%d+') do
   local reply = {}
   if has_room(at, tonumber(size)) then
-    for i = 1, tonumber(size) do reply[i] = take_in(at + 4 * (i - 1)) end
+    for i = 1, tonumber(size) do reply[i] = store(at + 4 * (i - 1)) end
   end
   replies[#replies + 1] = reply
   at = at + 4 * tonumber(size)
 end
-Step.tell()
+Step.publish()
 return replies

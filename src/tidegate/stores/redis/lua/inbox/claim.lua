@@ -1,8 +1,7 @@
--- Claim: up to ARGV[3] arrivals of these sources (from ARGV[6] on), the first of each free lane, the earliest first, are
--- this process's alone, under the token ARGV[5], until their leases run out. ARGV[4] of them at most are suspects. What
--- waited for its next try, and what a process that died has held, is offered first, so much in a call.
--- Replies how many seconds from now there is more to offer (empty: nothing is known), then number, attempts, crashes and
--- body of each.
+-- Claim: up to ARGV[3] updates of these sources (from ARGV[6] on), the first of each free lane, the earliest first. They
+-- belong to this process alone, under the token ARGV[5], until their leases run out. ARGV[4] of them at most are
+-- suspects. Before that, updates whose next try is due and those of dead processes are offered, a bounded number.
+-- Replies the seconds until there may be more to offer (empty: unknown), then number, attempts, crashes and body of each.
 
 local BOUND = 200 -- offered in a call, of each kind
 
@@ -10,17 +9,17 @@ local room, suspects, token = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
 local function due(key)
   local places = call('ZRANGEBYSCORE', key, '-inf', Step.seconds(Step.time), 'LIMIT', 0, BOUND)
-  if #places > 0 then Step.call_many('ZREM', key, places) end
+  if #places > 0 then Prelude.call_many('ZREM', key, places) end
   return places
 end
 
--- A Redis that was away, or could not be reached, comes back with leases that nobody could renew: whoever lives gets the
--- time to do so.
+-- A Redis that was away, or could not be reached, comes back with leases that nobody could renew: processes that live
+-- get the time to do so.
 local function just_back()
   local meta = call('HMGET', KEY.outbox, 'restarted', 'offset')
   local ago = meta[1] and Step.wall - (tonumber(meta[1]) - tonumber(meta[2] or 0)) or math.huge
   local woke = tonumber(call('HGET', KEY.meta, 'woke') or 0)
-  return (ago >= 0 and ago < Lane.LEASE) or Step.time - woke < Lane.LEASE / 2
+  return (ago >= 0 and ago < CONSTANT.LEASE_SECONDS) or Step.time - woke < CONSTANT.LEASE_SECONDS / 2
 end
 
 local function offer_what_is_due()
@@ -39,7 +38,7 @@ local function offered(key, limit, found)
   for i = 6, limit > 0 and #ARGV or 0 do
     local from = ARGV[i] .. '\0'
     for _, offer in ipairs(call('ZRANGEBYLEX', key, '[' .. from, '(' .. ARGV[i] .. '\1', 'LIMIT', 0, limit)) do
-      found[#found + 1] = { key, offer, string.sub(offer, #from + 1, #from + DIGITS) }
+      found[#found + 1] = { key, offer, string.sub(offer, #from + 1, #from + Prelude.DIGITS) }
     end
   end
 end
@@ -55,11 +54,11 @@ end
 local function take(key, offer, number)
   local place = Lane.place_of(offer)
   call('ZREM', key, offer)
-  call('ZADD', KEY.leases, Step.seconds(Step.time + Lane.LEASE), place)
+  Lane.lease(place)
   call('HSET', KEY.held, number, token)
   local body, attempts, crashes = call('HGET', KEY.bodies, number), Lane.tries(number)
   if body then return { number, attempts, crashes, body } end
-  Lane.leave(place) -- a Redis that throws things away when its memory is full has done so
+  Lane.leave(place) -- this Redis evicts data when its memory is full, and has done so
   return nil
 end
 
@@ -81,5 +80,5 @@ for _, one in ipairs(earliest()) do
     claimed[#claimed + 1] = take(unpack(one))
   end
 end
-Step.tell()
+Step.publish()
 return { next_due(), claimed }

@@ -1,5 +1,5 @@
--- Done: what this process still holds is forgotten, and its lane goes on. One whose token is old changes nothing: it
--- was given to somebody else meanwhile. From ARGV[3] on: place and token of each.
+-- Done: updates that this process still holds are forgotten, and their lanes go on. An old token changes nothing: the
+-- update was given to another process meanwhile. From ARGV[3] on: place and token of each.
 
 for i = 3, #ARGV, 2 do
   local place = ARGV[i]
@@ -8,5 +8,5 @@ for i = 3, #ARGV, 2 do
     call('HDEL', KEY.bodies, Lane.number(place))
   end
 end
-Step.tell()
+Step.publish()
 return 1

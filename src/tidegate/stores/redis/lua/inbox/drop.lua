@@ -1,3 +1,3 @@
--- Drop: a parked arrival (ARGV[3], ARGV[4]: source and key) is forgotten. Replies whether there was one.
+-- Drop: a parked update (ARGV[3], ARGV[4]: source and key) is forgotten. Replies whether there was one.
 
-return Letter.take(ARGV[3], ARGV[4]) and 1 or 0
+return Parked.take(ARGV[3], ARGV[4]) and 1 or 0

@@ -1,5 +1,5 @@
--- Parked: up to ARGV[4] of those that were given up, the newest first, of one source (ARGV[3]) or of all (empty).
--- Replies body, and when and why, of each.
+-- Parked: up to ARGV[4] parked updates, the newest first, of one source (ARGV[3]) or of all (empty). Replies the body,
+-- and when and why it was parked, of each.
 
 local names
 if ARGV[3] == '' then
@@ -10,7 +10,7 @@ else
 end
 local found = {}
 for _, name in ipairs(names) do
-  local number = Letter.number(name)
+  local number = Parked.number(name)
   local body, reason = call('HGET', KEY.bodies, number), call('HGET', KEY.reasons, number)
   if body and reason then found[#found + 1] = { body, reason } end
 end

@@ -1,10 +1,10 @@
--- Replay: a parked arrival (ARGV[3], ARGV[4]: source and key) waits again, behind its lane, as if nobody had tried it.
--- Replies whether there was one.
+-- Replay: a parked update (ARGV[3], ARGV[4]: source and key) waits again, at the end of its lane, as if nobody had tried
+-- it. Replies whether there was one.
 
-local place, body = Letter.take(ARGV[3], ARGV[4])
+local place, body = Parked.take(ARGV[3], ARGV[4])
 if not body then return 0 end
 local number = Step.next_number()
 call('HSET', KEY.bodies, number, body)
-Lane.join(string.sub(place, 1, -DIGITS - 1), number)
-Step.tell()
+Lane.join(Lane.prefix(place), number)
+Step.publish()
 return 1

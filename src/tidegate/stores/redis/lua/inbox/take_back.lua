@@ -1,5 +1,5 @@
--- Take back: all that was given under these tokens (from ARGV[3] on) goes back to the head of its lane, as if it had
--- never been claimed: whoever asked did not hear the answer. Looks at all that is held, which is not much, and seldom.
+-- Take back: all updates given under these tokens (from ARGV[3] on) go back to the heads of their lanes, as if they had
+-- never been claimed: the caller did not hear the answer. Reads all leases: they are few, and this happens seldom.
 
 local tokens = {}
 for i = 3, #ARGV do tokens[ARGV[i]] = true end
@@ -9,5 +9,5 @@ for _, place in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do
     Lane.back(place, attempts, crashes, 0)
   end
 end
-Step.tell()
+Step.publish()
 return 1

@@ -1,6 +1,6 @@
--- Cancel: messages that are not being sent are taken out of their lines. ARGV from 3: their ids.
+-- Cancel: messages that wait are taken out of their lines, and end. From ARGV[3] on: their ids. Replies how many.
 
-Step.wake()
+Step.run_due()
 local cancelled = 0
 for i = 3, #ARGV do
   local message = Message.at(ARGV[i])
@@ -10,4 +10,4 @@ for i = 3, #ARGV do
     cancelled = cancelled + 1
   end
 end
-return Step.done({ count = cancelled })
+return Step.finish({ count = cancelled })

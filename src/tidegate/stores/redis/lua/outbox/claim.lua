@@ -1,19 +1,20 @@
 -- Claim: up to ARGV[3] messages that may go now, each with its slots taken in every limit, and a lease whose token a
--- settlement has to show. Every turn that may go is granted too. No limit is broken, no lane has two calls in flight;
--- the lines looked at are bounded. ARGV[4]: the bots that the caller can send for (empty: all); ARGV[5]: the number of
--- this call, ARGV[6]: of the latest whose answer it heard; from ARGV[7] on: turns that it waits for.
--- Without anything to claim it says after how long the next call makes sense, and the caller keeps watch until then.
+-- settlement has to show. Every turn that may go is granted too. No limit is broken, no lane has two calls in flight,
+-- and the number of lines examined is bounded. If nothing can be claimed, the reply says after how long the next call
+-- makes sense, and the caller keeps watch until then.
+--
+-- ARGV[4]: the bots that the caller can send for (empty: all); ARGV[5]: the number of this call; ARGV[6]: the number of
+-- the latest call whose answer the caller heard; from ARGV[7] on: turns that it waits for.
 
-local BACKUP = 0.05 -- seconds that others come after the one who keeps watch
-
+local BACKUP = 0.05 -- seconds that other workers come after the one that keeps watch
 local ASLEEP = 1 -- seconds after which a worker that did not come back does not count as waiting
 
 local room = tonumber(ARGV[3])
 local serves = ARGV[4] ~= '' and {} or nil
 for bot in string.gmatch(ARGV[4], '%d+') do serves[bot] = true end
-Step.wake()
+Step.run_due()
 
--- What it was given by a call whose answer it did not hear was not sent, and goes back.
+-- Messages given by a call whose answer was not heard were not sent, and go back.
 local function take_back(heard)
   local stored = call('HGET', KEY.claimed, terms.me)
   local before = stored and unpack_one(stored)
@@ -44,7 +45,7 @@ for _, entry in ipairs(Schedule.grant_round(room, serves)) do
   end
 end
 if #claims > 0 then call('HSET', KEY.claimed, terms.me, pack(given)) end
-Step.tell_turns(turns_granted)
+Step.announce_turns(turns_granted)
 
 for i = 7, #ARGV do
   local turn = Message.turn_at(ARGV[i])
@@ -58,16 +59,16 @@ for i = 7, #ARGV do
 end
 
 local left = call('ZCARD', KEY.active) > 0
-if left and (#claims > 0 or Now.answer.granted) then Step.rouse() end -- there is work for others too
-if left and room == 0 then Step.rouse_worker() end -- what was left to them
+if left and (#claims > 0 or Now.answer.granted) then Step.wake_processes() end -- there is work for other processes too
+if left and room == 0 then Step.wake_worker() end -- for the messages that were left to them
 if #claims > 0 then
-  Now.answer.delay = nil -- it comes back as soon as it can
+  Now.answer.delay = nil -- the caller comes back as soon as it can
 elseif Now.more or (left and room > 0 and (serves == nil or Now.looked >= Bound.LINES)) then
   Now.answer.delay = 0
 else
-  if left and room > 0 then -- of bots that the caller does not know: it was woken instead of somebody else
+  if left and room > 0 then -- of bots that the caller does not serve: it was woken instead of another worker
     Now.answer.others = true
-    Step.rouse_worker()
+    Step.wake_worker()
   end
   local at = Timers.next_at()
   local watched = Now.watch_by and Now.watch_by ~= '' and Now.watch_by ~= terms.me
@@ -78,7 +79,7 @@ else
   end
   if at < NEVER then Now.answer.delay = math.max(0, at - Now.time) end
 end
-if room > 0 then -- until it comes again, or a little longer
+if room > 0 then -- it counts as waiting until it comes again, or a little longer
   Now.claimers = #claims == 0 and Now.time + math.min(Now.answer.delay or NEVER, terms.longest_wait) + ASLEEP or 0
 end
-return Step.done({ claims = claims }, true)
+return Step.finish({ claims = claims }, true)

@@ -1,14 +1,14 @@
--- Drop: dead and parked messages are forgotten. ARGV from 3: their ids.
+-- Drop: dead and parked messages are forgotten. From ARGV[3] on: their ids. Replies how many.
 
-Step.wake()
+Step.run_due()
 local dropped = 0
 for i = 3, #ARGV do
   local message = Message.at(ARGV[i])
-  if message and Message.LETTER[message.state] then
+  if message and Message.DEAD_LETTER[message.state] then
     call('ZREM', KEY.letters, message.id)
     Store.count(message.state, -1)
     Message.forget(message)
     dropped = dropped + 1
   end
 end
-return Step.done({ count = dropped })
+return Step.finish({ count = dropped })

@@ -1,4 +1,4 @@
--- Extend: leases that are still held run anew from now. A turn that waits has one too: it says that its owner lives.
+-- Extend: leases that are still held run anew from now. A turn that waits has one too, as a sign that its process lives.
 -- ARGV[3]: pairs of id and token (0: it waits), packed.
 
 for _, pair in ipairs(unpack_one(ARGV[3])) do
@@ -7,4 +7,4 @@ for _, pair in ipairs(unpack_one(ARGV[3])) do
     call('ZADD', KEY.leases, 'XX', Now.time + terms.lease, pair[1])
   end
 end
-return Step.done()
+return Step.finish()

@@ -1,11 +1,12 @@
--- Forget: these messages are erased, waiting or ended. What is being sent stays. ARGV from 3: their ids.
+-- Forget: these messages are erased, whether they wait or have ended. Those being sent stay. From ARGV[3] on: their ids.
+-- Replies how many.
 
-Step.wake()
+Step.run_due()
 local gone = 0
 for i = 3, #ARGV do
   local message = Message.at(ARGV[i])
   if message and message.state ~= 'sending' then
-    if Message.LETTER[message.state] then
+    if Message.DEAD_LETTER[message.state] then
       call('ZREM', KEY.letters, message.id)
       Store.count(message.state, -1)
     elseif Message.waits(message) then
@@ -16,4 +17,4 @@ for i = 3, #ARGV do
     gone = gone + 1
   end
 end
-return Step.done({ count = gone })
+return Step.finish({ count = gone })

@@ -1,7 +1,7 @@
--- Pause: what is queued for a bot (ARGV[3]), or for one chat of it (ARGV[4], else empty), is held or let go (ARGV[5]).
--- Direct calls go on.
+-- Pause: messages of a bot (ARGV[3]), or of one chat of it (ARGV[4], else empty), are held (ARGV[5] is 1) or go on (0).
+-- Direct calls are not affected.
 
-Step.wake()
+Step.run_due()
 local bot, paused = ARGV[3], ARGV[5] == '1' or nil
 if ARGV[4] == '' then
   Lane.bot_at(bot).paused = paused
@@ -19,4 +19,4 @@ else
     if not paused then Lane.rest(lane) end
   end
 end
-return Step.done()
+return Step.finish()

@@ -1,14 +1,16 @@
 -- Put: all messages of the call are accepted, or none. An id or a dedup key that is known gives the earlier ticket and
--- stores nothing; a coalesce key that waits is replaced in its place. Fails, and changes nothing, if memory is full.
+-- stores nothing; a waiting message with the same coalesce key is replaced in its place. Fails, and changes nothing, if
+-- memory is full.
+--
 -- ARGV[3]: the messages as lists, packed; from ARGV[4] on their bodies.
 
 local tickets = {}
 
--- A message is a list, which is quicker to read than names; what few have is in a table of its own.
+-- A message is a list, which is quicker to read than a table with names; rare fields are in a table of their own.
 local function named(list)
   local item = { id = list[1], bot = list[2], chat = list[3], kind = list[4], level = list[5], cost = list[6] }
   for name, value in pairs(list[7] or Store.NOTHING) do item[name] = value end
-  -- Told in the time of clocks on walls, kept in the store's.
+  -- Given in wall time, stored in the steady time of the store.
   item.due, item.expires = item.due and item.due + Now.offset, item.expires and item.expires + Now.offset
   return item
 end
@@ -31,7 +33,7 @@ local function waiting_with_key(item)
   return older and Message.waits(older) and older or nil
 end
 
--- The newer takes the place in line of the older, which is over.
+-- The newer message takes the place in line of the older, which ends.
 local function replace(older, message)
   local lane = Lane.at(older.lane)
   local line = lane.lines[older.level]
@@ -48,7 +50,7 @@ end
 
 local function accept(item, body)
   if Now.messages[item.id] or call('HEXISTS', KEY.messages, item.id) == 1 then
-    return { item.id, 0 } -- told once already; whoever asks again did not hear the answer
+    return { item.id, 0 } -- the caller asks again because it did not hear the answer
   end
   local first = first_with_key(item)
   if first then return { first, 0 } end
@@ -62,7 +64,7 @@ local function accept(item, body)
   }
   Now.messages[item.id] = message
   Store.count(Message.counter(message), 1)
-  Store.count('open:' .. bot, 1)
+  Store.count(CONSTANT.OPEN_COUNT_PREFIX .. bot, 1)
   local older = waiting_with_key(item)
   local in_line = (item.due or 0) <= Now.time
   if older and in_line and (older.seq or 0) > 0 and older.lane == message.lane and older.level == message.level
@@ -79,8 +81,8 @@ local function accept(item, body)
   return { item.id, 1 }
 end
 
-Step.wake()
+Step.run_due()
 for i, list in ipairs(unpack_one(ARGV[3])) do
   tickets[i] = accept(named(list), ARGV[3 + i])
 end
-return Step.done({ tickets = tickets })
+return Step.finish({ tickets = tickets })

@@ -1,8 +1,8 @@
--- Why: what stands in the way of a message (ARGV[3]), as things stand.
+-- Why: the facts that keep a message (ARGV[3]) from being sent now.
 
-Step.wake()
+Step.run_due()
 local message = Message.peek(ARGV[3])
-if message == nil then return Step.done() end
+if message == nil then return Step.finish() end
 local facts = { state = message.state, until_due = math.max(0, (message.due or 0) - Now.time) }
 if Message.waits(message) then
   local lane = Lane.at(message.lane)
@@ -28,4 +28,4 @@ if Message.waits(message) then
     end
   end
 end
-return Step.done({ why = facts })
+return Step.finish({ why = facts })

@@ -1,13 +1,13 @@
 -- A limit of n calls in W seconds as n slots, each free again W seconds after the answer to its call.
--- See pacing/window.py for why that never breaks a limit. Everything here is a calculation.
+-- `pacing/window.py` says why that never breaks a limit. Everything here is a calculation.
 --
--- A window is {held = slots of calls in flight, cooling = {time, slots, time, slots, …}}, times rising; it is kept as
--- {held, time, slots, …}.
--- A rate is {count, seconds}. `now` does not move within a script: what has cooled is dropped when it is opened.
+-- A window is {held = slots of calls in flight, cooling = {time, slots, time, slots, …}}, times rising; it is stored as
+-- {held, time, slots, …}. A rate is {count, seconds}. The time does not move within a script: slots that have cooled are
+-- dropped when the window is opened.
 
 local Window = {}
 Window.TICK = 1e-6 -- seconds: as fine as Redis's clock is, so that rounding never frees a slot too early
-Window.FINEST = 128 -- slots up to which each is remembered by itself
+Window.FINEST = 128 -- slots up to which each is stored by itself
 
 function Window.open(stored, now)
   if not stored then return { held = 0, cooling = {}, sum = 0 } end
@@ -21,8 +21,8 @@ function Window.open(stored, now)
   return { held = stored[1], cooling = cooling, sum = sum }
 end
 
--- What is worth keeping; nil if it is idle.
-function Window.kept(window)
+-- The window as it is stored; nil if it is idle.
+function Window.stored(window)
   if window.held == 0 and window.sum == 0 then return nil end
   return { window.held, unpack(window.cooling) }
 end
@@ -31,7 +31,7 @@ function Window.free(window, rate)
   return rate[1] - window.held - window.sum
 end
 
--- Whether a call of this cost may be made now. One larger than the window needs it empty.
+-- Whether a call of this cost may be made now. A call larger than the window needs it empty.
 function Window.fits(window, rate, cost)
   local free = rate[1] - window.held - window.sum
   if cost <= rate[1] then return free >= cost end
@@ -58,7 +58,7 @@ function Window.give_back(window, _, cost)
   window.held = math.max(0, window.held - cost) -- a process with other rules may have dropped what it did not know
 end
 
--- It was told of after its slots had begun to cool: it may have been counted only now.
+-- The answer came after the slots had begun to cool: the call may have been counted only now.
 function Window.answered_late(window, rate, at, cost, now)
   window.held = window.held + cost
   Window.answered(window, rate, at, cost, now)
@@ -74,7 +74,8 @@ function Window.answered(window, rate, at, cost, now)
     cost = count
   end
   if count > Window.FINEST or #window.cooling > 2 * Window.FINEST then
-    -- Slots of a large window, or of one that urgent calls overfill, get free in steps, a little later than they might: the list stays short.
+    -- Slots of a large window, or of one that urgent calls overfill, are freed in steps, a little later than they could
+    -- be: the list stays short.
     local step = seconds / Window.FINEST
     free_at = math.ceil(free_at / step) * step
   end
@@ -91,7 +92,7 @@ function Window.answered(window, rate, at, cost, now)
   end
 end
 
--- Slots that cool in one cool in the other from now on. What is in flight stays where it will be answered.
+-- Slots that cool in one window cool in the other from now on. Calls in flight stay where they will be answered.
 function Window.merge(into, other)
   local times = {}
   for _, window in ipairs({ into, other }) do

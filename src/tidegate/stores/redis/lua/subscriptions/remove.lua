@@ -3,6 +3,6 @@
 
 local removed = 0
 for i = 2, #ARGV, 2 do
-  if is_same(ARGV[i], ARGV[i + 1]) then removed = removed + forget(ARGV[i]) end
+  if Subscription.has_number(ARGV[i], ARGV[i + 1]) then removed = removed + Subscription.forget(ARGV[i]) end
 end
 return removed

@@ -1,36 +1,29 @@
--- Updates are charged to their users and chats, in order, as one step: for each both are taken, or, if it is held, none.
--- Returns for each whether it passes, whether to answer, and the seconds to wait. The same arithmetic as memory.py.
+-- Charge: updates are charged to their users and chats, in order, as one step: for each, both buckets are taken from, or
+-- none if it is throttled. Replies for each whether it passes, whether to answer, and the seconds to wait. The same
+-- arithmetic as `stores/memory/throttle.py`.
 --
--- KEYS: for each update that of its user and that of its chat (where there is none: the other one, left alone).
--- ARGV: the time, the limits, and for each update whom it is charged to ("u", "c", "uc"), its cost, what may be done,
--- its album, and the seconds by which it is late.
--- A key lives as long as it makes a difference: until the bucket is full, the window and the pause are over.
+-- KEYS: for each update the key of its user and that of its chat (where there is none: the other one, left alone).
+-- ARGV[2] to ARGV[7]: the limits. Then six for each update: whom it is charged to ("u", "c", "uc"), its cost, whether it
+-- always passes, whether an answer is allowed, its album, and the seconds by which it is late.
+-- A key lives as long as it makes a difference: until the bucket is full, and the window and the pause are over.
 
-local ALBUM = 60
 local ROUNDING = 1e-6 -- seconds: what a time since the epoch, a double, may be off by
-local FIELDS = 6 -- of an update, in ARGV
+local FIRST, FIELDS = 8, 6 -- the place in ARGV of the first update, and how many values each has
 
 local function number(text) return tonumber(text) or 0 end
 
-local today = tonumber(ARGV[1])
-if not today then
-  local time = redis.call('TIME')
-  today = tonumber(time[1]) + tonumber(time[2]) / 1000000
-end
+local today = Prelude.wall_time()
 local now = today -- for the update that is charged
 local user_rate = { count = number(ARGV[2]), seconds = number(ARGV[3]) }
 local chat_rate = { count = number(ARGV[4]), seconds = number(ARGV[5]) }
 local stubborn, pause = number(ARGV[6]), number(ARGV[7])
-local FIRST = 8
-
-local function text(value) return string.format('%.17g', value) end
 
 local function passes() return { 1, 0, '0' } end
 
-local function held(answer, wait) return { 0, answer and 1 or 0, text(wait) } end
+local function throttled(answer, wait) return { 0, answer and 1 or 0, Prelude.exact(wait) } end
 
 -- The instant at which a bucket is full again (GCRA), and the seconds to wait if there is too little in it.
--- `at`: as of when it is known. Time does not go back: what is late may be mixed with what is not.
+-- `at` is the time of the last update charged. Time does not go back: late updates may be mixed with others.
 local function look(rate, full_at, at, cost)
   local time = math.max(now, at)
   local after = math.max(full_at, time) + cost * rate.seconds / rate.count
@@ -40,11 +33,12 @@ local function look(rate, full_at, at, cost)
 end
 
 local function keep_until(key, instant)
-  redis.call('PEXPIRE', key, math.ceil((instant - now) * 1000) + 1000)
+  call('PEXPIRE', key, math.ceil((instant - now) * 1000) + 1000)
 end
 
-local function read_person(key)
-  local known = redis.call('HMGET', key, 'full_at', 'window', 'held', 'answered', 'pause', 'album', 'album_until', 'album_free', 'at')
+local function read_user(key)
+  local known = call(
+    'HMGET', key, 'full_at', 'window', 'held', 'answered', 'pause', 'album', 'album_until', 'album_free', 'at')
   return {
     full_at = number(known[1]), window = number(known[2]), held = number(known[3]), answered = number(known[4]),
     pause = number(known[5]), album = known[6] or '', album_until = number(known[7]), album_free = number(known[8]),
@@ -52,85 +46,86 @@ local function read_person(key)
   }
 end
 
-local function keep_person(key, person)
-  person.at = math.max(person.at, now)
+local function save_user(key, user_state)
+  user_state.at = math.max(user_state.at, now)
   local fields = {}
-  for name, value in pairs(person) do
+  for name, value in pairs(user_state) do
     if value ~= 0 and value ~= '' then
       fields[#fields + 1] = name
-      fields[#fields + 1] = type(value) == 'number' and text(value) or value
+      fields[#fields + 1] = type(value) == 'number' and Prelude.exact(value) or value
     end
   end
-  redis.call('DEL', key)
-  redis.call('HSET', key, unpack(fields))
-  keep_until(key, math.max(person.full_at, person.window, person.pause, person.album_until))
+  call('DEL', key)
+  call('HSET', key, unpack(fields))
+  keep_until(key, math.max(user_state.full_at, user_state.window, user_state.pause, user_state.album_until))
 end
 
 local function read_chat(key)
-  local full_at, at = string.match(redis.call('GET', key) or '', '^(%S+) (%S+)$')
+  local full_at, at = string.match(call('GET', key) or '', '^(%S+) (%S+)$')
   return number(full_at), number(at)
 end
 
-local function keep_chat(key, full_at, at)
-  redis.call('SET', key, text(full_at) .. ' ' .. text(math.max(at, now)))
+local function save_chat(key, full_at, at)
+  call('SET', key, Prelude.exact(full_at) .. ' ' .. Prelude.exact(math.max(at, now)))
   keep_until(key, full_at)
 end
 
-local function strike(person, wait, may_answer)
-  if person.window <= now then
-    person.window, person.held, person.answered = now + user_rate.seconds, 0, 0
+local function strike(user_state, wait, may_answer)
+  if user_state.window <= now then
+    user_state.window, user_state.held, user_state.answered = now + user_rate.seconds, 0, 0
   end
-  person.held = person.held + 1
-  if person.held >= stubborn and pause > 0 then
-    -- The window goes on: a short pause must not bring a second answer.
+  user_state.held = user_state.held + 1
+  if user_state.held >= stubborn and pause > 0 then
+    -- The window goes on: a short pause must not lead to a second answer.
     wait = math.max(wait, pause)
-    person.held, person.pause = 0, now + wait
+    user_state.held, user_state.pause = 0, now + wait
   end
-  local answer = may_answer and person.answered == 0
-  if answer then person.answered = 1 end
+  local answer = may_answer and user_state.answered == 0
+  if answer then user_state.answered = 1 end
   return answer, wait
 end
 
--- By a pause, or by the part of an album that came before.
-local function decided(person, album)
-  if person.pause > now then return held(false, person.pause - now) end
-  if album == '' or person.album ~= album or person.album_until <= now then return nil end
-  if person.album_free == 0 then return passes() end
-  return held(false, math.max(0, person.album_free - now))
+-- The verdict that a pause, or an earlier part of the same album, has given already.
+local function decided(user_state, album)
+  if user_state.pause > now then return throttled(false, user_state.pause - now) end
+  if album == '' or user_state.album ~= album or user_state.album_until <= now then return nil end
+  if user_state.album_free == 0 then return passes() end
+  return throttled(false, math.max(0, user_state.album_free - now))
 end
 
 local function charge(user, chat, cost, never_held, may_answer, album)
-  local person = user and read_person(user)
+  local user_state = user and read_user(user)
   local user_after, user_wait, chat_after, chat_wait, chat_full_at, chat_at = 0, 0, 0, 0, 0, 0
-  if user then user_after, user_wait = look(user_rate, person.full_at, person.at, cost) end
+  if user then user_after, user_wait = look(user_rate, user_state.full_at, user_state.at, cost) end
   if chat then
     chat_full_at, chat_at = read_chat(chat)
     chat_after, chat_wait = look(chat_rate, chat_full_at, chat_at, cost)
   end
   if never_held then
-    -- Counted as far as there is something left: what passes anyway makes no debts.
+    -- Charged only as far as something is left: what passes anyway makes no debt.
     if user and user_wait == 0 then
-      person.full_at = user_after
-      keep_person(user, person)
+      user_state.full_at = user_after
+      save_user(user, user_state)
     end
-    if chat and chat_wait == 0 then keep_chat(chat, chat_after, chat_at) end
+    if chat and chat_wait == 0 then save_chat(chat, chat_after, chat_at) end
     return passes()
   end
 
-  local before = user and decided(person, album)
+  local before = user and decided(user_state, album)
   if before then return before end
   local answer, wait = false, math.max(user_wait, chat_wait)
   if user_wait > 0 then
-    answer, wait = strike(person, user_wait, may_answer)
+    answer, wait = strike(user_state, user_wait, may_answer)
   elseif chat_wait == 0 then
-    if user then person.full_at = user_after end
-    if chat then keep_chat(chat, chat_after, chat_at) end
+    if user then user_state.full_at = user_after end
+    if chat then save_chat(chat, chat_after, chat_at) end
   end
   if user and album ~= '' then
-    person.album, person.album_until, person.album_free = album, now + ALBUM, wait > 0 and now + wait or 0
+    user_state.album, user_state.album_until = album, now + CONSTANT.ALBUM_SECONDS
+    user_state.album_free = wait > 0 and now + wait or 0
   end
-  if user and (user_wait > 0 or chat_wait == 0 or album ~= '') then keep_person(user, person) end
-  return wait > 0 and held(answer, wait) or passes()
+  if user and (user_wait > 0 or chat_wait == 0 or album ~= '') then save_user(user, user_state) end
+  return wait > 0 and throttled(answer, wait) or passes()
 end
 
 local verdicts = {}

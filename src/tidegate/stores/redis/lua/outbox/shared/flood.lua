@@ -1,46 +1,44 @@
--- What a 429 teaches: whom it closes, which limit it cuts, and how that recovers (outbox/flood.py).
+-- The effect of a 429: what it closes, which limit it cuts, and how that recovers (`outbox/flood_control.py`).
 
-Flood.RECENTLY = 1.5
-
-function Flood.tell(place)
-  local rate = place.rates[1]
-  call('HSET', KEY.learned, Lane.learned_name(place), rate[1] .. '/' .. Store.exact(rate[2]))
+function Flood.publish(limited)
+  local rate = limited.rates[1]
+  call('HSET', KEY.learned, Lane.learned_name(limited), rate[1] .. '/' .. Prelude.exact(rate[2]))
 end
 
--- Let a learned limit recover, if it is time.
-function Flood.step_up(place)
-  if not place.learned or not Learned.quiet(place.learned, place.rule, Now.time) then return end
-  if place.learned.bad == nil then
-    place.learned, place.rates[1] = nil, place.rule
-    call('HDEL', KEY.learned, Lane.learned_name(place))
+-- Lets a learned limit recover, if it is time.
+function Flood.step_up(limited)
+  if not limited.learned or not Learned.quiet(limited.learned, limited.rule, Now.time) then return end
+  if limited.learned.bad == nil then
+    limited.learned, limited.rates[1] = nil, limited.rule
+    call('HDEL', KEY.learned, Lane.learned_name(limited))
   else
-    Lane.apply_learned(place)
-    Flood.tell(place)
+    Lane.apply_learned(limited)
+    Flood.publish(limited)
   end
 end
 
-function Flood.cut(place)
-  place.learned = place.learned or Learned.new(place.rule)
-  Learned.refused(place.learned, place.rule, Now.time)
-  Lane.apply_learned(place)
-  Flood.tell(place)
+function Flood.cut(limited)
+  limited.learned = limited.learned or Learned.new(limited.rule)
+  Learned.refused(limited.learned, limited.rule, Now.time)
+  Lane.apply_learned(limited)
+  Flood.publish(limited)
 end
 
--- How full it is, the refused call apart.
+-- How full a window is, apart from the refused call.
 function Flood.others(window, rate)
   return (window.held + window.sum - 1) / rate[1]
 end
 
 function Flood.fullness(lane)
   local window, rate = lane.open[1], lane.rates[1]
-  if rate[1] == 1 then -- the refused call itself is all it holds: look at the one before
-    return Now.time - (lane.last or -NEVER) < Flood.RECENTLY * rate[2] and 1 or 0
+  if rate[1] == 1 then -- it holds only the refused call: look at the call before
+    return Now.time - (lane.last or -NEVER) < CONSTANT.FULL_FOR_WINDOWS * rate[2] and 1 or 0
   end
   return Flood.others(window, rate)
 end
 
--- A 429 never says its scope. One chat refused closes that chat; several within a window, the bot. Comes before the
--- refused call gives up its slots: how full its limits were is the evidence.
+-- A 429 does not say its scope. One refused chat closes that chat; several within a window close the bot. Called before
+-- the refused call is released: how full its limits were is the evidence.
 function Flood.learn(lane, pool, retry_after)
   local bot = Lane.bot_at(lane.bot)
   lane.closed = math.max(lane.closed or 0, Now.time + retry_after)
@@ -61,14 +59,14 @@ function Flood.learn(lane, pool, retry_after)
   Store.count('refused', 1)
 end
 
--- What an answer means for limits and closures. Comes before its call is released.
-function Flood.hear(lane, entry, said)
-  if said.refused then
-    Flood.learn(lane, Lane.pool_for(lane, entry.paid), said.refused)
-  elseif said.away then
+-- The effect of an answer on limits and closures. Called before its call is released.
+function Flood.apply(lane, entry, settlement)
+  if settlement.refused then
+    Flood.learn(lane, Lane.pool_for(lane, entry.paid), settlement.refused)
+  elseif settlement.away then
     local bot = Lane.bot_at(lane.bot)
-    if Now.time + said.away > (bot.away or 0) then
-      bot.away, bot.obstacle = Now.time + said.away, said.reason
+    if Now.time + settlement.away > (bot.away or 0) then
+      bot.away, bot.obstacle = Now.time + settlement.away, settlement.reason
     end
   end
 end

@@ -1,9 +1,9 @@
 -- Lanes, pools and bots: read when a step first asks for them, written back when it ends.
 --
--- A lane is one chat of one bot, for one kind of budget; a line is one priority of a lane. The first entry of a line
--- is kept in its lane, the others in the queue, ordered by line and number. A pool is what the lanes of a bot share.
+-- A lane is one chat of one bot, for one kind of call; a line is one priority of a lane. The first entry of a line is
+-- kept in its lane, the others in the queue, ordered by line and number. A pool is what the lanes of a bot share.
 
-local Level = { HIGH = 0, NORMAL = 1, LOW = 2, URGENT = 3, TURN = 4 } -- of turns: TURN + the priority
+local Level = CONSTANT.LEVELS -- the level of a turn is TURN + its priority
 local Place = { READY = 1, WAITING = 2, BLOCKED = 3 } -- where a line is; nil if it is empty
 
 function Lane.bot_at(id)
@@ -26,12 +26,12 @@ function Lane.rule_of_pool(budget)
   return terms.bot
 end
 
-function Lane.apply_learned(place)
-  if place.learned then place.rates[1] = Learned.rate(place.learned, place.rule) end
+function Lane.apply_learned(limited)
+  if limited.learned then limited.rates[1] = Learned.rate(limited.learned, limited.rule) end
 end
 
--- There is a lane for each chat, and each is read and written often: so they are kept as flat lists. What few have
--- goes into a table of its own.
+-- There is a lane for each chat, and each is read and written often: so they are stored as flat lists. Rare fields are
+-- in a table of their own.
 Lane.RARE = { 'closed', 'paused', 'learned', 'reserved', 'reserved_until', 'bury' }
 Lane.LINE = 10 -- values of each line
 
@@ -67,7 +67,7 @@ function Lane.text(lane)
     rare = {}
     for _, name in ipairs(Lane.RARE) do rare[name] = lane[name] end
   end
-  return pack(rare, lane.last or false, lane.flight or false, Lane.kept_windows(lane) or false, values)
+  return pack(rare, lane.last or false, lane.flight or false, Lane.stored_windows(lane) or false, values)
 end
 
 function Lane.at(key)
@@ -138,7 +138,7 @@ function Lane.pool_for(lane, paid)
   return lane.pool
 end
 
--- Does the same to everything that a call of this lane has to fit into. Stops, and is false, where that says false.
+-- Calls `act` for every window that a call of this lane has to fit into. Stops, and returns false, where `act` does.
 function Lane.each_window(lane, pool, act, ...)
   if pool.rule and act(pool.open[1], pool.rates[1], ...) == false then return false end
   for i, window in ipairs(lane.open) do
@@ -153,13 +153,13 @@ function Lane.longest(lane)
   return seconds
 end
 
-function Lane.kept_windows(place)
-  local kept, any = {}, false
-  for i, window in ipairs(place.open or {}) do
-    local one = Window.kept(window)
-    kept[i], any = one or false, any or one ~= nil
+function Lane.stored_windows(limited)
+  local stored, any = {}, false
+  for i, window in ipairs(limited.open or {}) do
+    local one = Window.stored(window)
+    stored[i], any = one or false, any or one ~= nil
   end
-  return any and kept or nil
+  return any and stored or nil
 end
 
 function Lane.has_lines(lane)
@@ -169,19 +169,19 @@ function Lane.has_lines(lane)
   return false
 end
 
--- Whether a lane can be forgotten: nothing waits, nothing is in flight, nothing has to be remembered.
+-- A lane can be forgotten when nothing waits, nothing is in flight, and nothing has to be remembered.
 function Lane.is_idle(lane)
   return not lane.flight
     and not lane.paused
     and not lane.bury
     and (lane.closed or 0) <= Now.time
     and not Lane.has_lines(lane)
-    and Lane.kept_windows(lane) == nil
+    and Lane.stored_windows(lane) == nil
     and (lane.learned == nil or Learned.stale(lane.learned, Now.time))
 end
 
-function Lane.learned_name(place)
-  return place.chat and place.bot .. '/' .. place.chat or place.bot
+function Lane.learned_name(limited)
+  return limited.chat and limited.bot .. '/' .. limited.chat or limited.bot
 end
 
 function Lane.save_all()
@@ -199,7 +199,7 @@ end
 function Lane.save_pools()
   for key, pool in pairs(Now.pools) do
     Store.later('HSET', KEY.pools, key, pack({
-      windows = Lane.kept_windows(pool),
+      windows = Lane.stored_windows(pool),
       passes = pool.passes,
       served = pool.served,
       spaced = pool.spaced,
@@ -223,7 +223,7 @@ function Lane.save_bots()
   end
 end
 
--- Remember to forget a lane that has nothing to do.
+-- A lane that has nothing to do is examined later, and forgotten if it is idle then.
 function Lane.rest(lane)
   Store.later('ZADD', KEY.resting, Now.time + Lane.longest(lane), lane.key)
 end

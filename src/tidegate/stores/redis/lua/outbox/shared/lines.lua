@@ -1,13 +1,13 @@
 -- The entries of a line in order, and the lines that may go in order of their first entry.
 
--- One that is not first in its line. Ordered by line and number; what a line has to know of it follows, if it is
--- anything but the usual.
+-- The member of `queue` for an entry that is not first in its line. Members sort by line and number; cost, paid and
+-- retry follow, unless they are the usual ones.
 function Line.member(lane, level, entry)
-  local terms_of_it = ''
+  local details = ''
   if entry.cost ~= 1 or entry.paid or entry.retry then
-    terms_of_it = entry.cost .. ' ' .. (entry.paid and 1 or 0) .. ' ' .. Store.exact(entry.retry or 0)
+    details = entry.cost .. ' ' .. (entry.paid and 1 or 0) .. ' ' .. Prelude.exact(entry.retry or 0)
   end
-  return lane.key .. '\0' .. level .. '\0' .. entry.seq .. '\0' .. terms_of_it .. '\0' .. entry.id
+  return lane.key .. '\0' .. level .. '\0' .. entry.seq .. '\0' .. details .. '\0' .. entry.id
 end
 
 function Line.range(lane, level)
@@ -16,9 +16,9 @@ function Line.range(lane, level)
 end
 
 function Line.parse(member)
-  local seq, terms_of_it, id = string.match(member, '^[^%z]+%z%d%z(%d+)%z([^%z]*)%z(.+)$')
-  if terms_of_it == '' then return { id = id, seq = tonumber(seq), cost = 1 } end
-  local cost, paid, retry = string.match(terms_of_it, '^(%d+) (%d) (.+)$')
+  local seq, details, id = string.match(member, '^[^%z]+%z%d%z(%d+)%z([^%z]*)%z(.+)$')
+  if details == '' then return { id = id, seq = tonumber(seq), cost = 1 } end
+  local cost, paid, retry = string.match(details, '^(%d+) (%d) (.+)$')
   retry = tonumber(retry)
   return {
     id = id, seq = tonumber(seq), cost = tonumber(cost), paid = paid == '1' or nil, retry = retry > 0 and retry or nil,
@@ -29,14 +29,14 @@ function Line.ready_member(pool, level, seq, key)
   return pool.key .. '\0' .. level .. '\0' .. seq .. '\0' .. key
 end
 
--- The first line of a level that may go: its number, and the key of its lane. A few are fetched at once.
+-- The first line of a level that may go: its number, and the key of its lane. Several are fetched at once.
 function Line.first_ready(pool, level)
   if (pool.ready[level] or 0) <= 0 then return nil end
   local batch = pool.fetched[level]
   if batch == nil or batch.at > #batch then
     local name = pool.key .. '\0' .. level
     batch = call('ZRANGEBYLEX', KEY.ready, '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', 0, 32)
-    batch.at, batch.number, batch.key = 1, #name + 2, #name + 3 + Store.DIGITS
+    batch.at, batch.number, batch.key = 1, #name + 2, #name + 3 + Prelude.DIGITS
     pool.fetched[level] = batch
   end
   local member = batch[batch.at]
@@ -90,7 +90,7 @@ function Line.push_front(lane, level, line, entry)
   Line.lead(line, entry)
 end
 
--- Takes the first out; the next one leads.
+-- Takes the first entry out; the next one leads.
 function Line.pop(lane, level, line)
   Line.leave_ready(lane, level, line)
   line.id = nil
@@ -103,7 +103,7 @@ function Line.pop(lane, level, line)
   end
 end
 
--- Takes one out that waits in its line, wherever it stands.
+-- Takes a waiting entry out of its line, wherever it stands. Returns whether it was the first.
 function Line.take_out(lane, level, line, entry)
   if line.id == entry.id then
     Line.pop(lane, level, line)

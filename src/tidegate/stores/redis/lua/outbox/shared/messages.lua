@@ -1,16 +1,16 @@
--- What is kept of each message and of each turn, and what becomes of them.
+-- Messages and turns as they are stored, and their changes of state.
 --
--- A message: {state, lane, level, cost, seq, token, created, number, body, result} and, of what few have, the RARE. A
--- turn has what the schedule needs of that, and its owner.
+-- A message is {state, lane, level, cost, seq, token, created, number, body, result} and, where it has some, the RARE
+-- fields. A turn has what the schedule needs of that, and its owner.
 
 Message.RARE = {
-  'chat', -- as it was put, if its lane is another's by now
+  'chat', -- the chat as it was put, if its lane has another id by now
   'urgent_as', -- its priority, if it is urgent
   'paid', 'attempts', 'crashes', 'settled', 'reason', 'description', 'retry', 'due', 'expires', 'park', 'dedup',
   'dedup_until', 'coalesce', 'cooled', 'owner',
 }
 
--- There may be millions, each is read and written a few times: flat lists are the fastest that Redis's Lua has.
+-- There may be millions, each read and written a few times: flat lists are the fastest form in Redis's Lua.
 function Message.parse(id, stored)
   local state, lane, level, cost, seq, token, created, number, rare, body, result = unpack_one(stored)
   local message = {
@@ -41,12 +41,11 @@ function Message.chat(message)
 end
 
 Message.OPEN = { queued = true, retry = true, sending = true }
-Message.LETTER = { dead = true, parked = true }
+Message.DEAD_LETTER = { dead = true, parked = true }
 Message.PRIORITY = { [Level.HIGH] = 'high', [Level.NORMAL] = 'normal', [Level.LOW] = 'low' }
-Message.TURN = 'turn/' -- how the ids of turns begin
 
 function Message.is_turn(id)
-  return string.sub(id, 1, #Message.TURN) == Message.TURN
+  return string.sub(id, 1, #CONSTANT.TURN_PREFIX) == CONSTANT.TURN_PREFIX
 end
 
 function Message.load(cache, key, id)
@@ -57,10 +56,10 @@ function Message.load(cache, key, id)
     kept = Message.parse(id, stored)
     cache[id] = kept
   end
-  return kept or nil -- false: it was dropped in this step
+  return kept or nil -- false if it was dropped in this step
 end
 
--- To look at only: what is changed in it is not written.
+-- For reading only: changes to it are not written.
 function Message.peek(id)
   local kept = Now.messages[id]
   if kept == nil then
@@ -108,8 +107,8 @@ function Message.bot(message)
   return lane and lane.bot or string.match(message.lane, '^%d+')
 end
 
--- As the caller gets to know it.
-function Message.told(message)
+-- A message as the caller gets it.
+function Message.report(message)
   return {
     id = message.id,
     state = message.state,
@@ -125,16 +124,16 @@ function Message.told(message)
   }
 end
 
--- It comes to an end. Kept for a while, or for its dedup lifetime if that is longer; letters until they are dropped.
+-- A message ends. It is kept for a while, or for its dedup lifetime if that is longer; dead letters until dropped.
 function Message.finish(message, state, reason, description, quietly)
   Message.change_state(message, state)
   message.reason, message.description, message.settled = reason, description, Now.time
-  Store.count('open:' .. Message.bot(message), -1)
+  Store.count(CONSTANT.OPEN_COUNT_PREFIX .. Message.bot(message), -1)
   if message.expires then Store.later('ZREM', KEY.timers, 'E' .. message.id) end
   if message.coalesce and call('HGET', KEY.coalesce, message.coalesce) == message.id then
     call('HDEL', KEY.coalesce, message.coalesce)
   end
-  if Message.LETTER[state] then
+  if Message.DEAD_LETTER[state] then
     Store.later('ZADD', KEY.letters, Store.next_number(), message.id)
   else
     Store.later('ZADD', KEY.ended, math.max(Now.time + terms.keep, message.dedup_until or 0), message.id)
@@ -150,24 +149,25 @@ function Message.forget(message)
   end
 end
 
--- A call is over, whatever the answer: back to its line, or to its end.
-function Message.next_state(message, step, quietly)
-  message.attempts = step.attempts > 0 and step.attempts or nil
-  if step.state ~= 'queued' and step.state ~= 'retry' then
-    Message.finish(message, step.state, step.reason, step.description, quietly)
+-- A call is over: its message goes back to its line, or ends, as `following` says.
+function Message.next_state(message, following, quietly)
+  message.attempts = following.attempts > 0 and following.attempts or nil
+  if following.state ~= 'queued' and following.state ~= 'retry' then
+    Message.finish(message, following.state, following.reason, following.description, quietly)
   elseif message.expires and message.expires <= Now.time then -- its deadline passed while it was being sent
     Message.finish(message, 'expired', nil, nil, quietly)
   else
-    Message.change_state(message, step.state)
-    message.reason, message.description = step.reason, step.description
-    Schedule.again(message, step.delay > 0 and Now.time + step.delay or nil)
+    Message.change_state(message, following.state)
+    message.reason, message.description = following.reason, following.description
+    Schedule.again(message, following.delay > 0 and Now.time + following.delay or nil)
   end
 end
 
--- Nothing for this chat can succeed: what waits in its lane follows, a part of it now and the rest soon.
-function Message.bury(lane, reason, description, before)
-  local left = Bound.BURY
-  lane.bury = { reason, description, before } -- nothing of it is sent meanwhile
+-- Nothing for this chat can succeed: the messages that wait in its lane are dead too, a part of them now and the rest
+-- soon. None of them is sent meanwhile.
+function Message.kill_lane(lane, reason, description, before)
+  local left = Bound.KILL
+  lane.bury = { reason, description, before }
   for level = Level.HIGH, Level.URGENT do
     local line = lane.lines[level]
     while line and line.id and line.seq < before and left > 0 do
@@ -187,28 +187,28 @@ function Message.bury(lane, reason, description, before)
   if not Lane.has_lines(lane) then Lane.rest(lane) end
 end
 
--- What an answer means for its chat: it goes by another id, or nothing for it can succeed.
-function Message.follow(lane, said)
-  if said.alias then
-    Schedule.alias(lane, said.alias)
-  elseif said.whole_chat then
-    Message.bury(lane, said.reason, said.description, Store.next_number())
+-- The effect of an answer on its chat: it has another id, or nothing for it can succeed.
+function Message.apply_to_chat(lane, settlement)
+  if settlement.alias then
+    Schedule.alias(lane, settlement.alias)
+  elseif settlement.whole_chat then
+    Message.kill_lane(lane, settlement.reason, settlement.description, Store.next_number())
   end
 end
 
--- The lease ran out: whoever held it died, and whether the call was made is unknown.
+-- The lease ran out: its worker died, and whether the call was made is unknown.
 function Message.after_crash(message)
   local lane = Lane.at(message.lane)
   message.crashes = (message.crashes or 0) + 1
   Schedule.release(message, lane, Now.time, true, false)
-  local step = { state = 'queued', attempts = message.attempts or 0, delay = 0, reason = 'crash' }
-  if message.crashes >= terms.crashes then
-    step.state, step.reason = 'dead', 'crashes'
-    step.description = 'its worker died ' .. message.crashes .. ' times'
+  local following = { state = 'queued', attempts = message.attempts or 0, delay = 0, reason = 'crash' }
+  if message.crashes >= CONSTANT.CRASHES_ALLOWED then
+    following.state, following.reason = 'dead', 'crashes'
+    following.description = 'its worker died ' .. message.crashes .. ' times'
   elseif message.park then
-    step.state, step.reason, step.description = 'parked', 'unknown', 'its worker died'
+    following.state, following.reason, following.description = 'parked', 'unknown', 'its worker died'
   end
-  Message.next_state(message, step)
+  Message.next_state(message, following)
   Schedule.settle_lane(lane)
 end
 
@@ -224,11 +224,11 @@ function Message.lose_turn(turn)
   Schedule.settle_lane(lane)
 end
 
--- To its line, now or when it is due.
+-- Adds a message to its line, now or when it is due.
 function Message.add(message)
   if message.expires then Timers.set(message.expires, 'E', message.id) end
   if message.due and message.due > Now.time then
-    Timers.set(message.due, 'J', message.number .. ' ' .. message.id) -- of one instant, in the order of their puts
+    Timers.set(message.due, 'J', message.number .. ' ' .. message.id) -- those of one instant join in the order of their puts
   else
     Schedule.join(message)
   end

@@ -1,9 +1,6 @@
--- Who goes next: the schedule of outbox/schedule.py on what Redis holds.
+-- The schedule of `outbox/schedule.py` on data in Redis: which entry is granted next.
 --
 -- An entry is a message or a turn: {id, lane (its key), level, cost, paid, seq, token, retry, cooled}.
-
-Schedule.PATIENCE = 8 -- times a line is passed over before slots are reserved for it
-Schedule.RESERVED = 1.2 -- windows for which turns let such a line go first
 
 function Schedule.activate(pool)
   pool.asleep, pool.wake = nil, 0
@@ -13,19 +10,19 @@ function Schedule.activate(pool)
   end
 end
 
--- Out of the round: until then; until an answer comes if that is never; until a line if it is 0.
+-- Takes a pool out of the round: until `till`; until an answer comes if that is NEVER; until a line is ready if it is 0.
 function Schedule.sleep(pool, till)
   call('ZREM', KEY.active, pool.key)
   pool.active, pool.wake, pool.asleep = nil, till, till == NEVER or nil
   if till > 0 and till < NEVER then Timers.set(till, 'P', pool.key) end
 end
 
--- Whether no other line of the lane has slots reserved for it. Urgent ones and turns do not ask.
+-- Whether no other line of the lane has slots reserved. Urgent messages and turns ignore reservations.
 function Schedule.unbarred(lane, level)
   return lane.reserved == nil or lane.reserved == level or level >= Level.URGENT
 end
 
--- Whether a turn lets a line go first that has slots reserved: until a time, as its owner waits.
+-- Whether a turn lets a line with reserved slots go first. It does for a limited time, as a caller waits for it.
 function Schedule.stands_back(lane, level)
   return level >= Level.TURN and lane.reserved ~= nil and lane.reserved ~= level and not Lane.bot_at(lane.bot).paused
 end
@@ -37,17 +34,17 @@ function Schedule.lane_wait(lane, level, line)
     wait = math.max(wait, Window.wait(window, lane.rates[i], line.cost, Now.time))
   end
   if wait > 0 and line.cost > 1 and (line.retry or 0) <= Now.time then
-    -- Cheaper ones of this chat take each slot as it gets free; after a while they must not.
+    -- Cheaper messages of this chat take each slot as it gets free; after a while they must not.
     line.passed = (line.passed or 0) + 1
     local ran_out = lane.reserved == level and (lane.reserved_until or 0) <= Now.time -- while nobody claimed it
-    if line.passed >= Schedule.PATIENCE and (lane.reserved == nil or ran_out) then
-      lane.reserved, lane.reserved_until = level, Now.time + Schedule.RESERVED * Lane.longest(lane)
+    if line.passed >= CONSTANT.SKIPS_BEFORE_RESERVATION and (lane.reserved == nil or ran_out) then
+      lane.reserved, lane.reserved_until = level, Now.time + CONSTANT.RESERVATION_WINDOWS * Lane.longest(lane)
     end
   end
   return wait
 end
 
--- It does not wait for its slots any more: those who let it go first may go.
+-- A line does not wait for its reserved slots any more: the others may go.
 function Schedule.unreserve(lane, level, line, pool)
   line.passed = nil
   if pool.reserved == lane.key .. '\0' .. level then
@@ -72,7 +69,7 @@ function Schedule.become_ready(lane, level, line)
   if pool.wake <= Now.time or level == Level.HIGH or level >= Level.URGENT then Schedule.activate(pool) end
 end
 
--- Whether nothing at all stands in the way, which is mostly so, and quick to see.
+-- Whether nothing at all stands in the way, which is the usual case and quick to see.
 function Schedule.is_free(lane, line)
   if lane.flight or lane.paused or lane.bury or lane.closed then return false end
   if lane.reserved or lane.learned or line.retry then return false end
@@ -83,7 +80,7 @@ function Schedule.is_free(lane, line)
   return true
 end
 
--- Find out whether a line may go: ready, waiting until a known time, or blocked by its own lane.
+-- Decides whether a line is ready, waits until a known time, or is blocked by its own lane.
 function Schedule.place(lane, level, line)
   Line.leave_ready(lane, level, line)
   if line.id == nil then
@@ -112,11 +109,11 @@ function Schedule.place(lane, level, line)
   end
 end
 
--- The lines of a lane find their places after a call is over.
+-- Places the lines of a lane after a call is over.
 function Schedule.settle_lane(lane)
   local empty = true
   for level, line in pairs(lane.lines) do
-    -- Of what is unordered, another call may have given back what this one waits for.
+    -- Actions are unordered: another call may have given back the slots that this line waits for.
     if line.place == nil or line.place == Place.BLOCKED or (lane.kind == 'action' and line.place == Place.WAITING) then
       Schedule.place(lane, level, line)
     end
@@ -126,7 +123,7 @@ function Schedule.settle_lane(lane)
 end
 
 function Schedule.current_chat(bot, chat)
-  if Lane.is_private(chat) then return chat end -- people keep their numbers
+  if Lane.is_private(chat) then return chat end -- users keep their ids
   for _ = 1, 10 do
     local known = call('HGET', KEY.aliases, bot .. '/' .. chat)
     if not known then break end
@@ -135,7 +132,7 @@ function Schedule.current_chat(bot, chat)
   return chat
 end
 
--- The lane by which a chat goes now: it may have migrated while an entry was not in line.
+-- The lane of an entry: its chat may have migrated while it was not in line.
 function Schedule.lane_of(entry)
   local bot, kind, chat = string.match(entry.lane, '^([^/]+)/([^/]+)/(.+)$')
   local current = Schedule.current_chat(bot, chat)
@@ -146,7 +143,7 @@ function Schedule.lane_of(entry)
   return Lane.at(entry.lane)
 end
 
--- To the end of its line.
+-- Adds an entry to the end of its line.
 function Schedule.join(entry)
   local lane = Schedule.lane_of(entry)
   entry.seq = Store.next_number()
@@ -155,7 +152,7 @@ function Schedule.join(entry)
   if line.place == nil then Schedule.place(lane, entry.level, line) end
 end
 
--- Back to the head of its line, to go at `at`. `settle_lane` places it.
+-- Puts an entry back to the head of its line, to go at `at`. `settle_lane` places the line.
 function Schedule.again(entry, at)
   entry.retry = at
   local lane = Lane.at(entry.lane)
@@ -164,7 +161,7 @@ function Schedule.again(entry, at)
   line.place = Place.BLOCKED
 end
 
--- Take a waiting entry out of its line.
+-- Takes a waiting entry out of its line.
 function Schedule.remove(entry)
   if (entry.seq or 0) == 0 then -- it is not due yet
     call('ZREM', KEY.timers, 'J' .. entry.number .. ' ' .. entry.id)
@@ -181,7 +178,7 @@ function Schedule.remove(entry)
   if not Lane.has_lines(lane) then Lane.rest(lane) end
 end
 
--- The call is over, its answer came `at`: slots cool, or are free at once if it was never sent.
+-- A call is over, its answer came `at`: its slots cool, or are free at once if it was never sent.
 function Schedule.release(entry, lane, at, sent, answered)
   local pool = Lane.pool_for(lane, entry.paid)
   if lane.flight == entry.id then lane.flight = nil end
@@ -202,7 +199,7 @@ function Schedule.release(entry, lane, at, sent, answered)
   if not sent or pool.asleep then Schedule.activate(pool) end
 end
 
--- No answer for too long: the slots cool from now on, the entry stays in flight.
+-- No answer came for too long: the slots cool from now on, the entry stays in flight.
 function Schedule.cool(entry)
   if entry.cost == 0 or entry.cooled then return end
   entry.cooled = true
@@ -226,7 +223,7 @@ function Schedule.grant(pool, lane, level, line)
     lane.reserved = nil
     for other, others_line in pairs(lane.lines) do
       if other >= Level.TURN and others_line.place == Place.WAITING then
-        others_line.place = Place.BLOCKED -- it let this one go first: `settle_lane` looks after it
+        others_line.place = Place.BLOCKED -- it let this line go first: `settle_lane` places it
       end
     end
   end
@@ -244,7 +241,7 @@ function Schedule.grant(pool, lane, level, line)
   return entry
 end
 
--- Whether what was true when the line became ready still is.
+-- Whether the conditions under which the line became ready still hold.
 function Schedule.may(lane, level, line)
   if lane.flight or ((lane.paused or lane.bury) and level < Level.TURN) then return false end
   if (lane.closed or 0) > Now.time or not Schedule.unbarred(lane, level) then return false end
@@ -258,11 +255,11 @@ function Schedule.may(lane, level, line)
   return true
 end
 
--- Others may go where this one does not fit, a few times; then slots are kept for it.
+-- Others may go where this line does not fit, a few times; then slots are reserved for it.
 function Schedule.pass_over(pool, lane, level, line)
   line.passed = (line.passed or 0) + 1
   local till = Now.time + math.min(Window.wait(pool.open[1], pool.rates[1], line.cost, Now.time), pool.rates[1][2])
-  if line.passed >= Schedule.PATIENCE then
+  if line.passed >= CONSTANT.SKIPS_BEFORE_RESERVATION then
     pool.reserved = lane.key .. '\0' .. level
     Schedule.sleep(pool, till)
     return false
@@ -273,8 +270,8 @@ function Schedule.pass_over(pool, lane, level, line)
   return true
 end
 
--- Grant the next entry of a pool. If there is none now, it sleeps, unless only room is lacking. `messages`: those are
--- asked too; without `room`, one whose turn it is is left to the workers that wait for it.
+-- Grants the next entry of a pool. If there is none now, the pool sleeps, unless only room is lacking. Without `messages`
+-- only turns are considered; without `room`, a message that is next is left to the workers that wait for it.
 function Schedule.take(pool, messages, room)
   local bot = Lane.bot_at(pool.bot)
   local closed = bot.closed or 0
@@ -299,7 +296,7 @@ function Schedule.take(pool, messages, room)
     local line = lane.lines[level]
     if level < Level.TURN and not room then
       return nil
-    elseif Message.entry(line.id) == nil then -- whoever runs this Redis let it throw things away
+    elseif Message.entry(line.id) == nil then -- this Redis evicts data when its memory is full
       Line.pop(lane, level, line)
       Schedule.place(lane, level, line)
     elseif not Schedule.may(lane, level, line) then
@@ -318,8 +315,8 @@ function Schedule.take(pool, messages, room)
   return nil
 end
 
--- Grant what may go now: up to `room` messages of the bots that the caller `serves` (nil: of all), and every turn. Bots
--- take turns.
+-- Grants what may go now: up to `room` messages of the bots that the caller `serves` (nil: of all), and every turn. Bots
+-- alternate.
 function Schedule.grant_round(room, serves)
   local granted, tried = {}, 0
   local round = call('ZRANGE', KEY.active, 0, Bound.POOLS - 1)
@@ -332,7 +329,7 @@ function Schedule.grant_round(room, serves)
     if entry then
       granted[#granted + 1], tried = entry, 0
       if entry.level >= Level.TURN then Now.waiting_turns = Now.waiting_turns - 1 else room = room - 1 end
-    elseif pool.active then -- it has messages only, and there is no room for those
+    elseif pool.active then -- it has only messages, and there is no room for them
       tried = tried + 1
     end
     if #round == 0 then round = call('ZRANGE', KEY.active, 0, Bound.POOLS - 1) end -- some were activated meanwhile
@@ -342,17 +339,17 @@ function Schedule.grant_round(room, serves)
     for _, key in ipairs(round) do
       order[#order + 1], order[#order + 2] = Store.next_number(), key
     end
-    Store.call_many('ZADD', KEY.active, order)
+    Prelude.call_many('ZADD', KEY.active, order)
   end
   return granted
 end
 
--- Whether a call fits, and the window is not one that a restart of Redis may have emptied.
+-- Whether a call fits, and no restart of Redis may have emptied the window.
 function Schedule.fits_by_now(window, rate, cost)
   return Now.restarted + rate[2] <= Now.time and Window.fits(window, rate, cost)
 end
 
--- Grant a turn that has no rival, without a line: this is what most direct calls are.
+-- Grants a turn that has no rival, without a line: the usual case of a direct call.
 function Schedule.grant_at_once(turn, lane)
   local pool, cost = Lane.pool_for(lane, turn.paid), turn.cost
   local bot = Lane.bot_at(lane.bot)
@@ -372,8 +369,8 @@ function Schedule.grant_at_once(turn, lane)
   return true
 end
 
--- The chat of a lane has another id: what waits there waits here, in order of arrival. It is still the same chat:
--- what cools, what is closed and what is paused go along.
+-- The chat of a lane has another id: its entries wait in the target lane, in order of arrival. It is the same chat:
+-- cooling slots, closures and pauses move as well.
 function Schedule.move_lines(lane, target)
   for level, line in pairs(lane.lines) do
     Line.leave_ready(lane, level, line)
@@ -412,12 +409,12 @@ function Schedule.move_lane(lane, chat)
   if not Lane.has_lines(target) then Lane.rest(target) end
 end
 
--- A chat goes by another id from now on: its lane moves there, and what comes later follows.
+-- A chat has another id from now on: its lane moves there, and later messages follow.
 function Schedule.alias(lane, chat)
   chat = Schedule.current_chat(lane.bot, chat)
   if chat == lane.chat or Lane.is_private(lane.chat) then return end
   call('HSET', KEY.aliases, lane.bot .. '/' .. lane.chat, chat)
-  if call('HLEN', KEY.aliases) > Bound.ALIASES then
+  if call('HLEN', KEY.aliases) > CONSTANT.ALIASES_KEPT then
     call('HDEL', KEY.aliases, call('HRANDFIELD', KEY.aliases))
   end
   Schedule.move_lane(lane, chat)

@@ -1,13 +1,11 @@
--- Whose turn it is within a pool: priorities share by weight, the earliest first entry goes first (outbox/shares.py).
-
-Share.SPACING, Share.SLACK = 0.9, 0.02
-Share.STRIDE = { [Level.HIGH] = 1 / 16, [Level.NORMAL] = 1 / 4, [Level.LOW] = 1 }
+-- Which line of a pool goes next: priorities share by weight, the line with the earliest first entry goes first
+-- (`outbox/shares.py`).
 
 function Share.of(level)
   return level >= Level.TURN and level - Level.TURN or level
 end
 
--- Of one priority, the line that came first: the key of its lane, and its level.
+-- The first line of one priority: the key of its lane, and its level.
 function Share.first_of(pool, level, messages)
   local turn, of_turn = Line.first_ready(pool, Level.TURN + level)
   local message, of_message
@@ -16,7 +14,7 @@ function Share.first_of(pool, level, messages)
   return of_message, level
 end
 
--- Gaps are left for high ones that may come. Where some are there, the weights share the slots.
+-- Gaps are left for high messages that may come. Once some are there, the weights share the slots.
 function Share.has_high(pool)
   return (pool.ready[Level.HIGH] or 0) > 0 or (pool.ready[Level.TURN] or 0) > 0
 end
@@ -63,17 +61,17 @@ end
 
 function Share.spacing(pool, cost)
   if not pool.rule then return 0 end
-  return Share.SPACING * cost * pool.rates[1][2] / pool.rates[1][1]
+  return CONSTANT.SPACING * cost * pool.rates[1][2] / pool.rates[1][1]
 end
 
--- A grant: its priority has had its share, and what is spaced keeps its distance.
+-- After a grant, its priority has had its share, and spaced calls keep their distance.
 function Share.account(pool, level, cost)
   if level == Level.URGENT then return end
   local share = Share.of(level)
   pool.served = pool.passes[share + 1]
-  pool.passes[share + 1] = pool.served + Share.STRIDE[share] * math.max(cost, 1)
+  pool.passes[share + 1] = pool.served + CONSTANT.STRIDES[share + 1] * math.max(cost, 1)
   if share ~= Level.HIGH then
-    local started = pool.spaced > Now.time - Share.SLACK and pool.spaced or Now.time
+    local started = pool.spaced > Now.time - CONSTANT.SLACK and pool.spaced or Now.time
     pool.spaced = started + Share.spacing(pool, cost)
   end
 end

@@ -1,4 +1,4 @@
--- How every step begins and ends: what is due acts first; then turns are granted, whoever sleeps is woken if need be,
+-- How every step begins and ends: due timers act first; then turns are granted, a sleeping process is woken if need be,
 -- and everything that changed is written.
 
 function Step.wake_line(text)
@@ -27,19 +27,19 @@ Step.on_time = {
   end,
   B = function(key)
     local lane = Lane.at(key)
-    if lane.bury then Message.bury(lane, unpack(lane.bury)) end
+    if lane.bury then Message.kill_lane(lane, unpack(lane.bury)) end
   end,
 }
 
 function Step.due(key, limit)
   local members = call('ZRANGEBYSCORE', key, '-inf', Now.time, 'LIMIT', 0, limit)
-  if #members > 0 then Store.call_many('ZREM', key, members) end
+  if #members > 0 then Prelude.call_many('ZREM', key, members) end
   if #members == limit then Now.more = true end
   return members
 end
 
--- Let everything that is due act.
-function Step.wake()
+-- Lets everything that is due act.
+function Step.run_due()
   for _, timer in ipairs(Step.due(KEY.timers, Bound.TIMERS)) do
     Step.on_time[string.sub(timer, 1, 1)](string.sub(timer, 2))
   end
@@ -52,26 +52,26 @@ function Step.wake()
     end
   end
   for _, key in ipairs(Step.due(KEY.resting, Bound.SWEEP)) do
-    local lane = Lane.at(key) -- one that is idle is not written back
+    local lane = Lane.at(key) -- an idle lane is not written back
     if not Lane.is_idle(lane) and not Lane.has_lines(lane) and not lane.flight then Lane.rest(lane) end
   end
   for _, id in ipairs(Step.due(KEY.ended, Bound.FORGET)) do
     local message = Message.at(id)
-    if message and not Message.OPEN[message.state] and not Message.LETTER[message.state] then
+    if message and not Message.OPEN[message.state] and not Message.DEAD_LETTER[message.state] then
       Message.forget(message)
     end
   end
-  Step.flush() -- what comes now may take some of it back
+  Step.flush() -- the step itself may take some of it back
 end
 
 function Step.flush()
   for command, batches in pairs(Now.changes) do
-    for key, arguments in pairs(batches) do Store.call_many(command, key, arguments) end
+    for key, arguments in pairs(batches) do Prelude.call_many(command, key, arguments) end
   end
   Now.changes = {}
 end
 
-function Step.tell_turns(granted)
+function Step.announce_turns(granted)
   for _, turn in ipairs(granted) do
     if turn.owner == terms.me then
       Now.answer.granted = Now.answer.granted or {}
@@ -82,13 +82,13 @@ function Step.tell_turns(granted)
   end
 end
 
-function Step.rouse_worker()
+function Step.wake_worker()
   if call('LLEN', KEY.wake) == 0 then call('LPUSH', KEY.wake, 1) end
 end
 
--- Somebody who sleeps has to look: a worker that waits for messages, or whoever waits for a turn.
-function Step.rouse()
-  Step.rouse_worker()
+-- Wakes a worker that waits for messages, and the processes that wait for a turn.
+function Step.wake_processes()
+  Step.wake_worker()
   if Now.waiting_turns > 0 then call('PUBLISH', KEY.channel, '*') end
 end
 
@@ -115,19 +115,19 @@ function Step.write()
     'claimers', Now.claimers)
 end
 
--- The end of every step. `watching`: the caller knows when the next one is due, and sees to it.
-function Step.done(main, watching)
+-- Ends every step. `watching`: the caller knows when the next step is due, and makes it.
+function Step.finish(main, watching)
   for name, value in pairs(main or {}) do Now.answer[name] = value end
-  if Now.waiting_turns > 0 then Step.tell_turns(Schedule.grant_round(0)) end
-  local watched = Now.watch_at > Now.time and Now.watch_at or NEVER -- who has looked by now may not do so again soon
+  if Now.waiting_turns > 0 then Step.announce_turns(Schedule.grant_round(0)) end
+  local watched = Now.watch_at > Now.time and Now.watch_at or NEVER -- a watch that has passed does not count
   if not watching and (call('ZCARD', KEY.active) > 0 or Now.earliest < watched) then
-    Step.rouse()
+    Step.wake_processes()
     Now.watch_at = math.min(watched, Now.earliest)
   end
   Now.answer.more = Now.more or nil
   for _, message in ipairs(Now.ended) do
     Now.answer.ended = Now.answer.ended or {}
-    Now.answer.ended[#Now.answer.ended + 1] = Message.told(message)
+    Now.answer.ended[#Now.answer.ended + 1] = Message.report(message)
   end
   Step.write()
   local reply = { pack(Now.answer) }

@@ -5,6 +5,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from importlib.resources import files
 from typing import Any, Final
 
 from redis import Redis
@@ -173,6 +174,20 @@ class SharedLink(RedisConnection):
 async def inline(function: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401
     """A virtual loop calls it here and now."""
     return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
+
+def promise_of(stage: str, step: str) -> str:
+    """The comment above a step of the Lua scripts; at the head of its file if it is the whole file."""
+    texts = {
+        file.name: file.read_text()
+        for file in (files("tidegate.stores.redis") / "lua" / stage).iterdir()
+        if file.is_file()
+    }
+    for text in texts.values():
+        above, named, _ = text.partition(f"function Steps.{step}()")
+        if named:
+            return above.rpartition("\n\n")[2]
+    return texts[f"{step}.lua"].partition("\n\n")[0]
 
 
 @asynccontextmanager

@@ -5,7 +5,6 @@ import random
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from importlib.resources import files
 
 import pytest
 from blockbuster import BlockBuster
@@ -14,7 +13,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 
 from contract.inbox.porch import BOT, OTHER_BOT, Porch, arrival, keys
 from contract.stores import redis_url
-from redis_hub import Delay, Hub, SharedLink, inline
+from redis_hub import Delay, Hub, SharedLink, inline, promise_of
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.inbound.inbox import DEDUP_SECONDS, ClaimedItem, hook_source
@@ -562,7 +561,7 @@ def commands_of_lua(hub: Hub, monitor: Monitor) -> list[list[str]]:
 
 @pytest.mark.parametrize("step", SCRIPTS)
 def test_every_step_begins_with_what_it_promises(step: str) -> None:
-    head = (files("tidegate.stores.redis") / "lua" / "inbox" / f"{step}.lua").read_text().partition("\n\n")[0]
+    head = promise_of("inbox", step)
 
     assert all(line.startswith("--") for line in head.splitlines())
     assert head.startswith(f"-- {step.replace('_', ' ').capitalize()}: ")

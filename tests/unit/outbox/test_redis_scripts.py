@@ -14,7 +14,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 
 from contract.post import BOT, DELIVERED, OTHER_BOT, Post
 from contract.stores import redis_url
-from redis_hub import Hub, inline, processes
+from redis_hub import Hub, inline, processes, promise_of
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.model import (
@@ -32,6 +32,7 @@ from tidegate.model import (
 from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.redis.connection import LONGEST_BLOCKING_POP, REDIS_SCHEMA, Argument, RedisPyConnection
+from tidegate.stores.redis.operator import paused_chats
 from tidegate.stores.redis.outbox_codec import OUTBOX_SCRIPTS
 
 FAST: Final = Rules(bot=Rate(1_000_000, 1), private=Rate(1_000, 1), group=Rate(1_000, 1))
@@ -79,8 +80,15 @@ def test_every_file_begins_with_what_it_promises(name: str) -> None:
 
     assert all(line.startswith("--") for line in head.splitlines())
     assert len(head) > 60
-    if name in OUTBOX_SCRIPTS:
-        assert re.match(rf"-- {name.split('_', maxsplit=1)[0]}\b[^:]*: ", head, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("step", sorted(OUTBOX_SCRIPTS))
+def test_every_step_begins_with_what_it_promises(step: str) -> None:
+    head = promise_of("outbox", step)
+
+    assert all(line.startswith("--") for line in head.splitlines())
+    assert len(head) > 60
+    assert re.match(rf"-- {step.split('_', maxsplit=1)[0]}\b[^:]*: ", head, re.IGNORECASE)
 
 
 def test_no_file_names_a_key_by_itself() -> None:
@@ -137,6 +145,7 @@ async def do_everything(post: Post) -> None:
     await outbox.records()
     await outbox.find(letters[0])
     await outbox.stats()
+    await paused_chats(outbox.link)  # type: ignore[attr-defined]
     await outbox.learned()
     await post.run(5)
     await outbox.forget(9)

@@ -54,7 +54,7 @@ LEASE_SECONDS: Final = 8.0  # after which an update whose process is silent is g
 SCRIPTS: Final = load_scripts(
     "inbox",
     list(KEYS),
-    shared=("inbox/shared/step", "inbox/shared/lanes", "inbox/shared/parked"),
+    shared=("inbox/shared/step", "inbox/shared/lanes"),
     constants={"SUSPECT_CRASHES": SUSPECT_CRASHES, "LEASE_SECONDS": LEASE_SECONDS},
 )
 

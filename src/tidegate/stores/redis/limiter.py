@@ -29,7 +29,7 @@ KEYS: Final = ("held", "cooling", "state")
 SCRIPTS: Final = load_scripts(
     "limiter",
     KEYS,
-    shared=("shared/learned", "limiter/shared/slots"),
+    shared=("shared/learned",),
     constants=LEARNED_CONSTANTS | {"LONGEST_LOCKOUT": LONGEST_RETRY_AFTER},
 )
 

@@ -10,15 +10,14 @@ from tidegate.stores.redis.outbox_codec import (
     OPEN_COUNT_PREFIX,
     PROCESS_GONE_AFTER,
     TURN_PREFIX,
+    OutboxReply,
     parse_chat_id,
 )
-from tidegate.stores.redis.scripts import load_scripts
 
 if TYPE_CHECKING:  # commands read this without the driver
     from tidegate.stores.redis.connection import RedisConnection
 
 LEASES_EXAMINED: Final = 200  # leases that are looked at
-SCRIPTS: Final = load_scripts("operator", ("lanes",))
 
 
 class OtherProcesses(NamedTuple):
@@ -60,14 +59,15 @@ async def paused_bots(link: "RedisConnection") -> list[BotId]:
 
 async def paused_chats(link: "RedisConnection") -> list[tuple[BotId, ChatId]]:
     """In many short steps: every chat that has messages or was written to lately is looked at."""
-    places, cursor = set[tuple[BotId, ChatId]](), b"0"
+    chats, cursor = set[tuple[BotId, ChatId]](), "0"
     while True:
-        cursor, *lanes = await link.script(SCRIPTS["paused_lanes"], [link.key("lanes")], cursor)
-        for lane in lanes:
-            bot, _, chat = lane.decode().split("/", 2)
-            places.add((BotId(int(bot)), parse_chat_id(chat)))
-        if cursor == b"0":
-            return sorted(places, key=lambda place: (place[0], str(place[1])))
+        reply = OutboxReply(await link.run("paused_lanes", cursor)).answer
+        for lane in reply.lanes:
+            bot, _, chat = lane.split("/", 2)
+            chats.add((BotId(int(bot)), parse_chat_id(chat)))
+        cursor = reply.cursor
+        if cursor == "0":
+            return sorted(chats, key=lambda chat: (chat[0], str(chat[1])))
 
 
 def _pairs(found: Any) -> Mapping[bytes, bytes]:  # noqa: ANN401  (a hash, as the protocol spells it)

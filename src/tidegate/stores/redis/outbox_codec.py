@@ -69,14 +69,12 @@ OUTBOX_SCRIPTS: Final = load_scripts(
     shared=(
         "shared/window",
         "shared/learned",
-        "outbox/shared/store",
+        "outbox/shared/step",
         "outbox/shared/lanes",
-        "outbox/shared/lines",
         "outbox/shared/shares",
         "outbox/shared/flood",
         "outbox/shared/schedule",
         "outbox/shared/messages",
-        "outbox/shared/step",
     ),
     constants=LEARNED_CONSTANTS
     | {
@@ -193,6 +191,7 @@ class ScriptReply(msgspec.Struct):
     wait: float = 0.0
     why: WaitFacts | None = None
     cursor: str = "0"
+    lanes: list[str] = []
 
 
 def script_terms(me: str, rules: Rules, *, lease: float, keep: float, longest_wait: float) -> bytes:

@@ -1,6 +1,7 @@
-"""The Lua scripts: each step of a stage is one file of `lua/`, which runs as one atomic step in Redis."""
+"""The loader of the Lua scripts: each step of a stage runs in Redis as one atomic script."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -11,6 +12,7 @@ Constant = int | float | str | Sequence["Constant"] | Mapping[str, "Constant"]
 
 _LUA: Final = files("tidegate.stores.redis") / "lua"
 _PRELUDE: Final = "shared/prelude"
+_STEP: Final = re.compile(r"^function Steps\.(\w+)", re.MULTILINE)
 
 # The constants of `shared/learned.lua`.
 LEARNED_CONSTANTS: Final = {
@@ -36,18 +38,22 @@ def load_scripts(
     shared: Sequence[str] = (),
     constants: Mapping[str, Constant] | None = None,
 ) -> dict[str, Script]:
-    """Return the scripts of a stage by the names of their files in `lua/<stage>/`.
+    """Return the scripts of a stage, by the names of its steps.
 
-    `keys` name the fixed keys in the order in which the scripts take them; `shared` are the files that every
-    step of the stage begins with, in the order in which Lua has to read them.
+    The steps are in `lua/<stage>.lua` or in the files of `lua/<stage>/`: each function `Steps.<name>` is one,
+    and a file without such functions is one as a whole. `keys` name the fixed keys in the order in which the
+    scripts take them; `shared` are the files that all steps of the stage share, in the order in which Lua has
+    to read them.
     """
-    beginning = assemble(keys, shared=shared, constants=constants)
+    folder, beginning = _LUA / stage, assemble(keys, shared=shared, constants=constants)
     scripts = {}
-    for file in (_LUA / stage).iterdir():
-        step, _, suffix = file.name.rpartition(".")
-        if suffix == "lua":
-            source = f"local STEP = {_literal(step)}\n{beginning}\n{file.read_text()}"
-            scripts[step] = Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
+    for file in folder.iterdir() if folder.is_dir() else [_LUA / f"{stage}.lua"]:
+        if file.is_file():
+            text = file.read_text()
+            named = [(step, f"return Steps.{step}()") for step in _STEP.findall(text)]
+            for step, call in named or [(file.name.removesuffix(".lua"), "")]:
+                source = f"local STEP, Steps = '{step}', {{}}\n{beginning}\n{text}\n{call}"
+                scripts[step] = Script(source, hashlib.sha1(source.encode()).hexdigest())  # noqa: S324  (Redis's choice)
     return scripts
 
 

@@ -28,7 +28,7 @@ from tidegate.stores.redis.scripts import load_scripts
 T = TypeVar("T")
 
 KEYS: Final = ("meta", "numbers", "bodies", "met", "news", "lease")
-SCRIPTS: Final = load_scripts("subscriptions", KEYS, shared=("shared/lease", "subscriptions/shared/step"))
+SCRIPTS: Final = load_scripts("subscriptions", KEYS, shared=("shared/lease",))
 NOT_THE_LEADER: Final = 0  # a script's reply
 SUBSCRIPTIONS_PER_STEP: Final = 500  # subscriptions in a step: Redis is for others too
 

@@ -1,11 +1,5 @@
--- Charge: updates are charged to their users and chats, in order, as one step: for each, both buckets are taken from, or
--- none if it is throttled. Replies for each whether it passes, whether to answer, and the seconds to wait. The same
--- arithmetic as `stores/memory/throttle.py`.
---
--- KEYS: for each update the key of its user and that of its chat (where there is none: the other one, left alone).
--- ARGV[2] to ARGV[7]: the limits. Then six for each update: whom it is charged to ("u", "c", "uc"), its cost, whether it
--- always passes, whether an answer is allowed, its album, and the seconds by which it is late.
--- A key lives as long as it makes a difference: until the bucket is full, and the window and the pause are over.
+-- The throttle: buckets of users and chats, with the same arithmetic as `stores/memory/throttle.py`. A key lives as long
+-- as it makes a difference: until the bucket is full, and the window and the pause are over.
 
 local ROUNDING = 1e-6 -- seconds: what a time since the epoch, a double, may be off by
 local FIRST, FIELDS = 8, 6 -- the place in ARGV of the first update, and how many values each has
@@ -128,14 +122,22 @@ local function charge(user, chat, cost, never_held, may_answer, album)
   return wait > 0 and throttled(answer, wait) or passes()
 end
 
-local verdicts = {}
-for i = 1, #KEYS / 2 do
-  local at = FIRST + (i - 1) * FIELDS
-  local who = ARGV[at]
-  now = today - number(ARGV[at + 5])
-  verdicts[i] = charge(
-    who ~= 'c' and KEYS[2 * i - 1], who ~= 'u' and KEYS[2 * i],
-    number(ARGV[at + 1]), ARGV[at + 2] == '1', ARGV[at + 3] == '1', ARGV[at + 4]
-  )
+-- Charge: updates are charged to their users and chats, in order, as one step: for each, both buckets are taken from, or
+-- none if it is throttled. Replies for each whether it passes, whether to answer, and the seconds to wait.
+--
+-- KEYS: for each update the key of its user and that of its chat (where there is none: the other one, left alone).
+-- ARGV[2] to ARGV[7]: the limits. Then six for each update: whom it is charged to ("u", "c", "uc"), its cost, whether it
+-- always passes, whether an answer is allowed, its album, and the seconds by which it is late.
+function Steps.charge()
+  local verdicts = {}
+  for i = 1, #KEYS / 2 do
+    local at = FIRST + (i - 1) * FIELDS
+    local who = ARGV[at]
+    now = today - number(ARGV[at + 5])
+    verdicts[i] = charge(
+      who ~= 'c' and KEYS[2 * i - 1], who ~= 'u' and KEYS[2 * i],
+      number(ARGV[at + 1]), ARGV[at + 2] == '1', ARGV[at + 3] == '1', ARGV[at + 4]
+    )
+  end
+  return verdicts
 end
-return verdicts

@@ -1,0 +1,43 @@
+-- What operators ask and do: parked updates, and how many there are of each kind.
+
+-- Parked: up to ARGV[4] parked updates, the newest first, of one source (ARGV[3]) or of all (empty). Replies the body,
+-- and when and why it was parked, of each.
+function Steps.parked()
+  local names
+  if ARGV[3] == '' then
+    names = call('ZREVRANGE', KEY.letters, 0, tonumber(ARGV[4]) - 1)
+  else
+    local from, to = '[' .. ARGV[3] .. '\0', '(' .. ARGV[3] .. '\1'
+    names = call('ZREVRANGEBYLEX', KEY.letters_of, to, from, 'LIMIT', 0, ARGV[4])
+  end
+  local found = {}
+  for _, name in ipairs(names) do
+    local number = Parked.number(name)
+    local body, reason = call('HGET', KEY.bodies, number), call('HGET', KEY.reasons, number)
+    if body and reason then found[#found + 1] = { body, reason } end
+  end
+  return found
+end
+
+-- Replay: a parked update (ARGV[3], ARGV[4]: source and key) waits again, at the end of its lane, as if nobody had tried
+-- it. Replies whether there was one.
+function Steps.replay()
+  local place, body = Parked.take(ARGV[3], ARGV[4])
+  if not body then return 0 end
+  local number = Step.next_number()
+  call('HSET', KEY.bodies, number, body)
+  Lane.join(Lane.prefix(place), number)
+  Step.publish()
+  return 1
+end
+
+-- Drop: a parked update (ARGV[3], ARGV[4]: source and key) is forgotten. Replies whether there was one.
+function Steps.drop()
+  return Parked.take(ARGV[3], ARGV[4]) and 1 or 0
+end
+
+-- Stats: how many updates wait, are held by any process, and are parked, at one instant.
+function Steps.stats()
+  local held = call('HLEN', KEY.held)
+  return { call('ZCARD', KEY.queue) - held, held, call('HLEN', KEY.parked) }
+end

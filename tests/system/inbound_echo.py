@@ -20,7 +20,7 @@ from tidegate.settings import Settings
 from tidegate.sim import virtual_time
 from tidegate.sim.telegram import Faults, Latency, SimulatedTelegram
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import SimSession
 

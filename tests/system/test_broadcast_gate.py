@@ -29,7 +29,7 @@ from tidegate.model import Rate
 from tidegate.sim.faults import Faults, Latency
 from tidegate.sim.telegram import SimulatedTelegram
 from tidegate.sim.telegram.http import TelegramServer
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 
 TOKEN = "42:token"
 PEOPLE = 300

@@ -26,7 +26,7 @@ from tidegate.model import Message, Rate
 from tidegate.pacing.rules import Rules
 from tidegate.settings import Settings
 from tidegate.sim.telegram import Faults, Latency, SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 

@@ -10,7 +10,7 @@ from tidegate import Tidegate
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.polling import BatchPoller, News, Subscription
 from tidegate.sim.telegram import SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 NOCODB = "https://nocodb.example.com"

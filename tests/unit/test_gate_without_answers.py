@@ -10,7 +10,7 @@ from simulated import TOKEN
 from tidegate import LiveTicket, Tidegate
 from tidegate.errors import ClosedError, LimitedError, StoreError
 from tidegate.sim.telegram import SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 Answer = Callable[..., Awaitable[object]]

@@ -15,7 +15,7 @@ from tidegate.model import BotId, ChatId, Rate
 from tidegate.outbox.port import OutboxStats
 from tidegate.sim import virtual_time
 from tidegate.sim.telegram import Faults, Latency, Limits, SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 EACH_WAY = Latency.parse("5-40")

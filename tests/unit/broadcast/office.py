@@ -16,7 +16,7 @@ from tidegate.broadcast.template import Row
 from tidegate.model import BotId
 from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import Faults, Latency, SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 BOT = BotId(42)

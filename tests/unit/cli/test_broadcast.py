@@ -23,7 +23,7 @@ from tidegate.errors import BadInputError, NotTheSenderError, TidegateError
 from tidegate.model import BotId
 from tidegate.outbox.port import Outbox
 from tidegate.sim.telegram import SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 BOT = BotId(42)

@@ -4,7 +4,7 @@ from tidegate import Tidegate
 from tidegate.cli import loop
 from tidegate.cli.demo.bots import GatedBot
 from tidegate.sim.telegram import Crowd, Faults, Latency, SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 EACH_WAY = Latency(5, 40)

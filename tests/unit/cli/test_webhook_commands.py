@@ -24,8 +24,8 @@ from tidegate.inbound.webhook_app import webhook_secret
 from tidegate.model import BotId
 from tidegate.sim.telegram import Person
 from tidegate.sim.telegram import SimulatedTelegram as Simulated
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.telegram.update_delivery import WebhookAnswer
-from tidegate.sim.telegram.wire import TelegramWire
 from tidegate.sim.telegram.world import World
 from tidegate.sim.virtual_time import VirtualClock
 

@@ -13,7 +13,7 @@ from tidegate.cli.worker import WorkerRun, WorkerView, summary, tell
 from tidegate.errors import StoreError
 from tidegate.outbox.port import OutboxStats
 from tidegate.sim.telegram import SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 

@@ -15,7 +15,7 @@ from tidegate.cli.sim.telegram import FIRST_ERROR, SECONDS_SHOWN, WIDTH, percent
 from tidegate.cli.terminal import printable
 from tidegate.sim.nocodb.http import NocoDbServer
 from tidegate.sim.nocodb.limits import NocoLimits
-from tidegate.sim.nocodb.request_log import LoggedRequest
+from tidegate.sim.nocodb.nocodb import LoggedRequest
 from tidegate.sim.nocodb.shop import Shop
 
 REQUESTS_SHOWN = 5

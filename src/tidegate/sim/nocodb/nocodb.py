@@ -1,9 +1,10 @@
 """The simulated NocoDB in this process: the v2 records API with its limit, faults and delays."""
 
 import random
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from email.utils import formatdate
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -11,18 +12,15 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Fate, Faults
-from tidegate.sim.nocodb.answers import (
-    NocoDbAnswer,
-    NocoDbApiError,
-    json_answer,
-    unauthorized,
-)
+from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbApiError, json_answer, unauthorized
 from tidegate.sim.nocodb.limits import NocoLimits, TokenLimiter, retry_after
 from tidegate.sim.nocodb.records import LARGEST_HEAD, answer_request, read_target
-from tidegate.sim.nocodb.request_log import LoggedRequest, NocoDbRequestLog
 from tidegate.sim.nocodb.table import SimulatedTable, Value, require_key
+from tidegate.sim.sliding_window import RequestRate
 from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse
 
+LOG_KEPT = 1_000
+SECONDS_KEPT = 86_400
 LOGGED_PATH = 100  # characters
 
 
@@ -278,3 +276,57 @@ class NocoWire:
 
     async def close(self) -> None:
         pass
+
+
+class LoggedRequest(NamedTuple):
+    at: float  # seconds since the epoch, by true time
+    method: str
+    path: str  # without query, cut
+    status: int
+    size: int  # bytes of the answer
+
+
+class NocoDbRequestLog:
+    """Bounded in memory. `clear` empties it."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._rate = RequestRate()
+        self.refused = 0
+        self.statuses: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
+        self.log: deque[LoggedRequest] = deque(maxlen=LOG_KEPT)
+        self._seconds: dict[int, int] = {}  # since the first request
+
+    def arrive(self, now: float) -> None:
+        """Count a request, however it is answered. `now` is monotonic."""
+        self._rate.add(now)
+        second = int(now - (self._rate.first or 0.0))
+        self._seconds[second] = self._seconds.get(second, 0) + 1
+        if len(self._seconds) > SECONDS_KEPT:
+            del self._seconds[next(iter(self._seconds))]
+
+    def answer(self, entry: LoggedRequest) -> None:
+        self.statuses[str(entry.status)] += 1
+        self.refused += entry.status == 429  # noqa: PLR2004  (too many requests)
+        self.log.append(entry)
+
+    def report(self) -> dict[str, Any]:
+        """Return the counts in the words of all reports. `seconds`: from the first request to the last."""
+        return {
+            "requests": self._rate.requests,
+            "refused": self.refused,
+            "statuses": dict(sorted(self.statuses.items())),
+            "faults": dict(self.faults),
+            **self._rate.report(),
+            "per_second": self._per_second(),
+        }
+
+    def _per_second(self) -> list[int]:
+        if not self._seconds:
+            return []
+        last = next(reversed(self._seconds))
+        first = max(next(iter(self._seconds)), last + 1 - SECONDS_KEPT)
+        return [self._seconds.get(second, 0) for second in range(first, last + 1)]

@@ -1,16 +1,13 @@
-"""The simulated Telegram in this process: the Bot API with its limits, faults and delays.
-
-`SimulatedTelegram.call` takes a call as over the wire; the HTTP server (`http.py`) is a thin layer over it.
-All time comes from the clock that is given, so the same code runs in virtual time.
-"""
+"""The simulated Telegram in this process: the Bot API with its limits, faults and delays."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import msgspec
 
 from tidegate.clock import Clock
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Faults
 from tidegate.sim.telegram.call import MethodCall, Upload
 from tidegate.sim.telegram.entities import Json, SimulatedBot
@@ -232,3 +229,38 @@ def _logged_chat(chat_id: object) -> int | str | None:
         number = to_int(chat_id)
         return chat_id if number is None or not -LARGEST < number < LARGEST else number
     return chat_id if isinstance(chat_id, int) and -LARGEST < chat_id < LARGEST else None
+
+
+class TelegramWire:
+    """Takes the place of `BotApi`. It takes no files."""
+
+    def __init__(self, telegram: SimulatedTelegram, clock: Clock, *, timeout: float = 20.0) -> None:
+        self._telegram = telegram
+        self._clock = clock
+        self._timeout = timeout
+
+    async def call(
+        self,
+        token: str,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        api_url: str,  # noqa: ARG002  (there is one Telegram here)
+        deadline: float,
+        on_written: Callable[[], None] | None = None,
+    ) -> ApiAnswer | NoAnswer:
+        if self._clock.monotonic() > deadline:
+            return NoAnswer(left=False, reason="late")
+        if on_written is not None:
+            on_written()
+        try:
+            async with self._clock.timeout(self._timeout):
+                answer = await self._telegram.call(token, method, params)
+        except ConnectionCut:
+            return NoAnswer(left=True, reason="disconnected")
+        except TimeoutError:
+            return NoAnswer(left=True, reason="timeout")
+        return ApiAnswer(answer.status, None if answer.raw is not None else answer.body)
+
+    async def close(self) -> None:
+        pass

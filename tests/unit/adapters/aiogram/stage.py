@@ -15,7 +15,7 @@ from tidegate import Tidegate
 from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import ConnectionCut, Limits, SimulatedTelegram, World
 from tidegate.sim.telegram.call import Upload
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 TOKEN = "42:token"

@@ -12,7 +12,7 @@ from tidegate import Tidegate
 from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.settings import Settings
 from tidegate.sim.telegram import Person, SimulatedTelegram, World
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.equipped import App, Build, Handle, built
 from unit.adapters.ptb.simulated_request import SimulatedRequest

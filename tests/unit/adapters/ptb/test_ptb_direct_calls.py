@@ -27,7 +27,7 @@ from tidegate.errors import BadInputError, ClosedError, LimitedError, OutcomeUnk
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import Faults, Latency, Limits, SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.simulated_request import SimulatedRequest
 

@@ -15,7 +15,7 @@ from tidegate.adapters.ptb.update_processor import chats_of
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import EPOCH, VirtualClock
 
 App = Application[Any, Any, Any, Any, Any, Any]

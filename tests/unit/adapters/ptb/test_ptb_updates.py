@@ -20,7 +20,7 @@ from tidegate.errors import BadInputError, NotTheSenderError, StoreAwayError
 from tidegate.inbound.inbox import bot_source
 from tidegate.settings import Settings
 from tidegate.sim.telegram import Person, SimulatedTelegram
-from tidegate.sim.telegram.wire import TelegramWire
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.ptb.equipped import OTHER, POLL, Build, Context, running, text_of
 

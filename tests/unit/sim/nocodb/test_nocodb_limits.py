@@ -11,7 +11,7 @@ from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.sim.nocodb import NocoDbAnswer, NocoLimits, SimulatedNocoDb
 from tidegate.sim.nocodb.limits import RetryAfter, TokenLimiter
-from tidegate.sim.nocodb.request_log import NocoDbRequestLog
+from tidegate.sim.nocodb.nocodb import NocoDbRequestLog
 from tidegate.sim.virtual_time import EPOCH, VirtualClock
 
 TABLE = "m00000000000001"
@@ -153,7 +153,7 @@ def test_tokens_that_are_idle_are_forgotten() -> None:
 
 
 def test_each_second_is_kept_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.sim.nocodb.request_log.SECONDS_KEPT", 100)
+    monkeypatch.setattr("tidegate.sim.nocodb.nocodb.SECONDS_KEPT", 100)
     ledger = NocoDbRequestLog()
     for second in range(0, 1_000, 2):
         ledger.arrive(float(second))

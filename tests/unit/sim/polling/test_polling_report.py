@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sim.polling.report import PaymentLog, quantile
+from tidegate.sim.polling.simulation import PaymentLog, quantile
 
 INTERVAL = 60.0
 

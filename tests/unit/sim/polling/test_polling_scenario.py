@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.errors import BadInputError
 from tidegate.sim.polling import PollingReport, PollingScenario
-from tidegate.sim.polling.report import with_flaws
+from tidegate.sim.polling.simulation import with_flaws
 
 
 def result(mode: str, **fields: Any) -> PollingReport:  # noqa: ANN401  (any field of it)

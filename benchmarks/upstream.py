@@ -34,9 +34,9 @@ from rich.table import Table
 
 from tidegate.clock import Clock
 from tidegate.model import Rate
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
 from tidegate.upstream.http_transport import HttpTransport
+from tidegate.upstream.limiter import MemoryLimiter
 
 READS: Final = 200  # in a round
 ROUNDS: Final = 5

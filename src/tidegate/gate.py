@@ -74,11 +74,11 @@ from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
 from tidegate.outbox.tickets import LiveTicket, Receipt, receipt_for
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.polling.poller import Poller
-from tidegate.polling.subscriptions import ReopenableSubscriptions, Subscriptions
+from tidegate.polling.subscriptions import Subscriptions
 from tidegate.settings import Settings
 from tidegate.stores import is_redis, open_store
 from tidegate.stores.memory.outbox import MemoryOutbox
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
+from tidegate.stores.reopenable import ReopenableSubscriptions
 from tidegate.stores.sqlite.file import StoreFile
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.store import StoreOptions
@@ -530,7 +530,7 @@ class Tidegate:
 
         They are good for as long as the gate is, also when it was closed and is opened again.
         """
-        if isinstance(kept := self._kept.subscriptions(name), MemorySubscriptions):
+        if not (kept := self._kept.subscriptions(name)).is_durable:
             return kept
         return ReopenableSubscriptions(lambda: self._kept, name)
 

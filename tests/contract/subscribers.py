@@ -9,8 +9,14 @@ from typing import Any, Final
 from contract.inline_redis import InlineLink
 from contract.stores import FAST, redis_url
 from tidegate.clock import Clock
-from tidegate.polling.subscriptions import News, NewsKind, StoredSubscription, Subscription, Subscriptions
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
+from tidegate.polling.subscriptions import (
+    MemorySubscriptions,
+    News,
+    NewsKind,
+    StoredSubscription,
+    Subscription,
+    Subscriptions,
+)
 from tidegate.stores.redis.subscriptions import RedisSubscriptions
 from tidegate.stores.sqlite.file import StoreFile
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions

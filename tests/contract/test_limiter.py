@@ -15,9 +15,8 @@ from tidegate.clock import Clock
 from tidegate.model import Rate
 from tidegate.sim import virtual_time
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.stores.redis.limiter import RedisLimiter
-from tidegate.upstream.limiter import Limiter
+from tidegate.upstream.limiter import Limiter, MemoryLimiter
 
 RULE: Final = Rate(5, 1)
 KINDS: Final = ("memory", "redis")

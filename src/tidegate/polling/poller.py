@@ -23,6 +23,7 @@ from tidegate.polling.restorer import (
 from tidegate.polling.stats import PollingStats, PollingTotals
 from tidegate.polling.subscriptions import (
     AfterNews,
+    MemorySubscriptions,
     News,
     Notify,
     StoredSubscription,
@@ -32,7 +33,6 @@ from tidegate.polling.subscriptions import (
     check_text,
 )
 from tidegate.polling.tracker import SubscriptionReader, TrackedSubscriptions
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 
 log = logging.getLogger("tidegate.polling")
 

@@ -10,9 +10,8 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, UpstreamGarbledError
 from tidegate.model import Rate
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.cache import ResponseCache
-from tidegate.upstream.limiter import Limiter
+from tidegate.upstream.limiter import Limiter, MemoryLimiter
 from tidegate.upstream.request_log import ExchangeHook, RequestLog, RequestTotals
 from tidegate.upstream.requester import Requester, UpstreamCall
 from tidegate.upstream.retry import IDEMPOTENT, LONGEST_RETRY_AFTER, READS, UpstreamRetryPolicy

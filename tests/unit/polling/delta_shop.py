@@ -13,8 +13,8 @@ from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.nocodb import Faults, SimulatedNocoDb
 from tidegate.sim.nocodb.nocodb import NocoWire
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
+from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.nocodb import NocoDb as Client
 from tidegate.upstream.nocodb import Table
 from tidegate.upstream.nocodb.where import Where, checked

@@ -4,9 +4,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.errors import NotTheSenderError, StoreAwayError
-from tidegate.polling.subscriptions import AfterNews, News, StoredSubscription, Subscription
+from tidegate.polling.subscriptions import (
+    AfterNews,
+    MemorySubscriptions,
+    News,
+    StoredSubscription,
+    Subscription,
+)
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 
 
 class Source:

@@ -10,10 +10,9 @@ import pytest
 from tidegate.errors import BadInputError, StoreAwayError
 from tidegate.polling.delta import DeltaPoller
 from tidegate.polling.nocodb import changes
-from tidegate.polling.subscriptions import Subscription
+from tidegate.polling.subscriptions import MemorySubscriptions, Subscription
 from tidegate.sim.nocodb import Faults
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from tidegate.upstream.nocodb.where import eq
 from unit.polling.delta_shop import Shop
 

@@ -8,11 +8,10 @@ from statistics import median
 import msgspec
 
 from tidegate.polling.delta import DeltaPoller
-from tidegate.polling.subscriptions import Subscription
+from tidegate.polling.subscriptions import MemorySubscriptions, Subscription
 from tidegate.sim.faults import Latency
 from tidegate.sim.nocodb import Faults
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from unit.polling.delta_shop import Shop, Told
 
 WAITING = 10_000

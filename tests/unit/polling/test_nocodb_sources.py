@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.nocodb import RecordReader, changes, checks, fields_of, row_predicate, waiting
-from tidegate.polling.subscriptions import Subscription
+from tidegate.polling.subscriptions import MemorySubscriptions, Subscription
 from tidegate.sim.virtual_time import EPOCH, VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from tidegate.upstream.nocodb.where import all_of, any_of, checked, eq, like, negate
 from unit.polling.delta_shop import Shop
 

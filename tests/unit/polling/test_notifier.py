@@ -12,9 +12,8 @@ from tidegate.errors import ClosedError, NotTheSenderError
 from tidegate.outbox.effect_keys import effect_key
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.poller import Poller
-from tidegate.polling.subscriptions import News, Notify, StoredSubscription, Subscription
+from tidegate.polling.subscriptions import MemorySubscriptions, News, Notify, StoredSubscription, Subscription
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from unit.polling.polled import Disk, Heard, Source
 
 

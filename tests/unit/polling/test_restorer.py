@@ -9,9 +9,8 @@ from tidegate.errors import BadInputError, ClosedError, UpstreamAwayError
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.per_user import UserPoller
 from tidegate.polling.restorer import RestoreResult, RestoreStep, show
-from tidegate.polling.subscriptions import News, Subscription
+from tidegate.polling.subscriptions import MemorySubscriptions, News, Subscription
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from unit.polling.polled import Disk, Heard, Source
 
 

@@ -7,9 +7,8 @@ import pytest
 
 from tidegate.errors import BadInputError, UpstreamAwayError
 from tidegate.polling.per_user import UserPoller
-from tidegate.polling.subscriptions import News, StoredSubscription
+from tidegate.polling.subscriptions import MemorySubscriptions, News, StoredSubscription
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from unit.polling.polled import Heard, Source
 
 

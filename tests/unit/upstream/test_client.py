@@ -19,8 +19,8 @@ from tidegate.errors import (
 )
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
+from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.request_log import Exchange
 from tidegate.upstream.retry import UpstreamRetryPolicy
 from tidegate.upstream.transport import NoResponse, UpstreamResponse

@@ -13,10 +13,10 @@ import pytest
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream import http_transport
 from tidegate.upstream.client import Upstream
 from tidegate.upstream.http_transport import HttpTransport
+from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.retry import complaint
 from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse
 

@@ -7,9 +7,9 @@ import pytest
 from tidegate.errors import ClosedError, UpstreamRefusedError
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream import cache
 from tidegate.upstream.client import Upstream
+from tidegate.upstream.limiter import MemoryLimiter
 from unit.upstream.scripted import ScriptedTransport, answer
 
 

@@ -9,7 +9,7 @@ from tidegate import Tidegate
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.limiter import MemoryLimiter
+from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.registry import UpstreamRegistry, UpstreamTerms
 
 URL = "http://nocodb.example:8080"

@@ -16,8 +16,8 @@ from tidegate.polling.per_user import UserPoller
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.polling.scenario import WAITING, Mode, PollingScenario, PollingWorld
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
+from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.nocodb import NocoDb
 from tidegate.upstream.nocodb.table import Table
 from tidegate.upstream.nocodb.values import truth

@@ -2,12 +2,12 @@
 
 from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.model import Rate
+from tidegate.polling.subscriptions import MemorySubscriptions
 from tidegate.stores.memory.inbox import MemoryInbox
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.stores.memory.outbox import MemoryOutbox
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.store import Store, StoreOptions
+from tidegate.upstream.limiter import MemoryLimiter
 
 
 class MemoryStore(Store):

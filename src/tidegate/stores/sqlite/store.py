@@ -5,13 +5,13 @@ from pathlib import Path
 from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.model import Rate
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
 from tidegate.stores.store import Store, StoreOptions
+from tidegate.upstream.limiter import MemoryLimiter
 
 
 class SqliteStore(Store):

@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
 from tidegate.upstream.http_transport import TIMEOUT, HttpTransport, checked_base_url
+from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.nocodb.table import URL_BYTES, Table
 
 NOCODB_RATE = Rate(5, 1)  # per user or token; above it NocoDB answers 429 for 30 s

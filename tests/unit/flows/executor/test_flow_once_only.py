@@ -5,8 +5,8 @@ import pytest
 from tidegate.flows import Flow, FlowBuilder
 from tidegate.flows.executor import WorkContext
 from tidegate.flows.executor.seen_events import SEEN_SECONDS, SEEN_SWEEP_INTERVAL, SeenEvents
+from tidegate.polling.subscriptions import MemorySubscriptions
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 from unit.flows.executor.world import ALICE, BOB, INTERVAL, Bot, Disk, Life
 
 

@@ -13,9 +13,14 @@ from tidegate.flows.events import Begin, ButtonPress, Command, FlowEvent, Text
 from tidegate.flows.executor import FlowRunner, LocalSessionLocks, MemoryFlowSessions, SessionKey, WorkContext
 from tidegate.flows.session import Session
 from tidegate.polling.poller import Poller
-from tidegate.polling.subscriptions import AfterNews, News, StoredSubscription, Subscription
+from tidegate.polling.subscriptions import (
+    AfterNews,
+    MemorySubscriptions,
+    News,
+    StoredSubscription,
+    Subscription,
+)
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.subscriptions import MemorySubscriptions
 
 ALICE = SessionKey(42, 1001, 1001)
 BOB = SessionKey(42, 1002, 1002)

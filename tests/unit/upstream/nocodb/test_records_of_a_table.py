@@ -22,8 +22,8 @@ from tidegate.sim.nocodb import NocoLimits
 from tidegate.sim.nocodb import SimulatedNocoDb as Simulator
 from tidegate.sim.nocodb.nocodb import NocoWire
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.memory.limiter import MemoryLimiter
 from tidegate.upstream.client import Upstream
+from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.nocodb import NocoDb, Table
 from tidegate.upstream.nocodb.where import all_of, checked, one_of
 from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse, UpstreamTransport

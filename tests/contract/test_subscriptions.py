@@ -361,10 +361,10 @@ async def test_each_poller_has_its_own(ground: Ground) -> None:
     one, other = ground.of("one"), ground.of("other")
     await one.add([order("a", x=1)])
     await one.save_watermark("1")
-    assert await one.lease(10)
+    assert await one.leases.lease(one.name, 10)
 
     assert await other.add([order("a", x=2), order("b")]) == [True, True]
-    assert await other.lease(10)
+    assert await other.leases.lease(other.name, 10)
     await other.note_news(news("a"))
     await other.settle_news(["a"], "forget")
     await other.remove(["b"])
@@ -394,39 +394,39 @@ async def test_what_one_process_adds_another_reads(ground: Ground) -> None:
 
 
 async def test_who_is_alone_polls(kept: Subscriptions) -> None:
-    assert await kept.lease(10)
-    assert await kept.lease(10)
-    await kept.give_back()
-    assert await kept.lease(10)
+    assert await kept.leases.lease(kept.name, 10)
+    assert await kept.leases.lease(kept.name, 10)
+    await kept.leases.give_back(kept.name)
+    assert await kept.leases.lease(kept.name, 10)
 
 
 @shared
 async def test_one_of_two_polls_until_its_lease_is_over(ground: Ground, clock: VirtualClock) -> None:
     one, other = ground.of("orders"), ground.of("orders")
-    assert await one.lease(10)
+    assert await one.leases.lease(one.name, 10)
     await clock.sleep(9)
-    assert not await other.lease(10)
+    assert not await other.leases.lease(other.name, 10)
 
-    assert await one.lease(10)  # once more
+    assert await one.leases.lease(one.name, 10)  # once more
     await clock.sleep(9.9)
-    assert not await other.lease(10)
+    assert not await other.leases.lease(other.name, 10)
     await clock.sleep(0.2)
-    assert await other.lease(10)
+    assert await other.leases.lease(other.name, 10)
 
-    assert not await one.lease(10)
+    assert not await one.leases.lease(one.name, 10)
 
 
 @shared
 async def test_a_lease_that_is_given_back_is_free_at_once(ground: Ground) -> None:
     one, other = ground.of("orders"), ground.of("orders")
     await one.save_watermark("1")
-    assert await one.lease(10)
-    await other.give_back()  # which it has not
-    assert not await other.lease(10)
+    assert await one.leases.lease(one.name, 10)
+    await other.leases.give_back(other.name)  # which it has not
+    assert not await other.leases.lease(other.name, 10)
 
-    await one.give_back()
+    await one.leases.give_back(one.name)
 
-    assert await other.lease(10)
+    assert await other.leases.lease(other.name, 10)
     assert await other.watermark() == "1"
 
 
@@ -435,13 +435,13 @@ async def test_a_clock_that_is_set_back_does_not_make_a_lease_last(
     ground: Ground, clock: VirtualClock
 ) -> None:
     one, other = ground.of("orders"), ground.of("orders")
-    assert await one.lease(10)
+    assert await one.leases.lease(one.name, 10)
     clock.epoch -= 3_600
 
-    assert not await other.lease(10)
+    assert not await other.leases.lease(other.name, 10)
     await clock.sleep(10.1)
 
-    assert await other.lease(10)
+    assert await other.leases.lease(other.name, 10)
 
 
 @shared
@@ -450,11 +450,11 @@ async def test_a_leader_that_comes_late_notes_nothing_and_settles_nothing(
 ) -> None:
     late, leader = ground.of("orders"), ground.of("orders")
     await late.add([order("a"), order("b")])
-    assert await late.lease(10)
+    assert await late.leases.lease(late.name, 10)
     told = await late.note_news(news("a"))
     await clock.sleep(10.1)
     assert keys(await late.note_news(news("b"))) == ["b"], "nobody else polls: whoever will reads it first"
-    assert await leader.lease(10)
+    assert await leader.leases.lease(leader.name, 10)
     before = await everyone(leader)
 
     with pytest.raises(NotTheSenderError, match="another process polls for orders"):

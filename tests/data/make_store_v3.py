@@ -31,7 +31,7 @@ async def main(clock: VirtualClock) -> None:
     await kept.note_news([News("reversed", {"Paid": False}, "reversed")])
     await kept.remove(["removed"])
     await kept.save_watermark("2026-01-05 09:00:00+00:00")
-    await kept.lease(10)
+    await kept.leases.lease(kept.name, 10)
     await talk(file, clock)
     await file.close()  # and it has the lease, as if this process had died
 

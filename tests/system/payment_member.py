@@ -15,8 +15,7 @@ import uvloop
 
 from payment_bot.bot import PaymentBot
 from payment_bot.config import Books, Config
-from tidegate import Tidegate
-from tidegate.polling import leading
+from tidegate import Tidegate, leader_lease
 
 
 async def live(config: Config, store: str, *, park: bool) -> None:
@@ -50,7 +49,8 @@ def bear(config: Config, store: str, *, park: bool) -> int:
 
 def main(config: str, store: str) -> None:
     # The lease of who polls, which outlives a kill: short, so that the next life polls too.
-    leading.LEASE, leading.RENEW, leading.ASK = 0.6, 0.2, 0.1  # type: ignore[misc]
+    leader_lease.LEASE_SECONDS = 0.6  # type: ignore[misc]
+    leader_lease.RENEW_INTERVAL, leader_lease.TAKEOVER_INTERVAL = 0.2, 0.1  # type: ignore[misc]
     say("imported")
     before = 0
     for line in sys.stdin:

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, Self, TypedDict
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, StoreError
 from tidegate.failure import describe_error
+from tidegate.leader_lease import LeaderLease
 from tidegate.polling.failure_log import FailureLog
-from tidegate.polling.leading import Leadership
 from tidegate.polling.notifier import Notifier, SubscriberCallback
 from tidegate.polling.restorer import (
     RESTORE_EVERY,
@@ -37,6 +37,7 @@ from tidegate.polling.tracker import SubscriptionReader, TrackedSubscriptions
 log = logging.getLogger("tidegate.polling")
 
 STOP_GRACE: Final = 10.0  # seconds that callbacks have to end when the poller stops
+REACH_STORE: Final = "reach its store"
 
 
 class PollerOptions(TypedDict, total=False):
@@ -90,8 +91,14 @@ class Poller:
         self._failures = FailureLog(name)
         self._tracked = TrackedSubscriptions()
         self._waiting, self._watched = self._tracked.waiting, self._tracked.watched
-        self._leadership = Leadership(
-            self._subscriptions, self._clock, name, troubles=self._failures, on_wait=self._stand_by
+        self._leader_lease = LeaderLease(
+            self._subscriptions.leases,
+            self._clock,
+            self._subscriptions.name,
+            log=log,
+            on_wait=self._stand_by,
+            on_store_error=lambda error: self._failures.note(error, doing=REACH_STORE),
+            on_store_back=lambda: self._failures.over(REACH_STORE),
         )
         self._notifier = Notifier(
             name,
@@ -100,7 +107,7 @@ class Poller:
             notify=notify,
             after_news=self._after_news,
             on_settled=self._tracked.note_settled,
-            is_leader=lambda: self._leadership.is_ours,
+            is_leader=lambda: self._leader_lease.is_ours,
             totals=self._totals,
             failures=self._failures,
         )
@@ -146,7 +153,7 @@ class Poller:
         _check_callback(callback, "callback")
         before, outdated = self._notifier.callbacks.pop(key, None), self._notifier.number_of(key)
         self._set_callback(key, callback and SubscriberCallback(callback))
-        if not self._leadership.waits:
+        if not self._leader_lease.waits:
             self._tracked.expect(key)
         try:
             await self._subscriptions.add([Subscription(key, data or {}, self._clock.now())])
@@ -174,7 +181,7 @@ class Poller:
         """
         key = check_key(key)
         await self._wait_for_leader()
-        if self._leadership.waits:
+        if self._leader_lease.waits:
             raise NotTheSenderError(f"another process polls for {self.name}: wait there, or give it notify=")
         notifier = self._notifier
         is_there = key in self._tracked or key in notifier.pending or key in notifier.undelivered
@@ -221,8 +228,8 @@ class Poller:
     @property
     def is_leading(self) -> bool:
         """True if this process polls."""
-        has_read = self._read_term > 0 and self._read_term == self._leadership.term
-        return self._leadership.is_ours and has_read
+        has_read = self._read_term > 0 and self._read_term == self._leader_lease.term
+        return self._leader_lease.is_ours and has_read
 
     async def start(self) -> None:
         """Start polling. Does not fail if the store or the API cannot be reached."""
@@ -250,7 +257,7 @@ class Poller:
         await _end([running, *self._asides])
         await self._end_cycle()
         await self._notifier.stop(STOP_GRACE)
-        await self._leadership.give_up()
+        await self._leader_lease.give_up()
         self._tracked.clear()
         self._read_term = 0
         self._leader_known.clear()
@@ -308,7 +315,7 @@ class Poller:
 
         Raises NotTheSenderError if another process is the leader by now; then nothing is delivered here.
         """
-        if not self._leadership.is_ours:
+        if not self._leader_lease.is_ours:
             raise NotTheSenderError(f"another process polls for {self.name} now")
         news = [one for one in news if one.key not in self._notifier.pending]
         if not news:
@@ -360,12 +367,12 @@ class Poller:
 
     async def _lead(self) -> None:
         """Wait until this process is the leader. At the beginning of a term, read the store."""
-        await self._leadership.hold()
-        if self._read_term == self._leadership.term:
+        await self._leader_lease.hold()
+        if self._read_term == self._leader_lease.term:
             return
         await self._begin_term()
         await self._reader.read_all()
-        self._read_term = self._leadership.term
+        self._read_term = self._leader_lease.term
         self._leader_known.set()
         if self._restores and self._tracked.unrestored:
             await _end([self._restoring] if self._restoring is not None else [])
@@ -384,7 +391,7 @@ class Poller:
                 return []
             return [stored for one in news for stored in await self._note([one])]
         except NotTheSenderError:
-            self._leadership.lose()
+            self._leader_lease.lose()
             raise
         except StoreError:
             self._reader.expect_missed_news()  # it may have been stored all the same
@@ -398,7 +405,7 @@ class Poller:
     def _set_callback(self, key: str, callback: SubscriberCallback | None) -> None:
         if callback is None:
             self._notifier.callbacks.pop(key, None)
-        elif self._leadership.waits:  # it would be kept for ever: this process does not hear of the news
+        elif self._leader_lease.waits:  # it would be kept for ever: this process does not hear of the news
             text = "another process polls for %s: a callback given here is not called there; give it notify="
             log.warning(text, self.name)
         else:

@@ -9,6 +9,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.leader_lease import LeaseStore, UncontestedLeases
 
 LONGEST_KEY: Final = 200  # characters
 MOST_DATA: Final = 16 * 1024  # bytes of JSON
@@ -72,6 +73,7 @@ class Subscriptions(Protocol):
 
     name: str
     is_durable: bool  # False: they end with the process
+    leases: LeaseStore  # the leader holds the lease of `name`
 
     async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         """Add them, and return for each whether it is new.
@@ -113,13 +115,6 @@ class Subscriptions(Protocol):
         ...
 
     async def save_watermark(self, mark: str) -> None: ...
-
-    async def lease(self, seconds: float) -> bool:
-        """Whether this process is the one that polls, for so long; ask again before it is over."""
-        ...
-
-    async def give_back(self) -> None:
-        """Another process may poll at once."""
 
 
 # After a restart callbacks must get the same data and news as before it: what JSON would change is refused.
@@ -204,6 +199,7 @@ class MemorySubscriptions(Subscriptions):
     def __init__(self, clock: Clock, name: str = "poller") -> None:  # noqa: ARG002  (as the others take it)
         self.name = check_text(name, "the name of a poller")
         self._rows: dict[str, _SubscriptionRow] = {}  # by rising numbers
+        self.leases: LeaseStore = UncontestedLeases()
         # Numbers are part of effect keys: no other store and no later run may give the same ones.
         self._number = secrets.randbits(48)
         self._watermark: str | None = None
@@ -264,9 +260,3 @@ class MemorySubscriptions(Subscriptions):
 
     async def save_watermark(self, mark: str) -> None:
         self._watermark = mark
-
-    async def lease(self, seconds: float) -> bool:  # noqa: ARG002  (there is no other process)
-        return True
-
-    async def give_back(self) -> None:
-        """There is no other process."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from tidegate.leader_lease import LeaseStore
 from tidegate.polling.subscriptions import (
     AfterNews,
     News,
@@ -18,7 +19,7 @@ class SubscriptionsProvider(Protocol):
     def subscriptions(self, name: str) -> Subscriptions: ...
 
 
-class ReopenableSubscriptions(Subscriptions):
+class ReopenableSubscriptions(Subscriptions, LeaseStore):
     """The subscriptions in the store that a gate has open now.
 
     A poller is made once, but a gate that is opened again has a new store object.
@@ -30,6 +31,7 @@ class ReopenableSubscriptions(Subscriptions):
         self._store = open_store()
         self._subscriptions = self._store.subscriptions(name)
         self.is_durable = self._subscriptions.is_durable
+        self.leases: LeaseStore = self
 
     @property
     def _current(self) -> Subscriptions:
@@ -62,8 +64,8 @@ class ReopenableSubscriptions(Subscriptions):
     async def save_watermark(self, mark: str) -> None:
         await self._current.save_watermark(mark)
 
-    async def lease(self, seconds: float) -> bool:
-        return await self._current.lease(seconds)
+    async def lease(self, name: str, seconds: float) -> bool:
+        return await self._current.leases.lease(name, seconds)
 
-    async def give_back(self) -> None:
-        await self._current.give_back()
+    async def give_back(self, name: str) -> None:
+        await self._current.leases.give_back(name)

@@ -288,7 +288,7 @@ async def test_a_file_of_each_version_has_subscriptions(disk: Disk, version: int
     assert [(one.met, one.news) for one in found] == ([] if is_old else states)
     assert await kept.watermark() == (None if is_old else "2026-01-05 09:00:00+00:00")
     await disk.clock.sleep(60)
-    assert await kept.lease(10)  # who had it has died
+    assert await kept.leases.lease(kept.name, 10)  # who had it has died
     assert await kept.add([Subscription("waits"), Subscription("new")]) == [is_old, True]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.errors import NotTheSenderError, StoreAwayError
+from tidegate.leader_lease import LeaseStore
 from tidegate.polling.subscriptions import (
     AfterNews,
     MemorySubscriptions,
@@ -80,12 +81,13 @@ class Disk:
         return SharedSubscriptions(self)
 
 
-class SharedSubscriptions(MemorySubscriptions):
+class SharedSubscriptions(MemorySubscriptions, LeaseStore):
     """As one process sees the disk. After `die` nothing of what it does is written."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk.clock)
         self._disk = disk
+        self.leases: LeaseStore = self
         self.is_dead = False
 
     def die(self) -> None:
@@ -125,14 +127,14 @@ class SharedSubscriptions(MemorySubscriptions):
     async def count(self) -> int:
         return await (await self._reach()).count()
 
-    async def lease(self, seconds: float) -> bool:
+    async def lease(self, name: str, seconds: float) -> bool:  # noqa: ARG002  (it has one)
         await self._reach()
         if self._another_leads:
             return False
         self._disk.leader, self._disk.until = self, self._disk.clock.monotonic() + seconds
         return True
 
-    async def give_back(self) -> None:
+    async def give_back(self, name: str) -> None:  # noqa: ARG002
         await self._reach()
         if self._disk.leader is self:
             self._disk.until = 0.0

@@ -185,10 +185,10 @@ async def test_what_a_leader_found_that_slept_on_its_lease_is_told_by_the_other(
         asleep = False
         return await real_note_news(news)
 
-    async def lease(seconds: float) -> bool:
+    async def lease(name: str, seconds: float) -> bool:
         if asleep:
             raise StoreAwayError("it sleeps")
-        return await real_lease(seconds)
+        return await real_lease(name, seconds)
 
     await one.poller.start()
     await clock.sleep(1)

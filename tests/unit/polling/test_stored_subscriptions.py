@@ -65,12 +65,12 @@ async def test_who_died_while_it_polled_has_the_lease_until_it_is_over(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     async with in_file(tmp_path / "store.db", clock) as kept:
-        assert await kept.lease(10)
+        assert await kept.leases.lease(kept.name, 10)
 
     async with in_file(tmp_path / "store.db", clock) as kept:
-        assert not await kept.lease(10)
+        assert not await kept.leases.lease(kept.name, 10)
         await clock.sleep(10)
-        assert await kept.lease(10)
+        assert await kept.leases.lease(kept.name, 10)
 
 
 async def test_two_processes_share_the_subscriptions_of_a_file(tmp_path: Path, clock: VirtualClock) -> None:
@@ -79,8 +79,8 @@ async def test_two_processes_share_the_subscriptions_of_a_file(tmp_path: Path, c
         assert keys(await there.after(0)) == ["a", "b"]
         assert keys(await there.note_news(news("a"))) == ["a"]
         assert keys(await here.note_news(news("a", "b"))) == ["b"]
-        assert await there.lease(10)
-        assert not await here.lease(10)
+        assert await there.leases.lease(there.name, 10)
+        assert not await here.leases.lease(here.name, 10)
 
 
 @pytest.mark.parametrize("park", [False, True])
@@ -129,10 +129,10 @@ async def test_redis_counts_by_its_own_clock(link: OwnTime, clock: VirtualClock)
     await fill(kept)
 
     assert await everyone(kept) == STATES
-    assert await kept.lease(3_600)
+    assert await kept.leases.lease(kept.name, 3_600)
     clock.epoch += 100_000  # of this machine
-    assert not await other.lease(3_600)
-    assert await kept.lease(3_600)
+    assert not await other.leases.lease(other.name, 3_600)
+    assert await kept.leases.lease(kept.name, 3_600)
 
 
 async def test_a_redis_that_forgot_its_last_second_gives_no_number_twice(
@@ -155,8 +155,8 @@ async def test_nothing_is_left_in_redis_of_whom_was_forgotten(link: OwnTime, clo
     await kept.note_news(news("watched", kind="gone"))
     await kept.settle_news(["to be told", "watched"], "forget")
     await kept.remove(["waits"])
-    await kept.lease(10)
-    await kept.give_back()
+    await kept.leases.lease(kept.name, 10)
+    await kept.leases.give_back(kept.name)
 
     found = await in_thread(keys_like, link.key("polling:*"))
 

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.failure import describe_error
+from tidegate.leader_lease import LeaderLease
 from tidegate.polling.failure_log import FailureLog
-from tidegate.polling.leading import Leadership
 from tidegate.polling.restorer import SUBSCRIPTIONS_PER_PAGE
 from tidegate.polling.subscriptions import StoredSubscription, Subscription, Subscriptions
 
@@ -42,8 +42,14 @@ class SessionTimers:
         self._clock = clock
         self._ring = ring
         self._troubles = FailureLog(subscriptions.name)
-        self._leadership = Leadership(
-            subscriptions, clock, subscriptions.name, troubles=self._troubles, on_wait=self._forget_all
+        self._leadership = LeaderLease(
+            subscriptions.leases,
+            clock,
+            subscriptions.name,
+            log=logging.getLogger("tidegate.polling"),
+            on_wait=self._forget_all,
+            on_store_error=lambda error: self._troubles.note(error, doing="reach its store"),
+            on_store_back=lambda: self._troubles.over("reach its store"),
         )
         self._term = 0  # in which the store was read
         self._number = 0  # up to which it was read

@@ -108,12 +108,6 @@ class RedisSubscriptions(Subscriptions):
     async def save_watermark(self, mark: str) -> None:
         await self._link.command("HSET", self._key("meta"), "mark", mark)
 
-    async def lease(self, seconds: float) -> bool:
-        return await self.leases.lease(self.name, seconds)
-
-    async def give_back(self) -> None:
-        await self.leases.give_back(self.name)
-
     def _key(self, part: str) -> str:
         return self._keys[KEYS.index(part)]
 

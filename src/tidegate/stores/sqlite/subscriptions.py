@@ -1,6 +1,5 @@
 """Subscriptions and their news in the SQLite file, one transaction per step."""
 
-import secrets
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from tidegate.polling.subscriptions import (
     unpack_subscription,
 )
 from tidegate.stores.sqlite.file import StoreFile, Transaction
+from tidegate.stores.sqlite.leases import SqliteLeases, held_by_another
 
 _MET_CONCERNED: Final[dict[NewsKind, tuple[int, int]]] = {"met": (0, 0), "reversed": (1, 1), "gone": (0, 1)}
 _THIS_SUBSCRIPTION: Final = "poller = ? AND key = ? AND number = coalesce(?, number)"
@@ -36,7 +36,7 @@ class SqliteSubscriptions(Subscriptions):
         self._file = file
         self._clock = clock
         self.name = self._name = check_text(name, "the name of a poller")
-        self._me = secrets.token_hex(6)
+        self.leases = SqliteLeases(file, clock)
 
     async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         packed = [(one.key, pack_subscription(one)) for one in subscriptions]
@@ -77,7 +77,7 @@ class SqliteSubscriptions(Subscriptions):
         now = self._clock.now()
 
         def make(tx: Transaction) -> tuple[bool, Any]:
-            is_late = _another_polls(tx, self._name, self._me, now) is not None
+            is_late = held_by_another(tx, self._name, self.leases.holder, now) is not None
             return is_late, None if is_late else step(tx)
 
         is_late, result = await self._file.write(make)
@@ -97,15 +97,6 @@ class SqliteSubscriptions(Subscriptions):
 
     async def save_watermark(self, mark: str) -> None:
         await self._file.write(lambda tx: _save_watermark(tx, self._name, mark))
-
-    async def lease(self, seconds: float) -> bool:
-        # As of now: if the step waits for the disk, the lease is over sooner, never later.
-        now = self._clock.now()
-        taken: bool = await self._file.write(lambda tx: _lease(tx, self._name, self._me, now, seconds))
-        return taken
-
-    async def give_back(self) -> None:
-        await self._file.write(lambda tx: _give_back(tx, self._name, self._me))
 
 
 def _stored(number: int, body: bytes, met: int, news: bytes | None) -> StoredSubscription:
@@ -175,28 +166,3 @@ def _save_watermark(tx: Transaction, name: str, mark: str) -> None:
         " ON CONFLICT (name) DO UPDATE SET mark = excluded.mark",
         (name, mark),
     )
-
-
-def _another_polls(tx: Transaction, name: str, me: str, now: float) -> float | None:
-    """Until when."""
-    query = "SELECT until FROM pollers WHERE name = ? AND holder <> ? AND until > ?"
-    row = tx.execute(query, (name, me, now)).fetchone()
-    return None if row is None else row[0]
-
-
-def _lease(tx: Transaction, name: str, me: str, now: float, seconds: float) -> bool:
-    until = _another_polls(tx, name, me, now)
-    if until is None:
-        tx.execute(
-            "INSERT INTO pollers (name, holder, until) VALUES (?, ?, ?)"
-            " ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until",
-            (name, me, now + seconds),
-        )
-        return True
-    if until > now + seconds:  # the clock was set back: that must not make it last
-        tx.execute("UPDATE pollers SET until = ? WHERE name = ?", (now + seconds, name))
-    return False
-
-
-def _give_back(tx: Transaction, name: str, me: str) -> None:
-    tx.execute("UPDATE pollers SET holder = NULL, until = NULL WHERE name = ? AND holder = ?", (name, me))

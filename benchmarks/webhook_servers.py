@@ -46,26 +46,26 @@ class Gate:
         self.handled = 0
         self.waited = 0
 
-    def reception(self) -> HandlerRegistry:
-        return self._reception
+    def registry(self) -> HandlerRegistry:
+        return self._registry
 
     def secret_of(self, bot_id: int) -> str | None:
         return SECRET if bot_id == BOT else None
 
-    async def readiness(self) -> dict[str, str]:
+    async def problems(self) -> dict[str, str]:
         return {}
 
     async def start(self) -> None:
         await self._file.open()
-        self._reception = HandlerRegistry(SqliteInbox(self._file, Clock()), Clock())
+        self._registry = HandlerRegistry(SqliteInbox(self._file, Clock()), Clock())
         if self._handles:
-            self._reception.serve(bot_source(BOT), self._handle)
-            await self._reception.start()
+            self._registry.register(bot_source(BOT), self._handle)
+            await self._registry.start()
 
     async def stop(self) -> None:
         if self._handles:
-            await self._reception.stop()
-        self.waited = (await self._reception.stats()).waiting
+            await self._registry.stop()
+        self.waited = (await self._registry.stats()).waiting
         await self._file.close()
 
     async def _handle(self, _: ClaimedItem) -> None:

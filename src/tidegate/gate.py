@@ -132,7 +132,7 @@ class Tidegate:
         self._wire = wire
         self._hooks = DeliveryCallbacks(self.clock)
         self._ids = _ids()
-        self._incoming = GateHandlers(self)
+        self._handlers = GateHandlers(self)
         self._attachment: Attachment | None = None
         self._loading: asyncio.Task[None] | None = None  # held until it is done, or the gate closes
         self._is_open = self._was_open = False
@@ -156,12 +156,12 @@ class Tidegate:
         self._sender = Sender(wire, self.clock, policy=policy)
         self._roster = BotRegistry(self._sender.bots, self._kept.shelf, bots)
         self._sender.look_for_bots = self._roster.look
-        self.reception = HandlerRegistry(
+        self.handler_registry = HandlerRegistry(
             self._kept.inbox,
             self.clock,
             at_once=self.settings.tidegate_handlers,
             deadline=self.settings.tidegate_handler_deadline,
-            stalls=StallWatch(self.clock) if type(self.clock) is Clock else None,  # not in virtual time
+            stall_watch=StallWatch(self.clock) if type(self.clock) is Clock else None,  # not in virtual time
         )
         self.direct = DirectCalls(self._outbox, self._sender, self.clock, self.settings.telegram_max_retries)
         self._campaigns = RunningCampaigns()
@@ -411,7 +411,7 @@ class Tidegate:
         One chat's come in order, others beside it; each at least once. What it puts into the outbox is put
         once.
         """
-        self._incoming.handle_updates(handler)
+        self._handlers.handle_updates(handler)
         return handler
 
     def hook(
@@ -427,12 +427,12 @@ class Tidegate:
 
         An event is answered as soon as it is held, handled once, and tried again `attempts` times if that
         fails. Several secrets: any is right. `scheme`: "standard" (Standard Webhooks), "stripe", "github",
-        or a `Plain` of `tidegate.inbound.signed`; `window`: seconds that its timestamp may be off.
+        or an `HmacSignature`; `window`: seconds that its timestamp may be off.
         """
         hook = Hook(name, parse_secrets(name, secret), scheme, window, attempts=attempts)
 
         def handle(handler: HookEventHandler) -> HookEventHandler:
-            self._incoming.handle_events(hook, handler)
+            self._handlers.handle_events(hook, handler)
             return handler
 
         return handle
@@ -443,8 +443,8 @@ class Tidegate:
         It opens the gate, and starts the dispatchers that are attached; with `webhook=False` it leaves them
         alone: they poll. With a store in Redis, several processes may serve it (uvicorn --workers 3).
         """
-        self._incoming.runs_companion = webhook
-        return WebhookApp(self._incoming, self.clock)
+        self._handlers.runs_library = webhook
+        return WebhookApp(self._handlers, self.clock)
 
     async def serve(
         self,
@@ -466,7 +466,7 @@ class Tidegate:
         await serve(app, host=host, port=port, reuse_port=reuse_port, on_ready=ready)
 
     @property
-    def companion(self) -> AttachedLibrary | None:
+    def attached_library(self) -> AttachedLibrary | None:
         """The dispatchers that are attached."""
         return self._attachment
 
@@ -487,7 +487,7 @@ class Tidegate:
         rules = rules or self.throttle_rules()
         return Throttle(rules, self._kept.buckets(rules))
 
-    def guard(self, throttle: Throttle) -> ThrottleMiddleware:
+    def throttle_middleware(self, throttle: Throttle) -> ThrottleMiddleware:
         """Puts a throttle before the inbox."""
         return ThrottleMiddleware(throttle, self.tell, self._answer_query)
 

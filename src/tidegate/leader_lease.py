@@ -138,23 +138,21 @@ async def take_over(
     log: logging.Logger,
     *,
     is_wanted: Callable[[], bool] = lambda: True,
-) -> bool:
+) -> int | None:
     """Call `start` until it succeeds, once a second while another process is the sender of the store.
 
-    Return False if it is not wanted any more before that.
+    Return how often it was refused; None if it is not wanted any more before it succeeds.
     """
-    waited = False
+    refusals = 0
     while True:
         try:
             await start()
         except NotTheSenderError as error:
-            if not waited:
+            refusals += 1
+            if refusals == 1:
                 log.warning("%s. This one waits to take over", error)
-            waited = True
         else:
-            if waited:
-                log.warning("this process has taken over")
-            return True
+            return refusals
         if not is_wanted():
-            return False
+            return None
         await clock.sleep(TAKEOVER_INTERVAL)

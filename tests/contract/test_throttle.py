@@ -55,9 +55,9 @@ async def flood(throttle: Throttle, about: UpdateInfo, count: int) -> list[Throt
     return [await throttle.check(about, BOT) for _ in range(count)]
 
 
-def held(wait: float, *, answer: bool = False) -> ThrottleVerdict:
+def throttled(wait: float, *, notify: bool = False) -> ThrottleVerdict:
     about: Any = pytest.approx(wait)
-    return Throttled(answer=answer, wait=about)
+    return Throttled(notify=notify, wait=about)
 
 
 def passed(verdicts: list[ThrottleVerdict]) -> int:
@@ -65,7 +65,7 @@ def passed(verdicts: list[ThrottleVerdict]) -> int:
 
 
 def answers(verdicts: list[ThrottleVerdict]) -> list[bool]:
-    return [isinstance(verdict, Throttled) and verdict.answer for verdict in verdicts]
+    return [isinstance(verdict, Throttled) and verdict.notify for verdict in verdicts]
 
 
 async def test_who_writes_too_much_is_held_told_once_and_may_come_again(
@@ -73,12 +73,12 @@ async def test_who_writes_too_much_is_held_told_once_and_may_come_again(
 ) -> None:
     verdicts = await flood(throttle, private(1), 5)
     assert passed(verdicts[:3]) == 3
-    assert verdicts[3] == held(10, answer=True)
-    assert verdicts[4] == held(10)
-    assert throttle.held == 2
+    assert verdicts[3] == throttled(10, notify=True)
+    assert verdicts[4] == throttled(10)
+    assert throttle.throttled == 2
 
     await clock.sleep(10)
-    assert await flood(throttle, private(1), 2) == [ALLOWED, held(10)]
+    assert await flood(throttle, private(1), 2) == [ALLOWED, throttled(10)]
 
 
 async def test_in_the_next_window_he_is_told_again(throttle: Throttle, clock: VirtualClock) -> None:
@@ -95,11 +95,11 @@ async def test_nobody_else_is_held_and_each_bot_counts_for_itself(throttle: Thro
 
 async def test_the_stubborn_pauses_and_is_free_after_it(throttle: Throttle, clock: VirtualClock) -> None:
     verdicts = await flood(throttle, private(1), 7)
-    assert verdicts[-1] == held(100)
+    assert verdicts[-1] == throttled(100)
 
     for left in (75, 50, 25):  # the bucket is full again, and he goes on
         await clock.sleep(25)
-        assert await throttle.check(private(1), BOT) == held(left)
+        assert await throttle.check(private(1), BOT) == throttled(left)
 
     await clock.sleep(25)
     assert answers(await flood(throttle, private(1), 4)) == [False, False, False, True]
@@ -112,14 +112,20 @@ async def test_after_a_short_pause_the_strikes_begin_anew_and_he_is_not_told_aga
     rules = ThrottleRules(user=Rate(3, 30), stubborn=4, pause=15)
     async with buckets(kind, rules, clock) as opened:
         throttle = Throttle(rules, opened)
-        assert (await flood(throttle, private(1), 7))[-1] == held(15)
+        assert (await flood(throttle, private(1), 7))[-1] == throttled(15)
         await clock.sleep(15)
-        assert await flood(throttle, private(1), 5) == [ALLOWED, held(5), held(5), held(5), held(15)]
+        assert await flood(throttle, private(1), 5) == [
+            ALLOWED,
+            throttled(5),
+            throttled(5),
+            throttled(5),
+            throttled(15),
+        ]
 
 
 async def test_a_group_at_its_limit_is_held_in_silence(throttle: Throttle, clock: VirtualClock) -> None:
     verdicts = [await throttle.check(in_group(user), BOT) for user in range(1, 8)]
-    assert verdicts == [*[ALLOWED] * 5, held(6), held(6)]
+    assert verdicts == [*[ALLOWED] * 5, throttled(6), throttled(6)]
 
     assert await throttle.check(in_group(8, chat=-200), BOT) == ALLOWED
     await clock.sleep(6)
@@ -198,8 +204,8 @@ charges = st.builds(
     user=st.sampled_from([1, 2]),
     chat=st.none() | st.just(GROUP),
     cost=st.sampled_from([0.5, 1.0, 2.0]),
-    never_held=st.sampled_from([False, False, False, True]),
-    may_answer=st.booleans(),
+    never_throttled=st.sampled_from([False, False, False, True]),
+    may_notify=st.booleans(),
     album=st.none() | st.sampled_from("ab"),
 ) | st.builds(Charge, bot=st.just(BOT), user=st.none(), chat=st.just(GROUP), cost=st.just(1.0))
 gaps = st.integers(0, 2_048) | st.integers(0, 200_000)
@@ -233,7 +239,7 @@ def test_redis_and_memory_say_the_same(rules: ThrottleRules, script: list[Step])
     ):
         assert type(here) is type(there), charge
         if isinstance(here, Throttled) and isinstance(there, Throttled):
-            assert here.answer == there.answer
+            assert here.notify == there.notify
             assert here.wait == pytest.approx(there.wait, abs=1e-5)
 
 
@@ -247,7 +253,7 @@ def test_the_same_updates_have_the_same_verdicts(rules: ThrottleRules, script: l
 def test_no_stretch_of_time_lets_more_pass_than_the_rate_and_what_had_gathered(
     rules: ThrottleRules, script: list[Step]
 ) -> None:
-    counted = [(gap, charge) for gap, charge in script if charge.album is None and not charge.never_held]
+    counted = [(gap, charge) for gap, charge in script if charge.album is None and not charge.never_throttled]
     played = play("memory", rules, counted)
     for name, rate in (("user", rules.user), ("chat", rules.chat)):
         assert rate is not None
@@ -271,7 +277,7 @@ def test_answers_to_one_user_are_a_window_apart(rules: ThrottleRules, script: li
         told = [
             at
             for at, charge, verdict in played
-            if charge.user == user and isinstance(verdict, Throttled) and verdict.answer
+            if charge.user == user and isinstance(verdict, Throttled) and verdict.notify
         ]
         assert all(later - sooner >= rules.user.seconds for sooner, later in pairwise(told))
 

@@ -20,17 +20,19 @@ from tidegate.errors import BadInputError, ClosedError, StoreAwayError
 from tidegate.inbound import server
 from tidegate.inbound.inbox import InboxItem
 from tidegate.inbound.server import listen, serve
-from unit.inbound.http_caller import PATH, SECRET, House, update
+from unit.inbound.http_caller import PATH, SECRET, FakeBackend, update
 
 clock = Clock()
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def start(house: House, port: int = 0, *, reuse_port: bool = False) -> tuple["asyncio.Task[None]", int]:
+async def start(
+    backend: FakeBackend, port: int = 0, *, reuse_port: bool = False
+) -> tuple["asyncio.Task[None]", int]:
     """The server, and its port."""
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(house.front, port=port, reuse_port=reuse_port, on_ready=ready.set_result)
+        serve(backend.app, port=port, reuse_port=reuse_port, on_ready=ready.set_result)
     )
     both: list[asyncio.Future[Any]] = [ready, serving]
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -40,9 +42,9 @@ async def start(house: House, port: int = 0, *, reuse_port: bool = False) -> tup
 
 
 @asynccontextmanager
-async def served(house: House, port: int = 0, *, reuse_port: bool = False) -> AsyncIterator[int]:
+async def served(backend: FakeBackend, port: int = 0, *, reuse_port: bool = False) -> AsyncIterator[int]:
     """Its port."""
-    serving, port = await start(house, port, reuse_port=reuse_port)
+    serving, port = await start(backend, port, reuse_port=reuse_port)
     try:
         yield port
     finally:
@@ -80,11 +82,11 @@ async def test_updates_come_in_over_one_connection_and_strangers_do_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
-    house = House(clock)
-    async with served(house) as port, connected(port) as telegram, connected(port) as stranger:
+    backend = FakeBackend(clock)
+    async with served(backend) as port, connected(port) as telegram, connected(port) as stranger:
         for number in (1, 2, 2):
             assert await answer(telegram, post(update(number))) == (200, {"ok": True})
-        assert await house.waiting() == 2
+        assert await backend.waiting() == 2
         assert (await answer(telegram, post(b"{")))[0] == 400
         chunked = post(b"", length=0).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
         body = update(3)
@@ -94,21 +96,21 @@ async def test_updates_come_in_over_one_connection_and_strangers_do_not(
 
         assert (await answer(stranger, post(update(4), secret="wrong")))[0] == 401
         assert await stranger[0].read() == b""  # closed
-        assert await house.waiting() == 3
-    assert house.steps == ["start", "stop"]
+        assert await backend.waiting() == 3
+    assert backend.steps == ["start", "stop"]
     assert "q=1" not in caplog.text
     assert [record.levelname for record in caplog.records if "tidegate" in record.name] == ["WARNING"] * 2
 
 
 async def test_the_collector_of_garbage_leaves_alone_what_is_there_while_it_serves() -> None:
-    async with served(House(clock)):
+    async with served(FakeBackend(clock)):
         assert gc.get_freeze_count() > 0
     assert gc.get_freeze_count() == 0
 
 
 async def test_a_body_of_20_mb_is_refused_at_its_first_byte() -> None:
-    house = House(clock)
-    async with served(house) as port, connected(port) as stream:
+    backend = FakeBackend(clock)
+    async with served(backend) as port, connected(port) as stream:
         assert (await answer(stream, post(b"{", length=20_000_000)))[0] == 413
         assert await stream[0].read() == b""
         async with connected(port) as other:
@@ -117,7 +119,7 @@ async def test_a_body_of_20_mb_is_refused_at_its_first_byte() -> None:
 
 async def test_half_a_head_is_given_up_and_an_endless_one_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEAD_TIMEOUT", 0.1)
-    async with served(House(clock)) as port, connected(port) as slow, connected(port) as endless:
+    async with served(FakeBackend(clock)) as port, connected(port) as slow, connected(port) as endless:
         slow[1].write(b"POST / HTTP/1.1\r\nHost")
         endless[1].write(b"GET / HTTP/1.1\r\nX: " + b"a" * 1_000_000)
         async with clock.timeout(5):
@@ -131,7 +133,7 @@ async def test_one_that_waits_to_start_can_be_stopped(
     caplog: pytest.LogCaptureFixture, *, by_signal: bool
 ) -> None:
     slow = SlowHouse()
-    serving = asyncio.create_task(serve(slow.front, port=0))
+    serving = asyncio.create_task(serve(slow.app, port=0))
     await slow.begun.wait()
     if by_signal:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -144,16 +146,16 @@ async def test_one_that_waits_to_start_can_be_stopped(
 
 
 async def test_a_signal_ends_it_when_everything_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House(clock)
-    arrived, go_on, accept = asyncio.Event(), asyncio.Event(), house.inbox.accept
+    backend = FakeBackend(clock)
+    arrived, go_on, accept = asyncio.Event(), asyncio.Event(), backend.inbox.accept
 
     async def slowly(arrivals: list[InboxItem]) -> list[bool]:
         arrived.set()
         await go_on.wait()
         return await accept(arrivals)
 
-    monkeypatch.setattr(house.inbox, "accept", slowly)
-    serving, port = await start(house)
+    monkeypatch.setattr(backend.inbox, "accept", slowly)
+    serving, port = await start(backend)
     async with connected(port) as stream:
         asking = asyncio.create_task(answer(stream, post(update())))
         await arrived.wait()
@@ -164,15 +166,15 @@ async def test_a_signal_ends_it_when_everything_is_answered(monkeypatch: pytest.
         assert (await asking)[0] == 200
     async with clock.timeout(5):
         await serving
-    assert house.steps == ["start", "stop"]
-    assert await house.waiting() == 1
+    assert backend.steps == ["start", "stop"]
+    assert await backend.waiting() == 1
 
 
 async def test_a_gate_that_does_not_open_is_told_and_not_served() -> None:
-    house = House(clock)
-    house.failure = StoreAwayError("no Redis at 192.0.2.1")
+    backend = FakeBackend(clock)
+    backend.failure = StoreAwayError("no Redis at 192.0.2.1")
     with pytest.raises(ClosedError, match=r"nothing is served: no Redis at 192\.0\.2\.1"):
-        await serve(house.front, port=0)
+        await serve(backend.app, port=0)
 
 
 async def test_a_port_in_use_is_named_unless_it_is_shared() -> None:
@@ -181,7 +183,7 @@ async def test_a_port_in_use_is_named_unless_it_is_shared() -> None:
         with listen("127.0.0.1", port, reuse_port=True) as second:
             assert second.getsockname() == first.getsockname()
         with pytest.raises(BadInputError, match=rf"cannot listen at 127\.0\.0\.1 port {port}: .*in use"):
-            await serve(House(clock).front, port=port)
+            await serve(FakeBackend(clock).app, port=port)
     for host, number in (("192.0.2.1", 0), ("no such host.invalid", 0), ("127.0.0.1", 70_000)):
         with pytest.raises(BadInputError, match=r"cannot listen at|a port is a number"):
             listen(host, number)
@@ -189,7 +191,7 @@ async def test_a_port_in_use_is_named_unless_it_is_shared() -> None:
         assert free.family == socket.AF_INET
 
 
-class SlowHouse(House):
+class SlowHouse(FakeBackend):
     """Starts when it is let."""
 
     def __init__(self) -> None:
@@ -203,7 +205,7 @@ class SlowHouse(House):
 
 
 async def test_a_process_that_still_starts_gets_no_connection_of_a_shared_port() -> None:
-    ready, slow = House(clock), SlowHouse()
+    ready, slow = FakeBackend(clock), SlowHouse()
     async with served(ready, reuse_port=True) as port:
         starting = asyncio.create_task(start(slow, port, reuse_port=True))
         await slow.begun.wait()

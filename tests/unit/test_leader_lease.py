@@ -100,7 +100,7 @@ async def test_a_process_that_starts_as_the_second_takes_over(clock: VirtualCloc
         if clock.monotonic() < free_at:
             raise NotTheSenderError("another process sends")
 
-    assert await take_over(start, clock, LOG)
+    assert await take_over(start, clock, LOG) == 3
     assert clock.monotonic() >= free_at
 
 
@@ -108,4 +108,4 @@ async def test_a_process_that_is_stopped_does_not_take_over(clock: VirtualClock)
     async def start() -> None:
         raise NotTheSenderError("another process sends")
 
-    assert not await take_over(start, clock, LOG, is_wanted=lambda: False)
+    assert await take_over(start, clock, LOG, is_wanted=lambda: False) is None

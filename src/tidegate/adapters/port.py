@@ -20,7 +20,7 @@ class Gate(Protocol):
     settings: Settings
     clock: Clock
     direct: DirectCalls
-    reception: HandlerRegistry  # another one each time that the gate is opened
+    handler_registry: HandlerRegistry  # another one each time that the gate is opened
 
     async def start(self) -> None:
         """Open it, if nobody did, and deliver in this process. Each start needs its `stop`."""
@@ -35,7 +35,7 @@ class Gate(Protocol):
         """With the usual rules, if none are given. While the gate is open."""
         ...
 
-    def guard(self, throttle: Throttle) -> ThrottleMiddleware:
+    def throttle_middleware(self, throttle: Throttle) -> ThrottleMiddleware:
         """Puts a throttle before the inbox."""
         ...
 

@@ -19,7 +19,7 @@ def forget_chat(store: str | None, chat: str, *, bot: int | None, yes: bool, as_
 
     async def act(gate: Tidegate) -> tuple[int, int, int]:
         erased = await gate.outbox.forget(chat_id, bot_id)
-        updates = await _forget_updates(gate.reception.inbox, chat_id, bot_id)
+        updates = await _forget_updates(gate.handler_registry.inbox, chat_id, bot_id)
         return erased, updates, await sending.how_many(gate.outbox)
 
     erased, updates, left = using_gate(store, act)
@@ -37,5 +37,5 @@ async def _forget_updates(inbox: Inbox, chat: ChatId, bot: BotId | None) -> int:
     """Those that were given up. Those that wait are handled soon, and gone then."""
     source = None if bot is None else bot_source(bot)
     parked = await inbox.parked(source, limit=100 * MAX_PARKED_PER_SOURCE)
-    meant = [one.arrival for one in parked if one.arrival.lane == str(chat)]
+    meant = [one.item for one in parked if one.item.lane == str(chat)]
     return sum([await inbox.drop(one.source, one.key) for one in meant])

@@ -170,8 +170,8 @@ async def choose(inbox: Inbox, which: UpdateChoice) -> list[ParkedItem]:
     if which.everything:
         return parked
     for key in which.keys:
-        _check(key, [one.arrival.source for one in parked if one.arrival.key == key])
-    return [one for one in parked if one.arrival.key in set(which.keys)]
+        _check(key, [one.item.source for one in parked if one.item.key == key])
+    return [one for one in parked if one.item.key in set(which.keys)]
 
 
 def _check(key: str, sources: Sequence[InboxSource]) -> None:
@@ -192,7 +192,7 @@ def replay_updates(store: str | None, which: UpdateChoice, *, yes: bool, as_json
     chosen = _chosen(store, which)
     if len(chosen) > REPLAYED_UNASKED:
         confirm(f"Replay {amount(len(chosen), 'arrival')}?", yes=yes)
-    done = using_gate(store, lambda gate: work_on(chosen, gate.reception.inbox.replay, "Replaying"))
+    done = using_gate(store, lambda gate: work_on(chosen, gate.handler_registry.inbox.replay, "Replaying"))
     _tell("replayed", done, as_json=as_json)
 
 
@@ -200,13 +200,13 @@ def drop_updates(store: str | None, which: UpdateChoice, *, yes: bool, as_json: 
     chosen = _chosen(store, which)
     if chosen:
         confirm(f"Drop {amount(len(chosen), 'arrival')} for good?", yes=yes)
-    done = using_gate(store, lambda gate: work_on(chosen, gate.reception.inbox.drop, "Dropping"))
+    done = using_gate(store, lambda gate: work_on(chosen, gate.handler_registry.inbox.drop, "Dropping"))
     _tell("dropped", done, as_json=as_json)
 
 
 def _chosen(store: str | None, which: UpdateChoice) -> list[ParkedItem]:
     async def look(gate: Tidegate) -> list[ParkedItem]:
-        return await choose(gate.reception.inbox, which)
+        return await choose(gate.handler_registry.inbox, which)
 
     return using_gate(store, look)
 
@@ -215,7 +215,7 @@ async def work_on(chosen: Sequence[ParkedItem], act: Act, title: str) -> int:
     """One lane in order, lanes side by side. Returns how many were still there."""
     lanes: dict[tuple[InboxSource, str], list[str]] = {}
     for one in chosen:
-        lanes.setdefault((one.arrival.source, one.arrival.lane), []).append(one.arrival.key)
+        lanes.setdefault((one.item.source, one.item.lane), []).append(one.item.key)
     works = [_work_through(source, keys, act) for (source, _), keys in lanes.items()]
     done = 0
     with progress_bar(title, len(chosen)) as tell:
@@ -241,7 +241,7 @@ Json = dict[str, Any]
 
 def update_json(one: ParkedItem) -> Json:
     """`body`: the update; of an event as it was sent, in base64 if it is no text: `encoding` says so."""
-    arrival = one.arrival
+    arrival = one.item
     known = {
         "source": arrival.source,
         "key": arrival.key,
@@ -268,9 +268,9 @@ def update_details(one: ParkedItem, now: float) -> RenderableType:
     """An item a line, what is not known left out; then the headers and the body, whole."""
     known = update_json(one)
     items = {
-        "source": name_of(one.arrival),
-        "key": one.arrival.key,
-        "chat": chat_of_update(one.arrival),
+        "source": name_of(one.item),
+        "key": one.item.key,
+        "chat": chat_of_update(one.item),
         "sent": _moment(known.get("timestamp"), now),
         "arrived": moment(one.arrived_at, now),
         "parked": moment(one.parked_at, now),
@@ -343,7 +343,7 @@ def show_inbox(store: str | None, *, bot: int | None, hook: str | None, limit: i
     source = source_of(bot, hook)
 
     async def look(gate: Tidegate) -> InboxView:
-        inbox = gate.reception.inbox
+        inbox = gate.handler_registry.inbox
         return InboxView(
             await inbox.stats(), await inbox.parked(source, limit=limit + 1), await _nobody_handles(gate)
         )
@@ -357,7 +357,7 @@ def show_inbox(store: str | None, *, bot: int | None, hook: str | None, limit: i
 
 def show_update(store: str | None, which: UpdateChoice, *, as_json: bool) -> None:
     async def look(gate: Tidegate) -> list[ParkedItem]:
-        return await choose(gate.reception.inbox, which)
+        return await choose(gate.handler_registry.inbox, which)
 
     [one] = using_gate(store, look)
     if as_json:
@@ -403,7 +403,7 @@ def _counts(seen: InboxView) -> list[str]:
 
 def _table(parked: Sequence[ParkedItem], now: float) -> Table:
     """A row each; in a terminal of 80 columns the reasons take several lines, and are whole."""
-    has_chats = any(chat_of_update(one.arrival) for one in parked)
+    has_chats = any(chat_of_update(one.item) for one in parked)
     rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True, padding=(0, 1, 0, 0))
     rows.add_column("source", overflow="fold", max_width=20)
     rows.add_column("key", overflow="fold", max_width=36)
@@ -412,9 +412,9 @@ def _table(parked: Sequence[ParkedItem], now: float) -> Table:
     rows.add_column("reason", overflow="fold", ratio=1, min_width=16)
     for one in parked:
         rows.add_row(
-            Text(name_of(one.arrival)),
-            Text(printable(one.arrival.key)),
-            *([Text(printable(chat_of_update(one.arrival)))] if has_chats else []),
+            Text(name_of(one.item)),
+            Text(printable(one.item.key)),
+            *([Text(printable(chat_of_update(one.item)))] if has_chats else []),
             distance(one.parked_at, now),
             Text(printable(one.reason), "red"),
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -13,55 +13,57 @@ from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.failure import describe_error, traceback_text, waiting_place
 from tidegate.inbound.inbox import ClaimedItem, Inbox, InboxSource
 from tidegate.outbox.effect_keys import effect_keys_for
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.inbound")
 
-HANDLERS_AT_ONCE: Final = 256  # handlers
+HANDLERS_AT_ONCE: Final = 256
 HANDLER_DEADLINE: Final = 120.0  # seconds: a reply may have to wait a minute for its turn in a busy group
-CRASHES_BEFORE_PARKING: Final = 5  # processes that may die over an arrival
+CRASHES_BEFORE_PARKING: Final = 5  # processes that may die while they handle an item
 STORE_RETRY_PAUSE: Final = 1.0  # seconds after a failure of the store
-CANCEL_GRACE: Final = 5.0  # seconds that a handler has to end when it was cancelled
-CLAIM_BATCH: Final = 25  # arrivals claimed in a step: what their handlers do first must not hold up the loop
+CANCEL_GRACE: Final = 5.0  # seconds that a cancelled handler has to end
+CLAIM_BATCH: Final = 25  # items claimed in a step: the first steps of their handlers must not block the loop
 MAX_HANDLER_BACKOFF: Final = 300.0  # seconds
 
 ItemHandler = Callable[[ClaimedItem], Awaitable[None]]
-SettleStep = Callable[[], Coroutine[Any, Any, None]]  # a step of the inbox
+SettleStep = Callable[[], Coroutine[Any, Any, None]]  # a call of the inbox
 
 
 class RegisteredHandler(msgspec.Struct, frozen=True):
-    """Who handles what a source sends. After `attempts` that failed, an arrival is parked."""
+    """The handler of a source. After `attempts` failed ones an item is parked."""
 
     handle: ItemHandler
     attempts: int = 1
 
 
 class InboxDispatcher:
-    """Runs between `start` and `stop`. `services` may grow meanwhile; call `look_again` then."""
+    """Runs between `start` and `stop`. `handlers` may change meanwhile; call `wake` when one is added."""
 
     def __init__(
         self,
         inbox: Inbox,
         clock: Clock,
-        services: dict[InboxSource, RegisteredHandler],
+        handlers: Mapping[InboxSource, RegisteredHandler],
         *,
         at_once: int = HANDLERS_AT_ONCE,
         deadline: float = HANDLER_DEADLINE,
     ) -> None:
         if at_once < 1 or deadline <= 0:
-            raise BadInputError("a desk handles at least one update at a time, in more than 0 seconds")
+            raise BadInputError("at least one update is handled at a time, in more than 0 seconds")
         self._inbox = inbox
         self._clock = clock
-        self._services = services
+        self._handlers = handlers
         self._at_once = at_once
         self._deadline = deadline
         self._handling: dict[asyncio.Task[None], ClaimedItem] = {}
-        self._left: set[asyncio.Task[None]] = set()  # handlers that do not end, though cancelled
-        self._done: list[ClaimedItem] = []
-        self._verdicts: list[SettleStep] = []
-        self._news = asyncio.Event()
+        self._handled: list[ClaimedItem] = []
+        self._to_settle: list[SettleStep] = []
+        self._changed = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._is_open = self._over = False
+        self._inbox_wait: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
+        self._handler_tasks = BackgroundTasks()  # also those that do not end, though cancelled
+        self._is_open = self._is_stopping = False
         self._trouble: str | None = None
 
     @property
@@ -69,62 +71,60 @@ class InboxDispatcher:
         return len(self._handling)
 
     async def start(self) -> None:
-        """A store that is away for the moment is opened as soon as it is back."""
-        self._over = False
+        """A store that is away is opened as soon as it is back."""
+        self._is_stopping = False
         self._is_open = False
         with suppress(StoreAwayError):
             await self._open()
-        self._running = asyncio.create_task(self._run(), name="tidegate: desk")
+        self._running = self._tasks.start(self._run(), "inbox dispatcher", awaited=True)
         self._running.add_done_callback(_log_failure)
 
     async def stop(self, grace: float) -> None:
-        """Claim no more; what is not handled after `grace` seconds is cancelled and goes back."""
-        self._over = True
-        self._news.set()
+        """Claim no more. Handlers that run after `grace` seconds are cancelled; their items go back."""
+        self._is_stopping = True
+        self._changed.set()
         if self._running is not None:
-            await asyncio.wait([self._running])  # not cancelled: what a claim gave would be nobody's
-        await self._end_handling(lambda _: True, grace)
-        await _cancel(self._listening)
-        self._listening = None
-        with suppress(StoreError):  # what could not be said is handled again
+            await asyncio.wait([self._running])  # not cancelled: the items of a claim would be lost
+        await self._finish(list(self._handling), grace)
+        await self._tasks.stop()
+        with suppress(StoreError):  # items that could not be settled are handled again
             await self._settle()
         await self._inbox.close()
 
-    async def end(self, source: InboxSource, grace: float) -> None:
-        """Likewise, for what this source sends: nobody serves it any more."""
-        await self._end_handling(lambda held: held.arrival.source == source, grace)
+    async def finish(self, source: InboxSource, grace: float) -> None:
+        """End the handlers of one source in the same way, after its handler was removed."""
+        await self._finish([task for task, one in self._handling.items() if one.item.source == source], grace)
 
-    async def _end_handling(self, concerns: Callable[[ClaimedItem], bool], grace: float) -> None:
-        tasks = [task for task, held in self._handling.items() if concerns(held)]
+    async def _finish(self, tasks: list[asyncio.Task[None]], grace: float) -> None:
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=grace)
         for task in late:
             task.cancel()
         if late:
-            await asyncio.wait(late)  # not for long: who does not end is left alone
+            await asyncio.wait(late)  # not for long: a handler that does not end is abandoned
 
-    def look_again(self) -> None:
-        self._news.set()
+    def wake(self) -> None:
+        self._changed.set()
 
     async def _run(self) -> None:
-        while not self._over:
-            self._news.clear()
+        while not self._is_stopping:
+            self._changed.clear()
             try:
                 await self._open()
                 await self._settle()
                 claimed = await self._claim()
             except StoreError as error:
-                self._say(str(error))
+                self._log_trouble(str(error))
                 await self._clock.sleep(STORE_RETRY_PAUSE)
                 continue
-            self._say(None)
-            for held in claimed:
-                self._begin(held)
-            await (self._clock.sleep(0) if claimed else self._until_something_happens())
+            self._log_trouble(None)
+            for one in claimed:
+                self._start_handling(one)
+            await (self._clock.sleep(0) if claimed else self._until_something_changes())
 
-    def _say(self, trouble: str | None) -> None:
-        """Once, until it is another or over."""
+    def _log_trouble(self, trouble: str | None) -> None:
+        """Log it once, until it is another trouble or over."""
         if trouble is not None and trouble != self._trouble:
             log.warning("updates wait: %s", trouble)
         self._trouble = trouble
@@ -138,139 +138,130 @@ class InboxDispatcher:
         room = min(self._room(), CLAIM_BATCH)
         if not room:
             return []
-        suspects = any(held.is_suspect for held in self._handling.values())
-        return await self._inbox.claim(list(self._services), room, suspects=0 if suspects else 1)
+        suspects = any(one.is_suspect for one in self._handling.values())
+        return await self._inbox.claim(list(self._handlers), room, suspects=0 if suspects else 1)
 
     def _room(self) -> int:
-        return max(0, self._at_once - len(self._handling)) if self._services else 0
+        return max(0, self._at_once - len(self._handling)) if self._handlers else 0
 
-    def _begin(self, held: ClaimedItem) -> None:
-        task = asyncio.create_task(self._handle(held), name=f"tidegate: {held.arrival.source}")
-        self._handling[task] = held
-        task.add_done_callback(self._ended)
+    def _start_handling(self, claimed: ClaimedItem) -> None:
+        task = self._handler_tasks.start(self._handle(claimed), claimed.item.source, awaited=True)
+        self._handling[task] = claimed
+        task.add_done_callback(self._on_handling_ended)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        held = self._handling.pop(task)
-        if task.cancelled():  # the desk closes. Counted: one may be what closes it, again and again
-            self._verdicts.append(lambda: self._inbox.release(held, failed=True))
-        elif (error := task.exception()) is not None:  # of ours: its chat must not wait for ever
-            self._park(held, describe_error(error), error)
-        self._news.set()
+    def _on_handling_ended(self, task: asyncio.Task[None]) -> None:
+        claimed = self._handling.pop(task)
+        if task.cancelled():  # on stop. Counted: this item may be what stops the process, again and again
+            self._to_settle.append(lambda: self._inbox.release(claimed, failed=True))
+        elif (error := task.exception()) is not None:  # an error of ours: its chat must not wait for ever
+            self._park(claimed, describe_error(error), error)
+        self._changed.set()
 
-    async def _handle(self, held: ClaimedItem) -> None:
-        if held.crashes >= CRASHES_BEFORE_PARKING:
-            self._park(held, f"killed the process that handled it {held.crashes} times")
+    async def _handle(self, claimed: ClaimedItem) -> None:
+        if claimed.crashes >= CRASHES_BEFORE_PARKING:
+            self._park(claimed, f"killed the process that handled it {claimed.crashes} times")
             return
-        service = self._services.get(held.arrival.source)
-        if service is None:  # it has left meanwhile
-            self._verdicts.append(lambda: self._inbox.release(held))
+        handler = self._handlers.get(claimed.item.source)
+        if handler is None:  # removed meanwhile
+            self._to_settle.append(lambda: self._inbox.release(claimed))
             return
-        if held.attempts >= max(service.attempts, CRASHES_BEFORE_PARKING):
-            self._park(held, f"was not done when its process ended, {held.attempts} times")
+        if claimed.attempts >= max(handler.attempts, CRASHES_BEFORE_PARKING):
+            self._park(claimed, f"was not done when its process ended, {claimed.attempts} times")
             return
-        working = asyncio.create_task(_call(service.handle, held))
+        work = self._handler_tasks.start(_call(handler.handle, claimed), claimed.item.source, awaited=True)
         try:
-            await asyncio.wait([working], timeout=self._deadline)
-            if working.done():
-                self._judge(held, service, working)
+            await asyncio.wait([work], timeout=self._deadline)
+            if work.done():
+                self._judge(claimed, handler, work)
             else:
-                await self._overran(held, working)
-        except asyncio.CancelledError:  # the desk closes
-            working.cancel()
-            await asyncio.wait([working], timeout=CANCEL_GRACE)
-            if not working.done():
-                self._leave_alone(held, working)
-            elif not working.cancelled():  # it has come to an end of its own, sys.exit() too
-                self._judge(held, service, working)
+                await self._cancel_overdue(claimed, work)
+        except asyncio.CancelledError:  # the dispatcher stops
+            work.cancel()
+            await asyncio.wait([work], timeout=CANCEL_GRACE)
+            if not work.done():
+                _log_abandoned(claimed, work)
+            elif not work.cancelled():  # it ended by itself, perhaps with sys.exit()
+                self._judge(claimed, handler, work)
                 return
             raise
 
-    def _judge(self, held: ClaimedItem, service: RegisteredHandler, working: asyncio.Task[None]) -> None:
-        cut = asyncio.CancelledError("what it waited for was cancelled")
-        error = cut if working.cancelled() else working.exception()
+    def _judge(self, claimed: ClaimedItem, handler: RegisteredHandler, work: asyncio.Task[None]) -> None:
+        cancelled = asyncio.CancelledError("what it waited for was cancelled")
+        error = cancelled if work.cancelled() else work.exception()
         if error is None:
-            self._done.append(held)
+            self._handled.append(claimed)
             return
-        reason, attempts = describe_error(error), held.attempts + 1
-        if attempts >= service.attempts:
-            self._park(held, reason, error)
+        reason, attempts = describe_error(error), claimed.attempts + 1
+        if attempts >= handler.attempts:
+            self._park(claimed, reason, error)
             return
         after = min(2.0**attempts, MAX_HANDLER_BACKOFF)
-        log.warning("%s failed, again in %.0f s: %s", _describe(held), after, reason)
-        self._verdicts.append(lambda: self._inbox.release(held, after=after, failed=True))
+        log.warning("%s failed, again in %.0f s: %s", _describe(claimed), after, reason)
+        self._to_settle.append(lambda: self._inbox.release(claimed, after=after, failed=True))
 
-    async def _overran(self, held: ClaimedItem, working: asyncio.Task[None]) -> None:
-        place = waiting_place(working)
-        working.cancel()
-        await asyncio.wait([working], timeout=CANCEL_GRACE)
-        self._park(held, f"took longer than {self._deadline:g} s and was cancelled {place}")
-        if not working.done():
-            self._leave_alone(held, working)
-        elif not working.cancelled():
-            working.exception()  # taken note of: the deadline is what is told
+    async def _cancel_overdue(self, claimed: ClaimedItem, work: asyncio.Task[None]) -> None:
+        place = waiting_place(work)
+        work.cancel()
+        await asyncio.wait([work], timeout=CANCEL_GRACE)
+        self._park(claimed, f"took longer than {self._deadline:g} s and was cancelled {place}")
+        if not work.done():
+            _log_abandoned(claimed, work)
+        elif not work.cancelled():
+            work.exception()  # retrieved, else asyncio would report it: the deadline is the reason
 
-    def _leave_alone(self, held: ClaimedItem, working: asyncio.Task[None]) -> None:
-        place = waiting_place(working)
-        log.error("%s does not end, though it was cancelled %s: it goes on alone", _describe(held), place)
-        self._left.add(working)
-        working.add_done_callback(self._left.discard)
-
-    def _park(self, held: ClaimedItem, reason: str, error: BaseException | None = None) -> None:
-        log.error(
-            "%s is parked: %s%s",
-            _describe(held),
-            reason,
-            "" if error is None else f"\n{traceback_text(error)}",
-        )
-        self._verdicts.append(lambda: self._inbox.park(held, reason))
+    def _park(self, claimed: ClaimedItem, reason: str, error: BaseException | None = None) -> None:
+        trace = "" if error is None else f"\n{traceback_text(error)}"
+        log.error("%s is parked: %s%s", _describe(claimed), reason, trace)
+        self._to_settle.append(lambda: self._inbox.park(claimed, reason))
 
     async def _settle(self) -> None:
-        """Tell the inbox what has ended. What it did not take is told again."""
-        done = self._done[:]
-        if done:
-            await self._inbox.done(done)
-            del self._done[: len(done)]
-        while self._verdicts:
+        """Settle the items that have ended. If the store fails, the rest is settled next time."""
+        handled = self._handled[:]
+        if handled:
+            await self._inbox.done(handled)
+            del self._handled[: len(handled)]
+        while self._to_settle:
             try:
-                await self._verdicts[0]()
+                await self._to_settle[0]()
             except StoreError:
                 raise
-            except Exception as error:  # noqa: BLE001  (the others must be told all the same)
-                log.error("what became of an update cannot be written down:\n%s", traceback_text(error))  # noqa: TRY400
-            del self._verdicts[0]
+            except Exception as error:  # noqa: BLE001  (the others must be settled all the same)
+                log.error("an update could not be settled:\n%s", traceback_text(error))  # noqa: TRY400
+            del self._to_settle[0]
 
-    async def _until_something_happens(self) -> None:
-        """Something new to claim, if there is room for it; or a handler that has ended."""
-        if self._room() and (self._listening is None or self._listening.done()):
-            self._listening = asyncio.create_task(self._listen(), name="tidegate: inbox")
-        if not self._over:
-            await self._news.wait()
+    async def _until_something_changes(self) -> None:
+        """Wait for something new to claim, if there is room for it, or for a handler that ends."""
+        if self._room() and (self._inbox_wait is None or self._inbox_wait.done()):
+            self._inbox_wait = self._tasks.start(self._wait_for_inbox(), "inbox")
+        if not self._is_stopping:
+            await self._changed.wait()
 
-    async def _listen(self) -> None:
+    async def _wait_for_inbox(self) -> None:
         try:
             await self._inbox.wait()
-        except StoreError:  # told by who claims
+        except StoreError:  # logged by the next claim
             await self._clock.sleep(STORE_RETRY_PAUSE)
-        self._news.set()
+        self._changed.set()
 
 
-async def _call(handle: ItemHandler, held: ClaimedItem) -> None:
-    with effect_keys_for(f"{held.arrival.source}:{held.arrival.key}"):
-        await handle(held)
+async def _call(handle: ItemHandler, claimed: ClaimedItem) -> None:
+    with effect_keys_for(f"{claimed.item.source}:{claimed.item.key}"):
+        await handle(claimed)
 
 
-def _describe(held: ClaimedItem) -> str:
-    kind, _, name = held.arrival.source.partition(":")
+def _describe(claimed: ClaimedItem) -> str:
+    kind, _, name = claimed.item.source.partition(":")
     what = "update" if kind == "bot" else "event"
-    return f"{what} {held.arrival.key} of {kind} {name}"
+    return f"{what} {claimed.item.key} of {kind} {name}"
 
 
-async def _cancel(task: asyncio.Task[None] | None) -> None:
-    if task is not None:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+def _log_abandoned(claimed: ClaimedItem, work: asyncio.Task[None]) -> None:
+    place = waiting_place(work)
+    log.error("%s does not end, though it was cancelled %s: it goes on alone", _describe(claimed), place)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("the desk has failed: no update is handled any more\n%s", traceback_text(error))
+        log.critical(
+            "the inbox dispatcher has failed: no update is handled any more\n%s", traceback_text(error)
+        )

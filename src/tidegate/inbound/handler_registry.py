@@ -17,16 +17,17 @@ from tidegate.inbound.dispatcher import (
 from tidegate.inbound.inbox import Inbox, InboxItem, InboxSource, InboxStats
 from tidegate.inbound.stall_watch import StallWatch
 
-# Whether an arrival is let pass. Asked again about the same one, it says the same.
+# Returns False for an item that is not to be stored, each time that it is asked about the same one.
 AcceptFilter = Callable[[InboxItem], Awaitable[bool]]
 
-WAITING_ITEMS_WHILE_FETCHING: Final = (
-    10_000  # arrivals that wait; then polling pauses, so that Telegram keeps the rest
-)
+WAITING_ITEMS_WHILE_FETCHING: Final = 10_000  # then long polling pauses, and Telegram keeps the rest
 
 
 class HandlerRegistry:
-    """One for each gate that is open. Accepts at any time; hands out between `start` and `stop`."""
+    """One for each open gate. Accepts items at any time; dispatches them between `start` and `stop`.
+
+    A source is known if this process accepts its items. It has a handler if this process handles them, too.
+    """
 
     def __init__(
         self,
@@ -35,84 +36,84 @@ class HandlerRegistry:
         *,
         at_once: int = HANDLERS_AT_ONCE,
         deadline: float = HANDLER_DEADLINE,
-        stalls: StallWatch | None = None,
+        stall_watch: StallWatch | None = None,
     ) -> None:
         self.inbox = inbox
-        self._services: dict[InboxSource, RegisteredHandler] = {}
-        self._guards: dict[InboxSource, AcceptFilter | None] = {}
-        self._desk = InboxDispatcher(inbox, clock, self._services, at_once=at_once, deadline=deadline)
-        self._stalls = stalls
+        self._handlers: dict[InboxSource, RegisteredHandler] = {}
+        self._filters: dict[InboxSource, AcceptFilter | None] = {}  # of every known source
+        self._dispatcher = InboxDispatcher(inbox, clock, self._handlers, at_once=at_once, deadline=deadline)
+        self._stall_watch = stall_watch
         self._starts = 0
         self._starting = asyncio.Lock()
 
-    def serve(self, source: InboxSource, handler: ItemHandler, *, attempts: int = 1) -> None:
-        """From now on `handler` gets what this source sends, in this process."""
-        if source in self._services:
+    def register(self, source: InboxSource, handler: ItemHandler, *, attempts: int = 1) -> None:
+        """Handle the items of this source in this process from now on."""
+        if source in self._handlers:
             raise BadInputError(f"{source} has a handler already: one is enough")
-        self._services[source] = RegisteredHandler(handler, attempts)
-        self._guards.setdefault(source, None)
-        self._desk.look_again()
+        self._handlers[source] = RegisteredHandler(handler, attempts)
+        self._filters.setdefault(source, None)
+        self._dispatcher.wake()
 
-    def know(self, source: InboxSource, guard: AcceptFilter | None = None) -> None:
-        """What this source sends is taken here, whoever handles it, as far as its guard lets it pass."""
-        self._guards[source] = guard
+    def unregister(self, source: InboxSource) -> None:
+        """Take back `register`: its items wait in the inbox."""
+        self._handlers.pop(source, None)
 
-    def leave(self, source: InboxSource) -> None:
-        """Take back `serve`: what arrives waits."""
-        self._services.pop(source, None)
+    def has_handler(self, source: InboxSource) -> bool:
+        return source in self._handlers
 
-    async def end(self, source: InboxSource, grace: float) -> None:
-        """After `leave`: handlers of this source have `grace` seconds; what they did not end goes back."""
-        await self._desk.end(source, grace)
+    async def finish(self, source: InboxSource, grace: float) -> None:
+        """After `unregister`: wait `grace` seconds for its handlers; unfinished items go back."""
+        await self._dispatcher.finish(source, grace)
 
-    def forget(self, source: InboxSource) -> None:
-        """Take back `know`."""
-        self._guards.pop(source, None)
+    def add_source(self, source: InboxSource, accept_filter: AcceptFilter | None = None) -> None:
+        """Accept the items of this source that pass its filter, whichever process handles them."""
+        self._filters[source] = accept_filter
+
+    def remove_source(self, source: InboxSource) -> None:
+        """Take back `add_source`."""
+        self._filters.pop(source, None)
 
     def knows(self, source: InboxSource) -> bool:
-        return source in self._guards
-
-    def serves(self, source: InboxSource) -> bool:
-        return source in self._services
+        return source in self._filters
 
     @property
     def handling(self) -> int:
-        return self._desk.handling
+        return self._dispatcher.handling
 
-    async def accept(self, arrivals: Sequence[InboxItem]) -> list[bool]:
-        """As the inbox does. False also for what is not let pass: a flood costs neither disk nor order."""
-        if all(self._guards.get(arrival.source) is None for arrival in arrivals):
-            return await self.inbox.accept(arrivals)
-        passes = [await self._passes(arrival) for arrival in arrivals]
-        let_in = list(itertools.compress(arrivals, passes))
-        fresh = iter(await self.inbox.accept(let_in) if let_in else [])
-        return [passed and next(fresh) for passed in passes]
+    async def accept(self, items: Sequence[InboxItem]) -> list[bool]:
+        """Store items as the inbox does. False also for filtered ones: a flood costs no disk."""
+        if all(self._filters.get(item.source) is None for item in items):
+            return await self.inbox.accept(items)
+        passes = [await self._passes(item) for item in items]
+        passed = list(itertools.compress(items, passes))
+        is_new = iter(await self.inbox.accept(passed) if passed else [])
+        return [passing and next(is_new) for passing in passes]
 
-    async def _passes(self, arrival: InboxItem) -> bool:
-        guard = self._guards.get(arrival.source)
-        return guard is None or await guard(arrival)
+    async def _passes(self, item: InboxItem) -> bool:
+        accept_filter = self._filters.get(item.source)
+        return accept_filter is None or await accept_filter(item)
 
     async def has_room(self) -> bool:
-        """Whether it is time to fetch more."""
+        """Return whether long polling may fetch more."""
         return (await self.stats()).waiting < WAITING_ITEMS_WHILE_FETCHING
 
     async def stats(self) -> InboxStats:
         return await self.inbox.stats()
 
     async def start(self) -> None:
-        """Hand out what arrives. Each start needs its `stop`."""
+        """Dispatch items. Each start needs its `stop`."""
         async with self._starting:
             if self._starts == 0:
-                await self._desk.start()
-                if self._stalls is not None:
-                    self._stalls.start()
+                await self._dispatcher.start()
+                if self._stall_watch is not None:
+                    self._stall_watch.start()
             self._starts += 1
 
     async def stop(self, grace: float = 5.0) -> None:
-        """The last one waits for handlers, `grace` seconds at most; what they did not end goes back."""
+        """The last one waits for handlers, `grace` seconds at most; unfinished items go back."""
         async with self._starting:
             self._starts = max(0, self._starts - 1)
             if self._starts == 0:
-                if self._stalls is not None:
-                    self._stalls.stop()
-                await self._desk.stop(grace)
+                if self._stall_watch is not None:
+                    self._stall_watch.stop()
+                await self._dispatcher.stop(grace)

@@ -12,20 +12,19 @@ import msgspec
 
 from tidegate.errors import BadInputError
 
-HOOK_WINDOW: Final = 300.0  # seconds that a sender's clock may be off, and that a copy of an event is of use
+HOOK_WINDOW: Final = 300.0  # seconds that a sender's clock may be off, and that a copied request is valid
 MAX_EVENT_ID_LENGTH: Final = 255  # characters
+MAX_SIGNATURES: Final = 16  # compared in one request: a sender that replaces its secret sends two
 _MAX_TIME_DIGITS: Final = 12  # of a time in seconds: thousands of years
-MAX_SIGNATURES: Final = 16  # that are looked at: a sender that changes its secret sends two
 
-Headers = Mapping[bytes, bytes]  # names in small letters
+Headers = Mapping[bytes, bytes]  # names in lower case
 
 
 class HmacSignature(msgspec.Struct, frozen=True):
-    """HMAC-SHA256 in hexadecimal, in a header of one's own choice, "sha256=" before it or not.
+    """HMAC-SHA256 in hexadecimal, in a header of your choice, with "sha256=" before it or without.
 
-    With a header for the time (in seconds), what is signed is "time.body", otherwise the body. The id of an
-    event is in a header, or in a field of a JSON object. A header is not signed: a copy
-    with another id passes.
+    With a header for the time (in seconds), "time.body" is signed, otherwise the body. The id of an event is
+    in a header, or in a field of the JSON body. Headers are not signed: a copy with another id is accepted.
     """
 
     signature: str = "x-signature"
@@ -41,11 +40,11 @@ SignatureScheme = _NamedScheme | HmacSignature
 
 class SignedEvent(NamedTuple):
     id: str
-    timestamp: float | None  # when it was sent, as the sender says
+    timestamp: float | None  # when it was sent, as its sender says
 
 
 class SignatureRefusal(NamedTuple):
-    """401 for what nobody signed, or not lately; 400 for what cannot be told from others."""
+    """401 if it is not signed, or not lately; 400 if it has no id."""
 
     status: int
     reason: str
@@ -55,22 +54,20 @@ _UNSIGNED: Final = SignatureRefusal(401, "the signature is missing")
 
 
 class _UnverifiedRequest(NamedTuple):
-    """What a request says of itself, not believed yet."""
+    """What a request says of itself, before its signature was checked."""
 
     signatures: list[bytes]
     signed: bytes
     timestamp: bytes | None = None
     id: bytes | None = None
-    id_field: str | None = None  # where the id is, if it is in the body
+    id_field: str | None = None  # the field of the body that holds the id
 
 
 def check_scheme(scheme: object) -> None:
-    """Raises BadInputError for one that is not known; it lists those that are."""
+    """Raises BadInputError for an unknown scheme, which lists the known ones."""
     if not isinstance(scheme, HmacSignature) and scheme not in get_args(_NamedScheme):
         known = ", ".join(f'"{name}"' for name in get_args(_NamedScheme))
-        raise BadInputError(
-            f"there is no scheme {scheme!r}: write {known} or Plain(…) of tidegate.inbound.hook_signature"
-        )
+        raise BadInputError(f"there is no scheme {scheme!r}: write {known} or HmacSignature(…) of tidegate")
 
 
 def verify_signature(
@@ -82,32 +79,32 @@ def verify_signature(
     *,
     window: float = HOOK_WINDOW,
 ) -> SignedEvent | SignatureRefusal:
-    """Never raises. Any of the secrets will do. The body is not looked into before the signature is right."""
-    claim = _parse_request(scheme, headers, body)
-    if isinstance(claim, SignatureRefusal):
-        return claim
-    if not _is_signed(scheme, secrets, claim):
+    """Never raises. Any of the secrets may be right. The body is parsed after the signature is verified."""
+    request = _parse_request(scheme, headers, body)
+    if isinstance(request, SignatureRefusal):
+        return request
+    if not _is_signed(scheme, secrets, request):
         return SignatureRefusal(401, "the signature is wrong")
-    sent_at = None if claim.timestamp is None else float(claim.timestamp)
+    sent_at = None if request.timestamp is None else float(request.timestamp)
     if sent_at is not None and abs(now - sent_at) > window:
         return SignatureRefusal(401, "the timestamp is too old, or ahead of time")
-    name = _field(body, claim.id_field) if claim.id_field else claim.id
-    event_id = _readable(name)
+    event_id = _readable(_field(body, request.id_field) if request.id_field else request.id)
     return SignedEvent(event_id, sent_at) if event_id else SignatureRefusal(400, "the event has no id")
 
 
 def signing_key(scheme: SignatureScheme, secret: str) -> bytes:
-    """What is signed with. Raises ValueError for a secret of Standard Webhooks that is spoiled."""
+    """Raises ValueError for a secret of Standard Webhooks that is not base64."""
     if scheme == "standard" and secret.startswith("whsec_"):
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     return secret.encode()
 
 
-def _is_signed(scheme: SignatureScheme, secrets: Iterable[str], claim: _UnverifiedRequest) -> bool:
+def _is_signed(scheme: SignatureScheme, secrets: Iterable[str], request: _UnverifiedRequest) -> bool:
+    """Compare everything: the time must not tell which one was right."""
     found = False
     for secret in secrets:
-        right = hmac.new(signing_key(scheme, secret), claim.signed, hashlib.sha256).digest()
-        for signature in claim.signatures[:MAX_SIGNATURES]:
+        right = hmac.new(signing_key(scheme, secret), request.signed, hashlib.sha256).digest()
+        for signature in request.signatures[:MAX_SIGNATURES]:
             found |= hmac.compare_digest(right, signature)
     return found
 
@@ -115,7 +112,7 @@ def _is_signed(scheme: SignatureScheme, secrets: Iterable[str], claim: _Unverifi
 def _parse_request(
     scheme: SignatureScheme, headers: Headers, body: bytes
 ) -> _UnverifiedRequest | SignatureRefusal:
-    """With a signature at least, and with a time where there should be one."""
+    """Return it with at least one signature, and with a time if the scheme has one."""
     match scheme:
         case "standard":
             return _standard(headers, body)
@@ -135,7 +132,7 @@ def _standard(headers: Headers, body: bytes) -> _UnverifiedRequest | SignatureRe
     signatures = _base64(text for version, _, text in versions if version == b"v1")
     if not signatures:
         return _UNSIGNED
-    if not event_id:  # it is signed, too: without it, the signature would only be called wrong
+    if not event_id:  # it is signed, too: otherwise only the signature would be called wrong
         return SignatureRefusal(400, "webhook-id is missing")
     if not _is_time(time):
         return _without_time("webhook-timestamp")
@@ -155,11 +152,9 @@ def _stripe(headers: Headers, body: bytes) -> _UnverifiedRequest | SignatureRefu
 
 def _github(headers: Headers, body: bytes) -> _UnverifiedRequest | SignatureRefusal:
     signatures = _hex([headers.get(b"x-hub-signature-256", b"")])
-    return (
-        _UnverifiedRequest(signatures, body, id=headers.get(b"x-github-delivery"))
-        if signatures
-        else _UNSIGNED
-    )
+    if not signatures:
+        return _UNSIGNED
+    return _UnverifiedRequest(signatures, body, id=headers.get(b"x-github-delivery"))
 
 
 def _hmac(scheme: HmacSignature, headers: Headers, body: bytes) -> _UnverifiedRequest | SignatureRefusal:
@@ -189,15 +184,15 @@ def _is_time(text: bytes) -> bool:
 
 
 def _hex(texts: Iterable[bytes]) -> list[bytes]:
-    return _decoded(texts, lambda text: binascii.unhexlify(text.removeprefix(b"sha256=")))
+    return _decode_each(texts, lambda text: binascii.unhexlify(text.removeprefix(b"sha256=")))
 
 
 def _base64(texts: Iterable[bytes]) -> list[bytes]:
-    return _decoded(texts, lambda text: base64.b64decode(text, validate=True))
+    return _decode_each(texts, lambda text: base64.b64decode(text, validate=True))
 
 
-def _decoded(texts: Iterable[bytes], decode: Callable[[bytes], bytes]) -> list[bytes]:
-    """What cannot be decoded is no signature."""
+def _decode_each(texts: Iterable[bytes], decode: Callable[[bytes], bytes]) -> list[bytes]:
+    """Leave out what cannot be decoded."""
     found: list[bytes] = []
     for text in texts:
         with suppress(ValueError):
@@ -214,8 +209,8 @@ def _field(body: bytes, name: str) -> bytes | None:
     return str(value).encode("utf-8", "replace") if type(value) in {str, int} else None
 
 
-def _readable(name: bytes | None) -> str | None:
-    if not name or len(name) > MAX_EVENT_ID_LENGTH:
+def _readable(event_id: bytes | None) -> str | None:
+    if not event_id or len(event_id) > MAX_EVENT_ID_LENGTH:
         return None
-    text = name.decode("utf-8", "replace")
+    text = event_id.decode("utf-8", "replace")
     return text if text.isprintable() and "\ufffd" not in text else None

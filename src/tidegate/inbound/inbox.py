@@ -7,9 +7,12 @@ import msgspec
 
 from tidegate.leader_lease import LeaseStore
 
-InboxSource = NewType("InboxSource", str)  # who sent it: bot_source(42), hook_source("payments")
+InboxSource = NewType("InboxSource", str)  # the sender: bot_source(42), hook_source("payments")
 
-SUSPECT_CRASHES: Final = 2  # crashes after which an arrival is handled with no other suspect beside it
+SUSPECT_CRASHES: Final = 2  # crashes after which an item is handled with no other suspect beside it
+MAX_WAITING_ITEMS: Final = 100_000  # then no more are accepted
+DEDUP_SECONDS: Final = 86_400.0  # an item is recognised for as long as Telegram repeats an update
+MAX_PARKED_PER_SOURCE: Final = 10_000  # then the oldest are dropped
 
 
 def bot_source(bot: int) -> InboxSource:
@@ -21,9 +24,9 @@ def hook_source(name: str) -> InboxSource:
 
 
 class InboxItem(msgspec.Struct, frozen=True):
-    """`key` tells it from everything else of its source: an update_id, the id of an event.
+    """An update or a signed event. `key`, unique in its source, is the update_id or the id of the event.
 
-    Those of one `lane` of a source are handled one at a time, in the order in which they came.
+    The items of one `lane` of a source are handled one at a time, in the order of arrival.
     """
 
     source: InboxSource
@@ -33,13 +36,13 @@ class InboxItem(msgspec.Struct, frozen=True):
 
 
 class ClaimedItem(msgspec.Struct, frozen=True):
-    """An arrival that was given to this process to handle; nobody else has it as long as it is held."""
+    """An item that this process has claimed: no other process has it until it is settled."""
 
     id: str  # in the inbox
-    arrival: InboxItem
+    item: InboxItem
     arrived_at: float
-    attempts: int = 0  # that failed before this one
-    crashes: int = 0  # how often whoever held it has died
+    attempts: int = 0  # failed ones before this
+    crashes: int = 0  # processes that died while they had it
 
     @property
     def is_suspect(self) -> bool:
@@ -47,76 +50,73 @@ class ClaimedItem(msgspec.Struct, frozen=True):
 
 
 class ParkedItem(msgspec.Struct, frozen=True):
-    """One that was given up, kept until somebody decides."""
+    """An item that is not tried again, kept until an operator replays or drops it."""
 
-    arrival: InboxItem
+    item: InboxItem
     arrived_at: float
     parked_at: float
     reason: str
 
 
-MAX_WAITING_ITEMS: Final = 100_000  # arrivals that wait; then no more are accepted
-DEDUP_SECONDS: Final = (
-    86_400.0  # seconds for which an arrival is known again: as long as Telegram sends it again
-)
-MAX_PARKED_PER_SOURCE: Final = 10_000  # of a source; then the oldest are forgotten
-
-
 class InboxStats(msgspec.Struct, frozen=True):
-    waiting: int  # accepted, and not given to anybody
-    handling: int  # held, in any process
+    waiting: int  # accepted and not claimed
+    handling: int  # claimed, by any process
     parked: int
 
 
 class Inbox(Protocol):
-    """Raises StoreAwayError, StoreError as the outbox does; then nothing has changed."""
+    """One contract suite (tests/contract/inbox) runs on every inbox.
+
+    Raises StoreAwayError and StoreError as the outbox does; then nothing has changed.
+    """
 
     leases: LeaseStore  # of the process that fetches the updates of a bot
 
     async def open(self) -> None:
-        """Ready to be used. What others held and died over can be claimed again, one crash more."""
+        """Make it ready. Items claimed by processes that died can be claimed again, with one crash more."""
 
     async def close(self) -> None: ...
 
-    async def accept(self, arrivals: Sequence[InboxItem]) -> list[bool]:
-        """Durable when this returns. False for each that was accepted before, handled or not.
+    async def accept(self, items: Sequence[InboxItem]) -> list[bool]:
+        """Durable when this returns. False for each item that was accepted before, handled or not.
 
-        All or none. Raises StoreFullError if more than MOST would wait.
+        All or none. Raises StoreFullError if more than MAX_WAITING_ITEMS would wait.
         """
         ...
 
     async def claim(
         self, sources: Collection[InboxSource], limit: int, *, suspects: int
     ) -> list[ClaimedItem]:
-        """Give the first of each lane that is free to this process, those that came earliest first.
+        """Claim the first item of each free lane, those that arrived earliest first.
 
-        A lane is free while none of its arrivals is held, and none of them waits for its next try. `suspects`
-        of them at most have crashed SUSPECT times or more. Durable: if this process dies, it is counted.
+        A lane is free while none of its items is claimed and none waits for its next attempt. At most
+        `suspects` of them have crashed SUSPECT_CRASHES times or more. Durable: a crash of this process is
+        counted.
         """
         ...
 
     async def wait(self) -> None:
-        """Until there may be something new to claim: woken too early at times, never too late for long."""
+        """Wait until there may be something new to claim. It may return too early, never much too late."""
 
-    async def done(self, held: Sequence[ClaimedItem]) -> None:
-        """Handled: forgotten, except that it was there; its lane is free. Nothing for what is not held."""
+    async def done(self, claimed: Sequence[ClaimedItem]) -> None:
+        """Settle handled items: their keys stay known, their lanes are free. Ignores what is not claimed."""
 
-    async def release(self, held: ClaimedItem, *, after: float = 0.0, failed: bool = False) -> None:
-        """Back to the head of its lane, to be claimed after so many seconds. `failed` counts an attempt."""
+    async def release(self, claimed: ClaimedItem, *, after: float = 0.0, failed: bool = False) -> None:
+        """Put it back at the head of its lane, to be claimed `after` seconds. `failed` counts an attempt."""
 
-    async def park(self, held: ClaimedItem, reason: str) -> None:
-        """Given up, and kept; its lane goes on."""
+    async def park(self, claimed: ClaimedItem, reason: str) -> None:
+        """Set it aside, and free its lane."""
 
     async def parked(self, source: InboxSource | None = None, *, limit: int = 100) -> list[ParkedItem]:
         """The newest first."""
         ...
 
     async def replay(self, source: InboxSource, key: str) -> bool:
-        """A parked one waits again, behind its lane, with a clean record; whether there was one."""
+        """Queue a parked item again, at the end of its lane, with no attempts. False if there is none."""
         ...
 
     async def drop(self, source: InboxSource, key: str) -> bool:
-        """A parked one is forgotten."""
+        """Delete a parked item. False if there is none."""
         ...
 
     async def stats(self) -> InboxStats: ...

@@ -1,12 +1,12 @@
 """Which item is claimed next: the first of each free lane, the earliest first. Pure, ids only."""
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from heapq import heappop, heappush
 
 import msgspec
 
-from tidegate.inbound.inbox import SUSPECT_CRASHES, InboxSource
+from tidegate.inbound.inbox import SUSPECT_CRASHES, InboxItem, InboxSource
 
 InboxLane = tuple[InboxSource, str]
 
@@ -17,54 +17,59 @@ class WaitingItem(msgspec.Struct):
     not_before: float = 0.0  # monotonic
 
 
+def lane_of(item: InboxItem) -> InboxLane:
+    return (item.source, item.lane)
+
+
 class InboxLanes:
-    """A lane is here as long as something of it waits or is held, and no longer."""
+    """Knows a lane as long as one of its items waits or is claimed, and no longer."""
 
     def __init__(self) -> None:
         self._lanes: dict[InboxLane, deque[WaitingItem]] = {}
-        self._held: dict[InboxLane, WaitingItem] = {}
-        # The first of each free lane, by source. What has left meanwhile is passed over.
+        self._claimed: dict[InboxLane, WaitingItem] = {}
+        # The first item of each free lane, by source.
         self._ready: dict[InboxSource, list[tuple[int, InboxLane]]] = {}
         self._suspects: dict[InboxSource, list[tuple[int, InboxLane]]] = {}
         self._later: list[tuple[float, int, InboxLane]] = []
         self.waiting = 0
 
     @property
-    def held(self) -> int:
-        return len(self._held)
+    def claimed(self) -> int:
+        return len(self._claimed)
 
     def add(self, lane: InboxLane, waiting: WaitingItem) -> None:
-        """At the end of its lane."""
+        """Add it at the end of its lane."""
         self.waiting += 1
         line = self._lanes.setdefault(lane, deque())
         line.append(waiting)
-        if len(line) == 1 and lane not in self._held:
+        if len(line) == 1 and lane not in self._claimed:
             self._offer(lane, line[0])
 
     def take(
         self, sources: Collection[InboxSource], limit: int, suspects: int, now: float
     ) -> list[tuple[InboxLane, WaitingItem]]:
-        """Hold the first of free lanes, the earliest first."""
+        """Claim the first items of free lanes, the earliest first, with at most so many suspects."""
         self._wake(now)
         taken: list[tuple[InboxLane, WaitingItem]] = []
         while len(taken) < limit:
-            found = self._earliest(sources, suspects=suspects > 0)
-            if found is None:
+            lane = self._pop_earliest(sources, suspects=suspects > 0)
+            if lane is None:
                 break
-            waiting = self._pop(found)
+            waiting = self._claimed[lane] = self._lanes[lane].popleft()
+            self.waiting -= 1
             suspects -= waiting.crashes >= SUSPECT_CRASHES
-            taken.append((found, waiting))
+            taken.append((lane, waiting))
         return taken
 
-    def holds(self, lane: InboxLane, number: int) -> bool:
-        held = self._held.get(lane)
-        return held is not None and held.number == number
+    def has_claimed(self, lane: InboxLane, number: int) -> bool:
+        claimed = self._claimed.get(lane)
+        return claimed is not None and claimed.number == number
 
     def free(self, lane: InboxLane, number: int, back: WaitingItem | None = None) -> bool:
-        """What was held of a lane is over, or goes `back` to its head. False if it is not held."""
-        if not self.holds(lane, number):
+        """Free a lane whose item is settled, or goes `back` to its head. False if it is not claimed."""
+        if not self.has_claimed(lane, number):
             return False
-        del self._held[lane]
+        del self._claimed[lane]
         line = self._lanes.setdefault(lane, deque())
         if back is not None:
             self.waiting += 1
@@ -76,7 +81,7 @@ class InboxLanes:
         return True
 
     def next_at(self) -> float | None:
-        """When the next one that waits for its next try may be claimed."""
+        """Return when the next item that waits for its next attempt may be claimed."""
         return self._later[0][0] if self._later else None
 
     def _offer(self, lane: InboxLane, first: WaitingItem) -> None:
@@ -93,21 +98,7 @@ class InboxLanes:
             first.not_before = 0.0
             self._offer(lane, first)
 
-    def _earliest(self, sources: Collection[InboxSource], *, suspects: bool) -> InboxLane | None:
-        """Take it out of its heap."""
-        heaps = [heap for source in sources for heap in self._heaps(source, suspects=suspects)]
-        if not heaps:
-            return None
-        return heappop(min(heaps))[1]
-
-    def _heaps(self, source: InboxSource, *, suspects: bool) -> Iterator[list[tuple[int, InboxLane]]]:
-        for heaps in (self._ready, self._suspects) if suspects else (self._ready,):
-            if heap := heaps.get(source):
-                yield heap
-
-    def _pop(self, lane: InboxLane) -> WaitingItem:
-        line = self._lanes[lane]
-        waiting = line.popleft()
-        self.waiting -= 1
-        self._held[lane] = waiting
-        return waiting
+    def _pop_earliest(self, sources: Collection[InboxSource], *, suspects: bool) -> InboxLane | None:
+        by_source = (self._ready, self._suspects) if suspects else (self._ready,)
+        heaps = [heap for source in sources for heaps in by_source if (heap := heaps.get(source))]
+        return heappop(min(heaps))[1] if heaps else None

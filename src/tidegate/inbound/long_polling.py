@@ -13,55 +13,56 @@ from tidegate.leader_lease import LeaderLease
 
 log = logging.getLogger("tidegate.inbound")
 
-STORE_RETRY_PAUSE: Final = 1.0  # seconds until a store that takes nothing is tried again
+STORE_RETRY_PAUSE: Final = 1.0  # seconds until a store that failed is tried again
 
 # getUpdates from an offset on. Raises whatever the bot's library does.
 FetchUpdates = Callable[[int | None], Awaitable[list[Json]]]
 
 
 class LongPoller:
-    """Of one bot, in one process. Of several processes only the one that leads fetches."""
+    """Fetches the updates of one bot. Of several processes only the leader fetches."""
 
-    def __init__(self, bot: int, reception: HandlerRegistry, clock: Clock) -> None:
+    def __init__(self, bot: int, registry: HandlerRegistry, clock: Clock) -> None:
         self._bot = bot
-        self._reception = reception
+        self._registry = registry
         self._clock = clock
-        self._leadership = LeaderLease(reception.inbox.leases, clock, bot_source(bot), log=log)
-        self._offset: int | None = None  # None: whatever Telegram has not been told of; known ones are known
+        self._leader = LeaderLease(registry.inbox.leases, clock, bot_source(bot), log=log)
+        # None: whatever is not confirmed to Telegram. The inbox recognises what it has.
+        self._offset: int | None = None
 
     async def poll(self, fetch: FetchUpdates) -> int:
-        """Once: lead, have room, fetch, hold; returns how many were new. The next poll confirms them."""
-        await self._room()
-        await self._leadership.hold()
+        """Lead, have room, fetch, store, once. Return how many were new. The next poll confirms them."""
+        await self._wait_for_room()
+        await self._leader.hold()
         updates = await fetch(self._offset)
         if not updates:
             return 0
-        fresh = await self._accept(updates)
+        new = await self._accept(updates)
         self._offset = updates[-1]["update_id"] + 1
-        return fresh
+        return new
 
     async def stop(self) -> None:
-        await self._leadership.give_up()
+        await self._leader.give_up()
 
     async def _accept(self, updates: list[Json]) -> int:
-        """As long as it takes: nothing more is fetched meanwhile, and Telegram keeps the rest."""
-        arrivals = [update_item(self._bot, update) for update in updates]
+        """Try until they are stored: nothing more is fetched meanwhile, and Telegram keeps the rest."""
+        items = [update_item(self._bot, update) for update in updates]
         while True:
             try:
-                return sum(await self._reception.accept(arrivals))
+                return sum(await self._registry.accept(items))
             except StoreError as error:
-                log.warning("updates of bot %s cannot be held, trying again: %s", self._bot, error)
+                log.warning("updates of bot %s cannot be stored, trying again: %s", self._bot, error)
                 await self._clock.sleep(STORE_RETRY_PAUSE)
 
-    async def _room(self) -> None:
-        said = False
+    async def _wait_for_room(self) -> None:
+        is_logged = False
         while True:
             try:
-                if await self._reception.has_room():
+                if await self._registry.has_room():
                     return
             except StoreError:
-                return  # it is told when something is to be held
-            if not said:
+                return  # logged when updates are to be stored
+            if not is_logged:
                 log.warning("too many updates wait to be handled: bot %s fetches no more for now", self._bot)
-            said = True
+            is_logged = True
             await self._clock.sleep(STORE_RETRY_PAUSE)

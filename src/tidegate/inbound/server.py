@@ -16,121 +16,13 @@ from tidegate.inbound.webhook_request import Receive, Scope, Send
 if TYPE_CHECKING:
     from uvicorn import Server
 
-
-HEAD_TIMEOUT: Final = 10.0  # seconds that a head may take to arrive
-MAX_HEAD_BYTES: Final = (
-    65_536  # bytes that may come to nothing: neither to a whole head nor to a part of a body
-)
-
-
-class BoundedHeadProtocol(asyncio.Protocol):
-    """Goes before a protocol of uvicorn. An idle connection between two requests is left to that.
-
-    Httptools tells where heads and bodies are. H11 does not, but bounds a head itself.
-    """
-
-    if TYPE_CHECKING:  # what uvicorn's have
-        transport: asyncio.Transport
-        cycle: Any
-
-    _timer: asyncio.TimerHandle | None = None
-    _in_head = False
-    _came_to_nothing = 0  # bytes, lately
-    _gets_on = False  # whether the bytes at hand have come to something
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._hurry()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._take_time()
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        self._gets_on = False
-        super().data_received(data)
-        if self.transport.is_closing():
-            return
-        if self._in_head or self._is_waiting():
-            self._hurry()
-        else:
-            self._take_time()
-        if hasattr(self, "parser"):  # httptools
-            self._count(len(data))
-
-    def _count(self, size: int) -> None:
-        self._came_to_nothing = 0 if self._gets_on else self._came_to_nothing + size
-        if self._came_to_nothing > MAX_HEAD_BYTES:
-            self.send_400_response("The head is too large.")  # type: ignore[attr-defined]
-
-    def _is_waiting(self) -> bool:
-        """For a request. What came is no part of one, or only its beginning."""
-        return self.cycle is None or bool(self.cycle.response_complete)
-
-    def _hurry(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(HEAD_TIMEOUT, self._give_up)
-
-    def _take_time(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _give_up(self) -> None:
-        self._timer = None
-        self.transport.close()
-
-    # --- httptools tells ---
-
-    def on_message_begin(self) -> None:
-        self._in_head = self._gets_on = True
-        super().on_message_begin()  # type: ignore[misc]
-
-    def on_headers_complete(self) -> None:
-        self._in_head, self._gets_on = False, True
-        self._take_time()
-        super().on_headers_complete()  # type: ignore[misc]
-
-    def on_body(self, body: bytes) -> None:
-        self._gets_on = True
-        super().on_body(body)  # type: ignore[misc]
-
-    def on_message_complete(self) -> None:
-        self._gets_on = True
-        super().on_message_complete()  # type: ignore[misc]
-
-
-class CoalescingTransport:
-    """Everything but writing and closing is the transport's own."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._loop = asyncio.get_running_loop()
-        self._written: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        if not self._written:
-            self._loop.call_soon(self._flush)
-        self._written.append(data)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def _flush(self) -> None:
-        if self._written:
-            self._transport.write(b"".join(self._written))
-            self._written = []
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever a transport has)
-        return getattr(self._transport, name)
-
-
-MAX_CONNECTIONS: Final = 2_000  # at once; more are answered with 503. Telegram opens up to 100 for each bot
+MAX_CONNECTIONS: Final = 2_000  # more are answered with 503. Telegram opens up to 100 for each bot
 KEEP_ALIVE: Final = 60  # seconds that a connection may be idle between two requests
 SHUTDOWN_GRACE: Final = 15  # seconds that requests have to end when the server stops
 BACKLOG: Final = 1_024
 MAX_PORT: Final = 65_535
+HEAD_TIMEOUT: Final = 10.0  # seconds that the head of a request may take to arrive
+MAX_HEAD_BYTES: Final = 65_536  # received without completing a head or a part of a body
 
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 OnReady = Callable[[int], object]
@@ -146,9 +38,9 @@ async def serve(
 ) -> None:
     """Return after SIGTERM or SIGINT, when everything is answered and the application has stopped.
 
-    Cancelled, it does the same first. With `reuse_port` several processes listen at one port, and the system
-    shares the connections out. `on_ready` hears the port as soon as it listens. Raises BadInputError if it
-    cannot listen there, and ClosedError if the application does not start.
+    A cancelled call does the same first. With `reuse_port` several processes listen at one port, and the
+    system shares the connections out. `on_ready` is called with the port as soon as it listens. Raises
+    BadInputError if it cannot listen there, and ClosedError if the application does not start.
     """
     listening = listen(host, port, reuse_port=reuse_port)
     try:
@@ -166,10 +58,10 @@ async def serve(
 
 
 def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
-    """Raises BadInputError if it cannot be listened there.
+    """Raises BadInputError if the address or port cannot be used.
 
-    A port that is shared is only taken: uvicorn listens when the application has started. The system would
-    give connections to this process before, which another one could answer at once.
+    A shared port is only bound: uvicorn listens when the application has started. Otherwise the system would
+    give connections to this process that another one could answer at once.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     _check_port(port)
@@ -194,7 +86,7 @@ def _bind_shared(host: str, port: int, family: socket.AddressFamily) -> socket.s
     try:
         if family == socket.AF_INET6:
             shared.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        # No SO_REUSEADDR: with it, one that does not share could take the port before this one listens.
+        # No SO_REUSEADDR: with it, a socket that does not share could take the port before this one listens.
         shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         shared.bind((host, port))
     except BaseException:
@@ -208,9 +100,9 @@ def _server(app: AsgiApp, on_ready: OnReady | None) -> "Server":
         import uvicorn  # noqa: PLC0415  (an extra)
         from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415
 
-    failure = _StartupWatch(app)
+    watched = _StartupWatch(app)
 
-    class Serving(uvicorn.Server):
+    class EmbeddedServer(uvicorn.Server):
         """Uvicorn, except that a signal or a failure ends the server and not the process."""
 
         @contextmanager
@@ -218,70 +110,71 @@ def _server(app: AsgiApp, on_ready: OnReady | None) -> "Server":
             with _signals(self.handle_exit):
                 yield
 
-        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ANN401  (as uvicorn has it)
+        def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ANN401  (uvicorn's)
             super().handle_exit(sig, frame)
-            if not self.started:  # uvicorn looks at it only then
-                failure.give_up()
+            if not self.started:  # uvicorn itself would look at it only then
+                watched.give_up()
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             try:
                 await super().startup(sockets)
             except SystemExit:
-                raise ClosedError(f"nothing is served: {failure.reason}") from None
-            # What is there now stays: it need not be looked through for garbage again and again.
+                raise ClosedError(f"the server did not start: {watched.reason}") from None
+            # What exists now stays: it need not be searched for garbage again and again.
             gc.freeze()
             if on_ready is not None and sockets:
                 on_ready(sockets[0].getsockname()[1])
 
-    class Joining(BoundedHeadProtocol, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, as installed
-        def connection_made(self, transport: Any) -> None:  # noqa: ANN401  (as uvicorn has it)
-            super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # as good as one
+    class HttpProtocol(BoundedHeadProtocol, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, as installed
+        def connection_made(self, transport: Any) -> None:  # noqa: ANN401  (uvicorn's)
+            super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # has all of its methods
 
     config = uvicorn.Config(
-        failure,
-        http=Joining,
+        watched,
+        http=HttpProtocol,
         interface="asgi3",
         lifespan="on",
         ws="none",
         log_config=None,  # logging is the application's to set up
-        log_level="error",  # a stranger can cause any number of warnings
+        log_level="error",  # any client can cause any number of warnings
         access_log=False,  # the address of a hook may hold a secret
         server_header=False,
-        proxy_headers=False,  # whose address it is matters only for what is refused: looked up then
+        proxy_headers=False,  # the client's address matters only for refused requests: looked up then
         limit_concurrency=MAX_CONNECTIONS,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=SHUTDOWN_GRACE,
     )
-    return Serving(config)
+    return EmbeddedServer(config)
 
 
 class _StartupWatch:
-    """Notes why an application does not start: uvicorn keeps it to itself."""
+    """Passes everything on to an application, and notes why it does not start: uvicorn does not say."""
 
     def __init__(self, app: AsgiApp) -> None:
         self._app = app
         self.reason = "the application did not start"
-        self._living: asyncio.Task[Any] | None = None  # while it starts
+        self._starting: asyncio.Task[Any] | None = None  # while it starts
         self._is_given_up = False
         self._loop = asyncio.get_running_loop()
 
     def give_up(self) -> None:
+        """Cancel the start. May be called in a signal handler."""
         self._loop.call_soon_threadsafe(self._stop_starting)
 
     def _stop_starting(self) -> None:
         self._is_given_up = True
-        if self._living is not None:
-            self._living.cancel()
+        if self._starting is not None:
+            self._starting.cancel()
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401  (uvicorn has names of its own for these)
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401  (uvicorn has types of its own)
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
             return
-        self._living = asyncio.current_task()
+        self._starting = asyncio.current_task()
 
         async def send_on(message: MutableMapping[str, Any]) -> None:
-            self._living = None  # it has started: now it has to be stopped in good order
+            self._starting = None  # it has started: from now on it has to be stopped in good order
             if message["type"] == "lifespan.startup.failed":
                 self.reason = message.pop("message", "") or self.reason
             await send(message)
@@ -292,8 +185,8 @@ class _StartupWatch:
         except asyncio.CancelledError:
             if not self._is_given_up:
                 raise
-        if self._is_given_up and self._living is not None:
-            # Otherwise uvicorn would call it an error, with a traceback.
+        if self._is_given_up and self._starting is not None:
+            # Otherwise uvicorn would log an error with a traceback.
             await send_on({"type": "lifespan.startup.failed", "message": "stopped before it had started"})
 
 
@@ -309,3 +202,104 @@ def _signals(handler: Callable[..., None]) -> Iterator[None]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+class BoundedHeadProtocol(asyncio.Protocol):
+    """Bounds the seconds and bytes of a connection before there is a request: uvicorn bounds neither.
+
+    A mixin before a protocol of uvicorn, which handles idle connections between two requests itself.
+    Httptools reports where heads and bodies are. H11 does not, but bounds a head itself.
+    """
+
+    if TYPE_CHECKING:  # uvicorn's
+        transport: asyncio.Transport
+        cycle: Any
+
+    _timer: asyncio.TimerHandle | None = None
+    _in_head = False
+    _useless_bytes = 0  # since the last progress
+    _has_progress = False  # made by the bytes just received
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._has_progress = False
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        # With no request under way, the bytes are none, or only the beginning of one.
+        if self._in_head or self.cycle is None or self.cycle.response_complete:
+            self._start_timer()
+        else:
+            self._stop_timer()
+        if hasattr(self, "parser"):  # httptools
+            self._useless_bytes = 0 if self._has_progress else self._useless_bytes + len(data)
+            if self._useless_bytes > MAX_HEAD_BYTES:
+                self.send_400_response("The head is too large.")  # type: ignore[attr-defined]
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(HEAD_TIMEOUT, self._time_out)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        self._timer = None
+        self.transport.close()
+
+    # --- called by httptools ---
+
+    def on_message_begin(self) -> None:
+        self._in_head = self._has_progress = True
+        super().on_message_begin()  # type: ignore[misc]
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._has_progress = False, True
+        self._stop_timer()
+        super().on_headers_complete()  # type: ignore[misc]
+
+    def on_body(self, body: bytes) -> None:
+        self._has_progress = True
+        super().on_body(body)  # type: ignore[misc]
+
+    def on_message_complete(self) -> None:
+        self._has_progress = True
+        super().on_message_complete()  # type: ignore[misc]
+
+
+class CoalescingTransport:
+    """A transport that sends all writes of one turn of the loop at once: head and body of a response.
+
+    Uvicorn writes them apart. Each write is a system call, which costs more than the rest of a response.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._written:
+            self._loop.call_soon(self._flush)
+        self._written.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._written:
+            self._transport.write(b"".join(self._written))
+            self._written = []
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (whatever a transport has)
+        return getattr(self._transport, name)

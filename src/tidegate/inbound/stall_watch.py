@@ -12,42 +12,42 @@ from tidegate.failure import running_place
 log = logging.getLogger("tidegate.inbound")
 
 HEARTBEAT_INTERVAL: Final = 0.5  # seconds
-STALL_SECONDS: Final = 2.0  # seconds
+STALL_SECONDS: Final = 2.0
 
 
 class StallWatch:
-    """Of the loop in which it is started, from a thread of its own. Real time only."""
+    """Watches the loop that starts it: no deadline reaches a handler that blocks it. Real time only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._beaten_at = 0.0
-        self._beat: asyncio.TimerHandle | None = None
-        self._over = threading.Event()
+        self._beat_at = 0.0
+        self._next_beat: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
 
     def start(self) -> None:
-        self._over.clear()
-        self._go_on()
-        looking = threading.Thread(
-            target=self._look, args=(threading.get_ident(),), name="tidegate: stalls", daemon=True
-        )
-        looking.start()
+        self._stopped.clear()
+        self._beat()
+        loop_thread = threading.get_ident()
+        threading.Thread(
+            target=self._watch, args=(loop_thread,), name="tidegate: stalls", daemon=True
+        ).start()
 
     def stop(self) -> None:
-        self._over.set()
-        if self._beat is not None:
-            self._beat.cancel()
+        self._stopped.set()
+        if self._next_beat is not None:
+            self._next_beat.cancel()
 
-    def _go_on(self) -> None:
-        self._beaten_at = self._clock.monotonic()
-        self._beat = self._clock.call_later(HEARTBEAT_INTERVAL, self._go_on)
+    def _beat(self) -> None:
+        self._beat_at = self._clock.monotonic()
+        self._next_beat = self._clock.call_later(HEARTBEAT_INTERVAL, self._beat)
 
-    def _look(self, thread: int) -> None:
-        told_at = 0.0  # of which beat it was told that no other came
-        while not self._over.wait(HEARTBEAT_INTERVAL):
-            beaten_at, late = self._beaten_at, self._clock.monotonic() - self._beaten_at
-            if late > STALL_SECONDS and told_at != beaten_at:
-                told_at = beaten_at
-                frame = sys._current_frames().get(thread)  # noqa: SLF001  (there is no other way)
+    def _watch(self, loop_thread: int) -> None:
+        reported = 0.0  # the heartbeat after which a stall was reported
+        while not self._stopped.wait(HEARTBEAT_INTERVAL):
+            beat_at, late = self._beat_at, self._clock.monotonic() - self._beat_at
+            if late > STALL_SECONDS and reported != beat_at:
+                reported = beat_at
+                frame = sys._current_frames().get(loop_thread)  # noqa: SLF001  (there is no other way)
                 log.warning(
                     "everything has stood still for %.1f s %s: call what blocks with asyncio.to_thread",
                     late,

@@ -7,92 +7,95 @@ import msgspec
 from tidegate.inbound.throttle_rules import NEVER_CHARGED, ThrottleRules
 from tidegate.inbound.updates import UpdateInfo
 
+LATE_SECONDS: Final = 60.0
+# Telegram's placeholders, the same in every chat: for anonymous admins, for channels, for what it forwards.
+TELEGRAM_STAND_INS: Final = frozenset({1087968824, 136817688, 777000})
+WRITTEN_KINDS: Final = frozenset({"message", "edited_message", "command"})  # to the bot itself
+
 
 class Allowed(msgspec.Struct, frozen=True):
-    """It is to be handled."""
+    """The update is to be handled."""
 
 
 class Throttled(msgspec.Struct, frozen=True):
-    """It is not to be handled. Its sender may come again in `wait` seconds.
+    """The update is not to be handled. Its sender may write again in `wait` seconds.
 
-    `answer`: tell him so. True once in a window for each user, and never in front of a group.
+    `notify`: tell the sender so. True once in a window for each user, and never where others would read it.
     """
 
-    answer: bool
+    notify: bool
     wait: float
 
 
 ThrottleVerdict = Allowed | Throttled
 
-LATE_SECONDS: Final = 60.0  # seconds
-
 ALLOWED: Final = Allowed()
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """`user` or `chat` is None where there is none to charge."""
+    """The price of one update. `user` or `chat` is None where there is none to charge."""
 
     bot: int
     user: int | None
     chat: int | None
     cost: float
-    never_held: bool = False
-    may_answer: bool = False  # he alone would see it
+    never_throttled: bool = False
+    may_notify: bool = False  # the user alone would see it
     album: str | None = None  # the parts of one share a verdict, and are charged once
-    sent_at: float | None = None  # seconds since the epoch, where it says so
+    sent_at: float | None = None  # seconds since the epoch, if known
 
     def age(self, now: float) -> float:
-        """Seconds by which it is late. After a downtime all that was written meanwhile comes at once: each is
-        charged as of when it was written. Below a minute it is now: clocks differ.
+        """Return by how many seconds it is late, 0 below a minute, as clocks differ.
+
+        After a downtime everything written meanwhile arrives at once: each update is charged as of the time
+        when it was written.
         """
         age = 0.0 if self.sent_at is None else now - self.sent_at
         return age if age >= LATE_SECONDS else 0.0
 
 
 class ThrottleStore(Protocol):
+    """The buckets of users and chats. One contract suite runs on every kind."""
+
     async def charge(self, charge: Charge) -> ThrottleVerdict:
-        """One atomic step: all that is charged is taken, or, where it is held, nothing. Never raises."""
+        """Charge both user and chat, or neither if it is throttled, in one atomic step. Never raises."""
         ...
 
 
-# Telegram's stand-ins, the same in every chat: for anonymous admins, for channels, for what it forwards.
-TELEGRAM_STAND_INS: Final = frozenset({1087968824, 136817688, 777000})
-WRITTEN_KINDS: Final = frozenset({"message", "edited_message", "command"})  # to the bot itself
-
-
 class Throttle:
-    def __init__(self, rules: ThrottleRules, buckets: ThrottleStore) -> None:
+    def __init__(self, rules: ThrottleRules, store: ThrottleStore) -> None:
         self.rules = rules
-        self.held = 0  # updates, in this process
-        self._buckets = buckets
+        self.throttled = 0  # updates, in this process
+        self._store = store
 
-    async def check(self, about: UpdateInfo, bot: int, album: str | None = None) -> ThrottleVerdict:
-        """Whether to handle an update; it is counted. `album`: its media_group_id. Never raises."""
-        cost = self.rules.cost(about.kind)
-        user, chat = self._whom(about)
-        if about.kind in NEVER_CHARGED or not cost or (user is None and chat is None):
+    async def check(self, update: UpdateInfo, bot: int, album: str | None = None) -> ThrottleVerdict:
+        """Count an update, and return whether to handle it. `album`: its media_group_id. Never raises."""
+        cost = self.rules.cost(update.kind)
+        user, chat = self._charged(update)
+        if update.kind in NEVER_CHARGED or not cost or (user is None and chat is None):
             return ALLOWED
         charge = Charge(
             bot=bot,
             user=user,
             chat=chat,
             cost=cost,
-            never_held=about.kind in self.rules.never,
-            may_answer=_may_notify(about),
+            never_throttled=update.kind in self.rules.never,
+            may_notify=_may_notify(update),
             album=album,
-            sent_at=about.sent_at,
+            sent_at=update.sent_at,
         )
-        verdict = await self._buckets.charge(charge)
-        self.held += isinstance(verdict, Throttled)
+        verdict = await self._store.charge(charge)
+        self.throttled += isinstance(verdict, Throttled)
         return verdict
 
-    def _whom(self, about: UpdateInfo) -> tuple[int | None, int | None]:
-        user = None if about.user in TELEGRAM_STAND_INS else about.user
-        if about.is_private:  # its number is the user's: counted once
-            return (about.chat if user is None else user), None
-        return user, None if self.rules.chat is None else about.chat
+    def _charged(self, update: UpdateInfo) -> tuple[int | None, int | None]:
+        """Return the user and the chat."""
+        user = None if update.user in TELEGRAM_STAND_INS else update.user
+        if update.is_private:  # its id is the user's: charged once
+            return (update.chat if user is None else user), None
+        return user, None if self.rules.chat is None else update.chat
 
 
-def _may_notify(about: UpdateInfo) -> bool:
-    """Whether the user would see it, and nobody else. The answer to a button is shown to who pressed it."""
-    return about.kind == "callback_query" or (about.is_private and about.kind in WRITTEN_KINDS)
+def _may_notify(update: UpdateInfo) -> bool:
+    """Only where nobody else would see it. The answer to a button is shown to the user who pressed it."""
+    return update.kind == "callback_query" or (update.is_private and update.kind in WRITTEN_KINDS)

@@ -12,7 +12,7 @@ from tidegate.errors import BadInputError
 from tidegate.inbound.updates import check_kind
 from tidegate.model import Rate
 
-# What is not named costs 1. An inline query comes with every letter that is typed.
+# Other kinds cost 1. An inline query is sent with every letter that is typed.
 DEFAULT_COSTS: Final[Mapping[str, float]] = MappingProxyType(
     {
         "message": 1.0,
@@ -27,7 +27,7 @@ DEFAULT_COSTS: Final[Mapping[str, float]] = MappingProxyType(
 )
 NEVER_THROTTLED: Final = frozenset({"payment", "callback_query"})
 
-# Nobody writes these: they tell what has become of a chat, and a bot that misses one is wrong from then on.
+# No user writes these: they report changes of a chat, and a bot that misses one is wrong from then on.
 NEVER_CHARGED: Final = frozenset(
     {
         "my_chat_member",
@@ -44,22 +44,24 @@ NEVER_CHARGED: Final = frozenset(
         "subscription",
     }
 )
-ALBUM_SECONDS: Final = 60.0  # seconds in which all parts of an album arrive
+ALBUM_SECONDS: Final = 60.0  # in which all parts of an album arrive
 THROTTLE_NOTICE: Final = "That was a lot at once. Please write again in {seconds} seconds."
 
 
 class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Raises BadInputError for what would hold somebody for ever, and for a kind of updates that is none.
+    """Raises BadInputError for rules that would throttle a user for ever, and for an unknown kind of updates.
 
-    Who goes on for `stubborn` held updates within a window (the seconds of `user`) is held for `pause`
-    seconds, whatever he does meanwhile; 0: never. Groups and channels have a limit too, `chat`; None: none.
+    A user who has `stubborn` updates throttled within one window (the seconds of `user`) is throttled for
+    `pause` seconds, whatever is sent meanwhile; 0: never. `chat` limits groups and channels; None: no limit.
     """
 
     user: Rate = Rate(30, 60)
     chat: Rate | None = Rate(300, 60)
-    costs: Mapping[str, float] = DEFAULT_COSTS  # beside those that are not named; 0: free
-    never: Collection[str] = NEVER_THROTTLED  # kinds that are counted, and never held; kept as a frozenset
-    text: str | None = THROTTLE_NOTICE  # said once in a window; None: nothing is
+    costs: Mapping[str, float] = DEFAULT_COSTS  # by kind, instead of the default ones; 0: free
+    never: Collection[str] = (
+        NEVER_THROTTLED  # kinds that are counted, and never throttled; kept as a frozenset
+    )
+    text: str | None = THROTTLE_NOTICE  # sent once in a window; None: nothing is sent
     stubborn: int = 20
     pause: float = 300.0
 
@@ -67,14 +69,16 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
         _check_rate("user", self.user)
         if self.chat is not None:
             _check_rate("chat", self.chat)
-        msgspec.structs.force_setattr(self, "never", frozenset(_named(self.never)))
-        msgspec.structs.force_setattr(self, "costs", _costs(self.costs))
+        msgspec.structs.force_setattr(self, "never", frozenset(_checked_kinds(self.never)))
+        msgspec.structs.force_setattr(self, "costs", _checked_costs(self.costs))
         for kind, cost in self.costs.items():
             self._check_cost(kind, cost)
         if not isinstance(self.text, str | None):
-            raise BadInputError(f"text is what is said, or None to say nothing, not {self.text!r}")
+            raise BadInputError(f"text is what the user is told, or None to send nothing, not {self.text!r}")
         if not _is_number(self.stubborn) or self.stubborn < 1:
-            raise BadInputError(f"stubborn is a number of held updates, 1 or more, not {self.stubborn!r}")
+            raise BadInputError(
+                f"stubborn is a number of throttled updates, 1 or more, not {self.stubborn!r}"
+            )
         if not _is_number(self.pause) or not 0 <= self.pause < math.inf:
             raise BadInputError(f"pause is a number of seconds, 0 for none, not {self.pause!r}")
 
@@ -90,8 +94,8 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
         found = self.costs.get(kind)
         return DEFAULT_COSTS.get(kind, 1.0) if found is None else found
 
-    def say(self, wait: float) -> str | None:
-        """The friendly answer to who may come again in `wait` seconds."""
+    def notice(self, wait: float) -> str | None:
+        """Return the text for a user who may write again in `wait` seconds."""
         if self.text is None:
             return None
         return self.text.replace("{seconds}", str(max(1, math.ceil(wait))))
@@ -104,16 +108,16 @@ def _check_rate(name: str, rate: object) -> None:
         raise BadInputError(f"{name} {rate} would never let an update pass: both numbers must be above 0")
 
 
-def _named(kinds: object) -> list[str]:
-    # A str is made of strs, too: "payment" would be seven kinds.
+def _checked_kinds(kinds: object) -> list[str]:
+    # A str is iterable, too: "payment" would be seven kinds.
     if isinstance(kinds, str) or not isinstance(kinds, Iterable):
         raise BadInputError(f'never is a set of kinds: write never={{"payment"}}, not {kinds!r}')
     return [check_kind("never", kind) for kind in kinds]
 
 
-def _costs(costs: object) -> Mapping[str, float]:
+def _checked_costs(costs: object) -> Mapping[str, float]:
     if not isinstance(costs, Mapping):
-        raise BadInputError(f'costs says what kinds cost: write costs={{"command": 2}}, not {costs!r}')
+        raise BadInputError(f'costs gives the cost of kinds: write costs={{"command": 2}}, not {costs!r}')
     return MappingProxyType({check_kind("costs", kind): cost for kind, cost in costs.items()})
 
 

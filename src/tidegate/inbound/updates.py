@@ -12,8 +12,8 @@ from tidegate.inbound.inbox import InboxItem, bot_source
 Json = dict[str, Any]
 
 PAYMENT_KINDS: Final = frozenset({"pre_checkout_query", "shipping_query", "purchased_paid_media"})
-PAYMENT_FIELDS: Final = ("successful_payment", "refunded_payment")  # a message that tells of one
-# In a message that nobody wrote.
+PAYMENT_FIELDS: Final = ("successful_payment", "refunded_payment")  # of a message about one
+# Fields of a message that nobody wrote.
 SERVICE_FIELDS: Final = (
     "new_chat_members",
     "left_chat_member",
@@ -23,102 +23,7 @@ SERVICE_FIELDS: Final = (
     "supergroup_chat_created",
     "channel_chat_created",
 )
-
-
-class UpdateInfo(NamedTuple):
-    """`kind`: as Telegram names it, `command` for a message that is one, `payment` for all about money,
-    `service` for a message that nobody wrote. `sent_at`: when it was written, where it says so.
-    """
-
-    kind: str
-    user: int | None
-    chat: int | None
-    is_private: bool
-    sent_at: int | None = None
-
-
-def parse_update(bot: int, body: bytes) -> InboxItem:
-    """An update as it came. Raises BadInputError for what is none."""
-    try:
-        update = msgspec.json.decode(body, type=Json)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BadInputError("an update is a JSON object: this is none") from None
-    return update_item(bot, update, body)
-
-
-def update_item(bot: int, update: Json, body: bytes | None = None) -> InboxItem:
-    update_id = update.get("update_id")
-    if type(update_id) is not int or not 0 <= update_id < 2**53:
-        raise BadInputError("an update has an update_id, a number: this one has none")
-    return InboxItem(bot_source(bot), str(update_id), _lane(update), body or msgspec.json.encode(update))
-
-
-def _lane(update: Json) -> str:
-    content = update_content(update)
-    chat = _id(_chat(content))
-    owner = _id(_user(content)) if chat is None else chat
-    # Those of nobody have nothing to wait for.
-    return f"update {update['update_id']}" if owner is None else str(owner)
-
-
-def describe_update(update: Json) -> UpdateInfo:
-    """Never raises, whatever Telegram adds: what is not known has no chat."""
-    kind, content = _kind_of(update), update_content(update)
-    chat = _chat(content)
-    return UpdateInfo(
-        kind=_precise_kind(kind, content),
-        user=_id(_user(content)),
-        chat=_id(chat),
-        is_private=isinstance(chat, dict) and chat.get("type") == "private",
-        sent_at=_sent_at(content),
-    )
-
-
-def update_content(update: Json) -> Json:
-    """What it tells of, such as a message or a query."""
-    for content in update.values():  # no generator: it would cost more than the search
-        if isinstance(content, dict):
-            return content
-    return {}
-
-
-def _kind_of(update: Json) -> str:
-    return next((kind for kind, content in update.items() if isinstance(content, dict)), "unknown")
-
-
-def _sent_at(content: Json) -> int | None:
-    date = content.get("edit_date") or content.get("date")
-    return date if type(date) is int else None
-
-
-def _chat(content: Json) -> object:
-    """It may stand in the thing itself, or in the message that it is about."""
-    if "chat" in content:
-        return content["chat"]
-    message = content.get("message")
-    return message.get("chat") if isinstance(message, dict) else None
-
-
-def _user(content: Json) -> object:
-    return content.get("from") or content.get("user")
-
-
-def _id(one: object) -> Any:  # noqa: ANN401  (a number, unless Telegram says otherwise)
-    return one.get("id") if isinstance(one, dict) else None
-
-
-def _precise_kind(kind: str, content: Json) -> str:
-    if kind in PAYMENT_KINDS or any(name in content for name in PAYMENT_FIELDS):
-        return "payment"
-    if kind != "message":
-        return kind
-    text = content.get("text")
-    if isinstance(text, str):
-        return "command" if text.startswith("/") else kind
-    return "service" if any(name in content for name in SERVICE_FIELDS) else kind
-
-
-OWN_KINDS: Final = ("command", "payment", "service")  # beside those of the Bot API: see `About`
+OWN_KINDS: Final = ("command", "payment", "service")  # besides those of the Bot API: see `UpdateInfo`
 UPDATE_KINDS: Final = (
     *OWN_KINDS,
     "message",
@@ -151,43 +56,132 @@ UPDATE_KINDS: Final = (
 )
 
 
+class UpdateInfo(NamedTuple):
+    """`kind` is Telegram's name, or `command` for a message that is one, `payment` for all about money,
+    `service` for a message that nobody wrote. `sent_at`: when it was written, where it says so.
+    """
+
+    kind: str
+    user: int | None
+    chat: int | None
+    is_private: bool
+    sent_at: int | None = None
+
+
 def check_kind(field: str, kind: object) -> str:
-    """As it is counted: `payment` for all about money. Raises BadInputError that names the nearest one."""
+    """Return the kind under which it is counted: `payment` for all about money.
+
+    Raises BadInputError, which suggests the nearest one: a misspelt kind would silently match nothing.
+    """
     if not isinstance(kind, str):
         raise BadInputError(f'{field} names kinds of updates, such as "message", not {kind!r}')
     if kind not in UPDATE_KINDS:
-        raise BadInputError(f"{field}: there is no kind {kind!r} of updates: {_advice(kind)}")
+        near = difflib.get_close_matches(kind.lower(), UPDATE_KINDS, 1)
+        own = ", ".join(OWN_KINDS)
+        advice = f'did you mean "{near[0]}"?' if near else f"use Telegram's name of it, or one of {own}"
+        raise BadInputError(f"{field}: there is no kind {kind!r} of updates: {advice}")
     return "payment" if kind in PAYMENT_KINDS else kind
 
 
-def _advice(kind: str) -> str:
-    near = difflib.get_close_matches(kind.lower(), UPDATE_KINDS, 1)
-    if near:
-        return f'did you mean "{near[0]}"?'
-    return f"write one as Telegram names it, or one of {', '.join(OWN_KINDS)}"
+# --- an update as JSON ---
+
+
+def parse_update(bot: int, body: bytes) -> InboxItem:
+    """Raises BadInputError if the body is not an update."""
+    try:
+        update = msgspec.json.decode(body, type=Json)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise BadInputError("an update is a JSON object: this is none") from None
+    return update_item(bot, update, body)
+
+
+def update_item(bot: int, update: Json, body: bytes | None = None) -> InboxItem:
+    update_id = update.get("update_id")
+    if type(update_id) is not int or not 0 <= update_id < 2**53:
+        raise BadInputError("an update has an update_id, a number: this one has none")
+    return InboxItem(bot_source(bot), str(update_id), _lane(update), body or msgspec.json.encode(update))
+
+
+def _lane(update: Json) -> str:
+    content = update_content(update)
+    chat = _id(_chat(content))
+    owner = _id(_user(content)) if chat is None else chat
+    # An update of no chat and no user waits for no other.
+    return f"update {update['update_id']}" if owner is None else str(owner)
+
+
+def describe_update(update: Json) -> UpdateInfo:
+    """Never raises, whatever Telegram adds: an unknown update has no chat."""
+    kind = next((kind for kind, content in update.items() if isinstance(content, dict)), "unknown")
+    content = update_content(update)
+    chat = _chat(content)
+    date = content.get("edit_date") or content.get("date")
+    return UpdateInfo(
+        kind=_precise_kind(kind, content),
+        user=_id(_user(content)),
+        chat=_id(chat),
+        is_private=isinstance(chat, dict) and chat.get("type") == "private",
+        sent_at=date if type(date) is int else None,
+    )
+
+
+def update_content(update: Json) -> Json:
+    """Return its message, query or other object."""
+    for content in update.values():  # no generator: it would cost more than the search
+        if isinstance(content, dict):
+            return content
+    return {}
+
+
+def _chat(content: Json) -> object:
+    """The chat is in the object itself, or in the message that it is about."""
+    if "chat" in content:
+        return content["chat"]
+    message = content.get("message")
+    return message.get("chat") if isinstance(message, dict) else None
+
+
+def _user(content: Json) -> object:
+    return content.get("from") or content.get("user")
+
+
+def _id(one: object) -> Any:  # noqa: ANN401  (a number, unless Telegram says otherwise)
+    return one.get("id") if isinstance(one, dict) else None
+
+
+def _precise_kind(kind: str, content: Json) -> str:
+    if kind in PAYMENT_KINDS or any(name in content for name in PAYMENT_FIELDS):
+        return "payment"
+    if kind != "message":
+        return kind
+    text = content.get("text")
+    if isinstance(text, str):
+        return "command" if text.startswith("/") else kind
+    return "service" if any(name in content for name in SERVICE_FIELDS) else kind
+
+
+# --- an update as a bot library's object ---
+#
+# The libraries name the fields as Telegram does, except `from`, which is `from_user` in all of them.
 
 
 def describe_event(kind: str, event: object) -> UpdateInfo:
-    """`kind`: the field of the update in which the event stands. As `about_update` says of the JSON."""
+    """As `describe_update`. `kind`: the field of the update that holds the event."""
     user = _field(event, "from_user") or _field(event, "user")
     chat = _field(event, "chat") or _field(_field(event, "message"), "chat")
+    date = _field(event, "edit_date") or _field(event, "date")  # a number in one library, a time in another
     return UpdateInfo(
         kind=_precise_event_kind(kind, event),
         user=_field(user, "id"),
         chat=_field(chat, "id"),
         is_private=_field(chat, "type") == "private",
-        sent_at=_event_sent_at(event),
+        sent_at=int(date.timestamp()) if isinstance(date, datetime) else date,
     )
 
 
 def album_of(event: object) -> str | None:
     album: str | None = _field(event, "media_group_id")
     return album
-
-
-def _event_sent_at(event: object) -> int | None:
-    date = _field(event, "edit_date") or _field(event, "date")  # a number in one library, a time in another
-    return int(date.timestamp()) if isinstance(date, datetime) else date
 
 
 def _precise_event_kind(kind: str, event: object) -> str:

@@ -27,158 +27,66 @@ from tidegate.inbound.webhook_request import (
     unavailable,
 )
 
+SECRET_HEADER: Final = b"x-telegram-bot-api-secret-token"
+WRONG_SECRET: Final = WebhookResponse(401, "the secret token is missing or wrong")
+NO_SUCH_BOT: Final = WebhookResponse(404, "there is no such bot here")
+NO_SUCH_HOOK: Final = WebhookResponse(404, "there is no such hook here")
+READINESS_TIMEOUT: Final = 5.0  # seconds that the store may take to answer
+_TELEGRAM_PATH: Final = "/webhook/telegram/"
+_HOOK_PATH: Final = "/hooks/"
+_BOT_ID: Final = re.compile(r"[0-9]{1,19}")
+_SECRET_OF_NO_BOT: Final = "0" * 64  # compared where there is no bot, so that the time tells nothing
+_SECRET_PURPOSE: Final = b"tidegate: the secret of a webhook"
+
+
+def webhook_secret(token: str) -> str:
+    """Return the secret that Telegram sends with each update: 64 hexadecimal characters.
+
+    Made of the token, which it does not reveal: every process knows it, and none has to store it.
+    """
+    return hmac.new(token.encode(), _SECRET_PURPOSE, hashlib.sha256).hexdigest()
+
 
 class WebhookBackend(Protocol):
+    """The app's port to the gate."""
+
     @property
     def hooks(self) -> Mapping[str, Hook]:
         """By name."""
         ...
 
-    def reception(self) -> HandlerRegistry:
-        """Raises ClosedError unless what arrives is handed out: before `start`, and after `stop`."""
+    def registry(self) -> HandlerRegistry:
+        """Raises ClosedError unless items are dispatched: before `start`, and after `stop`."""
         ...
 
     def secret_of(self, bot_id: int) -> str | None:
-        """What Telegram sends with each update of this bot; None if this process does not know the bot."""
+        """The secret of this bot's webhook; None if its updates are not handled here."""
         ...
 
-    def readiness(self) -> Awaitable[dict[str, str]]:
-        """What stands in the way of work, by name; nothing when all is well."""
+    def problems(self) -> Awaitable[dict[str, str]]:
+        """What keeps the gate from working, by component; empty if it is ready."""
         ...
 
     async def start(self) -> None:
-        """Called when the server starts. What it raises is told to the server, which then ends."""
+        """Called when the server starts. An error is reported to the server, which then ends."""
 
     async def stop(self) -> None:
         """Called when every request has been answered."""
 
 
-SECRET_HEADER: Final = b"x-telegram-bot-api-secret-token"
-WRONG_SECRET: Final = WebhookResponse(401, "the secret token is missing or wrong")
-NO_SUCH_BOT: Final = WebhookResponse(404, "there is no such bot here")
-_BOT_ID: Final = re.compile(r"[0-9]{1,19}")
-_SECRET_OF_NO_BOT: Final = "0" * 64  # compared with where there is no bot, so that this takes as long
-
-
-async def accept_update(
-    door: WebhookBackend, bodies: BodyReader, request: WebhookRequest, name: str
-) -> WebhookResponse | None:
-    if request.method != "POST":
-        return method_not_allowed("POST")
-    if not _BOT_ID.fullmatch(name):
-        return NOT_FOUND
-    try:
-        door.reception()  # as long as nothing is started, nobody can tell which bots are handled here
-    except ClosedError as error:
-        return unavailable(error)
-    bot = int(name)
-    secret = door.secret_of(bot)
-    is_right = hmac.compare_digest(
-        (secret or _SECRET_OF_NO_BOT).encode(), request.headers.get(SECRET_HEADER, b"")
-    )
-    if secret is None:
-        return NO_SUCH_BOT
-    if not is_right:
-        return WRONG_SECRET
-    return await _store_update(door, bodies, request, bot)
-
-
-async def _store_update(
-    door: WebhookBackend, bodies: BodyReader, request: WebhookRequest, bot: int
-) -> WebhookResponse | None:
-    try:
-        reception = door.reception()
-        body = await bodies.read(request)
-        if not isinstance(body, bytes):
-            return body
-        await reception.accept([parse_update(bot, body)])
-    except (
-        BadInputError
-    ) as error:  # who knows the secret and sends no update makes a mistake, and should see it
-        return WebhookResponse(400, str(error))
-    except (ClosedError, StoreError) as error:
-        return unavailable(error)
-    return OK
-
-
-NO_SUCH_HOOK = WebhookResponse(404, "there is no such hook here")
-
-
-async def accept_hook_event(
-    door: WebhookBackend, bodies: BodyReader, clock: Clock, request: WebhookRequest, name: str
-) -> WebhookResponse | None:
-    if request.method != "POST":
-        return method_not_allowed("POST")
-    hook = door.hooks.get(name)
-    if hook is None:
-        return NO_SUCH_HOOK
-    try:
-        reception = door.reception()
-        body = await bodies.read(request, hook.limit)
-        if not isinstance(body, bytes):
-            return body
-        event = _verified_event(hook, request, body, clock.now())
-        if isinstance(event, SignatureRefusal):
-            return WebhookResponse(event.status, event.reason)
-        await reception.accept([event_item(event)])
-    except (ClosedError, StoreError) as error:
-        return unavailable(error)
-    return OK
-
-
-def _verified_event(
-    hook: Hook, request: WebhookRequest, body: bytes, now: float
-) -> HookEvent | SignatureRefusal:
-    found = verify_signature(hook.scheme, hook.secrets, request.headers, body, now, window=hook.window)
-    if isinstance(found, SignatureRefusal):
-        return found
-    return HookEvent(hook.name, found.id, found.timestamp, now, safe_headers(request.headers), body)
-
-
-READINESS_TIMEOUT: Final = 5.0  # seconds that a look at the store may take
-
-
-def health_response(request: WebhookRequest) -> WebhookResponse:
-    """Nothing is asked: neither Telegram nor the store can make a process look dead."""
-    return OK if request.method in {"GET", "HEAD"} else method_not_allowed("GET, HEAD")
-
-
-async def readiness_response(door: WebhookBackend, clock: Clock, request: WebhookRequest) -> WebhookResponse:
-    if request.method not in {"GET", "HEAD"}:
-        return method_not_allowed("GET, HEAD")
-    problems = await _problems(door, clock)
-    return WebhookResponse(503, "not ready", problems=problems) if problems else OK
-
-
-async def _problems(door: WebhookBackend, clock: Clock) -> dict[str, str]:
-    try:
-        async with clock.timeout(READINESS_TIMEOUT):
-            found = await door.readiness()
-    except TimeoutError:
-        return {"store": f"does not answer within {READINESS_TIMEOUT:g} s"}
-    except TidegateError as error:
-        return {"gate": scrub(str(error))}
-    return {name: scrub(text) for name, text in found.items()}
-
-
-_TELEGRAM_PATH = "/webhook/telegram/"
-_HOOK_PATH = "/hooks/"
-
-
 class WebhookApp:
-    """Answers 200 for what is held durably, and for nothing else. Everything that it keeps is bounded.
+    """Answers 200 for what is stored durably, and for nothing else. Everything that it keeps is bounded.
 
-    Served alone, it starts and stops with the server. Where another application mounts it, that one calls
-    `start` and `stop`: a mounted application does not hear of them. Before and after, it answers 503.
+    Served alone, it starts and stops with the server. An application that mounts it calls `start` and
+    `stop`: servers do not tell a mounted application. Before and after, it answers 503.
     """
 
-    def __init__(self, door: WebhookBackend, clock: Clock | None = None) -> None:
-        self._door = door
+    def __init__(self, backend: WebhookBackend, clock: Clock | None = None) -> None:
+        self._backend = backend
         self._clock = clock or Clock()
-        self._updates = BodyReader(self._clock)
-        self._events = BodyReader(
-            self._clock
-        )  # from anybody, until they were read: they must not hold up updates
+        self._update_bodies = BodyReader(self._clock)
+        # Bounded apart from updates: anybody can send one, as its signature is checked after it was read.
+        self._event_bodies = BodyReader(self._clock)
         self._is_started = False
         self._refusals = RefusalLog(self._clock)
 
@@ -186,64 +94,117 @@ class WebhookApp:
         if scope["type"] == "http":
             await self._serve(WebhookRequest(scope, receive), send)
         elif scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._run_lifespan(receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
     async def start(self) -> None:
-        """Open the gate, deliver, and hand out what arrives. Raises what is in the way of that."""
-        await self._door.start()
+        """Open the gate, deliver messages and dispatch updates. Raises whatever prevents that."""
+        await self._backend.start()
         self._is_started = True
 
     async def stop(self) -> None:
-        """Take back `start`; nothing, if that did not succeed."""
+        """Take back `start`, if it succeeded."""
         if self._is_started:
             self._is_started = False
-            await self._door.stop()
+            await self._backend.stop()
 
     async def _serve(self, request: WebhookRequest, send: Send) -> None:
-        answer = await self._answer(request)
-        if answer is None:
+        response = await self._respond(request)
+        if response is None:
             return
-        if answer.error and not answer.problems:
-            self._refusals.tell(request, answer)
-        # A body that nobody read must not be read to its end for the sake of the next request.
-        closes = request.may_go_on and request.can_close
-        body = answer.body()
-        headers = answer.headers(len(body), closes=closes)
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if response.error and not response.problems:
+            self._refusals.add(request, response)
+        # An unread body must not be read to its end for the sake of the next request.
+        closes = request.has_unread_body and request.can_close
+        body = response.body()
+        headers = response.headers(len(body), closes=closes)
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else body})
 
-    async def _answer(self, request: WebhookRequest) -> WebhookResponse | None:
+    async def _respond(self, request: WebhookRequest) -> WebhookResponse | None:
+        """Return None if the client has gone."""
         path = request.path
         if path.startswith(_TELEGRAM_PATH):
-            return await accept_update(self._door, self._updates, request, path.removeprefix(_TELEGRAM_PATH))
+            return await self._accept_update(request, path.removeprefix(_TELEGRAM_PATH))
         if path.startswith(_HOOK_PATH):
-            name = path.removeprefix(_HOOK_PATH)
-            return await accept_hook_event(self._door, self._events, self._clock, request, name)
-        if path == "/healthz":
-            return health_response(request)
-        if path == "/readyz":
-            return await readiness_response(self._door, self._clock, request)
-        return NOT_FOUND
+            return await self._accept_event(request, path.removeprefix(_HOOK_PATH))
+        if path not in {"/healthz", "/readyz"}:
+            return NOT_FOUND
+        if request.method not in {"GET", "HEAD"}:
+            return method_not_allowed("GET, HEAD")
+        # Health asks nobody: neither Telegram nor the store can make a process look dead.
+        return OK if path == "/healthz" else await self._check_readiness()
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _accept_update(self, request: WebhookRequest, name: str) -> WebhookResponse | None:
+        """`POST /webhook/telegram/{bot_id}`: an update is durable before Telegram is answered."""
+        if request.method != "POST":
+            return method_not_allowed("POST")
+        if not _BOT_ID.fullmatch(name):
+            return NOT_FOUND
+        bot = int(name)
+        try:
+            registry = self._backend.registry()  # before it is started, it is not known which bots are here
+            refusal = self._check_secret(bot, request.headers.get(SECRET_HEADER, b""))
+            body = refusal or await self._update_bodies.read(request)
+            if not isinstance(body, bytes):
+                return body
+            await registry.accept([parse_update(bot, body)])
+        except BadInputError as error:  # the sender knows the secret, and should see the mistake
+            return WebhookResponse(400, str(error))
+        except (ClosedError, StoreError) as error:
+            return unavailable(error)
+        return OK
+
+    def _check_secret(self, bot: int, given: bytes) -> WebhookResponse | None:
+        secret = self._backend.secret_of(bot)
+        is_right = hmac.compare_digest((secret or _SECRET_OF_NO_BOT).encode(), given)
+        if secret is None:
+            return NO_SUCH_BOT
+        return None if is_right else WRONG_SECRET
+
+    async def _accept_event(self, request: WebhookRequest, name: str) -> WebhookResponse | None:
+        """`POST /hooks/{name}`: a signed event is durable before its sender is answered."""
+        if request.method != "POST":
+            return method_not_allowed("POST")
+        hook = self._backend.hooks.get(name)
+        if hook is None:
+            return NO_SUCH_HOOK
+        try:
+            registry = self._backend.registry()
+            body = await self._event_bodies.read(request, hook.limit)
+            if not isinstance(body, bytes):
+                return body
+            now, headers = self._clock.now(), request.headers
+            signed = verify_signature(hook.scheme, hook.secrets, headers, body, now, window=hook.window)
+            if isinstance(signed, SignatureRefusal):
+                return WebhookResponse(signed.status, signed.reason)
+            event = HookEvent(hook.name, signed.id, signed.timestamp, now, safe_headers(headers), body)
+            await registry.accept([event_item(event)])
+        except (ClosedError, StoreError) as error:
+            return unavailable(error)
+        return OK
+
+    async def _check_readiness(self) -> WebhookResponse:
+        try:
+            async with self._clock.timeout(READINESS_TIMEOUT):
+                problems = await self._backend.problems()
+        except TimeoutError:
+            problems = {"store": f"does not answer within {READINESS_TIMEOUT:g} s"}
+        except TidegateError as error:
+            problems = {"gate": str(error)}
+        scrubbed = {name: scrub(text) for name, text in problems.items()}
+        return WebhookResponse(503, "not ready", problems=scrubbed) if problems else OK
+
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             step = (await receive())["type"]
             act = self.start if step == "lifespan.startup" else self.stop
             try:
                 await act()
-            except Exception as error:  # noqa: BLE001  (whatever it is, the server has to hear of it)
+            except Exception as error:  # noqa: BLE001  (whatever it is, the server has to know)
                 await send({"type": f"{step}.failed", "message": scrub(str(error) or repr(error))})
                 return
             await send({"type": f"{step}.complete"})
             if step == "lifespan.shutdown":
                 return
-
-
-_SECRET_PURPOSE: Final = b"tidegate: the secret of a webhook"
-
-
-def webhook_secret(token: str) -> str:
-    """64 hexadecimal characters, sent by Telegram with each update. They tell nothing of the token."""
-    return hmac.new(token.encode(), _SECRET_PURPOSE, hashlib.sha256).hexdigest()

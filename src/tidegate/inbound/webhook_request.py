@@ -10,11 +10,25 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.failure import scrub
 
+log = logging.getLogger("tidegate.inbound")
+
+MAX_BODY_BYTES: Final = 1_000_000
+BODY_TIMEOUT: Final = 10.0  # seconds that a body may take to arrive
+MAX_ARRIVING_BYTES: Final = 64_000_000  # of all bodies that one reader reads at a time
+REFUSAL_LOG_INTERVAL: Final = 1.0  # seconds after a log line in which refusals like it are only counted
+MAX_REFUSAL_KINDS: Final = 200  # counted apart at a time
+_MAX_LENGTH_DIGITS: Final = 18  # of a content-length: a longer one is too large in any case
+_MAX_LOGGED_CHARACTERS: Final = 100  # of a text that the client chose
+_LOCALHOST: Final = frozenset({"127.0.0.1", "::1"})
 _JSON: Final = (b"content-type", b"application/json")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class WebhookResponse(msgspec.Struct, frozen=True):
-    """`error` is told to the client and to the log; `detail` to the log alone."""
+    """`error` is shown to the client and logged; `detail` is only logged."""
 
     status: int
     error: str = ""
@@ -44,36 +58,24 @@ class WebhookResponse(msgspec.Struct, frozen=True):
 
 OK: Final = WebhookResponse(200)
 NOT_FOUND: Final = WebhookResponse(404, "there is nothing here")
-
-
-def unavailable(error: Exception) -> WebhookResponse:
-    """Whoever sent it sends it again. Why is not for everybody to know."""
-    return WebhookResponse(503, "it cannot be taken now: send it again", detail=str(error), retry_after=5)
-
-
-def method_not_allowed(allow: str) -> WebhookResponse:
-    return WebhookResponse(405, f"this takes {allow} only", allow=allow)
-
-
-MAX_BODY_BYTES: Final = 1_000_000  # bytes
-BODY_TIMEOUT: Final = 10.0  # seconds that a body may take to arrive
-_MAX_LENGTH_DIGITS: Final = 18  # of a length: more are too many, whatever they are
-_THIS_MACHINE: Final = frozenset({"127.0.0.1", "::1"})
-MAX_ARRIVING_BYTES: Final = 64_000_000  # bytes of bodies that are on their way, of all requests of a kind
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 TOO_LARGE: Final = WebhookResponse(413, "the body is too large")
 TOO_SLOW: Final = WebhookResponse(408, "the body did not arrive in time")
 TOO_MANY: Final = WebhookResponse(503, "too much arrives at once: send it again", retry_after=5)
 
 
+def unavailable(error: Exception) -> WebhookResponse:
+    """The sender tries again. The reason is for the log alone."""
+    return WebhookResponse(503, "it cannot be accepted now: send it again", detail=str(error), retry_after=5)
+
+
+def method_not_allowed(allow: str) -> WebhookResponse:
+    return WebhookResponse(405, f"only {allow} is allowed here", allow=allow)
+
+
 class WebhookRequest:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.method: str = scope["method"]
-        self.path = _own_path(scope)
+        self.path = _path_in_app(scope)
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.receive = receive
         self.is_read = False  # to its end
@@ -81,27 +83,33 @@ class WebhookRequest:
 
     @property
     def client(self) -> str:
-        """For people to read. A proxy on this machine says for whom it asks; nobody else is believed."""
+        """The address, for people to read. X-Forwarded-For is believed from a proxy on this machine only."""
         address = self._scope.get("client")
         if not address:
             return "an unknown address"
-        asked_for = self.headers.get(b"x-forwarded-for", b"") if address[0] in _THIS_MACHINE else b""
-        return asked_for.decode("latin-1").rpartition(",")[2].strip() or str(address[0])
+        forwarded_for = self.headers.get(b"x-forwarded-for", b"") if address[0] in _LOCALHOST else b""
+        return forwarded_for.decode("latin-1").rpartition(",")[2].strip() or str(address[0])
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether there is a body, by any method, that was not read to its end."""
+    def has_unread_body(self) -> bool:
+        """A request of any method may have a body."""
         has_body = b"transfer-encoding" in self.headers or self.headers.get(b"content-length", b"0") != b"0"
         return not self.is_read and (has_body or self.method == "POST")
 
     @property
     def can_close(self) -> bool:
-        """Whether its connection has a header to say that it ends."""
+        """HTTP/1 has a header to announce the end of the connection."""
         return str(self._scope.get("http_version", "1.1")).startswith("1")
 
 
+def _path_in_app(scope: Scope) -> str:
+    """The path below the place where this application is mounted: some servers leave that in the path."""
+    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
+
+
 class BodyReader:
-    """Reads bodies. All that one of these reads together is bounded, whoever sends them."""
+    """Reads bodies, each bounded in size and time, and all of them together in size."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -110,7 +118,7 @@ class BodyReader:
     async def read(
         self, request: WebhookRequest, limit: int = MAX_BODY_BYTES
     ) -> bytes | WebhookResponse | None:
-        """None if the client has gone: there is nobody to answer."""
+        """Return the body or a refusal; None if the client has gone."""
         if _declared_length(request) > limit:
             return TOO_LARGE
         try:
@@ -121,7 +129,7 @@ class BodyReader:
 
     async def _collect(self, request: WebhookRequest, limit: int) -> bytes | WebhookResponse | None:
         message = await request.receive()
-        if message["type"] == "http.request" and not message.get("more_body"):  # as a rule
+        if message["type"] == "http.request" and not message.get("more_body"):  # the usual case
             request.is_read = True
             whole: bytes = message.get("body", b"")
             return whole if len(whole) <= limit else TOO_LARGE
@@ -154,54 +162,41 @@ def _declared_length(request: WebhookRequest) -> int:
     return int(length[:_MAX_LENGTH_DIGITS]) if length.isdigit() else 0
 
 
-def _own_path(scope: Scope) -> str:
-    """Without the place where this application is mounted: some leave it in the path."""
-    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
-    return path.removeprefix(root) if root and path.startswith(f"{root}/") else path
-
-
-log = logging.getLogger("tidegate.inbound")
-
-REFUSAL_LOG_INTERVAL: Final = 1.0  # seconds after a line in which others like it are only counted
-MAX_REFUSAL_KINDS: Final = 200  # that are told apart at a time
-_MAX_LOGGED_CHARACTERS: Final = 100  # characters of what a client chose
-
-RefusalKind = tuple[int, str, str]
+RefusalKind = tuple[int, str, str]  # status, reason, path
 _OTHER_REFUSALS: Final[RefusalKind] = (0, "for various reasons", "")
 
 
 class RefusalLog:
-    """Whoever knocks a million times fills neither the disk nor the memory."""
+    """Logs refused requests, at most two lines a second for those of one kind.
+
+    A client that sends a million of them fills neither the disk nor the memory.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._lately: dict[RefusalKind, int] = {}  # and how many were not told; gone when it is quiet
+        self._unlogged: dict[RefusalKind, int] = {}  # of each kind logged in the last second
 
-    def tell(self, request: WebhookRequest, answer: WebhookResponse) -> None:
-        kind = _refusal_kind(request, answer)
-        if kind not in self._lately and len(self._lately) >= MAX_REFUSAL_KINDS:
+    def add(self, request: WebhookRequest, response: WebhookResponse) -> None:
+        # Paths that do not exist are without number: those are counted by reason alone.
+        is_known = response.status not in {404, 405}
+        kind = (response.status, response.error, _printable(request.path) if is_known else "")
+        if kind not in self._unlogged and len(self._unlogged) >= MAX_REFUSAL_KINDS:
             kind = _OTHER_REFUSALS
-        if kind in self._lately:
-            self._lately[kind] += 1
+        if kind in self._unlogged:
+            self._unlogged[kind] += 1
             return
-        self._lately[kind] = 0
+        self._unlogged[kind] = 0
         self._clock.call_later(REFUSAL_LOG_INTERVAL, partial(self._sum_up, kind))
         what = f"{_printable(request.method)} {_printable(request.path)}"
-        why = scrub(answer.detail or answer.error)
-        log.warning("%s from %s: %d, %s", what, _printable(request.client), answer.status, why)
+        why = scrub(response.detail or response.error)
+        log.warning("%s from %s: %d, %s", what, _printable(request.client), response.status, why)
 
     def _sum_up(self, kind: RefusalKind) -> None:
-        more, (status, reason, path) = self._lately.pop(kind), kind
+        more, (status, reason, path) = self._unlogged.pop(kind), kind
         if more:
             log.warning("%d more%s: %d, %s", more, f" at {path}" if path else "", status, reason)
 
 
-def _refusal_kind(request: WebhookRequest, answer: WebhookResponse) -> RefusalKind:
-    # Paths that do not exist are without number: those are told apart by the reason alone.
-    known = answer.status not in {404, 405}
-    return (answer.status, answer.error, _printable(request.path) if known else "")
-
-
 def _printable(text: str) -> str:
-    """It may hold anything, also what would look like another line of the log."""
+    """A client's text may hold anything, also what would look like another line of the log."""
     return scrub("".join(one if one.isprintable() else "?" for one in text))[:_MAX_LOGGED_CHARACTERS]

@@ -4,18 +4,18 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from contract.inbox.inboxes import INBOXES, House
-from contract.inbox.porch import Porch
+from contract.inbox.inbox_driver import InboxDriver
+from contract.inbox.inboxes import INBOXES, StoredInbox
 from tidegate.sim.virtual_time import VirtualClock
 
 
 @pytest.fixture(params=INBOXES)
-def house(request: pytest.FixtureRequest, clock: VirtualClock) -> House:
+def stored(request: pytest.FixtureRequest, clock: VirtualClock) -> StoredInbox:
     return INBOXES[request.param](clock)
 
 
 @pytest.fixture
-async def porch(house: House, clock: VirtualClock) -> AsyncIterator[Porch]:
-    await house.open()
-    yield Porch(house.inbox, clock)
-    await house.close()
+async def driver(stored: StoredInbox, clock: VirtualClock) -> AsyncIterator[InboxDriver]:
+    await stored.open()
+    yield InboxDriver(stored.inbox, clock)
+    await stored.close()

@@ -18,57 +18,61 @@ from tidegate.stores.sqlite.file import StoreFile
 from tidegate.stores.sqlite.inbox import SqliteInbox
 
 
-class Ground(Protocol):
+class Base(Protocol):
     async def open(self) -> None: ...
     async def close(self) -> None: ...
 
 
-class House:
-    """An inbox and the file or the Redis in which it is. Empty, and not open yet.
+class StoredInbox:
+    """An inbox and the file or Redis below it. Empty, and not open yet.
 
-    `own_time`: what it forgets by itself it forgets in real time.
+    `own_time`: keys expire in real time.
     """
 
-    def __init__(self, inbox: Inbox, ground: Ground | None = None, *, own_time: bool = False) -> None:
+    def __init__(self, inbox: Inbox, base: Base | None = None, *, own_time: bool = False) -> None:
         self.inbox = inbox
         self.own_time = own_time
-        self._ground = ground
+        self._base = base
 
     async def open(self) -> None:
-        if self._ground is not None:
-            await self._ground.open()
+        if self._base is not None:
+            await self._base.open()
         await self.inbox.open()
 
     async def crash(self, clock: Clock) -> None:
-        """Whoever held something ends without a word of it; a while later another takes its place."""
+        """The process that has claimed items dies; a while later another takes its place."""
         await self.inbox.close()
         await clock.sleep(30)  # longer than any lease
         await self.inbox.open()
-        for _ in range(6 if self.own_time else 0):  # those who live get the time to say so
+        for _ in range(6 if self.own_time else 0):  # living processes get the time to renew
             await self.inbox.stats()
             await clock.sleep(1)
 
     async def close(self) -> None:
         await self.inbox.close()
-        if self._ground is not None:
-            await self._ground.close()
+        if self._base is not None:
+            await self._base.close()
 
 
-def memory(clock: Clock) -> House:
-    return House(MemoryInbox(clock))
+def memory(clock: Clock) -> StoredInbox:
+    return StoredInbox(MemoryInbox(clock))
 
 
-def sqlite(clock: Clock) -> House:
+def sqlite(clock: Clock) -> StoredInbox:
     folder = tempfile.TemporaryDirectory(dir=FAST)
     file = StoreFile(Path(folder.name, "store.db"))
     weakref.finalize(file, folder.cleanup)
-    return House(SqliteInbox(file, clock, poll=3600.0), file)
+    return StoredInbox(SqliteInbox(file, clock, poll=3600.0), file)
 
 
-def redis(clock: Clock) -> House:
+def redis(clock: Clock) -> StoredInbox:
     outbox = RedisOutbox(InlineLink(redis_url(), clock), clock, Rules())  # its link is shared
-    return House(RedisInbox(outbox.link, clock), outbox, own_time=True)
+    return StoredInbox(RedisInbox(outbox.link, clock), outbox, own_time=True)
 
 
-INBOXES: Final[dict[str, Callable[[Clock], House]]] = {"memory": memory, "sqlite": sqlite, "redis": redis}
+INBOXES: Final[dict[str, Callable[[Clock], StoredInbox]]] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "redis": redis,
+}
 SLOW: Final = {"redis": 2}  # each step is a round trip: half of the examples

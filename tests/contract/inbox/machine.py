@@ -7,8 +7,8 @@ from typing import Any, ClassVar, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contract.inbox.inboxes import House
-from contract.inbox.porch import BOT, OTHER_BOT, Porch, arrival, keys
+from contract.inbox.inbox_driver import BOT, OTHER_BOT, InboxDriver, arrival, keys
+from contract.inbox.inboxes import StoredInbox
 from tidegate.clock import Clock
 from tidegate.inbound.inbox import ClaimedItem, InboxItem, InboxSource
 from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
@@ -73,22 +73,22 @@ def _lane(name: Name) -> tuple[InboxSource, str]:
 
 
 def _name(held: ClaimedItem) -> Name:
-    return (held.arrival.source, held.arrival.key)
+    return (held.item.source, held.item.key)
 
 
 class InboxMachine(RuleBasedStateMachine):
     """Subclass it with a `make`. What is held is chosen by number, so that every choice makes sense."""
 
-    make: ClassVar[Callable[[Clock], House]]
+    make: ClassVar[Callable[[Clock], StoredInbox]]
 
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner(loop_factory=VirtualLoop)
         self.clock = VirtualClock(self.runner.get_loop())
-        self.house = type(self).make(self.clock)
-        self.run(self.house.open())
-        self.inbox = self.house.inbox
-        self.porch = Porch(self.inbox, self.clock)
+        self.stored = type(self).make(self.clock)
+        self.run(self.stored.open())
+        self.inbox = self.stored.inbox
+        self.driver = InboxDriver(self.inbox, self.clock)
         self.model = Model()
         self.held: list[ClaimedItem] = []
         self.over: list[ClaimedItem] = []
@@ -109,10 +109,10 @@ class InboxMachine(RuleBasedStateMachine):
 
     @rule(sources=st.sampled_from([(BOT,), (OTHER_BOT,), BOTH]), limit=st.integers(1, 4))
     def claim(self, sources: tuple[InboxSource, ...], limit: int) -> None:
-        given = self.run(self.porch.claim(limit, sources=sources))
+        given = self.run(self.driver.claim(limit, sources=sources))
         assert [_name(held) for held in given] == self.model.claim(sources, limit, self.clock.monotonic())
         for held in given:
-            assert held.arrival == _arrival(_name(held))
+            assert held.item == _arrival(_name(held))
             assert held.attempts == self.model.attempts[_name(held)]
         self.held += given
 
@@ -172,7 +172,7 @@ class InboxMachine(RuleBasedStateMachine):
         assert parked == [key for _, key in reversed(model.parked)]
 
     async def look(self) -> tuple[tuple[int, int, int], list[str]]:
-        return await self.porch.counts(), await self.porch.parked()
+        return await self.driver.counts(), await self.driver.parked()
 
     def teardown(self) -> None:
         """Whatever happened, everything comes out in the end, each lane in order."""
@@ -180,14 +180,14 @@ class InboxMachine(RuleBasedStateMachine):
         self.model.held.clear()
         self.run(self.clock.sleep(10))
         while expected := self.model.claim(BOTH, 100, self.clock.monotonic()):
-            given = self.run(self.porch.claim(sources=BOTH))
+            given = self.run(self.driver.claim(sources=BOTH))
             assert keys(given) == [key for _, key in expected]
             self.run(self.inbox.done(given))
             self.model.held.clear()
-        assert self.run(self.porch.claim(sources=BOTH)) == []
-        self.run(self.house.close())
+        assert self.run(self.driver.claim(sources=BOTH)) == []
+        self.run(self.stored.close())
         self.runner.close()
 
 
-def machine_for(make: Callable[[Clock], House]) -> type[InboxMachine]:
+def machine_for(make: Callable[[Clock], StoredInbox]) -> type[InboxMachine]:
     return type("Machine", (InboxMachine,), {"make": staticmethod(make)})

@@ -226,8 +226,8 @@ async def test_those_meant_come_the_oldest_first(clock: VirtualClock) -> None:
     inbox = MemoryInbox(clock)
     await park(inbox, BOT, "3", "1", "2")
 
-    assert [one.arrival.key for one in await choose(inbox, UpdateChoice(["2", "3"]))] == ["3", "2"]
-    assert [one.arrival.key for one in await choose(inbox, UpdateChoice(everything=True))] == ["3", "1", "2"]
+    assert [one.item.key for one in await choose(inbox, UpdateChoice(["2", "3"]))] == ["3", "2"]
+    assert [one.item.key for one in await choose(inbox, UpdateChoice(everything=True))] == ["3", "1", "2"]
 
 
 def test_a_source_is_named_by_its_bot_or_its_hook() -> None:

@@ -368,7 +368,7 @@ async def test_updates_that_wait_move_in_the_order_of_chats(tmp_path: Path, cloc
     known = await there.accept([*handled, InboxItem(bot, "5", "1", b"{}"), InboxItem(bot, "6", "1", b"{}")])
     order = []
     while held := await there.claim([bot, hook], 10, suspects=1):
-        order += [one.arrival.key for one in held]
+        order += [one.item.key for one in held]
         await there.done(held)
     left = await here.stats()
     await outbox.close()

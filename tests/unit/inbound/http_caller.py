@@ -1,4 +1,4 @@
-"""The front, called as a server would call it, with a gate behind it that is easy to look into."""
+"""The webhook app, called as a server calls it, with a backend that tests can inspect."""
 
 import asyncio
 import itertools
@@ -22,31 +22,31 @@ PATH = "/webhook/telegram/42"
 Message = MutableMapping[str, Any]
 
 
-class House:
-    """A door with bot 42 behind it."""
+class FakeBackend:
+    """A backend with bot 42."""
 
     def __init__(self, clock: Clock, *hooks: Hook) -> None:
         self.hooks = {hook.name: hook for hook in hooks}
         self.inbox = MemoryInbox(clock)
-        self.problems: dict[str, str] = {}
+        self.found_problems: dict[str, str] = {}
         self.failure: Exception | None = None
         self.steps: list[str] = []
         self.is_open = True
-        self._reception = HandlerRegistry(self.inbox, clock)
-        self.front = WebhookApp(self, clock)
+        self._registry = HandlerRegistry(self.inbox, clock)
+        self.app = WebhookApp(self, clock)
 
-    def reception(self) -> HandlerRegistry:
+    def registry(self) -> HandlerRegistry:
         if not self.is_open:
             raise ClosedError("the gate is closed")
-        return self._reception
+        return self._registry
 
     def secret_of(self, bot_id: int) -> str | None:
         return SECRET if bot_id == 42 else None
 
-    async def readiness(self) -> dict[str, str]:
+    async def problems(self) -> dict[str, str]:
         if self.failure is not None:
             raise self.failure
-        return self.problems
+        return self.found_problems
 
     async def start(self) -> None:
         self.steps.append("start")
@@ -61,11 +61,11 @@ class House:
 
     async def arrived(self) -> list[InboxItem]:
         """Whatever is the first of its lane."""
-        sources = {held.arrival.source for held in self.inbox._arrivals.values()}  # noqa: SLF001  (no other way to see all)
-        return [held.arrival for held in await self.inbox.claim(sources, 100, suspects=100)]
+        sources = {held.item.source for held in self.inbox._items.values()}  # noqa: SLF001  (no other way to see all)
+        return [held.item for held in await self.inbox.claim(sources, 100, suspects=100)]
 
     async def update(self, number: int = 1, *, secret: str = SECRET, path: str = PATH) -> "Reply":
-        return await call(self.front, path, update(number), secret_header(secret))
+        return await call(self.app, path, update(number), secret_header(secret))
 
 
 class Reply(NamedTuple):
@@ -92,7 +92,7 @@ def secret_header(secret: str = SECRET) -> dict[str, str]:
 
 
 async def call(
-    front: WebhookApp,
+    app: WebhookApp,
     path: str,
     body: bytes | Iterable[bytes] = b"",
     headers: dict[str, str] | None = None,
@@ -117,7 +117,7 @@ async def call(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    await front(_scope(path, method, headers or {}, scope), receive, send)
+    await app(_scope(path, method, headers or {}, scope), receive, send)
     start, content = sent
     return Reply(start["status"], dict(start["headers"]), content["body"], next(taken))
 

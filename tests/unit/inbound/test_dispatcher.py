@@ -1,4 +1,4 @@
-"""The desk: one chat in order, chats side by side, bounded, and nothing that a handler does stops it."""
+"""The dispatcher: one chat in order, chats side by side, bounded; nothing that a handler does stops it."""
 
 import asyncio
 import itertools
@@ -25,41 +25,41 @@ def update(number: int, lane: str = "1") -> InboxItem:
 
 
 @pytest.fixture
-async def open_reception(clock: VirtualClock) -> AsyncIterator[Open]:
+async def open_registry(clock: VirtualClock) -> AsyncIterator[Open]:
     opened: list[HandlerRegistry] = []
 
     async def open_one(
         handler: Handler, *, attempts: int = 1, at_once: int = 100, inbox: MemoryInbox | None = None
     ) -> HandlerRegistry:
-        reception = HandlerRegistry(inbox or MemoryInbox(clock), clock, at_once=at_once, deadline=60)
-        reception.serve(BOT, handler, attempts=attempts)
-        await reception.start()
-        opened.append(reception)
-        return reception
+        registry = HandlerRegistry(inbox or MemoryInbox(clock), clock, at_once=at_once, deadline=60)
+        registry.register(BOT, handler, attempts=attempts)
+        await registry.start()
+        opened.append(registry)
+        return registry
 
     yield open_one
-    for reception in opened:
-        await reception.stop(0)
+    for registry in opened:
+        await registry.stop(0)
 
 
 async def test_one_chat_is_handled_in_order_and_chats_side_by_side(
-    clock: VirtualClock, open_reception: Open
+    clock: VirtualClock, open_registry: Open
 ) -> None:
     log: list[tuple[str, str, float]] = []
 
     async def handle(held: ClaimedItem) -> None:
         await clock.sleep(1)
-        log.append((held.arrival.lane, held.arrival.key, clock.monotonic() - begun))
+        log.append((held.item.lane, held.item.key, clock.monotonic() - begun))
 
-    reception, begun = await open_reception(handle), clock.monotonic()
-    await reception.accept([update(1, "a"), update(2, "a"), update(3, "b"), update(4, "a")])
+    registry, begun = await open_registry(handle), clock.monotonic()
+    await registry.accept([update(1, "a"), update(2, "a"), update(3, "b"), update(4, "a")])
     await clock.sleep(10)
 
     assert [(lane, key) for lane, key, _ in log] == [("a", "1"), ("b", "3"), ("a", "2"), ("a", "4")]
     assert [round(at) for *_, at in log] == [1, 1, 2, 3]
 
 
-async def test_never_more_at_once_than_it_was_told(clock: VirtualClock, open_reception: Open) -> None:
+async def test_never_more_at_once_than_it_was_told(clock: VirtualClock, open_registry: Open) -> None:
     most = now = 0
 
     async def handle(_: ClaimedItem) -> None:
@@ -69,31 +69,31 @@ async def test_never_more_at_once_than_it_was_told(clock: VirtualClock, open_rec
         await clock.sleep(1)
         now -= 1
 
-    reception = await open_reception(handle, at_once=7)
-    await reception.accept([update(number, str(number)) for number in range(50)])
+    registry = await open_registry(handle, at_once=7)
+    await registry.accept([update(number, str(number)) for number in range(50)])
     await clock.sleep(20)
 
     assert most == 7
-    assert (await reception.stats()).waiting == 0
+    assert (await registry.stats()).waiting == 0
 
 
 async def test_a_handler_that_raises_is_told_of_once_and_its_chat_goes_on(
-    clock: VirtualClock, open_reception: Open, caplog: pytest.LogCaptureFixture
+    clock: VirtualClock, open_registry: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     handled: list[str] = []
 
     async def handle(held: ClaimedItem) -> None:
-        if held.arrival.key == "1":
+        if held.item.key == "1":
             raise ValueError("bot 12345:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw is sad")
-        handled.append(held.arrival.key)
+        handled.append(held.item.key)
 
-    reception = await open_reception(handle)
-    await reception.accept([update(1), update(2)])
+    registry = await open_registry(handle)
+    await registry.accept([update(1), update(2)])
     await clock.sleep(1)
 
-    [parked] = await reception.inbox.parked()
+    [parked] = await registry.inbox.parked()
     assert handled == ["2"]
-    assert parked.arrival.key == "1"
+    assert parked.item.key == "1"
     assert parked.reason.startswith("ValueError: bot 12345:… is sad (inbound/test_dispatcher.py:")
     [record] = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert record.getMessage().splitlines()[0] == f"update 1 of bot 42 is parked: {parked.reason}"
@@ -101,7 +101,7 @@ async def test_a_handler_that_raises_is_told_of_once_and_its_chat_goes_on(
 
 
 async def test_one_that_never_returns_is_cancelled_and_named_and_its_chat_goes_on(
-    clock: VirtualClock, open_reception: Open
+    clock: VirtualClock, open_registry: Open
 ) -> None:
     handled: list[str] = []
 
@@ -109,41 +109,41 @@ async def test_one_that_never_returns_is_cancelled_and_named_and_its_chat_goes_o
         await asyncio.Event().wait()
 
     async def handle(held: ClaimedItem) -> None:
-        if held.arrival.key == "1":
+        if held.item.key == "1":
             await wait_for_godot()
-        handled.append(held.arrival.key)
+        handled.append(held.item.key)
 
-    reception = await open_reception(handle)
-    await reception.accept([update(1), update(2)])
+    registry = await open_registry(handle)
+    await registry.accept([update(1), update(2)])
     await clock.sleep(59)
     assert handled == []
     await clock.sleep(2)
 
-    [parked] = await reception.inbox.parked()
+    [parked] = await registry.inbox.parked()
     assert handled == ["2"]
     assert (
         "took longer than 60 s and was cancelled in wait_for_godot (inbound/test_dispatcher.py:"
         in parked.reason
     )
-    assert reception.handling == 0
+    assert registry.handling == 0
 
 
 async def test_one_that_does_not_let_itself_be_cancelled_holds_nobody_up(
-    clock: VirtualClock, open_reception: Open
+    clock: VirtualClock, open_registry: Open
 ) -> None:
     handled: list[str] = []
     over = asyncio.Event()
 
     async def handle(held: ClaimedItem) -> None:
-        while held.arrival.key == "1" and not over.is_set():
+        while held.item.key == "1" and not over.is_set():
             try:
                 await over.wait()
             except asyncio.CancelledError:
                 continue
-        handled.append(held.arrival.key)
+        handled.append(held.item.key)
 
-    reception = await open_reception(handle, at_once=1)
-    await reception.accept([update(1), update(2)])
+    registry = await open_registry(handle, at_once=1)
+    await registry.accept([update(1), update(2)])
     await clock.sleep(70)
 
     assert handled == ["2"]
@@ -151,7 +151,7 @@ async def test_one_that_does_not_let_itself_be_cancelled_holds_nobody_up(
 
 
 async def test_what_may_be_tried_again_is_with_longer_and_longer_pauses(
-    clock: VirtualClock, open_reception: Open
+    clock: VirtualClock, open_registry: Open
 ) -> None:
     tries: list[float] = []
 
@@ -159,12 +159,12 @@ async def test_what_may_be_tried_again_is_with_longer_and_longer_pauses(
         tries.append(clock.monotonic())
         raise OSError("not now")
 
-    reception = await open_reception(handle, attempts=4)
-    await reception.accept([update(1)])
+    registry = await open_registry(handle, attempts=4)
+    await registry.accept([update(1)])
     await clock.sleep(60)
 
     assert [round(later - earlier) for earlier, later in itertools.pairwise(tries)] == [2, 4, 8]
-    assert (await reception.stats()).parked == 1
+    assert (await registry.stats()).parked == 1
 
 
 async def test_what_is_in_hand_at_the_end_may_finish_and_what_does_not_goes_back(
@@ -173,17 +173,17 @@ async def test_what_is_in_hand_at_the_end_may_finish_and_what_does_not_goes_back
     handled: list[str] = []
 
     async def handle(held: ClaimedItem) -> None:
-        await clock.sleep(1 if held.arrival.key == "1" else 1000)
-        handled.append(held.arrival.key)
+        await clock.sleep(1 if held.item.key == "1" else 1000)
+        handled.append(held.item.key)
 
-    reception = HandlerRegistry(MemoryInbox(clock), clock)
-    reception.serve(BOT, handle)
-    await reception.start()
-    await reception.accept([update(1, "a"), update(2, "b"), update(3, "b")])
+    registry = HandlerRegistry(MemoryInbox(clock), clock)
+    registry.register(BOT, handle)
+    await registry.start()
+    await registry.accept([update(1, "a"), update(2, "b"), update(3, "b")])
     await clock.sleep(0.5)
-    await reception.stop(grace=5)
+    await registry.stop(grace=5)
 
-    stats = await reception.stats()
+    stats = await registry.stats()
     assert handled == ["1"]
     assert (stats.waiting, stats.handling, stats.parked) == (2, 0, 0)
 
@@ -201,37 +201,37 @@ class Lethal(MemoryInbox):
     ) -> list[ClaimedItem]:
         self.asked.append(suspects)
         held = await super().claim(sources, limit, suspects=suspects)
-        return [ClaimedItem(one.id, one.arrival, 0, crashes=self.crashes[one.arrival.key]) for one in held]
+        return [ClaimedItem(one.id, one.item, 0, crashes=self.crashes[one.item.key]) for one in held]
 
 
 async def test_what_kills_its_handler_again_and_again_is_parked_without_being_handled(
-    clock: VirtualClock, open_reception: Open
+    clock: VirtualClock, open_registry: Open
 ) -> None:
     handled: list[str] = []
 
     async def handle(held: ClaimedItem) -> None:
-        handled.append(held.arrival.key)
+        handled.append(held.item.key)
 
-    reception = await open_reception(handle, inbox=Lethal(clock, {"1": 4, "2": 5}))
-    await reception.accept([update(1, "a"), update(2, "b")])
+    registry = await open_registry(handle, inbox=Lethal(clock, {"1": 4, "2": 5}))
+    await registry.accept([update(1, "a"), update(2, "b")])
     await clock.sleep(1)
 
-    [parked] = await reception.inbox.parked()
+    [parked] = await registry.inbox.parked()
     assert handled == ["1"]
     assert parked.reason == "killed the process that handled it 5 times"
 
 
 async def test_while_a_suspect_is_in_hand_no_other_is_asked_for(
-    clock: VirtualClock, open_reception: Open
+    clock: VirtualClock, open_registry: Open
 ) -> None:
     async def handle(_: ClaimedItem) -> None:
         await clock.sleep(1)
 
     inbox = Lethal(clock, {"1": 2, "2": 0})
-    reception = await open_reception(handle, inbox=inbox)
-    await reception.accept([update(1, "a")])
+    registry = await open_registry(handle, inbox=inbox)
+    await registry.accept([update(1, "a")])
     await clock.sleep(0.5)
-    await reception.accept([update(2, "b")])
+    await registry.accept([update(2, "b")])
     await clock.sleep(0.1)
     beside = inbox.asked[-1]
     await clock.sleep(2)
@@ -264,32 +264,32 @@ class Shaky(MemoryInbox):
 
 
 async def test_a_store_that_is_away_delays_and_loses_nothing(
-    clock: VirtualClock, open_reception: Open
+    clock: VirtualClock, open_registry: Open
 ) -> None:
     handled: list[str] = []
     inbox = Shaky(clock)
 
     async def handle(held: ClaimedItem) -> None:
-        handled.append(held.arrival.key)
+        handled.append(held.item.key)
         inbox.failures = 2
 
-    reception = await open_reception(handle, inbox=inbox)
-    await reception.accept([update(1)])
+    registry = await open_registry(handle, inbox=inbox)
+    await registry.accept([update(1)])
     await clock.sleep(30)
 
     assert handled == ["1"]
-    assert await reception.stats() == await MemoryInbox(clock).stats()
+    assert await registry.stats() == await MemoryInbox(clock).stats()
 
 
 async def test_nothing_is_lost_when_a_handler_leaves_before_its_turn(clock: VirtualClock) -> None:
     inbox = MemoryInbox(clock)
     await inbox.accept([update(1)])
-    desk = InboxDispatcher(inbox, clock, services := {BOT: RegisteredHandler(_nothing)})
-    await desk.start()
+    dispatcher = InboxDispatcher(inbox, clock, handlers := {BOT: RegisteredHandler(_nothing)})
+    await dispatcher.start()
     await clock.sleep(0)
-    services.clear()
+    handlers.clear()
     await clock.sleep(1)
-    await desk.stop(0)
+    await dispatcher.stop(0)
 
     stats = await inbox.stats()
     assert stats.waiting + stats.handling <= 1
@@ -317,25 +317,25 @@ HALF = ValueError("half a character: \udcff")
 
 @pytest.mark.parametrize("error", [OddError(), HALF, asyncio.CancelledError()])
 async def test_whatever_is_raised_the_chat_goes_on(
-    clock: VirtualClock, open_reception: Open, error: BaseException, caplog: pytest.LogCaptureFixture
+    clock: VirtualClock, open_registry: Open, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
     handled: list[str] = []
 
     async def handle(held: ClaimedItem) -> None:
-        if held.arrival.key == "1":
+        if held.item.key == "1":
             raise error
-        handled.append(held.arrival.key)
+        handled.append(held.item.key)
 
-    reception = await open_reception(handle)
-    await reception.accept([update(1), update(2)])
+    registry = await open_registry(handle)
+    await registry.accept([update(1), update(2)])
     await clock.sleep(1)
 
-    [parked] = await reception.inbox.parked()
-    assert (handled, parked.arrival.key) == (["2"], "1")
+    [parked] = await registry.inbox.parked()
+    assert (handled, parked.item.key) == (["2"], "1")
     (parked.reason + caplog.text).encode()  # what is written can be
 
 
-async def test_a_handler_that_does_not_end_does_not_keep_the_desk_from_ending(clock: VirtualClock) -> None:
+async def test_a_handler_that_does_not_end_does_not_keep_it_from_ending(clock: VirtualClock) -> None:
     over = asyncio.Event()
 
     async def handle(_: ClaimedItem) -> None:
@@ -345,16 +345,16 @@ async def test_a_handler_that_does_not_end_does_not_keep_the_desk_from_ending(cl
             except asyncio.CancelledError:
                 continue
 
-    reception = HandlerRegistry(MemoryInbox(clock), clock)
-    reception.serve(BOT, handle)
-    await reception.start()
-    await reception.accept([update(number, str(number)) for number in range(3)])
+    registry = HandlerRegistry(MemoryInbox(clock), clock)
+    registry.register(BOT, handle)
+    await registry.start()
+    await registry.accept([update(number, str(number)) for number in range(3)])
     await clock.sleep(1)
     begun = clock.monotonic()
-    await reception.stop(grace=1)
+    await registry.stop(grace=1)
 
     assert clock.monotonic() - begun < 10
-    assert (await reception.stats()).waiting == 3
+    assert (await registry.stats()).waiting == 3
     over.set()
 
 
@@ -362,17 +362,17 @@ async def test_an_update_that_ends_its_process_each_time_is_parked_in_the_end(cl
     inbox, runs = MemoryInbox(clock), 0
     await inbox.accept([update(1)])
     while (await inbox.stats()).waiting:
-        reception = HandlerRegistry(inbox, clock)
+        registry = HandlerRegistry(inbox, clock)
 
         async def stop_the_bot(_: ClaimedItem) -> None:
             nonlocal runs
             runs += 1
             await clock.sleep(3600)  # it waits for the end, which waits for it
 
-        reception.serve(BOT, stop_the_bot)
-        await reception.start()
+        registry.register(BOT, stop_the_bot)
+        await registry.start()
         await clock.sleep(1)
-        await reception.stop(grace=1)
+        await registry.stop(grace=1)
 
     [parked] = await inbox.parked()
     assert runs == 5
@@ -381,18 +381,18 @@ async def test_an_update_that_ends_its_process_each_time_is_parked_in_the_end(cl
 
 async def test_what_one_source_sends_can_be_ended_alone(clock: VirtualClock) -> None:
     other = bot_source(43)
-    reception = HandlerRegistry(MemoryInbox(clock), clock)
+    registry = HandlerRegistry(MemoryInbox(clock), clock)
 
     async def slow(_: ClaimedItem) -> None:
         await clock.sleep(100)
 
     for source in (BOT, other):
-        reception.serve(source, slow)
-    await reception.start()
-    await reception.accept([update(1), InboxItem(other, "1", "1", b"{}")])
+        registry.register(source, slow)
+    await registry.start()
+    await registry.accept([update(1), InboxItem(other, "1", "1", b"{}")])
     await clock.sleep(1)
-    reception.leave(BOT)
-    await reception.end(BOT, grace=1)
+    registry.unregister(BOT)
+    await registry.finish(BOT, grace=1)
 
-    assert reception.handling == 1
-    await reception.stop(0)
+    assert registry.handling == 1
+    await registry.stop(0)

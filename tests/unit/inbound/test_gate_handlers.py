@@ -1,4 +1,4 @@
-"""The front of a real gate: started by a server or by whoever mounts it, once at a time."""
+"""The webhook app of a real gate: started by a server or by the app that mounts it, once at a time."""
 
 import asyncio
 from typing import Any
@@ -24,14 +24,14 @@ class Served:
         self.gate.add_bot(TOKEN)
         self.handled: Handled = []
         self.gate.on_update(self._handle)
-        self.front = self.gate.asgi()
+        self.app = self.gate.asgi()
 
     async def _handle(self, bot: int, update: dict[str, Any]) -> None:
         self.handled.append((bot, update["update_id"]))
 
     async def post(self, number: int, token: str = TOKEN) -> Reply:
         path = f"/webhook/telegram/{token.partition(':')[0]}"
-        return await call(self.front, path, update(number), secret_header(webhook_secret(token)))
+        return await call(self.app, path, update(number), secret_header(webhook_secret(token)))
 
 
 @pytest.fixture
@@ -43,63 +43,63 @@ async def test_nothing_is_taken_that_nobody_would_handle(served: Served, clock: 
     @served.gate.hook("pay", "0123456789abcdef")
     async def handle(_: object) -> None: ...
 
-    async with served.gate:  # by whoever mounts the front, and does not start it
+    async with served.gate:  # by the app that mounts it, and does not start it
         assert (await served.post(1)).status == 503
-        assert (await call(served.front, "/hooks/pay")).status == 503
-        assert (await call(served.front, "/readyz", method="GET")).status == 503
+        assert (await call(served.app, "/hooks/pay")).status == 503
+        assert (await call(served.app, "/readyz", method="GET")).status == 503
 
-        await served.front.start()
+        await served.app.start()
         assert (await served.post(1)).status == 200
-        assert (await call(served.front, "/hooks/pay")).status == 401
+        assert (await call(served.app, "/hooks/pay")).status == 401
         await clock.sleep(1)
-        await served.front.stop()
+        await served.app.stop()
         assert (await served.post(2)).status == 503
     assert served.handled == [(42, 1)]
 
 
 async def test_it_can_be_started_again(served: Served, clock: VirtualClock) -> None:
     for number in (1, 2):
-        await served.front.start()
+        await served.app.start()
         assert (await served.post(number)).status == 200
         await clock.sleep(1)
-        await served.front.stop()
+        await served.app.stop()
         assert not served.gate.is_open
     assert served.handled == [(42, 1), (42, 2)]
 
 
 async def test_a_bot_that_comes_later_is_served(served: Served, clock: VirtualClock) -> None:
-    await served.front.start()
+    await served.app.start()
     assert (await served.post(1, LATER)).status == 404
     served.gate.add_bot(LATER)
     assert (await served.post(1, LATER)).status == 200
     await clock.sleep(1)
-    await served.front.stop()
+    await served.app.stop()
     assert served.handled == [(43, 1)]
 
 
 async def test_a_handler_that_comes_later_handles(clock: VirtualClock) -> None:
     gate = Tidegate("memory://", clock=clock)
-    front: WebhookApp = gate.asgi()
-    await front.start()
+    app: WebhookApp = gate.asgi()
+    await app.start()
 
     @gate.hook("pay", "0123456789abcdef")
     async def handle(_: object) -> None: ...
 
-    assert gate.reception.serves(hook_source("pay"))
-    await front.stop()
+    assert gate.handler_registry.has_handler(hook_source("pay"))
+    await app.stop()
 
 
 async def test_a_second_server_of_a_gate_is_refused_and_harms_nothing(
     served: Served, clock: VirtualClock
 ) -> None:
     second, before = served.gate.asgi(), asyncio.all_tasks()
-    await served.front.start()
+    await served.app.start()
     with pytest.raises(BadInputError, match="served already"):
         await second.start()
     await second.stop()
     assert (await served.post(1)).status == 200
     await clock.sleep(1)
-    await served.front.stop()
+    await served.app.stop()
     assert (served.handled, served.gate.is_open) == ([(42, 1)], False)
     assert asyncio.all_tasks() == before
 
@@ -115,16 +115,16 @@ async def test_it_waits_to_take_over_and_can_be_stopped_meanwhile(
         await start()
 
     monkeypatch.setattr(served.gate, "start", refuse)
-    given_up = asyncio.create_task(served.front.start())
+    given_up = asyncio.create_task(served.app.start())
     await clock.sleep(1.5)
     given_up.cancel()
     await asyncio.gather(given_up, return_exceptions=True)
     assert clock.monotonic() == 1.5
     caplog.clear()
 
-    await served.front.start()
+    await served.app.start()
     assert clock.monotonic() == 3.5
     assert [record.getMessage() for record in caplog.records] == [
         "process 7 sends for this store. This one waits to take over"
     ]
-    await served.front.stop()
+    await served.app.stop()

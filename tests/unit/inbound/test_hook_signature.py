@@ -238,7 +238,7 @@ def test_a_scheme_that_is_known_may_be_used(scheme: SignatureScheme) -> None:
 
 @pytest.mark.parametrize("scheme", ["Stripe", "hmac", None, [], HmacSignature])
 def test_a_scheme_that_is_not_known_is_told_with_those_that_are(scheme: object) -> None:
-    with pytest.raises(BadInputError, match=r'"standard", "stripe", "github" or Plain\('):
+    with pytest.raises(BadInputError, match=r'"standard", "stripe", "github" or HmacSignature\('):
         check_scheme(scheme)
 
 

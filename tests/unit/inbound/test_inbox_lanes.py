@@ -95,5 +95,5 @@ def test_nothing_is_left_when_everything_is_over(names: list[str], chance: Rando
 
     for name in "abc":
         assert order.get(name, []) == [number for number, at in enumerate(names, 1) if at == name]
-    assert (lanes.waiting, lanes.held) == (0, 0)
+    assert (lanes.waiting, lanes.claimed) == (0, 0)
     assert [left for left in vars(lanes).values() if left] in ([], [{BOT: []}])  # an empty heap for a source

@@ -11,7 +11,7 @@ from blockbuster import BlockBuster
 from redis.client import Monitor
 from redis.exceptions import OutOfMemoryError, ResponseError
 
-from contract.inbox.porch import BOT, OTHER_BOT, Porch, arrival, keys
+from contract.inbox.inbox_driver import BOT, OTHER_BOT, InboxDriver, arrival, keys
 from contract.stores import redis_url
 from redis_hub import Delay, Hub, SharedLink, inline, promise_of
 from tidegate.clock import Clock
@@ -24,7 +24,7 @@ from tidegate.stores.redis.inbox import KEYS, SCRIPTS, RedisInbox
 LEASE = 8.0
 
 
-class Process(Porch):
+class Process(InboxDriver):
     """One of several. When its link is away, it is as good as dead: nobody hears of it."""
 
     def __init__(self, link: SharedLink, clock: VirtualClock) -> None:
@@ -84,14 +84,14 @@ class Ledger:
         self.order: dict[str, list[int]] = {}
 
     def begin(self, held: ClaimedItem) -> None:
-        lane, key = held.arrival.lane, held.arrival.key
+        lane, key = held.item.lane, held.item.key
         assert lane not in self.lanes, f"{key} and {self.lanes[lane]} of lane {lane} are handled at once"
         self.lanes[lane] = key
 
     def end(self, held: ClaimedItem, *, done: bool) -> None:
-        del self.lanes[held.arrival.lane]
+        del self.lanes[held.item.lane]
         if done:
-            self.order.setdefault(held.arrival.lane, []).append(int(held.arrival.key))
+            self.order.setdefault(held.item.lane, []).append(int(held.item.key))
 
 
 async def work(process: Process, ledger: Ledger, draw: random.Random) -> None:
@@ -142,7 +142,7 @@ async def test_what_a_dead_process_held_is_taken_over_in_order_with_one_crash_mo
 
         [held] = await other.next()
 
-        assert (held.arrival.key, held.crashes, held.attempts) == ("1", 1, 0)
+        assert (held.item.key, held.crashes, held.attempts) == ("1", 1, 0)
         assert clock.monotonic() - started == pytest.approx(LEASE, abs=1.1)
         await other.inbox.done([held])
         assert await other.handle_all() == ["2", "3"]
@@ -259,7 +259,7 @@ async def test_what_was_given_by_an_answer_that_was_lost_is_given_by_the_next_cl
 
         [held] = await one.claim()
 
-        assert (held.arrival.key, held.crashes) == ("1", 0)
+        assert (held.item.key, held.crashes) == ("1", 0)
 
 
 async def test_what_was_accepted_by_a_call_whose_answer_was_lost_is_known(clock: VirtualClock) -> None:

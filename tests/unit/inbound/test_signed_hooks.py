@@ -16,7 +16,7 @@ from tidegate.inbound.signed_hooks import MAX_HEADERS, Hook, HookEvent, pack_eve
 from tidegate.inbound.webhook_request import MAX_BODY_BYTES
 from tidegate.sim.virtual_time import VirtualClock
 from unit.inbound.http_caller import PATH as UPDATES
-from unit.inbound.http_caller import House, Reply, call, secret_header, update
+from unit.inbound.http_caller import FakeBackend, Reply, call, secret_header, update
 
 KEY = b"a key of at least sixteen bytes"
 SECRET = "whsec_" + base64.b64encode(KEY).decode()
@@ -25,8 +25,10 @@ BODY = b'{"paid": 5}'
 
 
 @pytest.fixture
-async def house(clock: VirtualClock) -> House:
-    return House(clock, Hook("payments", (SECRET,)), Hook("plain", ("x" * 16,), HmacSignature(), limit=50))
+async def backend(clock: VirtualClock) -> FakeBackend:
+    return FakeBackend(
+        clock, Hook("payments", (SECRET,)), Hook("plain", ("x" * 16,), HmacSignature(), limit=50)
+    )
 
 
 def headers_of(event: str, time: float, body: bytes = BODY, key: bytes = KEY) -> dict[str, str]:
@@ -35,16 +37,16 @@ def headers_of(event: str, time: float, body: bytes = BODY, key: bytes = KEY) ->
     return {"webhook-id": event, "webhook-timestamp": f"{time:.0f}", "webhook-signature": f"v1,{signature}"}
 
 
-async def send(house: House, clock: VirtualClock, event: str = "e1", age: float = 0) -> Reply:
-    return await call(house.front, PATH, BODY, headers_of(event, clock.now() - age))
+async def send(backend: FakeBackend, clock: VirtualClock, event: str = "e1", age: float = 0) -> Reply:
+    return await call(backend.app, PATH, BODY, headers_of(event, clock.now() - age))
 
 
-async def test_a_signed_event_is_held_as_it_came(house: House, clock: VirtualClock) -> None:
+async def test_a_signed_event_is_held_as_it_came(backend: FakeBackend, clock: VirtualClock) -> None:
     headers = headers_of("e1", clock.now() - 2) | {"Content-Type": "text/x", "Authorization": "Basic eA=="}
-    reply = await call(house.front, PATH, BODY, headers)
+    reply = await call(backend.app, PATH, BODY, headers)
 
     assert (reply.status, reply.content) == (200, {"ok": True})
-    (arrival,) = await house.arrived()
+    (arrival,) = await backend.arrived()
     assert (arrival.source, arrival.key, arrival.lane) == (hook_source("payments"), "e1", "e1")
     event = unpack_event(arrival.body)
     assert (event.hook, event.id, event.body, event.json()) == ("payments", "e1", BODY, {"paid": 5})
@@ -53,78 +55,80 @@ async def test_a_signed_event_is_held_as_it_came(house: House, clock: VirtualClo
     assert "authorization" not in event.headers
 
 
-async def test_a_replayed_event_is_acknowledged_and_handled_once(house: House, clock: VirtualClock) -> None:
+async def test_a_replayed_event_is_acknowledged_and_handled_once(
+    backend: FakeBackend, clock: VirtualClock
+) -> None:
     handled: list[str] = []
 
     async def handle(held: ClaimedItem) -> None:
-        handled.append(unpack_event(held.arrival.body).id)
+        handled.append(unpack_event(held.item.body).id)
 
-    house.reception().serve(hook_source("payments"), handle, attempts=5)
-    await house.reception().start()
-    replies = [await send(house, clock), await send(house, clock), await send(house, clock, "e2")]
+    backend.registry().register(hook_source("payments"), handle, attempts=5)
+    await backend.registry().start()
+    replies = [await send(backend, clock), await send(backend, clock), await send(backend, clock, "e2")]
     await clock.sleep(1)
-    replies.append(await send(house, clock))
+    replies.append(await send(backend, clock))
     await clock.sleep(1)
-    await house.reception().stop()
+    await backend.registry().stop()
 
     assert [reply.status for reply in replies] == [200] * 4
     assert handled == ["e1", "e2"]
 
 
 async def test_a_bad_signature_is_refused_with_one_line(
-    house: House, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    backend: FakeBackend, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reply = await call(house.front, PATH, BODY, headers_of("e1", clock.now(), key=b"another key"))
+    reply = await call(backend.app, PATH, BODY, headers_of("e1", clock.now(), key=b"another key"))
     assert (reply.status, reply.content["error"]) == (401, "the signature is wrong")
     assert [record.message for record in caplog.records] == [
         f"POST {PATH} from 192.0.2.7: 401, the signature is wrong"
     ]
-    assert await house.waiting() == 0
+    assert await backend.waiting() == 0
 
 
 @pytest.mark.parametrize("age", [301, -301])
 async def test_an_old_timestamp_is_refused_with_one_line(
-    house: House, clock: VirtualClock, caplog: pytest.LogCaptureFixture, age: int
+    backend: FakeBackend, clock: VirtualClock, caplog: pytest.LogCaptureFixture, age: int
 ) -> None:
-    reply = await send(house, clock, age=age)
-    assert (reply.status, len(caplog.records), await house.waiting()) == (401, 1, 0)
+    reply = await send(backend, clock, age=age)
+    assert (reply.status, len(caplog.records), await backend.waiting()) == (401, 1, 0)
 
 
-async def test_an_event_without_an_id_is_a_bad_request(house: House) -> None:
+async def test_an_event_without_an_id_is_a_bad_request(backend: FakeBackend) -> None:
     signature = hmac.new(b"x" * 16, BODY, hashlib.sha256).hexdigest()
-    reply = await call(house.front, "/hooks/plain", BODY, {"X-Signature": signature})
+    reply = await call(backend.app, "/hooks/plain", BODY, {"X-Signature": signature})
     assert (reply.status, reply.content["error"]) == (400, "the event has no id")
 
 
 @pytest.mark.parametrize("name", ["other", "", "payments/", "payments/x", "../payments"])
 async def test_an_unknown_hook_is_not_found(
-    house: House, caplog: pytest.LogCaptureFixture, name: str
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    reply = await call(house.front, f"/hooks/{name}", BODY)
+    reply = await call(backend.app, f"/hooks/{name}", BODY)
     assert (reply.status, reply.parts_taken, len(caplog.records)) == (404, 0, 1)
 
 
-async def test_each_hook_has_its_own_limit(house: House) -> None:
-    assert (await call(house.front, "/hooks/plain", b"x" * 51)).status == 413
-    assert (await call(house.front, PATH, b"x" * 51)).status == 401
-    assert (await call(house.front, PATH, b"", {"Content-Length": "20000000"})).status == 413
+async def test_each_hook_has_its_own_limit(backend: FakeBackend) -> None:
+    assert (await call(backend.app, "/hooks/plain", b"x" * 51)).status == 413
+    assert (await call(backend.app, PATH, b"x" * 51)).status == 401
+    assert (await call(backend.app, PATH, b"", {"Content-Length": "20000000"})).status == 413
 
 
-async def test_only_posts_are_taken(house: House) -> None:
-    assert (await call(house.front, PATH, method="GET")).status == 405
+async def test_only_posts_are_taken(backend: FakeBackend) -> None:
+    assert (await call(backend.app, PATH, method="GET")).status == 405
 
 
 async def test_what_cannot_be_held_is_to_be_sent_again(
-    house: House, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    backend: FakeBackend, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(_: object) -> list[bool]:
         raise StoreFullError("full")
 
-    monkeypatch.setattr(house.inbox, "accept", fail)
-    reply = await send(house, clock)
+    monkeypatch.setattr(backend.inbox, "accept", fail)
+    reply = await send(backend, clock)
     assert (reply.status, reply.headers[b"retry-after"]) == (503, b"5")
-    house.is_open = False
-    assert (await send(house, clock)).status == 503
+    backend.is_open = False
+    assert (await send(backend, clock)).status == 503
 
 
 @pytest.mark.parametrize(
@@ -160,13 +164,15 @@ def test_a_window_in_which_a_copy_would_be_new_again_is_refused(window: float) -
         Hook("a", (SECRET,), window=window)
 
 
-async def test_bodies_that_nobody_signed_leave_room_for_updates(house: House, clock: VirtualClock) -> None:
+async def test_bodies_that_nobody_signed_leave_room_for_updates(
+    backend: FakeBackend, clock: VirtualClock
+) -> None:
     bodies = [itertools.chain([b"x" * MAX_BODY_BYTES], itertools.repeat(b"")) for _ in range(70)]
-    unsigned = [asyncio.create_task(call(house.front, PATH, body, pause=2)) for body in bodies]
+    unsigned = [asyncio.create_task(call(backend.app, PATH, body, pause=2)) for body in bodies]
     await clock.sleep(5)  # as much as may be on its way is
 
     split = [update()[:9], update()[9:]]
-    assert (await call(house.front, UPDATES, split, secret_header())).status == 200
+    assert (await call(backend.app, UPDATES, split, secret_header())).status == 200
     assert {reply.status for reply in await asyncio.gather(*unsigned)} == {408, 503}
 
 
@@ -178,10 +184,10 @@ def test_no_text_shows_a_secret() -> None:
         assert "x" * 16 not in text
 
 
-async def test_headers_that_are_kept_are_bounded(house: House, clock: VirtualClock) -> None:
+async def test_headers_that_are_kept_are_bounded(backend: FakeBackend, clock: VirtualClock) -> None:
     many = {f"x-{number}": "y" for number in range(100)} | {"x-long": "z" * 2_000}
-    await call(house.front, PATH, BODY, headers_of("e1", clock.now()) | many)
-    (arrival,) = await house.arrived()
+    await call(backend.app, PATH, BODY, headers_of("e1", clock.now()) | many)
+    (arrival,) = await backend.arrived()
     kept = unpack_event(arrival.body).headers
     assert len(kept) == MAX_HEADERS
     assert "x-long" not in kept
@@ -190,5 +196,5 @@ async def test_headers_that_are_kept_are_bounded(house: House, clock: VirtualClo
 def test_an_event_that_is_no_json_says_so() -> None:
     event = HookEvent("payments", "e1", None, 0.0, {}, b"paid=5")
     assert unpack_event(pack_event(event)) == event
-    with pytest.raises(BadInputError, match="event e1 of hook payments is no JSON"):
+    with pytest.raises(BadInputError, match="event e1 of hook payments is not JSON"):
         event.json()

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from contract.inbox.porch import BOT, Porch, arrival, keys, set_bound
+from contract.inbox.inbox_driver import BOT, InboxDriver, arrival, keys, set_bound
 from restarts import in_thread
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, StoreError, StoreFullError
@@ -28,14 +28,14 @@ class Disk:
         self.clock = clock
         self.files: list[StoreFile] = []
 
-    async def process(self, *, hands_out: bool = True, clock: Clock | None = None) -> Porch:
+    async def process(self, *, hands_out: bool = True, clock: Clock | None = None) -> InboxDriver:
         file = StoreFile(self.path)
         await file.open()
         self.files.append(file)
         inbox = SqliteInbox(file, clock or self.clock)
         if hands_out:
             await inbox.open()
-        return Porch(inbox, self.clock)
+        return InboxDriver(inbox, self.clock)
 
     async def kill(self) -> None:
         """As kill -9 of the last process: what is not on disk by now is gone."""
@@ -44,7 +44,7 @@ class Disk:
         assert connection is not None
         await in_thread(connection.close)
 
-    async def restart(self) -> Porch:
+    async def restart(self) -> InboxDriver:
         await self.kill()
         return await self.process()
 
@@ -93,179 +93,179 @@ async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
 
 
 async def test_a_crash_loses_nothing_that_was_accepted_and_keeps_the_order(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1", "2", lane="a")
-    await porch.accept("3", lane="b")
+    driver = await disk.process()
+    await driver.accept("1", "2", lane="a")
+    await driver.accept("3", lane="b")
 
-    porch = await disk.restart()
+    driver = await disk.restart()
 
-    assert await porch.counts() == (3, 0, 0)
-    assert await porch.handle_all() == ["1", "3", "2"]
+    assert await driver.counts() == (3, 0, 0)
+    assert await driver.handle_all() == ["1", "3", "2"]
 
 
 async def test_what_was_held_in_a_crash_is_the_head_of_its_lane_with_one_crash_more(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1", "2")
-    await porch.inbox.release(await porch.claim_one(), failed=True)
+    driver = await disk.process()
+    await driver.accept("1", "2")
+    await driver.inbox.release(await driver.claim_one(), failed=True)
     for crashes in range(3):
-        held = await porch.claim_one()
-        assert (held.arrival, held.attempts, held.crashes) == (arrival("1"), 1, crashes)
-        porch = await disk.restart()
+        held = await driver.claim_one()
+        assert (held.item, held.attempts, held.crashes) == (arrival("1"), 1, crashes)
+        driver = await disk.restart()
 
-    await porch.inbox.done(await porch.claim())
+    await driver.inbox.done(await driver.claim())
 
-    held = await porch.claim_one()
-    assert (held.arrival.key, held.crashes) == ("2", 0)
+    held = await driver.claim_one()
+    assert (held.item.key, held.crashes) == ("2", 0)
 
 
 async def test_after_crashes_one_suspect_is_given_at_a_time(disk: Disk) -> None:
-    porch = await disk.process()
+    driver = await disk.process()
     for key in "abc":
-        await porch.accept(key, lane=key)
+        await driver.accept(key, lane=key)
     for _ in range(SUSPECT_CRASHES):
-        await porch.claim(suspects=3)
-        porch = await disk.restart()
-    await porch.accept("new", lane="new")
+        await driver.claim(suspects=3)
+        driver = await disk.restart()
+    await driver.accept("new", lane="new")
 
-    first = await porch.claim()
+    first = await driver.claim()
 
     assert keys(first) == ["a", "new"]
-    assert await porch.claim(suspects=0) == []
-    await porch.inbox.done(first)
-    assert keys(await porch.claim()) == ["b"]
+    assert await driver.claim(suspects=0) == []
+    await driver.inbox.done(first)
+    assert keys(await driver.claim()) == ["b"]
 
 
 async def test_what_was_handled_or_parked_before_a_crash_is_known_after_it(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1", "2")
-    await porch.inbox.done([await porch.claim_one()])
-    await porch.inbox.park(await porch.claim_one(), "no")
+    driver = await disk.process()
+    await driver.accept("1", "2")
+    await driver.inbox.done([await driver.claim_one()])
+    await driver.inbox.park(await driver.claim_one(), "no")
 
-    porch = await disk.restart()
+    driver = await disk.restart()
 
-    assert await porch.accept("1", "2", "3") == [False, False, True]
-    assert await porch.parked() == ["2"]
-    assert await porch.handle_all() == ["3"]
+    assert await driver.accept("1", "2", "3") == [False, False, True]
+    assert await driver.parked() == ["2"]
+    assert await driver.handle_all() == ["3"]
 
 
 async def test_what_waits_for_its_next_try_still_does_after_a_crash(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1", "2")
-    await porch.inbox.release(await porch.claim_one(), after=30, failed=True)
+    driver = await disk.process()
+    await driver.accept("1", "2")
+    await driver.inbox.release(await driver.claim_one(), after=30, failed=True)
     await disk.clock.sleep(10)
 
-    porch = await disk.restart()
+    driver = await disk.restart()
 
-    assert await porch.claim() == []
+    assert await driver.claim() == []
     await disk.clock.sleep(19.9)
-    assert await porch.claim() == []
+    assert await driver.claim() == []
     await disk.clock.sleep(0.2)
-    assert await porch.handle_all() == ["1", "2"]
+    assert await driver.handle_all() == ["1", "2"]
 
 
 async def test_a_number_is_never_given_twice(disk: Disk) -> None:
     """Else what was said of one could be taken for another."""
-    porch = await disk.process()
-    await porch.accept("1")
-    [old] = await porch.claim()
-    await porch.inbox.done([old])
-    porch = await disk.restart()
-    await porch.accept("2")
-    [new] = await porch.claim()
+    driver = await disk.process()
+    await driver.accept("1")
+    [old] = await driver.claim()
+    await driver.inbox.done([old])
+    driver = await disk.restart()
+    await driver.accept("2")
+    [new] = await driver.claim()
 
-    await porch.inbox.done([old])
+    await driver.inbox.done([old])
 
     assert new.id != old.id
-    assert await porch.counts() == (0, 1, 0)
+    assert await driver.counts() == (0, 1, 0)
 
 
 async def test_one_that_ends_well_is_opened_again_without_a_crash(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1", "2")
-    claiming = asyncio.create_task(porch.claim())
+    driver = await disk.process()
+    await driver.accept("1", "2")
+    claiming = asyncio.create_task(driver.claim())
     await disk.clock.sleep(0)
-    claiming.cancel()  # a desk that stops
+    claiming.cancel()  # a dispatcher that stops
     with suppress(asyncio.CancelledError):
         await claiming
 
-    await porch.inbox.close()
-    await porch.inbox.open()
+    await driver.inbox.close()
+    await driver.inbox.open()
 
-    held = await porch.claim_one()
-    assert (held.arrival.key, held.crashes) == ("1", 0)
+    held = await driver.claim_one()
+    assert (held.item.key, held.crashes) == ("1", 0)
 
 
 async def test_many_are_loaded_a_part_at_a_time(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox_sql, "ITEMS_LOADED_AT_ONCE", 3)
-    porch = await disk.process(hands_out=False)
-    await porch.inbox.accept([arrival(str(number), str(number)) for number in range(10)])
+    driver = await disk.process(hands_out=False)
+    await driver.inbox.accept([arrival(str(number), str(number)) for number in range(10)])
 
-    porch = await disk.restart()
+    driver = await disk.restart()
 
-    assert await porch.handle_all() == [str(number) for number in range(10)]
+    assert await driver.handle_all() == [str(number) for number in range(10)]
 
 
 # --- a full disk ---
 
 
 async def test_a_full_disk_changes_nothing(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1", "2")
-    await porch.accept("3", lane="b")
-    held = await porch.claim_one()
+    driver = await disk.process()
+    await driver.accept("1", "2")
+    await driver.accept("3", lane="b")
+    held = await driver.claim_one()
     full = disk.fill()
 
     with pytest.raises(StoreError, match="full: free some space"):
-        await porch.accept("4")
+        await driver.accept("4")
     with pytest.raises(StoreError, match="full"):
-        await porch.claim()
+        await driver.claim()
     with pytest.raises(StoreError, match="full"):
-        await porch.inbox.done([held])
+        await driver.inbox.done([held])
     with pytest.raises(StoreError, match="full"):
-        await porch.inbox.release(held)
+        await driver.inbox.release(held)
     with pytest.raises(StoreError, match="full"):
-        await porch.inbox.park(held, "no")
-    assert await porch.counts() == (2, 1, 0)
+        await driver.inbox.park(held, "no")
+    assert await driver.counts() == (2, 1, 0)
 
     full.full = False
-    assert keys(await porch.claim()) == ["3"]
-    await porch.inbox.done([held])
-    assert await porch.accept("1", "4") == [False, True]
-    assert keys(await porch.claim()) == ["2"]
-    assert await porch.counts() == (1, 2, 0)
+    assert keys(await driver.claim()) == ["3"]
+    await driver.inbox.done([held])
+    assert await driver.accept("1", "4") == [False, True]
+    assert keys(await driver.claim()) == ["2"]
+    assert await driver.counts() == (1, 2, 0)
 
 
 async def test_a_strange_key_does_not_spoil_what_comes_in_the_same_instant(disk: Disk) -> None:
-    porch = await disk.process()
+    driver = await disk.process()
     strange = InboxItem(BOT, "\ud800", "a", b"")
 
     answers = await asyncio.gather(
-        porch.accept("1"), porch.inbox.accept([strange]), porch.accept("2"), return_exceptions=True
+        driver.accept("1"), driver.inbox.accept([strange]), driver.accept("2"), return_exceptions=True
     )
 
     assert [answers[0], type(answers[1]), answers[2]] == [[True], UnicodeEncodeError, [True]]
-    assert await porch.handle_all() == ["1", "2"]
+    assert await driver.handle_all() == ["1", "2"]
 
 
 async def test_a_closed_file_says_so(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1")
+    driver = await disk.process()
+    await driver.accept("1")
     await disk.files.pop().close()
 
     with pytest.raises(ClosedError):
-        await porch.accept("2")
+        await driver.accept("2")
     with pytest.raises(ClosedError):
-        await porch.claim()
-    await porch.inbox.close()
+        await driver.claim()
+    await driver.inbox.close()
 
 
 # --- other processes ---
 
 
 async def test_what_another_process_accepts_is_handed_out_within_a_second(disk: Disk) -> None:
-    porch = await disk.process()
+    driver = await disk.process()
     other = await disk.process(hands_out=False)
-    waiting = asyncio.create_task(porch.next())
+    waiting = asyncio.create_task(driver.next())
     await disk.clock.sleep(5)
 
     assert await other.accept("1") == [True]
@@ -277,11 +277,11 @@ async def test_what_another_process_accepts_is_handed_out_within_a_second(disk: 
 
 
 async def test_what_another_process_replays_is_handed_out_within_a_second(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1")
-    await porch.inbox.park(await porch.claim_one(), "no")
+    driver = await disk.process()
+    await driver.accept("1")
+    await driver.inbox.park(await driver.claim_one(), "no")
     other = await disk.process(hands_out=False)
-    waiting = asyncio.create_task(porch.next())
+    waiting = asyncio.create_task(driver.next())
 
     assert await other.inbox.replay(BOT, "1")
 
@@ -290,20 +290,20 @@ async def test_what_another_process_replays_is_handed_out_within_a_second(disk: 
 
 
 async def test_arrivals_of_two_processes_are_one_order(disk: Disk) -> None:
-    porch = await disk.process()
+    driver = await disk.process()
     other = await disk.process(hands_out=False)
 
     for number in range(0, 10, 2):
         await other.accept(str(number))
-        await porch.accept(str(number + 1))
+        await driver.accept(str(number + 1))
 
-    assert await porch.handle_all() == [str(number) for number in range(10)]
+    assert await driver.handle_all() == [str(number) for number in range(10)]
 
 
 async def test_one_that_only_looks_disturbs_nobody(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1", "2")
-    held = await porch.claim_one()
+    driver = await disk.process()
+    await driver.accept("1", "2")
+    held = await driver.claim_one()
     other = await disk.process(hands_out=False)
 
     assert await other.counts() == (1, 1, 0)
@@ -311,32 +311,32 @@ async def test_one_that_only_looks_disturbs_nobody(disk: Disk) -> None:
     assert not await other.inbox.drop(BOT, "1")
     await other.inbox.close()
 
-    await porch.inbox.done([held])
-    assert (await porch.claim_one()).crashes == 0
+    await driver.inbox.done([held])
+    assert (await driver.claim_one()).crashes == 0
 
 
 async def test_one_that_was_closed_gives_nothing_out(disk: Disk) -> None:
-    porch = await disk.process()
+    driver = await disk.process()
     other = await disk.process(hands_out=False)
-    await porch.accept("1")
+    await driver.accept("1")
 
-    await porch.inbox.close()
-    await porch.accept("2")
+    await driver.inbox.close()
+    await driver.accept("2")
     await other.accept("3")
     await disk.clock.sleep(1)
 
-    assert await porch.claim() == []
-    await porch.inbox.open()
-    assert await porch.handle_all() == ["1", "2", "3"]
+    assert await driver.claim() == []
+    await driver.inbox.open()
+    assert await driver.handle_all() == ["1", "2", "3"]
 
 
 async def test_one_that_only_accepts_knows_when_the_inbox_is_full(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_bound(monkeypatch, "MAX_WAITING_ITEMS", 2)
-    porch = await disk.process()
+    driver = await disk.process()
     other = await disk.process(hands_out=False)
-    await porch.accept("1")
+    await driver.accept("1")
     await other.accept("2")
 
     with pytest.raises(StoreFullError):
@@ -344,24 +344,24 @@ async def test_one_that_only_accepts_knows_when_the_inbox_is_full(
 
 
 async def test_what_somebody_removed_from_the_file_is_passed_over(disk: Disk) -> None:
-    porch = await disk.process()
-    await porch.accept("1", "2")
+    driver = await disk.process()
+    await driver.accept("1", "2")
     await disk.files[-1].write(lambda tx: tx.execute("DELETE FROM arrivals WHERE key = '1'").rowcount)
 
-    assert keys(await porch.next()) == ["2"]
+    assert keys(await driver.next()) == ["2"]
 
 
 # --- what is kept ---
 
 
 async def test_what_was_seen_is_forgotten_as_fast_as_new_ones_come(disk: Disk) -> None:
-    porch = await disk.process()
+    driver = await disk.process()
     sizes = []
     for day in range(4):
         for start in range(0, 100, 20):
             numbers = range(1_000 * day + start, 1_000 * day + start + 20)
-            await porch.inbox.accept([arrival(str(number), str(number % 7)) for number in numbers])
-        await porch.handle_all()
+            await driver.inbox.accept([arrival(str(number), str(number % 7)) for number in numbers])
+        await driver.handle_all()
         await disk.clock.sleep(DEDUP_SECONDS + 1)
         sizes.append((await disk.rows("SELECT count(*) FROM seen"))[0][0])
 

@@ -52,8 +52,8 @@ async def test_callbacks_are_held_where_that_is_asked_for(clock: VirtualClock) -
     # Two, at half the price; and who presses is told, as he alone sees it.
     assert verdicts[:2] == [ALLOWED, ALLOWED]
     assert verdicts[2:] == [
-        Throttled(answer=True, wait=30),
-        Throttled(answer=False, wait=30),
+        Throttled(notify=True, wait=30),
+        Throttled(notify=False, wait=30),
     ]
 
 
@@ -72,7 +72,7 @@ async def test_chats_may_have_no_limit(clock: VirtualClock) -> None:
         assert await throttle.check(UpdateInfo("message", user, -100, is_private=False), 42) == ALLOWED
 
 
-async def test_who_is_patient_but_busy_is_never_held(clock: VirtualClock) -> None:
+async def test_who_is_patient_but_busy_is_never_throttled(clock: VirtualClock) -> None:
     rules = ThrottleRules()
     throttle = Throttle(rules, MemoryThrottle(rules, clock))
     for _ in range(300):
@@ -87,7 +87,7 @@ async def test_a_spammer_hears_one_answer_and_then_nothing_for_his_pause(clock: 
     while clock.monotonic() < 600:
         verdict = await throttle.check(UpdateInfo("message", 1, 1, is_private=True), 42)
         passed += verdict == ALLOWED
-        if isinstance(verdict, Throttled) and verdict.answer:
+        if isinstance(verdict, Throttled) and verdict.notify:
             answers.append(clock.monotonic())
         await clock.sleep(0.1)
     assert len(answers) == 2

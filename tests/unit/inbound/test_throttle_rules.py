@@ -21,19 +21,19 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"costs": {"command": -1}}, "'command' costs -1"),
     ({"costs": {"command": float("nan")}}, "'command' costs nan"),
     ({"user": Rate(9, 1), "chat": Rate(2, 1), "costs": {"poll": 3}}, "more than the 2/1 of a chat"),
-    ({"stubborn": 0}, "stubborn is a number of held updates, 1 or more, not 0"),
+    ({"stubborn": 0}, "stubborn is a number of throttled updates, 1 or more, not 0"),
     ({"pause": -1.0}, "pause is a number of seconds, 0 for none, not -1"),
     ({"pause": float("nan")}, "pause is a number of seconds"),
     ({"pause": "1h"}, "pause is a number of seconds, 0 for none, not '1h'"),
-    ({"stubborn": "20"}, "stubborn is a number of held updates, 1 or more, not '20'"),
-    ({"text": 5}, "text is what is said, or None to say nothing, not 5"),
+    ({"stubborn": "20"}, "stubborn is a number of throttled updates, 1 or more, not '20'"),
+    ({"text": 5}, "text is what the user is told, or None to send nothing, not 5"),
     ({"costs": {"command": "2"}}, "'command' costs '2': write 0 for free"),
     ({"costs": {"comand": 2}}, "costs: there is no kind 'comand' of updates: did you mean \"command\""),
     ({"costs": {"Message": 2}}, 'did you mean "message"'),
     ({"costs": {7: 2}}, 'costs names kinds of updates, such as "message", not 7'),
-    ({"costs": 2}, "costs says what kinds cost"),
+    ({"costs": 2}, "costs gives the cost of kinds"),
     ({"never": {"payment", "callbacks"}}, "never: .* 'callbacks' .* did you mean \"callback_query\""),
-    ({"never": ["xyzzy"]}, "'xyzzy' of updates: write one as Telegram names it, or one of command, payment"),
+    ({"never": ["xyzzy"]}, "'xyzzy' of updates: use Telegram.s name of it, or one of command, payment"),
     ({"never": "payment"}, r'write never=\{"payment"\}, not \'payment\''),
     ({"never": None}, "never is a set of kinds"),
     ({"never": [None]}, "never names kinds of updates"),
@@ -56,15 +56,15 @@ def test_costs_that_are_not_named_stay_as_they_are() -> None:
     ("wait", "said"), [(0.0, "1 s"), (0.2, "1 s"), (1.0, "1 s"), (1.01, "2 s"), (59.5, "60 s")]
 )
 def test_seconds_are_whole_and_never_too_few(wait: float, said: str) -> None:
-    assert ThrottleRules(text="{seconds} s").say(wait) == said
+    assert ThrottleRules(text="{seconds} s").notice(wait) == said
 
 
 def test_other_braces_of_a_text_are_left_alone() -> None:
-    assert ThrottleRules(text="{name}, {seconds} {").say(3) == "{name}, 3 {"
+    assert ThrottleRules(text="{name}, {seconds} {").notice(3) == "{name}, 3 {"
 
 
 def test_there_may_be_nothing_to_say() -> None:
-    assert ThrottleRules(text=None).say(3) is None
+    assert ThrottleRules(text=None).notice(3) is None
 
 
 @pytest.mark.parametrize(

@@ -20,25 +20,25 @@ async def test_a_secret_is_made_once_and_anew_for_a_new_token(
 ) -> None:
     made: list[str] = []
     tokens = {42: OLD}
-    reception = HandlerRegistry(MemoryInbox(clock), clock)
-    reception.know(bot_source(42))
-    gate: Any = SimpleNamespace(is_open=True, reception=reception, token_of=tokens.get)
+    registry = HandlerRegistry(MemoryInbox(clock), clock)
+    registry.add_source(bot_source(42))
+    gate: Any = SimpleNamespace(is_open=True, handler_registry=registry, token_of=tokens.get)
 
     def make(token: str) -> str:
         made.append(token)
         return webhook_secret(token)
 
     monkeypatch.setattr(handlers, "webhook_secret", make)
-    door = handlers.GateHandlers(cast("handlers.HandlersHost", gate))
+    gate_handlers = handlers.GateHandlers(cast("handlers.HandlersHost", gate))
 
-    assert [door.secret_of(42) for _ in range(3)] == [webhook_secret(OLD)] * 3
-    assert [door.secret_of(number) for number in (43, 44)] == [None, None]
+    assert [gate_handlers.secret_of(42) for _ in range(3)] == [webhook_secret(OLD)] * 3
+    assert [gate_handlers.secret_of(number) for number in (43, 44)] == [None, None]
     tokens[42] = NEW
-    assert door.secret_of(42) == webhook_secret(NEW)
+    assert gate_handlers.secret_of(42) == webhook_secret(NEW)
     assert made == [OLD, NEW]
 
     gate.is_open = False
-    assert door.secret_of(42) is None
+    assert gate_handlers.secret_of(42) is None
     gate.is_open = True
-    reception.forget(bot_source(42))
-    assert door.secret_of(42) is None
+    registry.remove_source(bot_source(42))
+    assert gate_handlers.secret_of(42) is None

@@ -10,31 +10,31 @@ from tidegate.errors import StoreAwayError, StoreFullError
 from tidegate.inbound.inbox import ClaimedItem, InboxItem, bot_source
 from tidegate.inbound.webhook_request import MAX_BODY_BYTES
 from tidegate.sim.virtual_time import VirtualClock
-from unit.inbound.http_caller import PATH, SECRET, TOKEN, House, call, secret_header, update
+from unit.inbound.http_caller import PATH, SECRET, TOKEN, FakeBackend, call, secret_header, update
 
 
 @pytest.fixture
-async def house(clock: VirtualClock) -> House:
-    return House(clock)
+async def backend(clock: VirtualClock) -> FakeBackend:
+    return FakeBackend(clock)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records]
 
 
-async def test_an_update_is_held_before_it_is_acknowledged(house: House) -> None:
-    reply = await house.update(5)
+async def test_an_update_is_held_before_it_is_acknowledged(backend: FakeBackend) -> None:
+    reply = await backend.update(5)
 
     assert (reply.status, reply.content) == (200, {"ok": True})
     assert reply.headers[b"content-type"] == b"application/json"
     assert reply.headers[b"content-length"] == b"%d" % len(reply.body)
-    assert await house.arrived() == [InboxItem(bot_source(42), "5", "7", update(5))]
+    assert await backend.arrived() == [InboxItem(bot_source(42), "5", "7", update(5))]
 
 
 async def test_nothing_is_acknowledged_that_the_inbox_has_not_taken(
-    house: House, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    backend: FakeBackend, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accept, taken_at = house.inbox.accept, 0.0
+    accept, taken_at = backend.inbox.accept, 0.0
 
     async def slowly(arrivals: list[InboxItem]) -> list[bool]:
         nonlocal taken_at
@@ -42,63 +42,67 @@ async def test_nothing_is_acknowledged_that_the_inbox_has_not_taken(
         taken_at = clock.monotonic()
         return await accept(arrivals)
 
-    monkeypatch.setattr(house.inbox, "accept", slowly)
-    reply = await house.update()
+    monkeypatch.setattr(backend.inbox, "accept", slowly)
+    reply = await backend.update()
     assert (reply.status, taken_at, clock.monotonic()) == (200, 3.0, 3.0)
 
 
-async def test_a_replayed_update_is_acknowledged_and_handled_once(house: House, clock: VirtualClock) -> None:
+async def test_a_replayed_update_is_acknowledged_and_handled_once(
+    backend: FakeBackend, clock: VirtualClock
+) -> None:
     handled: list[str] = []
 
     async def handle(held: ClaimedItem) -> None:
-        handled.append(held.arrival.key)
+        handled.append(held.item.key)
 
-    reception = house.reception()
-    reception.serve(bot_source(42), handle)
-    await reception.start()
-    replies = [await house.update(5), await house.update(5)]
+    registry = backend.registry()
+    registry.register(bot_source(42), handle)
+    await registry.start()
+    replies = [await backend.update(5), await backend.update(5)]
     await clock.sleep(1)
-    replies.append(await house.update(5))
+    replies.append(await backend.update(5))
     await clock.sleep(1)
-    await reception.stop()
+    await registry.stop()
 
     assert [reply.status for reply in replies] == [200, 200, 200]
     assert handled == ["5"]
 
 
-async def test_a_body_may_come_in_parts(house: House) -> None:
+async def test_a_body_may_come_in_parts(backend: FakeBackend) -> None:
     body = update(5)
-    reply = await call(house.front, PATH, [body[:10], b"", body[10:]], secret_header(), pause=1)
+    reply = await call(backend.app, PATH, [body[:10], b"", body[10:]], secret_header(), pause=1)
     assert reply.status == 200
-    assert [arrival.body for arrival in await house.arrived()] == [body]
+    assert [arrival.body for arrival in await backend.arrived()] == [body]
 
 
 @pytest.mark.parametrize("secret", ["", "wrong", SECRET[:-1], SECRET + "0", SECRET.upper(), "ü" * 64, TOKEN])
 async def test_a_wrong_secret_is_refused_before_the_body_is_read(
-    house: House, caplog: pytest.LogCaptureFixture, secret: str
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture, secret: str
 ) -> None:
-    reply = await house.update(secret=secret)
+    reply = await backend.update(secret=secret)
 
     assert (reply.status, reply.parts_taken) == (401, 0)
     assert reply.content == {"ok": False, "error": "the secret token is missing or wrong"}
     assert reply.headers[b"connection"] == b"close"  # or its body would have to be read
-    assert await house.waiting() == 0
+    assert await backend.waiting() == 0
     assert lines(caplog) == [f"POST {PATH} from 192.0.2.7: 401, the secret token is missing or wrong"]
 
 
-async def test_no_secret_is_refused(house: House, caplog: pytest.LogCaptureFixture) -> None:
-    assert (await call(house.front, PATH, update())).status == 401
+async def test_no_secret_is_refused(backend: FakeBackend, caplog: pytest.LogCaptureFixture) -> None:
+    assert (await call(backend.app, PATH, update())).status == 401
     assert len(lines(caplog)) == 1
 
 
 @pytest.mark.parametrize("bot", ["43", "0", "99999999999999999999", "x", "4²", "-42", "", "42/", f"{TOKEN}"])
-async def test_an_unknown_bot_is_not_found(house: House, caplog: pytest.LogCaptureFixture, bot: str) -> None:
-    reply = await house.update(path=f"/webhook/telegram/{bot}")
+async def test_an_unknown_bot_is_not_found(
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture, bot: str
+) -> None:
+    reply = await backend.update(path=f"/webhook/telegram/{bot}")
 
     assert (reply.status, reply.parts_taken) == (404, 0)
     assert len(lines(caplog)) == 1
     assert "AAbb" not in caplog.text  # whoever puts a token into an address does not find it in the log
-    assert await house.waiting() == 0
+    assert await backend.waiting() == 0
 
 
 @pytest.mark.parametrize(
@@ -118,33 +122,33 @@ async def test_an_unknown_bot_is_not_found(house: House, caplog: pytest.LogCaptu
     ],
 )
 async def test_what_is_no_update_is_a_bad_request(
-    house: House, caplog: pytest.LogCaptureFixture, body: bytes
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture, body: bytes
 ) -> None:
-    reply = await call(house.front, PATH, body, secret_header())
+    reply = await call(backend.app, PATH, body, secret_header())
 
     assert (reply.status, reply.content["ok"]) == (400, False)
     assert b"connection" not in reply.headers  # the next one may be better
     assert len(lines(caplog)) == 1
-    assert await house.waiting() == 0
+    assert await backend.waiting() == 0
 
 
 async def test_a_body_that_says_it_is_too_large_is_not_read(
-    house: House, caplog: pytest.LogCaptureFixture
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     for length in ("20000000", f"{MAX_BODY_BYTES + 1}", "9" * 300):
-        reply = await call(house.front, PATH, update(), secret_header() | {"Content-Length": length})
+        reply = await call(backend.app, PATH, update(), secret_header() | {"Content-Length": length})
         assert (reply.status, reply.parts_taken) == (413, 0)
         assert reply.headers[b"connection"] == b"close"
     assert lines(caplog) == [f"POST {PATH} from 192.0.2.7: 413, the body is too large"]
 
 
 async def test_a_body_that_lies_about_its_size_is_dropped_as_soon_as_it_is_too_large(
-    house: House, caplog: pytest.LogCaptureFixture
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     part = b"x" * 65_536
     headers = secret_header() | {"Content-Length": "100"}
     tracemalloc.start()
-    reply = await call(house.front, PATH, itertools.repeat(part, 20_000_000 // len(part)), headers)
+    reply = await call(backend.app, PATH, itertools.repeat(part, 20_000_000 // len(part)), headers)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -154,35 +158,35 @@ async def test_a_body_that_lies_about_its_size_is_dropped_as_soon_as_it_is_too_l
     assert len(lines(caplog)) == 1
 
 
-async def test_a_body_of_the_largest_size_is_taken_whole(house: House) -> None:
+async def test_a_body_of_the_largest_size_is_taken_whole(backend: FakeBackend) -> None:
     body = update()
     body += b" " * (MAX_BODY_BYTES - len(body))
-    assert (await call(house.front, PATH, body, secret_header())).status == 200
-    assert (await call(house.front, PATH, [body, b" "], secret_header())).status == 413
-    assert (await call(house.front, PATH, body + b" ", secret_header())).status == 413
+    assert (await call(backend.app, PATH, body, secret_header())).status == 200
+    assert (await call(backend.app, PATH, [body, b" "], secret_header())).status == 413
+    assert (await call(backend.app, PATH, body + b" ", secret_header())).status == 413
 
 
 async def test_a_body_that_never_ends_is_given_up(
-    house: House, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    backend: FakeBackend, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    reply = await call(house.front, PATH, itertools.repeat(b"x"), secret_header(), pause=0.5)
+    reply = await call(backend.app, PATH, itertools.repeat(b"x"), secret_header(), pause=0.5)
     assert (reply.status, clock.monotonic()) == (408, 10.0)
     assert lines(caplog) == [f"POST {PATH} from 192.0.2.7: 408, the body did not arrive in time"]
 
 
-async def test_many_slow_bodies_cannot_fill_the_memory(house: House) -> None:
+async def test_many_slow_bodies_cannot_fill_the_memory(backend: FakeBackend) -> None:
     """Each stops just under the limit, and waits."""
     parts = [b"x" * 499_000, b"x" * 499_000, b"x"]
-    calls = [call(house.front, PATH, iter(parts), secret_header(), pause=4) for _ in range(100)]
+    calls = [call(backend.app, PATH, iter(parts), secret_header(), pause=4) for _ in range(100)]
     replies = await asyncio.gather(*calls)
 
     assert {reply.status for reply in replies} == {408, 503}
     assert sum(reply.status == 408 for reply in replies) <= 64
-    assert (await house.update()).status == 200  # they have left room again
+    assert (await backend.update()).status == 200  # they have left room again
 
 
 async def test_a_client_that_goes_away_is_not_answered(
-    house: House, caplog: pytest.LogCaptureFixture
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture
 ) -> None:
     messages: list[dict[str, object]] = [
         {"type": "http.request", "body": b"{", "more_body": True},
@@ -198,37 +202,39 @@ async def test_a_client_that_goes_away_is_not_answered(
 
     headers = [(b"x-telegram-bot-api-secret-token", SECRET.encode())]
     scope = {"type": "http", "method": "POST", "path": PATH, "headers": headers}
-    await house.front(scope, receive, send)
-    assert (sent, lines(caplog), await house.waiting()) == ([], [], 0)
+    await backend.app(scope, receive, send)
+    assert (sent, lines(caplog), await backend.waiting()) == ([], [], 0)
 
 
 @pytest.mark.parametrize(
     "error", [StoreFullError("100000 wait in /a/file"), StoreAwayError("no Redis at 10.0.0.1")]
 )
 async def test_what_cannot_be_held_is_to_be_sent_again(
-    house: House, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     async def fail(_: object) -> list[bool]:
         raise error
 
-    monkeypatch.setattr(house.inbox, "accept", fail)
-    reply = await house.update()
+    monkeypatch.setattr(backend.inbox, "accept", fail)
+    reply = await backend.update()
 
     assert (reply.status, reply.headers[b"retry-after"]) == (503, b"5")
     assert str(error) not in reply.content["error"]  # where the store is concerns nobody else
     assert lines(caplog) == [f"POST {PATH} from 192.0.2.7: 503, {error}"]
 
 
-async def test_a_closed_gate_asks_to_send_again(house: House) -> None:
-    house.is_open = False
-    assert (await house.update()).status == 503
-    house.is_open = True
-    assert (await house.update()).status == 200
+async def test_a_closed_gate_asks_to_send_again(backend: FakeBackend) -> None:
+    backend.is_open = False
+    assert (await backend.update()).status == 503
+    backend.is_open = True
+    assert (await backend.update()).status == 200
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-async def test_only_posts_are_taken(house: House, caplog: pytest.LogCaptureFixture, method: str) -> None:
-    reply = await call(house.front, PATH, b"", secret_header(), method=method)
+async def test_only_posts_are_taken(
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    reply = await call(backend.app, PATH, b"", secret_header(), method=method)
     assert (reply.status, reply.headers[b"allow"]) == (405, b"POST")
     assert (reply.body == b"") == (method == "HEAD")
     assert len(lines(caplog)) == 1

@@ -279,7 +279,7 @@ def test_updates_that_waited_are_parked_too(tmp_path: Path) -> None:
 
     async def look(outbox: SqliteOutbox) -> tuple[list[str], int]:
         inbox = SqliteInbox(outbox.file, Clock())
-        parked = [one.arrival.key for one in await inbox.parked()]
+        parked = [one.item.key for one in await inbox.parked()]
         return parked, (await inbox.stats()).waiting
 
     using(store, receive)

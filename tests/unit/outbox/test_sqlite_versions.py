@@ -265,7 +265,7 @@ async def test_a_file_of_each_version_has_an_inbox(disk: Disk, version: int) -> 
     held = await inbox.claim([bot_source(42)], 100, suspects=1)
 
     expected = [] if version == 1 else [("held", 1), ("waiting", 0)]  # its handler has died
-    assert [(one.arrival.key, one.crashes) for one in held] == expected
+    assert [(one.item.key, one.crashes) for one in held] == expected
     assert [one.reason for one in await inbox.parked()] == ([] if version == 1 else ["ValueError: no"])
     again = [InboxItem(bot_source(42), key, "9", b"{}") for key in ("handled", "parked", "new")]
     assert await inbox.accept(again) == [version == 1, version == 1, True]

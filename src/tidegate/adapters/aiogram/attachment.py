@@ -26,12 +26,12 @@ from tidegate.adapters.reply_context import begin_reply, end_reply
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
 from tidegate.inbound.throttle import Throttle
 from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.leader_lease import take_over
 from tidegate.model import BotId
 from tidegate.outbox.effect_keys import in_handler
 
 log = logging.getLogger("tidegate")
 
-TAKEOVER_INTERVAL: Final = 1.0  # seconds between two tries to take over from another process
 _STANDARD_PATH: Final = "/bot{token}/{method}"
 
 
@@ -241,21 +241,12 @@ class Attachment:
 
         False if this one is to end first: aiogram sees that as soon as it has started.
         """
-        said = False
-        while True:
-            try:
-                await self.ready()
-            except NotTheSenderError as error:
-                if not said:
-                    log.warning("%s. This one waits to take over", error)
-                said = True
-            else:
-                if said:
-                    log.warning("this process has taken over")
-                return True
-            if followed.is_stopping:
-                return False
-            await self._gate.clock.sleep(TAKEOVER_INTERVAL)
+        refusals = await take_over(
+            self.ready, self._gate.clock, log, is_wanted=lambda: not followed.is_stopping
+        )
+        if refusals:
+            log.warning("this process has taken over")
+        return refusals is not None
 
     def _begin_throttling(self, followed: AttachedDispatcher, throttle: Throttle) -> None:
         """For what does not come through the inbox, as from a webhook server of aiogram's."""
@@ -270,14 +261,16 @@ class Attachment:
             middlewares.register(other)
 
     async def _open_inbox(self, followed: AttachedDispatcher) -> None:
-        reception, data = self._gate.reception, followed.data
-        guard = None if followed.throttle is None else self._gate.guard(followed.throttle)
+        registry, data = self._gate.handler_registry, followed.data
+        accept_filter = (
+            None if followed.throttle is None else self._gate.throttle_middleware(followed.throttle)
+        )
         clock, bots = self._gate.clock, followed.bots
         followed.updates = DispatcherInbox(
-            followed.dispatcher, bots, reception, clock, data=data, guard=guard
+            followed.dispatcher, bots, registry, clock, data=data, accept_filter=accept_filter
         )
         try:
-            await reception.start()
+            await registry.start()
         except BaseException:
             await followed.updates.stop()
             followed.updates = None
@@ -287,7 +280,7 @@ class Attachment:
         updates, followed.updates = followed.updates, None
         if updates is not None:
             await updates.stop()
-            await self._gate.reception.stop(self._grace)
+            await self._gate.handler_registry.stop(self._grace)
 
     async def _stop(self, followed: AttachedDispatcher) -> None:
         if not followed.is_running:  # it never took over

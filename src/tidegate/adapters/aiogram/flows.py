@@ -52,7 +52,7 @@ class FlowBotGate(FlowGate, Protocol):
     def is_open(self) -> bool: ...
 
     @property
-    def companion(self) -> object | None:
+    def attached_library(self) -> object | None:
         """The dispatchers that are attached."""
 
     @property
@@ -162,7 +162,7 @@ class FlowExecutor:
 
     async def _start(self, dispatcher: Dispatcher) -> None:
         if not self.gate.is_open:
-            if self.gate.companion is None:
+            if self.gate.attached_library is None:
                 raise ClosedError(
                     "the flow's gate does not run: call executor.attach(dispatcher), or open it yourself"
                 )

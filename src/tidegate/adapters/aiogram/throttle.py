@@ -44,7 +44,7 @@ class AiogramThrottleMiddleware(BaseMiddleware):
     async def _tell(self, held: Throttled, about: UpdateInfo, content: object, bot: Bot) -> None:
         if isinstance(content, CallbackQuery):
             query = content.id
-            self._buttons.release(
+            self._buttons.answer(
                 held, lambda text: bot(AnswerCallbackQuery(callback_query_id=query, text=text))
             )
         else:

@@ -33,23 +33,25 @@ class DispatcherInbox:
         self,
         dispatcher: Dispatcher,
         bots: list[Bot],
-        reception: HandlerRegistry,
+        registry: HandlerRegistry,
         clock: Clock,
         *,
         data: Mapping[str, Any],
-        guard: AcceptFilter | None,
+        accept_filter: AcceptFilter | None,
     ) -> None:
         self._dispatcher = dispatcher
-        self._reception = reception
+        self._registry = registry
         self._data = {name: value for name, value in data.items() if name not in {"bot", "router"}}
         # A bot of two dispatchers belongs to the first that runs.
         ours = [
-            bot for bot in {bot.id: bot for bot in bots}.values() if not reception.serves(bot_source(bot.id))
+            bot
+            for bot in {bot.id: bot for bot in bots}.values()
+            if not registry.has_handler(bot_source(bot.id))
         ]
-        self._pollers = {bot.id: LongPoller(bot.id, reception, clock) for bot in ours}
+        self._pollers = {bot.id: LongPoller(bot.id, registry, clock) for bot in ours}
         for bot in ours:
-            reception.know(bot_source(bot.id), guard)
-            reception.serve(bot_source(bot.id), self._handler_for(bot))
+            registry.add_source(bot_source(bot.id), accept_filter)
+            registry.register(bot_source(bot.id), self._handler_for(bot))
 
     def has(self, bot: Bot) -> bool:
         return bot.id in self._pollers
@@ -69,13 +71,13 @@ class DispatcherInbox:
 
     async def stop(self) -> None:
         for bot, poller in self._pollers.items():
-            self._reception.leave(bot_source(bot))
-            self._reception.forget(bot_source(bot))
+            self._registry.unregister(bot_source(bot))
+            self._registry.remove_source(bot_source(bot))
             await poller.stop()
 
     def _handler_for(self, bot: Bot) -> Any:  # noqa: ANN401
         async def handle(held: ClaimedItem) -> None:
-            update = Update.model_validate(msgspec.json.decode(held.arrival.body), context={"bot": bot})
+            update = Update.model_validate(msgspec.json.decode(held.item.body), context={"bot": bot})
             await self._dispatcher.feed_update(bot, update, **self._data)
 
         return handle

@@ -71,7 +71,7 @@ class ApplicationInbox:
         while True:
             post = await self._open()
             try:
-                (fresh,) = await post.reception.accept([arrival])
+                (fresh,) = await post.registry.accept([arrival])
             except StoreError as error:
                 if not said:
                     log.warning("an update of bot %s cannot be held, trying again: %s", self._number, error)
@@ -102,20 +102,20 @@ class ApplicationInbox:
             if self._post is not None:
                 await self._post.poller.stop()
                 await self._post.leadership.give_up()
-                self._post.reception.forget(bot_source(self._number))
-                await self._leave(self._post.reception)
+                self._post.registry.remove_source(bot_source(self._number))
+                await self._leave(self._post.registry)
                 self._post = None
 
-    def _guard(self) -> AcceptFilter | None:
+    def _accept_filter(self) -> AcceptFilter | None:
         if self._throttle is False:
             return None
         rules = self._throttle if isinstance(self._throttle, ThrottleRules) else None
-        return self._gate.guard(self._gate.throttle(rules))
+        return self._gate.throttle_middleware(self._gate.throttle(rules))
 
-    async def _leave(self, reception: HandlerRegistry) -> None:
+    async def _leave(self, registry: HandlerRegistry) -> None:
         try:
-            await reception.end(bot_source(self._number), self._grace)  # others of the gate may go on
-            await reception.stop(self._grace)
+            await registry.finish(bot_source(self._number), self._grace)  # others of the gate may go on
+            await registry.stop(self._grace)
         except StoreError as error:  # what it holds is handled again, as after a crash
             log.warning("updates of bot %s could not be put back: %s", self._number, error)
 
@@ -143,8 +143,8 @@ class ApplicationInbox:
                 if not self._gate.is_open:
                     raise ClosedError("the application is shut down: no more updates are taken")
                 post = _OpenInbox(self._gate, self._number)
-                await post.reception.start()
-                post.reception.know(bot_source(self._number), self._guard())
+                await post.registry.start()
+                post.registry.add_source(bot_source(self._number), self._accept_filter())
                 self._post = post
             return self._post
 
@@ -152,35 +152,35 @@ class ApplicationInbox:
         post = await self._open()
         while True:
             await post.leadership.hold()
-            post.reception.serve(bot_source(self._number), self._handle, attempts=HANDLER_ATTEMPTS)
+            post.registry.register(bot_source(self._number), self._handle, attempts=HANDLER_ATTEMPTS)
             try:
                 while post.leadership.is_ours:
                     await self._gate.clock.sleep(LEADER_CHECK_INTERVAL)
             finally:
-                post.reception.leave(bot_source(self._number))
+                post.registry.unregister(bot_source(self._number))
 
     async def _handle(self, held: ClaimedItem) -> None:
         post = self._post
         if post is None:
             raise ClosedError("it came while the application stopped")
-        raw = msgspec.json.decode(held.arrival.body, type=Json)
+        raw = msgspec.json.decode(held.item.body, type=Json)
         update = Update.de_json(raw, self._bot)
         if isinstance(self._bot, ExtBot):
             self._bot.insert_callback_data(update)
         if await self._handover.handle(update):
             return
         # It has not begun, so that is no attempt. Nobody here claims it again before the desk has ended this.
-        post.reception.leave(held.arrival.source)
-        await post.reception.inbox.release(held)
+        post.registry.unregister(held.item.source)
+        await post.registry.inbox.release(held)
 
 
 class _OpenInbox:
     """What an intake has of a gate that is open."""
 
     def __init__(self, gate: Gate, bot: BotId) -> None:
-        self.reception: HandlerRegistry = gate.reception
-        self.poller = LongPoller(bot, self.reception, gate.clock)
-        self.leadership = LeaderLease(self.reception.inbox.leases, gate.clock, bot_source(bot), log=log)
+        self.registry: HandlerRegistry = gate.handler_registry
+        self.poller = LongPoller(bot, self.registry, gate.clock)
+        self.leadership = LeaderLease(self.registry.inbox.leases, gate.clock, bot_source(bot), log=log)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -23,8 +23,9 @@ from tidegate.adapters.ptb.errors import (
 )
 from tidegate.adapters.ptb.queued_call import CallQueue
 from tidegate.adapters.ptb.update_processor import REPLY_TRACKER_GROUP, InboxUpdateProcessor, ReplyTracker
-from tidegate.errors import BadInputError, ClosedError, LimitedError, NotTheSenderError
+from tidegate.errors import BadInputError, ClosedError, LimitedError
 from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.leader_lease import take_over
 from tidegate.model import Delivered, NotSent, Outcome, Priority, Refused, Unknown
 
 log = logging.getLogger("tidegate")
@@ -135,7 +136,6 @@ async def _make_once(call: PtbCall) -> Result | _Failed:
         return _Failed(outcome_of(error, call.endpoint), error)
 
 
-TAKEOVER_INTERVAL: Final = 1.0  # seconds between two tries to take over from another process
 GRACE: Final = 5.0  # seconds that handlers have to end when the application stops
 
 RateLimitArgs = CallOptions | Mapping[str, Any] | str
@@ -183,17 +183,10 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
 
     async def _open(self, bot: Bot) -> None:
         """An application with an inbox waits where another process has the store; others are refused."""
-        said = False
-        while self._is_due():
-            try:
-                await self._start(bot)
-            except NotTheSenderError as error:
-                if not self._equipped:
-                    raise
-                if not said:
-                    log.warning("%s. This one waits to take over", error)
-                said = True
-                await self._gate.clock.sleep(TAKEOVER_INTERVAL)
+        if self._equipped:
+            await take_over(lambda: self._start(bot), self._gate.clock, log, is_wanted=self._is_due)
+        else:
+            await self._start(bot)
 
     async def _start(self, bot: Bot) -> None:
         async with self._starting:

@@ -48,7 +48,7 @@ class PtbThrottleHandler(BaseHandler[Any, Any, None]):
 
     async def _tell(self, held: Throttled, about: UpdateInfo, content: object, bot: int) -> None:
         if isinstance(content, CallbackQuery):
-            self._buttons.release(held, content.answer)
+            self._buttons.answer(held, content.answer)
         else:
             await notify_sender(self._answer, self._throttle, held, about, bot)
 

@@ -12,13 +12,17 @@ from tidegate.inbound.throttle_rules import ALBUM_SECONDS, ThrottleRules
 from tidegate.model import Rate
 from tidegate.pacing.bucket import Bucket
 
+LONG_AGO: Final = -math.inf
+UNUSED_RATE: Final = Rate(1, 1)  # where chats have no limit, none is charged
+
+_Key = tuple[int, int] | None  # bot and user, or bot and chat; None: nothing is charged
 V = TypeVar("V")
 
 
 class ExpiringMap(Generic[V]):
-    """A value is kept for at least `lifetime` seconds after it was set, and while in use not for twice that.
+    """Keeps a value for at least `lifetime` seconds after it was set, and while in use not for twice that.
 
-    The keys stand in two generations, and the older one is dropped as a whole, without a look at its keys.
+    There are two generations of keys, and the older one is dropped as a whole, without a pass over its keys.
     """
 
     def __init__(self, lifetime: float) -> None:
@@ -47,14 +51,8 @@ class ExpiringMap(Generic[V]):
             self._young, self._turned_at = {}, now
 
 
-LONG_AGO: Final = -math.inf
-UNUSED_RATE: Final = Rate(1, 1)  # where chats have no limit, none is charged
-
-_Key = tuple[int, int] | None  # bot and user, bot and chat; None: nobody is charged
-
-
 class BucketLevels:
-    """How full the bucket of each key is; forgotten once it is full again."""
+    """The level of each key's bucket; forgotten once it is full again."""
 
     def __init__(self, rate: Rate) -> None:
         self._bucket = Bucket(rate.count, rate.count / rate.seconds)
@@ -63,36 +61,35 @@ class BucketLevels:
     def __len__(self) -> int:
         return len(self._full_at)
 
-    def look(self, key: _Key, now: float, cost: float) -> tuple[float, float]:
-        """What would be kept after the cost is taken, and the seconds to wait until it can be."""
+    def peek(self, key: _Key, now: float, cost: float) -> tuple[float, float]:
+        """Return when the bucket is full after the cost is taken, and the seconds until it can be taken."""
         if key is None:
             return 0.0, 0.0
         full_at, at = self._full_at.get(key, now) or (LONG_AGO, LONG_AGO)
-        return self._bucket.take(
-            full_at, max(now, at), cost
-        )  # time does not go back: what is late may be mixed
+        # Late updates may be mixed with others: time does not go back.
+        return self._bucket.take(full_at, max(now, at), cost)
 
-    def keep(self, key: _Key, now: float, full_at: float) -> None:
+    def set(self, key: _Key, now: float, full_at: float) -> None:
         if key is not None:
             _, at = self._full_at.get(key, now) or (LONG_AGO, LONG_AGO)
             self._full_at.set(key, (full_at, max(now, at)), now)
 
 
 class Strikes(msgspec.Struct):
-    """Of a user who was held. A window begins with the first update that is held outside of one."""
+    """Throttled updates of a user. A window begins with the first one outside of a window."""
 
     window_ends: float = LONG_AGO
-    held: int = 0
-    answered: bool = False
+    count: int = 0
+    is_notified: bool = False
     paused_until: float = LONG_AGO
 
 
 class LastAlbum(msgspec.Struct, frozen=True):
-    """The last one of a user."""
+    """The last album of a user."""
 
     name: str
     known_until: float
-    free_at: float | None  # if its first part was held
+    free_at: float | None  # if its first part was throttled
 
 
 class MemoryThrottle(ThrottleStore):
@@ -107,7 +104,7 @@ class MemoryThrottle(ThrottleStore):
         self._albums: ExpiringMap[LastAlbum] = ExpiringMap(ALBUM_SECONDS)
 
     def __len__(self) -> int:
-        """Of all that is remembered."""
+        """Everything that is remembered."""
         return len(self._users) + len(self._chats) + len(self._strikes) + len(self._albums)
 
     async def charge(self, charge: Charge) -> ThrottleVerdict:
@@ -115,61 +112,61 @@ class MemoryThrottle(ThrottleStore):
         now = self._clock.monotonic() - age
         user = None if charge.user is None else (charge.bot, charge.user)
         chat = None if charge.chat is None else (charge.bot, charge.chat)
-        if charge.never_held:
+        if charge.never_throttled:
             self._count(self._users, user, charge.cost, now)
             self._count(self._chats, chat, charge.cost, now)
             return ALLOWED
-        verdict = self._decided(user, charge.album, now)
+        verdict = self._known_verdict(user, charge.album, now)
         if verdict is None:
-            verdict = self._take(user, chat, charge, now, may_answer=charge.may_answer and not age)
+            verdict = self._take(user, chat, charge, now, may_notify=charge.may_notify and not age)
             self._note_album(user, charge.album, verdict, now)
         return verdict
 
     @staticmethod
     def _count(levels: BucketLevels, key: _Key, cost: float, now: float) -> None:
-        """As far as there is something left: what passes anyway makes no debts."""
-        full_at, wait = levels.look(key, now, cost)
+        """Take the cost if there is enough left: an update that passes anyway makes no debts."""
+        full_at, wait = levels.peek(key, now, cost)
         if not wait:
-            levels.keep(key, now, full_at)
+            levels.set(key, now, full_at)
 
-    def _decided(self, user: _Key, album: str | None, now: float) -> ThrottleVerdict | None:
-        """By a pause, or by the part of an album that came before."""
+    def _known_verdict(self, user: _Key, album: str | None, now: float) -> ThrottleVerdict | None:
+        """The verdict of a pause, or of an earlier part of the same album."""
         strikes = self._strikes.get(user, now)
         if strikes is not None and strikes.paused_until > now:
-            return Throttled(answer=False, wait=strikes.paused_until - now)
+            return Throttled(notify=False, wait=strikes.paused_until - now)
         known = None if album is None else self._albums.get(user, now)
         if known is None or known.name != album or known.known_until <= now:
             return None
         return (
-            ALLOWED if known.free_at is None else Throttled(answer=False, wait=max(0.0, known.free_at - now))
+            ALLOWED if known.free_at is None else Throttled(notify=False, wait=max(0.0, known.free_at - now))
         )
 
     def _take(
-        self, user: _Key, chat: _Key, charge: Charge, now: float, *, may_answer: bool
+        self, user: _Key, chat: _Key, charge: Charge, now: float, *, may_notify: bool
     ) -> ThrottleVerdict:
-        user_full_at, wait = self._users.look(user, now, charge.cost)
+        user_full_at, wait = self._users.peek(user, now, charge.cost)
         if wait:
-            return self._strike(user, wait, now, may_answer=may_answer)
-        chat_full_at, wait = self._chats.look(chat, now, charge.cost)
+            return self._strike(user, wait, now, may_notify=may_notify)
+        chat_full_at, wait = self._chats.peek(chat, now, charge.cost)
         if wait:
-            return Throttled(answer=False, wait=wait)
-        self._users.keep(user, now, user_full_at)
-        self._chats.keep(chat, now, chat_full_at)
+            return Throttled(notify=False, wait=wait)
+        self._users.set(user, now, user_full_at)
+        self._chats.set(chat, now, chat_full_at)
         return ALLOWED
 
-    def _strike(self, user: _Key, wait: float, now: float, *, may_answer: bool) -> Throttled:
+    def _strike(self, user: _Key, wait: float, now: float, *, may_notify: bool) -> Throttled:
         rules, strikes = self._rules, self._strikes.get(user, now) or Strikes()
         if strikes.window_ends <= now:
             strikes = Strikes(now + rules.user.seconds)
-        strikes.held += 1
-        if strikes.held >= rules.stubborn and rules.pause:
-            # The window goes on: a short pause must not bring a second answer.
+        strikes.count += 1
+        if strikes.count >= rules.stubborn and rules.pause:
+            # The window goes on: a short pause must not bring a second notice.
             wait = max(wait, rules.pause)
-            strikes.held, strikes.paused_until = 0, now + wait
-        answer = may_answer and not strikes.answered
-        strikes.answered = strikes.answered or answer
+            strikes.count, strikes.paused_until = 0, now + wait
+        notify = may_notify and not strikes.is_notified
+        strikes.is_notified = strikes.is_notified or notify
         self._strikes.set(user, strikes, now)
-        return Throttled(answer=answer, wait=wait)
+        return Throttled(notify=notify, wait=wait)
 
     def _note_album(self, user: _Key, album: str | None, verdict: ThrottleVerdict, now: float) -> None:
         if album is not None and user is not None:

@@ -305,7 +305,7 @@ class RedisInbox(Inbox):
         said = inbox_codec.encode_reason(self._clock.now(), reason)
         with self._holding.ending([held]):
             await self._run(
-                "park", *inbox_codec.place_and_token(held), held.arrival.key, said, MAX_PARKED_PER_SOURCE
+                "park", *inbox_codec.place_and_token(held), held.item.key, said, MAX_PARKED_PER_SOURCE
             )
         self._settled([held])
 

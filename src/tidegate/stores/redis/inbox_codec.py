@@ -49,7 +49,7 @@ def lane_prefix(arrival: InboxItem) -> str:
 def place_and_token(held: ClaimedItem) -> tuple[str, str]:
     """Where it stands, and the token under which this process holds it."""
     number, _, token = held.id.partition("/")
-    return lane_prefix(held.arrival) + number, token
+    return lane_prefix(held.item) + number, token
 
 
 def encode_update(arrival: InboxItem, arrived_at: float) -> bytes:

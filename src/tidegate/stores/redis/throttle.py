@@ -59,15 +59,15 @@ class RedisThrottle(ThrottleStore):
             keys += [key for key in (user or chat, chat or user) if key]
             who = ("u" if user else "") + ("c" if chat else "")
             age = charge.age(self._clock.now())
-            allowed = (int(charge.never_held), int(charge.may_answer and not age))
+            allowed = (int(charge.never_throttled), int(charge.may_notify and not age))
             updates += [who, charge.cost, *allowed, charge.album or "", age]
         async with self._clock.timeout(CHARGE_TIMEOUT):
             reply = await self._link.script(SCRIPTS["charge"], keys, *self._limits, *updates)
         if self._breaker.answered() is not None:
             log.warning("the throttle counts in Redis again")
         return [
-            ALLOWED if passes else Throttled(answer=bool(answer), wait=float(wait))
-            for passes, answer, wait in reply
+            ALLOWED if passes else Throttled(notify=bool(notify), wait=float(wait))
+            for passes, notify, wait in reply
         ]
 
     def _key(self, bot: int, what: str, number: int) -> str:

@@ -15,9 +15,8 @@ from tidegate.inbound.inbox import (
 )
 from tidegate.stores.sqlite.file import Transaction
 
-SEEN_ROWS_CHECKED_PER_ITEM: Final = (
-    4  # rows that are looked at for each arrival: what is forgotten keeps up with what comes
-)
+SEEN_ROWS_CHECKED_PER_ITEM: Final = 4  # so that old keys are forgotten as fast as new ones come
+ITEMS_LOADED_AT_ONCE: Final = 5_000
 
 IsNewFlags = list[bool] | None  # None: there is no room for them
 SeenKey = tuple[str, str]  # a source and a key
@@ -25,7 +24,7 @@ FIRST_SEEN_KEY: Final[SeenKey] = ("", "")
 
 
 class PlacedItem(NamedTuple):
-    """What the schedule has to know of an arrival."""
+    """What the lanes have to know of an item."""
 
     number: int
     source: InboxSource
@@ -37,33 +36,41 @@ class PlacedItem(NamedTuple):
 class AcceptedItems(NamedTuple):
     answers: list[IsNewFlags]
     placed: list[PlacedItem]
-    cleaned: SeenKey  # up to there it was looked for what can be forgotten
+    forgotten_up_to: SeenKey  # old keys up to this one were deleted
+
+
+class LoadedItems(NamedTuple):
+    placed: list[PlacedItem]
+    upto: int  # the number up to which nothing is missing
+    more: bool
+
+
+# --- accept ---
 
 
 def accept(
-    tx: Transaction, calls: Sequence[Sequence[InboxItem]], now: float, cleaned: SeenKey
+    tx: Transaction, calls: Sequence[Sequence[InboxItem]], now: float, after: SeenKey
 ) -> AcceptedItems:
-    """Each call has all of its arrivals taken in, or none."""
-    room, fresh = MAX_WAITING_ITEMS - waiting(tx), list[InboxItem]()
+    """Accept all items of a call, or none. Also delete some old keys, from `after` on."""
+    room, new = MAX_WAITING_ITEMS - _waiting(tx), list[InboxItem]()
     answers: list[IsNewFlags] = []
-    for arrivals in calls:
-        left = room - len(fresh)
-        if len(arrivals) > left and _unknown(tx, arrivals, now) > left:
+    for items in calls:
+        left = room - len(new)
+        if len(items) > left and _count_unseen(tx, items, now) > left:
             answers.append(None)
             continue
-        answer = [_is_new(tx, one, now) for one in arrivals]
-        fresh += [one for one, new in zip(arrivals, answer, strict=True) if new]
+        answer = [_mark_seen(tx, one, now) for one in items]
+        new += [one for one, is_new in zip(items, answer, strict=True) if is_new]
         answers.append(answer)
-    placed = place(tx, [(one, now) for one in fresh])
-    return AcceptedItems(answers, placed, _forget(tx, cleaned, SEEN_ROWS_CHECKED_PER_ITEM * len(fresh), now))
+    placed = _place(tx, [(one, now) for one in new])
+    return AcceptedItems(answers, placed, _forget(tx, after, SEEN_ROWS_CHECKED_PER_ITEM * len(new), now))
 
 
-def place(tx: Transaction, arrivals: Sequence[tuple[InboxItem, float]]) -> list[PlacedItem]:
-    """At the end of their lanes, with the time at which they arrived."""
-    if not arrivals:
+def _place(tx: Transaction, items: Sequence[tuple[InboxItem, float]]) -> list[PlacedItem]:
+    """Write items, each with the time of its arrival, at the end of their lanes."""
+    if not items:
         return []
-    first = last_number(tx) + 1
-    numbered = list(enumerate(arrivals, first))
+    numbered = list(enumerate(items, _last_number(tx) + 1))
     tx.executemany(
         "INSERT INTO arrivals VALUES (?, ?, ?, ?, ?, 0, 0, NULL, ?)",
         [(number, one.source, one.key, one.lane, at, one.body) for number, (one, at) in numbered],
@@ -73,56 +80,31 @@ def place(tx: Transaction, arrivals: Sequence[tuple[InboxItem, float]]) -> list[
     return [PlacedItem(number, one.source, one.lane) for number, (one, _) in numbered]
 
 
-def last_number(tx: Transaction) -> int:
+def _last_number(tx: Transaction) -> int:
     row = tx.execute("SELECT value FROM facts WHERE name = 'last_arrival'").fetchone()
     return 0 if row is None else int(row[0])
 
 
-# --- how many ---
-
-
-def waiting(tx: Transaction) -> int:
-    [size] = tx.execute("SELECT ifnull((SELECT value FROM facts WHERE name = 'arrivals'), 0)").fetchone()
-    return int(size) - handling(tx)
-
-
-def handling(tx: Transaction) -> int:
-    [size] = tx.execute("SELECT count(*) FROM held").fetchone()
-    return int(size)
-
-
-def count(tx: Transaction, change: int) -> None:
-    """Counting a hundred thousand rows for each arrival would be slow."""
-    tx.execute(
-        "INSERT INTO facts VALUES ('arrivals', ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-        (change,),
-    )
-
-
-# --- what came before ---
-
-
-def _is_new(tx: Transaction, one: InboxItem, now: float) -> bool:
-    """From now on it is known."""
-    noted = tx.execute(
+def _mark_seen(tx: Transaction, one: InboxItem, now: float) -> bool:
+    """Return whether its key is new."""
+    marked = tx.execute(
         "INSERT INTO seen VALUES (?, ?, ?)"
         " ON CONFLICT (source, key) DO UPDATE SET at = excluded.at WHERE at < ?",
         (one.source, one.key, now, now - DEDUP_SECONDS),
     )
-    return noted.rowcount == 1
+    return marked.rowcount == 1
 
 
-def _unknown(tx: Transaction, arrivals: Sequence[InboxItem], now: float) -> int:
-    known = "SELECT 1 FROM seen WHERE source = ? AND key = ? AND at >= ?"
-    names = {(one.source, one.key) for one in arrivals}
-    return sum(tx.execute(known, (*name, now - DEDUP_SECONDS)).fetchone() is None for name in names)
+def _count_unseen(tx: Transaction, items: Sequence[InboxItem], now: float) -> int:
+    seen = "SELECT 1 FROM seen WHERE source = ? AND key = ? AND at >= ?"
+    keys = {(one.source, one.key) for one in items}
+    return sum(tx.execute(seen, (*key, now - DEDUP_SECONDS)).fetchone() is None for key in keys)
 
 
 def _forget(tx: Transaction, after: SeenKey, rows: int, now: float) -> SeenKey:
-    """Look at so many rows and remove the old ones; returns where to go on.
+    """Check so many rows, delete the old ones, and return where to go on.
 
-    There is no index by time: it would cost every arrival more than the look does.
+    There is no index by time: it would cost every item more than the check does.
     """
     if not rows:
         return after
@@ -130,25 +112,46 @@ def _forget(tx: Transaction, after: SeenKey, rows: int, now: float) -> SeenKey:
         "SELECT source, key FROM seen WHERE (source, key) > (?, ?) ORDER BY source, key LIMIT 1 OFFSET ?",
         (*after, rows - 1),
     ).fetchone()
-    old = "DELETE FROM seen WHERE (source, key) > (?, ?) AND at < ?"
-    if last is None:  # the end is near: begin anew
-        tx.execute(old, (*after, now - DEDUP_SECONDS))
+    delete = "DELETE FROM seen WHERE (source, key) > (?, ?) AND at < ?"
+    if last is None:  # fewer are left: start over
+        tx.execute(delete, (*after, now - DEDUP_SECONDS))
         return FIRST_SEEN_KEY
-    tx.execute(f"{old} AND (source, key) <= (?, ?)", (*after, now - DEDUP_SECONDS, *last))
+    tx.execute(f"{delete} AND (source, key) <= (?, ?)", (*after, now - DEDUP_SECONDS, *last))
     return last
 
 
-ITEMS_LOADED_AT_ONCE: Final = 5_000
+# --- counts ---
 
 
-class LoadedItems(NamedTuple):
-    placed: list[PlacedItem]
-    upto: int  # the number up to which nothing is missing
-    more: bool
+def _waiting(tx: Transaction) -> int:
+    [size] = tx.execute("SELECT ifnull((SELECT value FROM facts WHERE name = 'arrivals'), 0)").fetchone()
+    return int(size) - _handling(tx)
+
+
+def _handling(tx: Transaction) -> int:
+    [size] = tx.execute("SELECT count(*) FROM held").fetchone()
+    return int(size)
+
+
+def count(tx: Transaction, change: int) -> None:
+    """Change the number of items: to count a hundred thousand rows for each item would be slow."""
+    tx.execute(
+        "INSERT INTO facts VALUES ('arrivals', ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+        (change,),
+    )
+
+
+def stats(tx: Transaction) -> InboxStats:
+    [parked_items] = tx.execute("SELECT count(*) FROM parked").fetchone()
+    return InboxStats(_waiting(tx), _handling(tx), parked_items)
+
+
+# --- claim ---
 
 
 def take_over(tx: Transaction) -> None:
-    """Whoever held something has died over it."""
+    """Free the items of a process that died, and count its crash."""
     tx.execute("UPDATE arrivals SET crashes = crashes + 1 WHERE number IN (SELECT number FROM held)")
     tx.execute("DELETE FROM held")
     [size] = tx.execute("SELECT count(*) FROM arrivals").fetchone()
@@ -156,8 +159,8 @@ def take_over(tx: Transaction) -> None:
 
 
 def load(tx: Transaction, after: int) -> LoadedItems:
-    """Some of those that come after a number, in order. Other processes accept, too."""
-    last = last_number(tx)  # first: what is committed between two looks is left for the next
+    """Some of the items after a number, in order. Other processes accept, too."""
+    last = _last_number(tx)  # first: what is committed between the two queries is left for the next load
     rows = tx.execute(
         "SELECT number, source, lane, crashes, not_before FROM arrivals"
         " WHERE number > ? AND number <= ? ORDER BY number LIMIT ?",
@@ -167,8 +170,8 @@ def load(tx: Transaction, after: int) -> LoadedItems:
     return LoadedItems([PlacedItem(*row) for row in rows], rows[-1][0] if more else last, more)
 
 
-def hold(tx: Transaction, numbers: Sequence[int]) -> dict[int, Any]:
-    """The rest of these arrivals by number, without those that are gone."""
+def claim(tx: Transaction, numbers: Sequence[int]) -> dict[int, Any]:
+    """Return the other columns of these items by number, without those that are gone."""
     wanted = (json.dumps(numbers),)
     tx.execute(
         "INSERT OR IGNORE INTO held SELECT number FROM arrivals"
@@ -183,6 +186,9 @@ def hold(tx: Transaction, numbers: Sequence[int]) -> dict[int, Any]:
     return {number: rest for number, *rest in rows}
 
 
+# --- settle ---
+
+
 def done(tx: Transaction, numbers: Sequence[int]) -> None:
     rows = [(number,) for number in numbers]
     removed = tx.executemany(
@@ -193,7 +199,7 @@ def done(tx: Transaction, numbers: Sequence[int]) -> None:
 
 
 def release(tx: Transaction, number: int, not_before: float | None, *, failed: bool) -> bool:
-    """Whether it was held."""
+    """Return whether it was claimed."""
     if tx.execute("DELETE FROM held WHERE number = ?", (number,)).rowcount == 0:
         return False
     tx.execute(
@@ -204,17 +210,14 @@ def release(tx: Transaction, number: int, not_before: float | None, *, failed: b
     return True
 
 
-# --- parked ---
-
-
 def park(tx: Transaction, number: int, source: InboxSource, now: float, reason: str) -> None:
-    kept = tx.execute(
+    inserted = tx.execute(
         "INSERT OR REPLACE INTO parked (source, key, lane, arrived_at, parked_at, reason, body)"
         " SELECT source, key, lane, arrived_at, ?2, ?3, body FROM arrivals"
         " WHERE number = ?1 AND EXISTS (SELECT 1 FROM held WHERE number = ?1)",
         (number, now, reason),
     )
-    if kept.rowcount == 0:
+    if inserted.rowcount == 0:
         return
     done(tx, [number])
     tx.execute(
@@ -224,27 +227,25 @@ def park(tx: Transaction, number: int, source: InboxSource, now: float, reason: 
     )
 
 
+# --- parked items ---
+
+
 def parked(tx: Transaction, source: InboxSource | None, limit: int) -> list[ParkedItem]:
     columns = "SELECT source, key, lane, body, arrived_at, parked_at, reason FROM parked"
     if source is None:
         rows = tx.execute(f"{columns} ORDER BY n DESC LIMIT ?", (limit,))
     else:
         rows = tx.execute(f"{columns} WHERE source = ? ORDER BY n DESC LIMIT ?", (source, limit))
-    return [ParkedItem(InboxItem(*of), *rest) for *of, a, b, c in rows for rest in [(a, b, c)]]
+    return [ParkedItem(InboxItem(*row[:4]), *row[4:]) for row in rows]
 
 
 def replay(tx: Transaction, source: InboxSource, key: str) -> list[PlacedItem]:
-    """Nothing if it is not parked."""
+    """Return nothing if it is not parked."""
     row = tx.execute(
         "DELETE FROM parked WHERE source = ? AND key = ? RETURNING lane, body, arrived_at", (source, key)
     ).fetchone()
-    return [] if row is None else place(tx, [(InboxItem(source, key, row[0], row[1]), row[2])])
+    return [] if row is None else _place(tx, [(InboxItem(source, key, row[0], row[1]), row[2])])
 
 
 def drop(tx: Transaction, source: InboxSource, key: str) -> bool:
     return tx.execute("DELETE FROM parked WHERE source = ? AND key = ?", (source, key)).rowcount == 1
-
-
-def stats(tx: Transaction) -> InboxStats:
-    [kept] = tx.execute("SELECT count(*) FROM parked").fetchone()
-    return InboxStats(waiting(tx), handling(tx), kept)

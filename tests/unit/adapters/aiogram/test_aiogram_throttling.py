@@ -167,7 +167,7 @@ async def test_an_answer_that_is_not_accepted_harms_nobody(
     for text in "abc":
         await scene.write(text)
     assert scene.handled == ["a", "b"]
-    assert "somebody is held and was not told: no room" in caplog.text
+    assert "a throttled user was not told: no room" in caplog.text
 
 
 async def test_what_aiogram_does_not_know_is_left_to_it(scene: Scene) -> None:

@@ -15,7 +15,7 @@ def arrival(key: str, lane: str = "a", source: InboxSource = BOT) -> InboxItem:
     return InboxItem(source, key, lane, f"body of {key}".encode())
 
 
-class Porch:
+class InboxDriver:
     def __init__(self, inbox: Inbox, clock: VirtualClock) -> None:
         self.inbox = inbox
         self.clock = clock
@@ -47,7 +47,7 @@ class Porch:
         return order
 
     async def parked(self, source: InboxSource | None = None, *, limit: int = 100) -> list[str]:
-        return [one.arrival.key for one in await self.inbox.parked(source, limit=limit)]
+        return [one.item.key for one in await self.inbox.parked(source, limit=limit)]
 
     async def counts(self) -> tuple[int, int, int]:
         stats = await self.inbox.stats()
@@ -55,7 +55,7 @@ class Porch:
 
 
 def keys(found: list[ClaimedItem]) -> list[str]:
-    return [held.arrival.key for held in found]
+    return [held.item.key for held in found]
 
 
 def set_bound(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:

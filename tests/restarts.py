@@ -70,12 +70,12 @@ def store(post: Post) -> SqliteOutbox:
 
 async def kill(outbox: SqliteOutbox) -> None:
     file, lock = outbox.file, outbox._lock  # noqa: SLF001  (no process ends politely here)
-    tasks = [task for task in (outbox._following, file._flushing) if task is not None]  # noqa: SLF001
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    outbox._dispatch.close()  # noqa: SLF001  (its timers and waiters are gone with it)
-    outbox._watch.close()  # noqa: SLF001
+    if file._flushing is not None:  # noqa: SLF001
+        file._flushing.cancel()  # noqa: SLF001
+        await asyncio.gather(file._flushing, return_exceptions=True)  # noqa: SLF001
+    await outbox._tasks.stop()  # noqa: SLF001
+    outbox._dispatcher.close()  # noqa: SLF001  (its timers and waiters are gone with it)
+    outbox._waiters.close()  # noqa: SLF001
     connection, file._connection = file._connection, None  # noqa: SLF001
     assert connection is not None
     await in_thread(connection.close)

@@ -1,4 +1,8 @@
-"""The ports of the outbox: what a sender and what an operator need of every store."""
+"""The ports of the outbox: what a sender needs of every store, and what an operator needs.
+
+Order holds within a line (one priority of one chat of one bot), with one call in flight for each chat.
+Every verb is one atomic step: it happens as a whole or not at all, and nobody sees it half done.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -24,7 +28,7 @@ from tidegate.pacing.rules import Family
 
 
 class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages are where. `high`, `normal`, `low` wait in line; `retry` wait for their next try."""
+    """Numbers of messages by state. `high`, `normal`, `low` wait in line; `retry` wait for their next try."""
 
     high: int = 0
     normal: int = 0
@@ -48,7 +52,7 @@ class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a store does all it promises at this moment; if not, why, in words."""
+    """Whether a store does all it promises at this moment; `reasons` say what it does not."""
 
     ready: bool = True
     spooled: int = 0
@@ -63,37 +67,29 @@ class Turn(msgspec.Struct, frozen=True):
     token: int
 
 
-class Outbox(Protocol):
-    """One store of messages and of the schedule that paces them.
-
-    Order holds within a line (one priority of one chat of one bot), with one call in flight for each chat.
-    Every verb is one atomic step: it happens as a whole or not at all, and nobody sees it half done.
-    """
-
-    async def open(self) -> None:
-        """Make ready; for a store on disk, recover what a crash left behind."""
-
-    async def close(self) -> None:
-        """Let go of everything. What waits stays where the store keeps it."""
+class OutboxSender(Protocol):
+    """The outbox for those who put messages, deliver them, and make direct calls."""
 
     async def start_sending(self) -> None:
-        """Make ready to claim and to take turns, which do it by themselves if nobody did.
+        """Prepare to claim and to take turns. Both do this themselves if nobody did.
 
         Raises NotTheSenderError where the store has one sender only, and another process is it.
         """
 
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
-        """Accept messages, all or none. What this returned for is never lost.
+        """Accept messages, all or none. Once this has returned, they are never lost.
 
         A dedup key that was put within its lifetime gives the first ticket and stores nothing; a coalesce
         key that waits is replaced in its place.
         """
+        ...
 
     async def claim(self, room: int) -> list[Claim]:
         """Wait until messages may go, and take up to `room` of them with their slots and a lease.
 
         Cancelling it takes nothing.
         """
+        ...
 
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
         """No answer came for too long: let the slots cool from now. Claims and turns stay held."""
@@ -102,10 +98,11 @@ class Outbox(Protocol):
         """Renew the leases of claims that are still being worked on."""
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Record | None]:
-        """Say how claims ended. None where the claim is no longer held: its settlement changes nothing.
+        """Say how claims ended. Returns the records after the step.
 
-        The records are those after the step.
+        None where the claim is no longer held: its settlement changes nothing.
         """
+        ...
 
     async def turn(
         self,
@@ -123,44 +120,33 @@ class Outbox(Protocol):
         Turns share by weight with messages of the same priority. `paid`: under the limit of paid broadcasts.
         Raises TimeoutError if it is not granted within `max_wait` seconds.
         """
+        ...
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         """Say how a direct call ended; its slots cool, or are free at once if it was not sent."""
 
     async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         """Seconds until a direct call could be made as things stand. Takes nothing."""
+        ...
 
-    async def cancel(self, ids: Iterable[TicketId]) -> int:
-        """Take messages out that are not being sent; returns how many."""
 
-    async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
-        """Hold what is queued for a bot, or for one chat of it. Direct calls go on."""
-
-    async def resume(self, bot: BotId, chat_id: ChatId | None = None) -> None:
-        """Let it go again."""
+class OutboxOperator(Protocol):
+    """The outbox for those who look at messages and change what becomes of them."""
 
     async def find(self, ticket: TicketId) -> Record | None:
-        """What is known of a message; None if it was never put, or is forgotten."""
+        """The record of a message; None if it was never put, or is forgotten."""
+        ...
 
     async def settled(self, ticket: TicketId) -> Record:
-        """Wait until a message has come to an end (or is parked). Raises LookupError if it is not known."""
+        """Wait until a message has ended (or is parked). Raises LookupError if it is not known."""
+        ...
 
     async def why(self, ticket: TicketId) -> Why | None:
-        """What a message waits for."""
+        """The things that a message waits for; None if it is not known."""
+        ...
 
     async def drained(self, bot: BotId | None = None) -> None:
         """Wait until nothing waits and nothing is being sent."""
-
-    async def dead(
-        self,
-        *,
-        bot: BotId | None = None,
-        chat_id: ChatId | None = None,
-        reason: str | None = None,
-        states: frozenset[State] = frozenset({State.DEAD, State.PARKED}),
-        limit: int = 100,
-    ) -> list[Record]:
-        """Dead letters, oldest first."""
 
     async def records(
         self,
@@ -172,28 +158,67 @@ class Outbox(Protocol):
         before: float | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        """Messages that are known, oldest first. `before`: that ended, or else were put, before that time."""
+        """Known messages, oldest first. `before`: that ended, or else were put, before that time."""
+        ...
+
+    async def dead(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        reason: str | None = None,
+        states: frozenset[State] = frozenset({State.DEAD, State.PARKED}),
+        limit: int = 100,
+    ) -> list[Record]:
+        """Dead letters, oldest first."""
+        ...
 
     async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
-        """How many messages whose dedup key begins so are in which state, for which reason."""
+        """Numbers of messages by state and reason, of those whose dedup key begins with the prefix."""
+        ...
+
+    async def cancel(self, ids: Iterable[TicketId]) -> int:
+        """Take messages out that are not being sent; returns how many."""
+        ...
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
         """Queue dead or parked messages anew, as if put now; returns how many."""
+        ...
 
     async def drop(self, ids: Iterable[TicketId]) -> int:
         """Forget dead or parked messages; returns how many."""
+        ...
 
     async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
-        """Erase every message to a chat, waiting or ended; returns how many. What is being sent stays."""
+        """Erase every message to a chat, waiting or ended; returns how many. One that is being sent stays."""
+        ...
+
+    async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        """Hold what is queued for a bot, or for one chat of it. Direct calls go on."""
+
+    async def resume(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        """Undo `pause`."""
 
     async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
-        """The limits that 429s have cut: of a bot (None), or of one of its chats, and what is allowed now."""
+        """The limits that 429s have cut, of a bot (None) or one of its chats, and what is allowed now."""
         ...
 
     async def stats(self) -> OutboxStats:
-        """How many messages are where."""
+        """Numbers of messages by state."""
         ...
 
+
+class Outbox(OutboxSender, OutboxOperator, Protocol):
+    """One store of messages and of the schedule that paces them."""
+
+    is_durable: bool = True  # whether messages outlive the process
+
+    async def open(self) -> None:
+        """Prepare the store; one on disk recovers what a crash left behind."""
+
+    async def close(self) -> None:
+        """Release everything. What waits stays in the store."""
+
     def health(self) -> StoreHealth:
-        """As this process knows it, without asking."""
+        """As this process knows it, without asking the store."""
         return StoreHealth()

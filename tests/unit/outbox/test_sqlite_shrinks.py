@@ -56,10 +56,11 @@ LASTING = {"counts", "facts", "bots", "pauses", "aliases", "sqlite_sequence"}  #
 
 def left_in_memory(post: Post) -> dict[str, int]:
     outbox = store(post)
-    few = {"bots", "_active", "_aliases", "_kinds", "_untouched", "counts", "pending"}
+    few = {"bots", "_active", "_tasks", "_aliases", "_kinds", "_untouched", "counts", "pending"}
     parts = (
         outbox, outbox.schedule, outbox.file,
-        outbox._dispatch, outbox._places, outbox._claims, outbox._turns, outbox._watch,  # noqa: SLF001  (all of it)
+        outbox._dispatcher, outbox._rows, outbox._claims, outbox._turns, outbox._waiters,  # noqa: SLF001  (all of it)
+        outbox._puts,  # noqa: SLF001
     )  # fmt: skip
     tables = {name: table for part in parts for name, table in vars(part).items()}
     return {

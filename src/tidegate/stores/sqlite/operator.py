@@ -1,25 +1,331 @@
-"""Why a message has not left yet: the sender knows from its schedule, other processes ask it."""
+"""The operator's verbs on the file: any process may look and change, the sender follows."""
 
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from tidegate.clock import Clock
-from tidegate.model import Record, State, TicketId, Why
+from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.port import OutboxOperator, OutboxStats
 from tidegate.outbox.reasons import explain, facts_of
-from tidegate.stores.sqlite import journal, message_rows, settle_sql
+from tidegate.outbox.schedule_snapshot import WHOLE_BOT
+from tidegate.outbox.waiters import SettledWaiters
+from tidegate.stores.sqlite import journal, message_rows, put_sql, settle_sql
 from tidegate.stores.sqlite.file import StoreFile, Transaction
+from tidegate.stores.sqlite.message_rows import DEAD_LETTER_STATES, WaitingRow, record_of
 from tidegate.stores.sqlite.recovery import ScheduledRows
-from tidegate.stores.sqlite.sender_lock import SenderLock
+from tidegate.stores.sqlite.sender_lock import SenderLock, SenderProcess
 
 ANSWER_WITHIN: Final = 2.0  # seconds
+UNSETTLED_COUNTS: Final = ("high", "normal", "low", "retry", State.SENDING)
+UNSETTLED_STATES: Final = frozenset({State.QUEUED, State.RETRY, State.SENDING})
+
+
+class SqliteOperator(OutboxOperator):
+    """A change is written first, then the schedule follows: in this process if it sends, else by the journal.
+
+    So what others see is what a crash would leave. Only deadlines and leases, which pass by themselves, are
+    followed first.
+    """
+
+    def __init__(
+        self,
+        file: StoreFile,
+        rows: ScheduledRows,
+        dispatcher: OutboxDispatcher,
+        lock: SenderLock,
+        clock: Clock,
+        *,
+        keep: float,
+        poll: float,
+        on_end: Callable[[Record], None] | None,
+        on_bots: Callable[[], None] | None,
+    ) -> None:
+        self.file = file
+        self.schedule = dispatcher.schedule
+        self._rows = rows
+        self._dispatcher = dispatcher
+        self._lock = lock
+        self._clock = clock
+        self._keep = keep
+        self._on_end = on_end
+        self._on_bots = on_bots
+        self._explainer = WaitExplainer(file, rows, lock, clock, poll=poll)
+        self._waiters = SettledWaiters(self._unsettled)
+        self._sending = False
+
+    # --- look ---
+
+    async def find(self, ticket: TicketId) -> Record | None:
+        self._wake()
+        now = self._clock.now()
+        record: Record | None = await self.file.read(lambda tx: message_rows.find(tx, ticket, now))
+        return record
+
+    async def settled(self, ticket: TicketId) -> Record:
+        ended = self._waiters.end_of(ticket)  # before the look: it may end meanwhile
+        try:
+            record = await self.find(ticket)
+            if record is None:
+                raise LookupError(f"no message {ticket} is known: it was never put, or ended too long ago")
+            if record.state not in UNSETTLED_STATES:
+                return record
+            self._dispatcher.arm()
+            return await ended
+        finally:
+            ended.cancel()
+
+    async def why(self, ticket: TicketId) -> Why | None:
+        self._wake()
+        return await (self._explainer.here(ticket) if self._sending else self._explainer.elsewhere(ticket))
+
+    async def drained(self, bot: BotId | None = None) -> None:
+        self._wake()
+        drained = self._waiters.end_of_all(bot)
+        self._dispatcher.arm()
+        await drained
+
+    async def records(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        before: float | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        self._wake()
+        now = self._clock.now()
+        found: list[Record] = await self.file.read(
+            lambda tx: message_rows.records(
+                tx,
+                now,
+                bot=bot,
+                chat_id=chat_id,
+                states=states,
+                reason=reason,
+                before=before,
+                limit=limit,
+            )
+        )
+        return found
+
+    async def dead(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        reason: str | None = None,
+        states: frozenset[State] = DEAD_LETTER_STATES,
+        limit: int = 100,
+    ) -> list[Record]:
+        letters = states & DEAD_LETTER_STATES
+        return await self.records(bot=bot, chat_id=chat_id, reason=reason, states=letters, limit=limit)
+
+    async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
+        self._wake()
+        found: dict[tuple[State, str | None], int] = await self.file.read(
+            lambda tx: message_rows.tally(tx, bot, dedup_prefix)
+        )
+        return found
+
+    async def pauses(self) -> list[tuple[BotId, ChatId | None]]:
+        """Paused bots (None) and chats."""
+        found: list[tuple[BotId, ChatId | None]] = await self.file.read(message_rows.pauses)
+        return found
+
+    async def sender(self) -> SenderProcess | None:
+        """The process that sends for this file, if one does."""
+        return await self._lock.holder()
+
+    async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+        return self.schedule.learned()
+
+    async def stats(self) -> OutboxStats:
+        self._wake()
+        totals: Counter[str] = Counter()
+        for (_, name), count in self._counts().items():
+            totals[name] += count
+        known = {name: count for name, count in totals.items() if name in OutboxStats.__struct_fields__}
+        uncertain, urgent = self._dispatcher.uncertain, self.schedule.urgent_in_debt
+        return OutboxStats(**known, uncertain=uncertain, urgent=urgent)
+
+    def _counts(self) -> Counter[tuple[BotId, str]]:
+        """Those of the file, and those about to be written. A sum of counters would drop what is below 0."""
+        counts = Counter(self.file.counts)
+        counts.update(self.file.pending)
+        return counts
+
+    def _unsettled(self, bot: BotId | None) -> int:
+        """Messages of a bot, or of all, that have not ended."""
+        return sum(
+            count
+            for (owner, name), count in self._counts().items()
+            if name in UNSETTLED_COUNTS and bot in {None, owner}
+        )
+
+    # --- change ---
+
+    async def cancel(self, ids: Iterable[TicketId]) -> int:
+        self._wake()
+        wanted, now = list(ids), self._clock.now()
+
+        def step(tx: Transaction) -> list[Any]:
+            seqs = settle_sql.seqs_of(tx, wanted)
+            rows = settle_sql.end_waiting(tx, seqs, State.CANCELLED, now, self._keep)
+            if rows and not self._sending:
+                tx.note("left", [seq for seq, *_ in rows])
+            return rows
+
+        def apply(rows: list[Any]) -> int:
+            self._rows.leave(seq for seq, *_ in rows)
+            for _, _, *record in rows:
+                self._tell_end(record_of(tuple(record), now))
+            self._dispatcher.stir()
+            return len(rows)
+
+        cancelled: int = await self.file.write(step, apply)
+        return cancelled
+
+    async def replay(self, ids: Iterable[TicketId]) -> int:
+        self._wake()
+        wanted, now = list(ids), self._clock.now()
+
+        def step(tx: Transaction) -> tuple[list[journal.JournalEntry], list[WaitingRow]]:
+            before = self._take_journal(tx)
+            placed = put_sql.replay(tx, wanted, now)
+            if placed and not self._sending:
+                tx.note("put", [place.seq for place in placed])
+            return before, placed
+
+        def apply(done: tuple[list[journal.JournalEntry], list[WaitingRow]]) -> int:
+            before, placed = done
+            if before:
+                self._follow_journal(before)
+            if self._sending:
+                self._rows.enter(placed)
+                self._dispatcher.stir()
+            return len(placed)
+
+        replayed: int = await self.file.write(step, apply)
+        return replayed
+
+    async def drop(self, ids: Iterable[TicketId]) -> int:
+        wanted = list(ids)
+        dropped: int = await self.file.write(lambda tx: settle_sql.drop(tx, wanted))
+        return dropped
+
+    async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
+        def step(tx: Transaction) -> list[int]:
+            gone = settle_sql.erase_chats(tx, message_rows.names_of(tx, chat_id), bot)
+            if gone and not self._sending:
+                tx.note("left", gone)
+            return gone
+
+        def apply(gone: list[int]) -> int:
+            self._rows.leave(gone)
+            self._look_at(set(self._waiters.tickets))
+            self._waiters.changed()
+            self._dispatcher.stir()
+            return len(gone)
+
+        forgotten: int = await self.file.write(step, apply)
+        # Else it could be read from the log of writes for a while.
+        await self.file.read(lambda tx: tx.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone())
+        return forgotten
+
+    async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        await self._pause(bot, chat_id, paused=True)
+
+    async def resume(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        await self._pause(bot, chat_id, paused=False)
+
+    async def _pause(self, bot: BotId, chat_id: ChatId | None, *, paused: bool) -> None:
+        def step(tx: Transaction) -> ChatId | None:
+            chat = None if chat_id is None else message_rows.chat_now(tx, bot, chat_id)
+            place = (bot, WHOLE_BOT if chat is None else chat)
+            tx.execute("DELETE FROM pauses WHERE bot = ? AND chat_id = ?", place)
+            if paused:
+                tx.execute("INSERT INTO pauses VALUES (?, ?)", place)
+            if not self._sending:
+                tx.note("pause", (bot, chat, paused))
+            return chat
+
+        await self.file.write(step, lambda chat: self._follow_pause(bot, chat, paused=paused))
+
+    def _follow_pause(self, bot: BotId, chat: ChatId | None, *, paused: bool) -> None:
+        if self._sending:
+            self.schedule.pause(bot, chat, paused=paused, now=self._clock.monotonic())
+            self._dispatcher.stir()
+
+    # --- other processes ---
+
+    async def _catch_up(self) -> None:
+        """Another process has changed the file."""
+        if self._sending:
+            await self.file.write(journal.take, self._follow_journal)
+        await self.file.refresh_counts()
+        self._waiters.changed()
+        self._look_at(set(self._waiters.tickets))
+
+    def _take_journal(self, tx: Transaction) -> list[journal.JournalEntry]:
+        """The changes of other processes until now: their messages stand before those that this step adds."""
+        return journal.take(tx) if self._sending else []
+
+    def _follow_journal(self, entries: list[journal.JournalEntry]) -> None:
+        for verb, body in entries:
+            if verb == "put":
+                self._rows.enter(body)
+            elif verb == "left":
+                self._rows.leave(body)
+            elif verb == "pause":
+                bot, chat, paused = body
+                self._follow_pause(bot, chat, paused=paused)
+            elif verb == "why":
+                self._explainer.answer(*body)
+            elif verb == "bots" and self._on_bots is not None:
+                self._on_bots()
+        self._dispatcher.stir()
+
+    # --- ends ---
+
+    def _wake(self) -> None:
+        """Let due timers act."""
+        self._dispatcher.wake(self._clock.monotonic())
+
+    def _tell_end(self, record: Record) -> None:
+        if self._on_end is not None:
+            self._on_end(record)
+        self._waiters.ended(record.message.id, lambda: record)
+
+    def _look_at(self, tickets: set[TicketId]) -> None:
+        """Look whether messages that somebody waits for have ended."""
+        now = self._clock.now()
+        watched = tickets & set(self._waiters.tickets)
+        if watched:
+            self.file.read(
+                lambda tx: {ticket: message_rows.find(tx, ticket, now) for ticket in watched}, self._seen
+            )
+
+    def _seen(self, records: dict[TicketId, Record | None]) -> None:
+        for ticket, record in records.items():
+            if record is None:
+                self._waiters.lost(ticket, LookupError(f"message {ticket} was erased"))
+            elif record.settled_at is not None:
+                self._waiters.ended(ticket, lambda record=record: record)  # type: ignore[misc]
 
 
 class WaitExplainer:
+    """Explains what a message waits for: the sender from its schedule, other processes by asking it."""
+
     def __init__(
-        self, file: StoreFile, places: ScheduledRows, lock: SenderLock, clock: Clock, *, poll: float
+        self, file: StoreFile, rows: ScheduledRows, lock: SenderLock, clock: Clock, *, poll: float
     ) -> None:
         self._file = file
-        self._places = places
+        self._rows = rows
         self._lock = lock
         self._clock = clock
         self._poll = poll
@@ -30,7 +336,7 @@ class WaitExplainer:
         return self._explain(seq, record)
 
     def answer(self, question: int, ticket: TicketId) -> None:
-        """Another process asked the sender, which is this one."""
+        """Answer another process that asked the sender, which is this one."""
 
         def tell(found: tuple[int, Record | None]) -> None:
             why = self._explain(*found)
@@ -43,7 +349,7 @@ class WaitExplainer:
         _, record = await self._file.read(lambda tx: self._known(tx, ticket))
         if record is None:
             return None
-        if record.state not in {State.QUEUED, State.RETRY, State.SENDING}:
+        if record.state not in UNSETTLED_STATES:
             return Why(record.state, (), None)
         holder = await self._lock.holder()
         if holder is None:
@@ -52,7 +358,7 @@ class WaitExplainer:
         return answer or await self._as_stored(record, f"{holder} sends, and has not said why it waits")
 
     async def _ask(self, ticket: TicketId) -> Why | None:
-        """None if the sender does not answer."""
+        """Ask the sender; None if it does not answer."""
         question = await self._file.write(lambda tx: journal.ask_why(tx, ticket))
         with suppress(TimeoutError):
             async with self._clock.timeout(ANSWER_WITHIN):
@@ -64,7 +370,7 @@ class WaitExplainer:
         return None
 
     async def _as_stored(self, record: Record, first: str) -> Why:
-        """What the file alone tells."""
+        """The part that the file alone tells."""
         message, now = record.message, self._clock.now()
         waits = [first]
         if await self._file.read(lambda tx: message_rows.is_paused(tx, message.bot, message.chat_id)):
@@ -80,7 +386,7 @@ class WaitExplainer:
     def _explain(self, seq: int, record: Record | None) -> Why | None:
         if record is None:
             return None
-        entry = self._places.get(seq)
+        entry = self._rows.get(seq)
         if entry is None:
             return Why(record.state, (), None)
         due = record.message.not_before

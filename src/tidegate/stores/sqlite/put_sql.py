@@ -48,6 +48,11 @@ class PutResult(msgspec.Struct, gc=False):
     in_place: set[int]  # of those placed: they took the place of another one
     replaced: list[tuple[int, TicketId]]  # others that left their places: where from, and who
 
+    @property
+    def left(self) -> list[int]:
+        """The places that nobody took."""
+        return [seq for seq, _ in self.replaced if seq not in self.in_place]
+
 
 def put(tx: Transaction, messages: Sequence[Message], now: float, kind: KindOf, keep: float) -> PutResult:
     """All or none. Order of arrival is the order in the file."""

@@ -18,6 +18,8 @@ from tidegate.model import (
     Unreachable,
 )
 
+UNSETTLED_STATES: Final = frozenset({State.QUEUED, State.RETRY, State.SENDING})
+DEAD_LETTER_STATES: Final = frozenset({State.DEAD, State.PARKED})
 CRASHES_ALLOWED: Final = 3  # a message that kills its worker each time is poison
 
 

@@ -44,8 +44,8 @@ async def idle(outbox: MemoryOutbox, clock: VirtualClock, seconds: float) -> Non
 
 def left_of(outbox: MemoryOutbox) -> dict[str, int]:
     """What stands in any table, by its name; bots, of which there are few, and plain counts apart."""
-    lasting = {"bots", "_counts", "_open_by_bot", "_active", "_aliases", "_kinds", "_untouched"}
-    tables = vars(outbox) | vars(outbox.schedule) | vars(outbox._dispatch)  # noqa: SLF001  (all of it)
+    lasting = {"bots", "_counts", "_unsettled", "_active", "_aliases", "_kinds", "_untouched"}
+    tables = vars(outbox) | vars(outbox.schedule) | vars(outbox._dispatcher)  # noqa: SLF001  (all of it)
     return {
         name: len(table)
         for name, table in tables.items()

@@ -29,8 +29,8 @@ from tidegate.model import (
 )
 from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth, Turn
 from tidegate.outbox.reasons import explain
+from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
 from tidegate.pacing.rules import Family, Rules
-from tidegate.stores.memory.outbox import DEAD_LETTER_STATES, UNSETTLED_STATES
 from tidegate.stores.message_codec import encode
 from tidegate.stores.redis import outbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection

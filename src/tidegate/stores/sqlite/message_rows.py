@@ -7,6 +7,7 @@ import msgspec
 
 from tidegate.model import BotId, ChatId, Message, Priority, Record, State, TicketId
 from tidegate.outbox.schedule_snapshot import WHOLE_BOT
+from tidegate.outbox.transitions import DEAD_LETTER_STATES
 from tidegate.pacing.rules import Family, cost_of, family_of
 from tidegate.stores.message_codec import encode, unpack
 from tidegate.stores.sqlite.file import Transaction
@@ -101,9 +102,6 @@ def retire(tx: Transaction, numbers: Collection[int]) -> None:
             " ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
             (max(numbers),),
         )
-
-
-DEAD_LETTER_STATES = frozenset({State.DEAD, State.PARKED})
 
 
 def find(tx: Transaction, ticket: TicketId, now: float) -> Record | None:

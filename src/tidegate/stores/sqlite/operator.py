@@ -11,16 +11,16 @@ from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.port import OutboxOperator, OutboxStats
 from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.schedule_snapshot import WHOLE_BOT
+from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
 from tidegate.outbox.waiters import SettledWaiters
 from tidegate.stores.sqlite import journal, message_rows, put_sql, settle_sql
 from tidegate.stores.sqlite.file import StoreFile, Transaction
-from tidegate.stores.sqlite.message_rows import DEAD_LETTER_STATES, WaitingRow, record_of
+from tidegate.stores.sqlite.message_rows import WaitingRow, record_of
 from tidegate.stores.sqlite.recovery import ScheduledRows
 from tidegate.stores.sqlite.sender_lock import SenderLock, SenderProcess
 
 ANSWER_WITHIN: Final = 2.0  # seconds
 UNSETTLED_COUNTS: Final = ("high", "normal", "low", "retry", State.SENDING)
-UNSETTLED_STATES: Final = frozenset({State.QUEUED, State.RETRY, State.SENDING})
 
 
 class SqliteOperator(OutboxOperator):

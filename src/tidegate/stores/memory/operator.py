@@ -1,0 +1,299 @@
+"""The operator's verbs on messages in memory, and the table of messages that they work on."""
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from tidegate.clock import Clock
+from tidegate.model import BotId, ChatId, Message, Priority, Rate, Record, State, TicketId, Why
+from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, URGENT, Entry
+from tidegate.outbox.port import OutboxOperator, OutboxStats
+from tidegate.outbox.reasons import explain, facts_of
+from tidegate.outbox.schedule import Schedule
+from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES, NextState
+from tidegate.outbox.waiters import SettledWaiters
+from tidegate.pacing.rules import cost_of, family_of
+
+LEVELS: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
+
+
+class StoredMessage:
+    """A message with its place in the schedule."""
+
+    __slots__ = ("created_at", "description", "entry", "message", "reason", "result", "settled_at", "state")
+
+    def __init__(self, message: Message, entry: Entry, created_at: float) -> None:
+        self.message = message
+        self.entry = entry
+        self.created_at = created_at
+        self.state = State.QUEUED
+        self.settled_at: float | None = None
+        self.reason: str | None = None
+        self.description: str | None = None
+        self.result: object = None
+
+    def waits(self) -> bool:
+        """Whether it is neither being sent nor just granted to someone."""
+        return self.state in {State.QUEUED, State.RETRY} and not self.entry.token
+
+    def record(self) -> Record:
+        return Record(
+            message=self.message,
+            state=self.state,
+            created_at=self.created_at,
+            attempts=self.entry.attempts,
+            crashes=self.entry.crashes,
+            settled_at=self.settled_at,
+            reason=self.reason,
+            description=self.description,
+            result=self.result,
+        )
+
+
+class MemoryOperator(OutboxOperator):
+    """The table of messages, with the verbs of operators. Keeps what has ended for `keep` seconds."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        dispatcher: OutboxDispatcher,
+        clock: Clock,
+        *,
+        keep: float,
+        on_end: Callable[[Record], None] | None,
+    ) -> None:
+        self.schedule = schedule
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._keep = keep
+        self._on_end = on_end
+        self._messages: dict[TicketId, StoredMessage] = {}
+        self._letters: dict[TicketId, None] = {}  # dead and parked, in order
+        self._dedup: dict[tuple[BotId, str], tuple[TicketId, float]] = {}  # and until when
+        self._coalesce: dict[tuple[BotId, ChatId, str], TicketId] = {}
+        self._forget: list[tuple[float, TicketId]] = []
+        self._counts: Counter[str] = Counter()
+        self._unsettled: Counter[BotId] = Counter()
+        self._waiters = SettledWaiters(self._left)
+
+    async def cancel(self, ids: Iterable[TicketId]) -> int:
+        now = self._wake()
+        cancelled = 0
+        for stored in self._known(ids):
+            if stored.waits():
+                self.schedule.remove(stored.entry, now)
+                self._end(stored, NextState(State.CANCELLED, stored.entry.attempts))
+                cancelled += 1
+        self._dispatcher.stir()
+        return cancelled
+
+    async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        self._pause(bot, chat_id, paused=True)
+
+    async def resume(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        self._pause(bot, chat_id, paused=False)
+        self._dispatcher.stir()
+
+    def _pause(self, bot: BotId, chat_id: ChatId | None, *, paused: bool) -> None:
+        chat = None if chat_id is None else self._dispatcher.chat(bot, chat_id)
+        self.schedule.pause(bot, chat, paused=paused, now=self._clock.monotonic())
+
+    async def find(self, ticket: TicketId) -> Record | None:
+        self._wake()
+        stored = self._messages.get(ticket)
+        return stored.record() if stored is not None else None
+
+    async def settled(self, ticket: TicketId) -> Record:
+        record = await self.find(ticket)
+        if record is None:
+            raise LookupError(f"no message {ticket} is known: it was never put, or ended too long ago")
+        if record.state not in UNSETTLED_STATES:
+            return record
+        ended = self._waiters.end_of(ticket)
+        self._dispatcher.arm()
+        return await ended
+
+    async def why(self, ticket: TicketId) -> Why | None:
+        now = self._wake()
+        stored = self._messages.get(ticket)
+        if stored is None:
+            return None
+        due = stored.message.not_before
+        until_due = max(0.0, due - self._clock.now()) if due is not None else 0.0
+        return explain(facts_of(stored.entry, stored.state, until_due, now))
+
+    async def drained(self, bot: BotId | None = None) -> None:
+        self._wake()
+        drained = self._waiters.end_of_all(bot)
+        self._dispatcher.arm()
+        await drained
+
+    def _left(self, bot: BotId | None) -> int:
+        return self._unsettled[bot] if bot is not None else self._unsettled.total()
+
+    async def dead(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        reason: str | None = None,
+        states: frozenset[State] = DEAD_LETTER_STATES,
+        limit: int = 100,
+    ) -> list[Record]:
+        letters = (
+            self._messages[ticket] for ticket in self._letters if self._messages[ticket].state in states
+        )
+        found = _matching(letters, bot, chat_id, reason)
+        return [stored.record() for stored in itertools.islice(found, limit)]
+
+    async def records(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        before: float | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        self._wake()
+        stored = (one for one in self._messages.values() if one.state in states)
+        found = (
+            one
+            for one in _matching(stored, bot, chat_id, reason)
+            if before is None or (one.settled_at or one.created_at) < before
+        )
+        return [one.record() for one in itertools.islice(found, limit)]
+
+    async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
+        self._wake()
+        return Counter(
+            (stored.state, stored.reason)
+            for stored in self._messages.values()
+            if stored.message.bot == bot and (stored.message.dedup_key or "").startswith(dedup_prefix)
+        )
+
+    async def replay(self, ids: Iterable[TicketId]) -> int:
+        now = self._wake()
+        offset = self._clock.now() - now
+        replayed = 0
+        for stored in self._known(ids):
+            if stored.message.id in self._letters:
+                del self._letters[stored.message.id]
+                stored.entry = self._entry(stored.message, offset)
+                stored.settled_at = stored.reason = stored.description = None
+                self._move(stored, State.QUEUED)
+                self._unsettled[stored.message.bot] += 1
+                self.schedule.add(stored.entry, now)
+                replayed += 1
+        self._dispatcher.stir()
+        return replayed
+
+    async def drop(self, ids: Iterable[TicketId]) -> int:
+        dropped = 0
+        for stored in self._known(ids):
+            if stored.message.id in self._letters:
+                del self._letters[stored.message.id]
+                self._count(stored, -1)
+                stored.state = State.CANCELLED
+                self._drop_record(stored.message.id)
+                dropped += 1
+        return dropped
+
+    async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
+        theirs = [stored.message.id for stored in _matching(self._messages.values(), bot, chat_id, None)]
+        await self.cancel(theirs)
+        await self.drop(theirs)
+        for ticket in theirs:
+            self._drop_record(ticket)
+        return sum(ticket not in self._messages for ticket in theirs)
+
+    def _known(self, ids: Iterable[TicketId]) -> list[StoredMessage]:
+        return [self._messages[ticket] for ticket in dict.fromkeys(ids) if ticket in self._messages]
+
+    async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+        return self.schedule.learned()
+
+    async def stats(self) -> OutboxStats:
+        self._wake()
+        known = {name: count for name, count in self._counts.items() if name in OutboxStats.__struct_fields__}
+        heard = {"refused": self._dispatcher.refused, "uncertain": self._dispatcher.uncertain}
+        return OutboxStats(**known | heard, urgent=self.schedule.urgent_in_debt)
+
+    # --- the table ---
+
+    def _wake(self) -> float:
+        """Let due timers act; returns the time."""
+        now = self._clock.monotonic()
+        self._dispatcher.wake(now)
+        return now
+
+    def _entry(self, message: Message, offset: float) -> Entry:
+        family = family_of(message.method)
+        lane = self.schedule.lane(message.bot, self._dispatcher.chat(message.bot, message.chat_id), family)
+        level = URGENT if message.urgent else LEVELS[message.priority]
+        cost = 0 if family == "free" else cost_of(message.method, message.params)
+        entry = Entry(message.id, lane, level, cost)
+        entry.paid = bool(message.params.get("allow_paid_broadcast"))
+        if message.expires_at is not None:
+            entry.expires = message.expires_at - offset
+        return entry
+
+    def _end(self, stored: StoredMessage, step: NextState) -> None:
+        message = stored.message
+        self._move(stored, step.state)
+        stored.reason, stored.description = step.reason, step.description
+        stored.settled_at = self._clock.now()
+        stored.entry.expires = NEVER  # its timer means nothing any more
+        self._unsettled[message.bot] -= 1
+        if message.coalesce_key is not None:
+            key = (message.bot, message.chat_id, message.coalesce_key)
+            if self._coalesce.get(key) == message.id:
+                del self._coalesce[key]
+        if step.state in DEAD_LETTER_STATES:
+            self._letters[message.id] = None
+        else:
+            self._forget_later(stored)
+        if self._on_end is not None:
+            self._on_end(stored.record())
+        self._waiters.ended(message.id, stored.record)
+
+    def _move(self, stored: StoredMessage, state: State) -> None:
+        self._count(stored, -1)
+        stored.state = state
+        self._count(stored, +1)
+
+    def _count(self, stored: StoredMessage, change: int) -> None:
+        queued = stored.state == State.QUEUED
+        self._counts[stored.message.priority if queued else stored.state] += change
+
+    def _forget_later(self, stored: StoredMessage) -> None:
+        lifetime = (
+            stored.created_at + stored.message.dedup_for if stored.message.dedup_key is not None else 0.0
+        )
+        until = max(self._clock.now() + self._keep, lifetime)
+        heapq.heappush(self._forget, (until, stored.message.id))
+
+    def _drop_record(self, ticket: TicketId) -> None:
+        stored = self._messages.get(ticket)
+        if stored is None or stored.state in UNSETTLED_STATES or stored.state in DEAD_LETTER_STATES:
+            return  # replayed since
+        del self._messages[ticket]
+        key = (stored.message.bot, stored.message.dedup_key or "")
+        if self._dedup.get(key, (None,))[0] == ticket:
+            del self._dedup[key]
+
+
+def _matching(
+    stored: Iterable[StoredMessage], bot: BotId | None, chat_id: ChatId | None, reason: str | None
+) -> Iterator[StoredMessage]:
+    for one in stored:
+        if (
+            (bot is None or one.message.bot == bot)
+            and (chat_id is None or one.message.chat_id == chat_id)
+            and (reason is None or one.reason == reason)
+        ):
+            yield one

@@ -34,7 +34,7 @@ from tidegate.model import (
     Unreachable,
 )
 from tidegate.outbox.admission import check_chat
-from tidegate.outbox.port import Outbox, Turn
+from tidegate.outbox.port import OutboxSender, Turn
 from tidegate.pacing.rules import Family, cost_of, family_of
 from tidegate.tasks import BackgroundTasks
 
@@ -141,7 +141,7 @@ async def call_with_retries(
 class DirectCalls:
     """Turns for direct calls, and the calls that the gate makes itself."""
 
-    def __init__(self, outbox: Outbox, sender: Sender, clock: Clock, max_attempts: int) -> None:
+    def __init__(self, outbox: OutboxSender, sender: Sender, clock: Clock, max_attempts: int) -> None:
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
@@ -281,7 +281,7 @@ class HeldTurn:
 
     def __init__(  # noqa: PLR0917  (made for each call)
         self,
-        outbox: Outbox,
+        outbox: OutboxSender,
         clock: Clock,
         bot: BotId,
         method: str,

@@ -9,7 +9,7 @@ from tidegate.clock import Clock
 from tidegate.delivery.sender import OutgoingCall, Sender, interrupted
 from tidegate.errors import BadInputError
 from tidegate.model import Claim, Dead, Outcome, Settlement
-from tidegate.outbox.port import Outbox
+from tidegate.outbox.port import OutboxSender
 
 log = logging.getLogger("tidegate.worker")
 
@@ -27,7 +27,7 @@ class Worker:
 
     def __init__(
         self,
-        outbox: Outbox,
+        outbox: OutboxSender,
         sender: Sender,
         clock: Clock,
         *,

@@ -22,6 +22,7 @@ from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.polling.failure_log import FailureLog
 from tidegate.polling.stats import PollingTotals
 from tidegate.polling.subscriptions import AfterNews, News, Notify, StoredSubscription, Subscriptions
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.polling")
 
@@ -86,10 +87,12 @@ class Notifier:
         self._undelivered: dict[str, StoredSubscription] = {}
         self._queue: deque[_Notification] = deque()
         self._retries: deque[_Notification] = deque()  # served after the queue
+        self._tasks = BackgroundTasks()
         self._calls: set[asyncio.Task[None]] = set()
         self._in_time: set[asyncio.Task[None]] = set()  # the calls that have not exceeded their timeout
         self._delivered: list[_Notification] = []
-        self._settler: asyncio.Task[None] | None = None
+        self._settle_tasks = BackgroundTasks()
+        self._settling: asyncio.Task[None] | None = None
         self._has_warned = False
         self._is_stopped = False
 
@@ -176,9 +179,7 @@ class Notifier:
             task.cancel()
         if calls:
             await asyncio.wait(calls, timeout=CANCEL_GRACE)
-        if self._settler is not None:
-            self._settler.cancel()
-            await asyncio.gather(self._settler, return_exceptions=True)
+        await self._settle_tasks.stop()
         # If this fails, the callbacks are called again with the same effect keys.
         with suppress(StoreError, NotTheSenderError, ClosedError):
             await self._settle()
@@ -192,7 +193,7 @@ class Notifier:
                 self._begin(notification)
 
     def _begin(self, notification: _Notification) -> None:
-        task = asyncio.create_task(self._deliver(notification), name=f"tidegate: tells {notification.key}")
+        task = self._tasks.start(self._deliver(notification), f"notifies {notification.key}", awaited=True)
         overdue = self._clock.call_later(CALLBACK_TIMEOUT, lambda: self._free_place(task))
         self._calls.add(task)
         self._in_time.add(task)
@@ -260,7 +261,10 @@ class Notifier:
             self._totals.told += 1
             if self._is_current(notification):
                 self._delivered.append(notification)
-                self._start_settling()
+                if self._settling is None or self._settling.done():
+                    self._settling = self._settle_tasks.start(
+                        self._settle_all(), f"{self._name} settles news"
+                    )
         self._fill()
 
     def _failed(self, notification: _Notification, error: BaseException) -> None:
@@ -296,10 +300,6 @@ class Notifier:
         if self._is_current(notification):
             del self._pending[notification.key]
             self._undelivered[notification.key] = notification.stored
-
-    def _start_settling(self) -> None:
-        if self._settler is None or self._settler.done():
-            self._settler = asyncio.create_task(self._settle_all(), name=f"tidegate: {self._name} settles")
 
     async def _settle_all(self) -> None:
         while self._delivered:

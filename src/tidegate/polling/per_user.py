@@ -11,6 +11,7 @@ from tidegate.failure import describe_error
 from tidegate.polling.fetch import FetchFailure, call_fetch, check_fetch, checked_interval, is_count, is_met
 from tidegate.polling.poller import Poller, PollerOptions
 from tidegate.polling.subscriptions import News, Subscription
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.polling")
 
@@ -50,6 +51,7 @@ class UserPoller(Poller):
         self._due_of: dict[str, float] = {}  # the entry of each key that counts
         self._subscribed = 0
         self._first_at = 0.0
+        self._request_tasks = BackgroundTasks()
         self._requests: dict[str, asyncio.Task[None]] = {}
         self._round_ends = 0.0
         self._failing: set[str] = set()
@@ -70,9 +72,7 @@ class UserPoller(Poller):
     async def _cycle(self) -> float:
         self._count_rounds()
         while len(self._requests) < self._at_once and (key := self._take_due()) is not None:
-            self._requests[key] = task = asyncio.create_task(
-                self._fetch(key), name=f"tidegate: asks for {key}"
-            )
+            self._requests[key] = task = self._request_tasks.start(self._fetch(key), f"asks for {key}")
             task.add_done_callback(lambda _, key=key: self._requests.pop(key))  # type: ignore[misc]
         if len(self._requests) >= self._at_once:
             await asyncio.wait(self._requests.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -80,10 +80,7 @@ class UserPoller(Poller):
         return max(0.0, min(NEW_SUBSCRIBERS_EVERY, self._next_due() - self._clock.monotonic()))
 
     async def _end_cycle(self) -> None:
-        tasks = list(self._requests.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._request_tasks.stop()
         self._due.clear()
         self._due_of.clear()
         self._failing.clear()

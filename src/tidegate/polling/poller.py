@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self, TypedDict
 
 from tidegate.clock import Clock
@@ -33,6 +33,7 @@ from tidegate.polling.subscriptions import (
     check_text,
 )
 from tidegate.polling.tracker import SubscriptionReader, TrackedSubscriptions
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.polling")
 
@@ -116,10 +117,11 @@ class Poller:
         )
         self._read_term = 0  # the term in which the store was read
         self._leader_known = asyncio.Event()
-        self._restoring: asyncio.Task[object] | None = None
+        self._tasks = BackgroundTasks()  # of the present run
         self._running: asyncio.Task[None] | None = None
+        self._restoring: asyncio.Task[None] | None = None
+        self._stop_tasks = BackgroundTasks()
         self._stopping: asyncio.Task[None] | None = None
-        self._asides: set[asyncio.Task[Any]] = set()
         self._being_noted: dict[int, set[str]] = {}  # keys whose news is being stored, for each call
 
     # Subscribers
@@ -196,7 +198,7 @@ class Poller:
             was_subscribed = notifier.waiters.leave(key, future)
             is_given_up = future.cancelled() or not future.done()
             if was_subscribed and is_given_up and key not in notifier.callbacks:
-                self._aside(self.unsubscribe(key))
+                self._tasks.start(self.unsubscribe(key), f"{self.name} unsubscribes {key}")
 
     def subscription(self, key: str | int) -> Subscription | None:
         """Return a subscription that this process has read from the store, polled for or not."""
@@ -238,7 +240,7 @@ class Poller:
     def begin(self) -> None:
         """Start as `start` does, from code that cannot await."""
         if not self.is_running:
-            self._running = asyncio.create_task(self._run(), name=f"tidegate: {self.name}")
+            self._running = self._tasks.start(self._run(), self.name)
 
     async def stop(self) -> None:
         """Give callbacks that run a while to end; then another process may poll.
@@ -248,13 +250,13 @@ class Poller:
         running, self._running = self._running, None
         if running is not None:
             running.cancel()
-            self._stopping = asyncio.create_task(self._stop(running), name=f"tidegate: {self.name} stops")
-            self._stopping.add_done_callback(self._ended)
+            tasks, self._tasks = self._tasks, BackgroundTasks()
+            self._stopping = self._stop_tasks.start(self._stop(tasks), f"{self.name} stops")
         if self._stopping is not None and not self._notifier.is_caller:
             await asyncio.shield(self._stopping)
 
-    async def _stop(self, running: asyncio.Task[None]) -> None:
-        await _end([running, *self._asides])
+    async def _stop(self, tasks: BackgroundTasks) -> None:
+        await tasks.stop()
         await self._end_cycle()
         await self._notifier.stop(STOP_GRACE)
         await self._leader_lease.give_up()
@@ -375,8 +377,9 @@ class Poller:
         self._read_term = self._leader_lease.term
         self._leader_known.set()
         if self._restores and self._tracked.unrestored:
-            await _end([self._restoring] if self._restoring is not None else [])
-            self._restoring = self._aside(self._restore_found())
+            if self._restoring is not None:  # of an earlier term
+                self._restoring.cancel()
+            self._restoring = self._tasks.start(self._restore_found(), f"{self.name} restores")
 
     async def _restore_found(self) -> None:
         result = await self._reader.restore(self._restore)
@@ -421,24 +424,7 @@ class Poller:
             raise ClosedError(f"{self.name} does not run: await its start() first")
         await self._leader_known.wait()
 
-    def _aside(self, work: Coroutine[Any, Any, object]) -> asyncio.Task[object]:
-        task = asyncio.create_task(work, name=f"tidegate: {self.name}, aside")
-        self._asides.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._asides.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s: %s", self.name, describe_error(error))
-
 
 def _check_callback(callback: object, what: str) -> None:
     if callback is not None and not callable(callback):
         raise BadInputError(f"{what} is {callback!r}: give a function that takes a Subscription and News")
-
-
-async def _end(tasks: Collection[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

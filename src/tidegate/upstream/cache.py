@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError
+from tidegate.tasks import BackgroundTasks
 
 MOST_ANSWERS: Final = 1_024
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -38,6 +39,7 @@ class ResponseCache:
         self._clock = clock
         self._answers: OrderedDict[CacheKey, _CachedAnswer] = OrderedDict()
         self._size = 0  # bytes
+        self._tasks = BackgroundTasks()
         self._requests: dict[tuple[CacheKey, bool], _SharedRequest] = {}  # by key and background
 
     def __len__(self) -> int:
@@ -81,13 +83,10 @@ class ResponseCache:
                 del self._requests[where]
 
     async def close(self) -> None:
-        tasks = [request.task for request in self._requests.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def _start(self, key: CacheKey, load: Load, *, background: bool) -> _SharedRequest:
-        request = _SharedRequest(asyncio.create_task(load(), name=f"tidegate: read {key[0]}"))
+        request = _SharedRequest(self._tasks.start(load(), f"read {key[0]}", awaited=True))
         self._requests[key, background] = request
 
         def ended(task: asyncio.Task[bytes]) -> None:

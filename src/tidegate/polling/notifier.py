@@ -152,7 +152,9 @@ class Notifier:
         self.drop(keys)
         for key in keys:
             self.callbacks.pop(key, None)
-        self.waiters.fail(keys, "it was unsubscribed, or told by another process, while this waited")
+        self.waiters.fail(
+            keys, "it was unsubscribed, or another process delivered its news, while this waited"
+        )
 
     def keep_only(self, numbers: Collection[int]) -> None:
         """Drop all news of subscriptions that are not in the store under one of these numbers."""
@@ -227,7 +229,7 @@ class Notifier:
             if not self._has_warned:
                 self._has_warned = True
                 log.warning(
-                    "%s: there is news of %r and nobody here to be told: give the poller notify=, or wait()",
+                    "%s: there is news of %r, but no callback here: give the poller notify=, or call wait()",
                     self._name,
                     notification.key,
                 )
@@ -271,16 +273,16 @@ class Notifier:
         self._totals.failed_callbacks += 1
         notification.failures += 1
         if not self._is_current(notification):
-            retry = "which nobody waits for any more"
+            retry = "no longer subscribed"
         elif self._is_stopped:
-            retry = "told after the next start"
+            retry = "called again after the next start"
         elif notification.failures <= len(CALLBACK_RETRIES):
             delay = CALLBACK_RETRIES[notification.failures - 1]
             notification.timer = self._clock.call_later(delay, lambda: self._retry(notification))
-            retry = f"tried again in {delay:g} s"
+            retry = f"called again in {delay:g} s"
         else:
             self._leave_undelivered(notification)
-            retry = "not tried again before the next start"
+            retry = "not called again before the next start"
         log.error(
             "%s: the callback for %r failed, %s: %s",
             self._name,

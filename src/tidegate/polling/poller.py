@@ -60,8 +60,8 @@ class Poller:
     Subscriptions are in a store that several processes may share: any process subscribes, the leader polls.
     News is stored first and delivered then, so that it is delivered whatever happens in between.
 
-    `name`, if it is not that of the subscriptions, is part of the dedup keys of messages that callbacks put:
-    do not change it. `notify` is called for keys without a callback of their own; only `notify` survives a
+    `name`, by default that of the subscriptions, is part of the dedup keys of messages that callbacks put: do
+    not change it. `notify` is called for keys without a callback of their own; only `notify` survives a
     restart. Without `subscriptions` they are kept in memory. With `restore` false, subscriptions that are
     found in the store are not polled for until `restore()` is called.
     """

@@ -48,7 +48,8 @@ async def test_a_callback_that_raises_is_tried_again_and_the_others_are_told_mea
     assert heard.keys == ["b", "a"]
     assert len(source.times_of("a")) == 1  # the API is not asked again
     assert (
-        "the callback for 'a' failed, tried again in 5 s: ValueError: no luck with a (polling/" in caplog.text
+        "the callback for 'a' failed, called again in 5 s: ValueError: no luck with a (polling/"
+        in caplog.text
     )
 
 
@@ -111,7 +112,7 @@ async def test_a_callback_that_never_ends_is_cancelled_after_a_minute(
         await clock.sleep(62)
 
     assert (
-        "failed, tried again in 5 s: TimeoutError: it took longer than 60 s and was cancelled" in caplog.text
+        "failed, called again in 5 s: TimeoutError: it took longer than 60 s and was cancelled" in caplog.text
     )
 
 
@@ -258,7 +259,7 @@ async def test_news_that_nobody_is_there_to_hear_waits_for_him(
         await clock.sleep(1)
         assert (poller.stats().untold, await poller.subscriptions.count()) == (0, 0)
 
-    assert "nobody here to be told: give the poller notify=" in caplog.text
+    assert "no callback here: give the poller notify=" in caplog.text
 
 
 async def test_in_a_process_that_does_not_poll_wait_says_so(clock: VirtualClock, source: Source) -> None:
@@ -291,7 +292,7 @@ async def test_stop_gives_callbacks_time_and_then_cancels_them(
     assert clock.monotonic() == 11.0
     assert ended == ["a"]
     assert [one.subscription.key for one in await kept.after(0)] == ["b"]
-    assert "told after the next start" in caplog.text
+    assert "called again after the next start" in caplog.text
 
 
 async def test_one_that_does_not_end_though_it_was_cancelled_does_not_keep_the_poller_from_stopping(

@@ -37,23 +37,18 @@ __all__ = [
     "virtual",
 ]
 
-_MODULES = {
-    "Crowd": "telegram.crowd",
-    "Faults": "faults",
-    "Habits": "telegram.crowd",
-    "Latency": "faults",
-    "Limits": "telegram.flood_control",
-    "NocoDbServer": "nocodb.http",
-    "NocoLimits": "nocodb.limits",
-    "NocoWire": "nocodb.nocodb",
-    "Person": "telegram.people",
-    "SimulatedNocoDb": "nocodb.nocodb",
-    "SimulatedTelegram": "telegram.telegram",
-    "TelegramServer": "telegram.http",
-    "VirtualClock": "virtual_time",
-    "VirtualLoop": "virtual_time",
-    "World": "telegram.world",
-    "run": "virtual_time",
+_NAMES = {
+    "faults": ("Faults", "Latency"),
+    "nocodb.http": ("NocoDbServer",),
+    "nocodb.limits": ("NocoLimits",),
+    "nocodb.nocodb": ("NocoWire", "SimulatedNocoDb"),
+    "telegram.crowd": ("Crowd", "Habits"),
+    "telegram.flood_control": ("Limits",),
+    "telegram.http": ("TelegramServer",),
+    "telegram.people": ("Person",),
+    "telegram.telegram": ("SimulatedTelegram",),
+    "telegram.world": ("World",),
+    "virtual_time": ("VirtualClock", "VirtualLoop", "run"),
 }
 
 
@@ -61,6 +56,7 @@ def __getattr__(name: str) -> object:
     """Import a name on first use: virtual time does not need aiohttp."""
     if name == "virtual":
         return importlib.import_module("tidegate.sim.virtual_time")
-    if name not in _MODULES:
-        raise AttributeError(f"module 'tidegate.sim' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tidegate.sim.{_MODULES[name]}"), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"tidegate.sim.{module}"), name)
+    raise AttributeError(f"module 'tidegate.sim' has no attribute {name!r}")

@@ -31,36 +31,10 @@ def json_answer(status: int, body: object) -> NocoDbAnswer:
     return NocoDbAnswer(status, {"content-type": JSON}, msgspec.json.encode(body))
 
 
-def unauthorized() -> NocoDbApiError:
-    return NocoDbApiError(401, "ERR_AUTHENTICATION_REQUIRED", "Authentication required - Invalid token")
-
-
-def no_table(table: str) -> NocoDbApiError:
-    return NocoDbApiError(404, "ERR_TABLE_NOT_FOUND", f"Table '{table}' not found")
-
-
 def no_record(key: object) -> NocoDbApiError:
     return NocoDbApiError(
         404, "ERR_RECORD_NOT_FOUND", f"Record '{'unknown' if key is None else key}' not found"
     )
-
-
-def bad_key(key: object, column: str) -> NocoDbApiError:
-    text = f"Primary key value '{key}' is invalid for column '{column}'"
-    return NocoDbApiError(422, "ERR_INVALID_PK_VALUE", text)
-
-
-def no_field(name: str) -> NocoDbApiError:
-    return NocoDbApiError(404, "ERR_FIELD_NOT_FOUND", f"Field '{name}' not found")
-
-
-def bad_offset(offset: int) -> NocoDbApiError:
-    return NocoDbApiError(422, "ERR_INVALID_OFFSET_VALUE", f"Offset value '{offset}' is invalid")
-
-
-def too_many_rows(most: int) -> NocoDbApiError:
-    text = f"Maximum {most} entities are allowed per request"
-    return NocoDbApiError(422, "ERR_MAX_PAYLOAD_LIMIT_EXCEEDED", text)
 
 
 def bad_json() -> NocoDbApiError:

@@ -12,7 +12,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Fate, Faults
-from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbApiError, json_answer, unauthorized
+from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbApiError, json_answer
 from tidegate.sim.nocodb.limits import NocoLimits, TokenLimiter, retry_after
 from tidegate.sim.nocodb.records import LARGEST_HEAD, answer_request, read_target
 from tidegate.sim.nocodb.table import SimulatedTable, Value, require_key
@@ -194,7 +194,9 @@ class SimulatedNocoDb:
             return NocoDbAnswer(431, {"connection": "close"}, b"")
         token = next((value for name, value in headers.items() if name.lower() == "xc-token"), "")
         if not token or (self._tokens is not None and token not in self._tokens):
-            raise unauthorized()
+            raise NocoDbApiError(
+                401, "ERR_AUTHENTICATION_REQUIRED", "Authentication required - Invalid token"
+            )
         wait = self.limiter.admit(self.clock.monotonic(), token)
         if wait > 0:
             return self._refuse(wait)

@@ -10,13 +10,8 @@ import msgspec
 from tidegate.sim.nocodb.answers import (
     NocoDbApiError,
     bad_json,
-    bad_key,
-    bad_offset,
-    no_field,
     no_record,
     no_route,
-    no_table,
-    too_many_rows,
 )
 from tidegate.sim.nocodb.table import SimulatedRow, SimulatedTable, Value
 from tidegate.sim.nocodb.where import compile_where
@@ -59,7 +54,7 @@ def answer_request(
     """Carry out a request at the server's time `at`, and return the JSON answer. Raises NocoDbApiError."""
     table = tables.get(request.table)
     if table is None:
-        raise no_table(request.table)
+        raise NocoDbApiError(404, "ERR_TABLE_NOT_FOUND", f"Table '{request.table}' not found")
     if request.method == "GET":
         return _read(table, request)
     write = WRITES.get(request.method) if request.record is None and not request.is_meta else None
@@ -91,7 +86,7 @@ def _list_rows(table: SimulatedTable, query: Mapping[str, str]) -> dict[str, Any
     limit = min(_whole_number(query.get("limit", ""), 9), LARGEST_PAGE) or USUAL_PAGE
     offset = _whole_number(query.get("offset", ""), 15)
     if offset and offset >= len(rows):
-        raise bad_offset(offset)
+        raise NocoDbApiError(422, "ERR_INVALID_OFFSET_VALUE", f"Offset value '{offset}' is invalid")
     page = rows[offset : offset + limit]
     return {
         "list": [table.shown(row, names) for row in page],
@@ -114,7 +109,7 @@ def _read_fields(table: SimulatedTable, text: str) -> list[str]:
 
 def _require(table: SimulatedTable, name: str) -> None:
     if name not in table.columns and not table.is_free:
-        raise no_field(name)
+        raise NocoDbApiError(404, "ERR_FIELD_NOT_FOUND", f"Field '{name}' not found")
 
 
 def _sorted(table: SimulatedTable, rows: list[SimulatedRow], text: str) -> list[SimulatedRow]:
@@ -160,7 +155,8 @@ def _read_body(body: bytes | None) -> tuple[list[dict[str, Any]], bool]:
     if not all(isinstance(row, dict) for row in rows):
         raise bad_json()
     if len(rows) > MOST_ROWS:
-        raise too_many_rows(MOST_ROWS)
+        text = f"Maximum {MOST_ROWS} entities are allowed per request"
+        raise NocoDbApiError(422, "ERR_MAX_PAYLOAD_LIMIT_EXCEEDED", text)
     return rows, not isinstance(sent, list)
 
 
@@ -201,7 +197,8 @@ def _keys(table: SimulatedTable, rows: list[dict[str, Any]]) -> list[int]:
 def _key(table: SimulatedTable, value: object) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) < LONGEST_KEY):
-        raise bad_key(value, table.key)
+        text = f"Primary key value '{value}' is invalid for column '{table.key}'"
+        raise NocoDbApiError(422, "ERR_INVALID_PK_VALUE", text)
     return int(text)
 
 

@@ -148,7 +148,7 @@ async def test_the_client_asks_and_tells_its_story_as_the_page_shows_it(
     made, _, used = client.partition("\nasync with gate:")
 
     await limited.run(made)
-    await limited.run(limited.block("Storyteller("))
+    await limited.run(limited.block("RequestPrinter("))
     await limited.run("async with gate:" + used)
 
     assert crm.asked == [

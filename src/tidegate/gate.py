@@ -45,6 +45,7 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.extras import extra
+from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import AttachedLibrary, GateHandlers, HookEventHandler, UpdateHandler
 from tidegate.inbound.hook_signature import HOOK_WINDOW, SignatureScheme
@@ -79,8 +80,6 @@ from tidegate.settings import Settings
 from tidegate.stores import is_redis, open_store
 from tidegate.stores.memory.outbox import MemoryOutbox
 from tidegate.stores.reopenable import ReopenableSubscriptions
-from tidegate.stores.sqlite.file import StoreFile
-from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.store import StoreOptions
 from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream
 from tidegate.upstream.http_transport import TIMEOUT
@@ -335,7 +334,7 @@ class Tidegate:
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             self._attachment = Attachment(self)
         redis = self._store if is_redis(self._store) else None
-        keeper = self.fsm_storage() if isinstance(self._outbox, SqliteOutbox) else redis
+        keeper = self.fsm_storage() if self._kept.conversations is not None else redis
         rules = self.throttle_rules() if throttle is True else throttle or None
         self._attachment.add(
             dispatcher, bots, max_wait, grace, keeper if fsm else None, inbox=inbox, throttle=rules
@@ -348,15 +347,15 @@ class Tidegate:
         """
         with extra("aiogram", "aiogram"):
             from tidegate.adapters.aiogram.fsm_storage import SqliteStorage  # noqa: PLC0415
-        if not isinstance(self._outbox, SqliteOutbox):
+        if self._kept.conversations is None:
             raise BadInputError("the gate has no file to keep conversations in: use a storage of aiogram's")
-        return SqliteStorage(self._open_file, self.clock)
+        return SqliteStorage(self._open_conversations)
 
-    async def _open_file(self) -> StoreFile:
+    async def _open_conversations(self) -> Conversations:
         """Another one each time that the gate is opened; attached to a bot, it opens when it is needed."""
         if not self._is_open and self._attachment is not None:
             await self._attachment.ready()
-        return cast("SqliteOutbox", self._outbox).file
+        return cast("Conversations", self._kept.conversations)
 
     @overload
     async def queue(

@@ -14,6 +14,7 @@ from aiogram.fsm.storage.base import StorageKey
 from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.virtual_time import VirtualClock, run
+from tidegate.stores.sqlite.conversations import SqliteConversations
 from tidegate.stores.sqlite.file import StoreFile
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
 
@@ -37,10 +38,10 @@ async def main(clock: VirtualClock) -> None:
 
 
 async def talk(file: StoreFile, clock: VirtualClock) -> None:
-    async def opened() -> StoreFile:
-        return file
+    async def opened() -> SqliteConversations:
+        return SqliteConversations(file, clock)
 
-    conversations = SqliteStorage(opened, clock)
+    conversations = SqliteStorage(opened)
     await conversations.set_state(StorageKey(42, 7, 7), "asked")
     await conversations.set_data(StorageKey(42, 7, 7), {"order": 5})
     await conversations.set_state(StorageKey(42, -100, 7, 3, "business", "shop"), "paying")

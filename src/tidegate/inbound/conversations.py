@@ -1,15 +1,14 @@
-"""Conversations (FSM state and data of a chat): the record, and its data as JSON."""
+"""Conversations (FSM state and data of a user in a chat): the port, its records, and their data as JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from typing import Any, Final
-
-from aiogram.exceptions import DataNotDictLikeError
+from typing import Any, Final, NamedTuple, Protocol
 
 from tidegate.errors import BadInputError
 
-_MAX_DEPTH: Final = 100  # levels, of which a path is told
+CONVERSATIONS_PER_PAGE: Final = 1_000
+_MAX_DEPTH: Final = 100  # levels; deeper data are refused without a complete path
 _ADVICE: Final = "Give texts, finite numbers, True, False, None, lists, and dicts whose keys are texts"
 
 # As aiogram's other storages do: subclasses of texts and numbers, such as enums, come back as plain ones.
@@ -17,36 +16,88 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separator
 _decode: Final = json.JSONDecoder().decode
 
 
+class ConversationKey(NamedTuple):
+    """Two keys that differ in any field are two conversations. `destiny` separates those of one user."""
+
+    bot: int
+    chat: int
+    user: int
+    thread: int | None = None
+    business: str | None = None
+    destiny: str = "default"
+
+
+class Conversation(NamedTuple):
+    """`number` rises with the time at which it began; `changed_at` is in epoch seconds."""
+
+    number: int
+    key: Any  # a ConversationKey, or the key of the bot library that asked
+    state: str | None
+    data: dict[str, Any]
+    changed_at: float
+
+
+class Conversations(Protocol):
+    """Each call is one step, whole or not at all, and durable when it returns.
+
+    A conversation with neither state nor data takes no room. Keys, states and data that cannot be stored
+    raise BadInputError.
+    """
+
+    async def set_state(self, key: ConversationKey, state: str | None) -> None: ...
+
+    async def get_state(self, key: ConversationKey) -> str | None: ...
+
+    async def set_data(self, key: ConversationKey, data: Mapping[str, Any]) -> None: ...
+
+    async def get_data(self, key: ConversationKey) -> dict[str, Any]: ...
+
+    async def update_data(self, key: ConversationKey, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Merge `data` in one step, so that concurrent updates do not overwrite each other."""
+        ...
+
+    async def page(
+        self, destiny: str | None, state: str | None, *, after: int, limit: int
+    ) -> list[Conversation]:
+        """Return conversations in order of their numbers, beginning after that number. None matches all."""
+        ...
+
+    async def expire(self, before: float, destiny: str) -> int:
+        """Delete those that were last changed before that time, in epoch seconds; return how many."""
+        ...
+
+
 def pack_data(data: Mapping[str, Any]) -> bytes | None:
-    """None if there is nothing. A tuple comes back as a list. Raises BadInputError that names the field."""
-    if not isinstance(data, Mapping):
-        raise DataNotDictLikeError(f"Data must be a dict or dict-like object, got {type(data).__name__}")
+    """Return the data as JSON, or None if they are empty. A tuple comes back as a list.
+
+    Raises BadInputError that names the first field which JSON cannot hold.
+    """
     plain = dict(data)
     if not plain:
         return None
     try:
         text = _encode(plain)
-        if _decode(text) != plain and (misfit := _find_unstorable(plain, "")):
-            raise _refusal(misfit)
+        if _decode(text) != plain and (unstorable := _find_unstorable(plain, "")):
+            raise _refusal(unstorable)
     except (TypeError, RecursionError, ValueError) as error:
         if isinstance(error, BadInputError):
             raise
         raise _refusal(_find_unstorable(plain, "") or str(error)) from error
-    return text.encode(errors="surrogatepass")  # half a pair is no character, yet people's texts have some
+    return text.encode(errors="surrogatepass")  # users' texts may hold half of a surrogate pair
 
 
-def _refusal(misfit: str) -> BadInputError:
-    return BadInputError(f"the data of a conversation cannot be kept: {misfit}. {_ADVICE}")
+def _refusal(unstorable: str) -> BadInputError:
+    return BadInputError(f"the data of a conversation cannot be stored: {unstorable}. {_ADVICE}")
 
 
 def unpack_data(body: bytes | None) -> dict[str, Any]:
-    """A new one each time: whoever gets it may change it."""
+    """Return a new dict each time, which the caller may change."""
     data: dict[str, Any] = {} if body is None else _decode(body.decode(errors="surrogatepass"))
     return data
 
 
 def _find_unstorable(value: object, path: str, depth: int = 0) -> str | None:
-    """The first thing that JSON has no word for, and where it is."""
+    """Describe the first value that JSON cannot hold, and where it is."""
     if depth > _MAX_DEPTH:
         return f"it is nested more than {_MAX_DEPTH} deep, at {path[:80]!r}…"
     if isinstance(value, dict):
@@ -58,10 +109,10 @@ def _find_unstorable(value: object, path: str, depth: int = 0) -> str | None:
         )
         return next(filter(None, found), None)
     if isinstance(value, list | tuple):
-        found = (_find_unstorable(one, f"{path}[{place}]", depth + 1) for place, one in enumerate(value))
+        found = (_find_unstorable(one, f"{path}[{index}]", depth + 1) for index, one in enumerate(value))
         return next(filter(None, found), None)
     if isinstance(value, float):
         return None if isfinite(value) else f"{path!r} is {value}"
     if value is None or isinstance(value, str | int):
         return None
-    return f"{path!r} is of the kind {type(value).__name__}"
+    return f"{path!r} is of the type {type(value).__name__}"

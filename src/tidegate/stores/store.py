@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 
 from tidegate.bots.registry import BotStore
 from tidegate.clock import Clock
+from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.throttle import ThrottleStore
 from tidegate.inbound.throttle_rules import ThrottleRules
@@ -33,6 +34,7 @@ class Store(Protocol):
     outbox: Outbox
     shelf: BotStore | None  # of registered bots
     inbox: Inbox
+    conversations: Conversations | None = None  # None: the bot library keeps them, in memory or in Redis
     follows_bots: bool  # whether somebody has to look for bots that other processes have registered
 
     def buckets(self, rules: ThrottleRules) -> ThrottleStore:

@@ -17,7 +17,7 @@ from tidegate.inbound.inbox import InboxItem, bot_source
 from tidegate.model import File
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.conversations import SqliteConversations
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.schema import MIGRATIONS, prepare
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
@@ -297,10 +297,10 @@ async def test_a_file_of_each_version_has_conversations(disk: Disk, version: int
     await in_thread(shutil.copy, SAMPLES / f"store-v{version}.db", disk.path)
     file = store(await disk.sender()).file
 
-    async def opened() -> StoreFile:
-        return file
+    async def opened() -> SqliteConversations:
+        return SqliteConversations(file, disk.clock)
 
-    conversations = SqliteStorage(opened, disk.clock)
+    conversations = SqliteStorage(opened)
     there = [
         (StorageKey(42, 7, 7), "asked", {"order": 5}),
         (StorageKey(42, -100, 7, 3, "business", "shop"), "paying", {}),

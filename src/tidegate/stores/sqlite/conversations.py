@@ -1,129 +1,176 @@
 """Conversations in the SQLite file. One with neither state nor data has no row."""
 
-from typing import Any, Final, Literal, NamedTuple
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from aiogram.fsm.state import State
-from aiogram.fsm.storage.base import StateType, StorageKey
-
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.inbound.conversations import pack_data, unpack_data
-from tidegate.stores.sqlite.file import Transaction
+from tidegate.inbound.conversations import (
+    Conversation,
+    ConversationKey,
+    Conversations,
+    pack_data,
+    unpack_data,
+)
+from tidegate.stores.sqlite.file import StoreFile, Transaction
+
+EXPIRED_AT_ONCE: Final = 500  # conversations in a transaction, so that others do not wait for long
 
 RowKey = tuple[int, int, int, int | str, int | str, str]
 
-_MOST: Final = 2**63
+_ID_BOUND: Final = 2**63
 _KEY: Final = "bot, chat, user, thread, business, destiny"
-_HERE: Final = "bot = ? AND chat = ? AND user = ? AND thread = ? AND business = ? AND destiny = ?"
-_NO_THREAD: Final = ""  # as the tables say: whatever is none is of another kind than what is one
+_THIS_ROW: Final = "bot = ? AND chat = ? AND user = ? AND thread = ? AND business = ? AND destiny = ?"
+_NO_THREAD: Final = ""  # of another type than a thread: no thread can equal it
 _NO_BUSINESS: Final = 0
 
 
-class Conversation(NamedTuple):
-    """`number` rises with the time at which it began; `changed_at` is in epoch seconds."""
+class SqliteConversations(Conversations):
+    """Nothing is kept in memory. The file is opened and closed by its owner."""
 
-    number: int
-    key: StorageKey
-    state: str | None
-    data: dict[str, Any]
-    changed_at: float
+    def __init__(self, file: StoreFile, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+
+    async def set_state(self, key: ConversationKey, state: str | None) -> None:
+        row, now = _row_key(key), self._clock.now()
+        name = None if state is None else _check_text(state, "the state of a conversation")
+        await self._file.write(lambda tx: _write(tx, row, "state", name, now))
+
+    async def get_state(self, key: ConversationKey) -> str | None:
+        row = _row_key(key)
+        state: str | None = await self._file.read(lambda tx: _look_up(tx, row, "state"))
+        return state
+
+    async def set_data(self, key: ConversationKey, data: Mapping[str, Any]) -> None:
+        row, body, now = _row_key(key), pack_data(data), self._clock.now()
+        await self._file.write(lambda tx: _write(tx, row, "data", body, now))
+
+    async def get_data(self, key: ConversationKey) -> dict[str, Any]:
+        row = _row_key(key)
+        return unpack_data(await self._file.read(lambda tx: _look_up(tx, row, "data")))
+
+    async def update_data(self, key: ConversationKey, data: Mapping[str, Any]) -> dict[str, Any]:
+        row, more, now = _row_key(key), pack_data(data), self._clock.now()
+        if more is None:
+            return await self.get_data(key)
+
+        def merge(tx: Transaction) -> dict[str, Any]:
+            merged = unpack_data(_look_up(tx, row, "data")) | unpack_data(more)
+            _write(tx, row, "data", pack_data(merged), now)
+            return merged
+
+        merged: dict[str, Any] = await self._file.write(merge)
+        return merged
+
+    async def page(
+        self, destiny: str | None, state: str | None, *, after: int, limit: int
+    ) -> list[Conversation]:
+        name = None if state is None else _check_text(state, "the state of a conversation")
+        # The plus keeps SQLite from sorting all of a destiny for each page.
+        chosen = {"n > ?": after, "+destiny = ?": destiny, "state = ?": name}
+        given = {condition: value for condition, value in chosen.items() if value is not None}
+        select = (
+            f"SELECT n, {_KEY}, state, data, changed_at FROM conversations"
+            f" WHERE {' AND '.join(given)} ORDER BY n LIMIT ?"
+        )
+        values = (*given.values(), max(limit, 0))
+        rows = await self._file.read(lambda tx: tx.execute(select, values).fetchall())
+        return [_conversation_in(row) for row in rows]
+
+    async def expire(self, before: float, destiny: str) -> int:
+        old = "SELECT n FROM conversations WHERE destiny = ? AND changed_at < ? ORDER BY changed_at LIMIT ?"
+        delete = f"DELETE FROM conversations WHERE n IN ({old})"
+        expired = 0
+        while True:
+            deleted: int = await self._file.write(
+                lambda tx: tx.execute(delete, (destiny, before, EXPIRED_AT_ONCE)).rowcount
+            )
+            expired += deleted
+            if deleted < EXPIRED_AT_ONCE:
+                return expired
 
 
-def row_key(key: StorageKey) -> RowKey:
-    """Two keys that differ in anything have two places. Raises BadInputError."""
-    thread, business = key.thread_id, key.business_connection_id
-    if not all(map(_is_id, (key.bot_id, key.chat_id, key.user_id, 0 if thread is None else thread))):
+class ConversationsFile:
+    """A file for conversations alone, open from its first use until `close`, and again if used later."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._file: StoreFile | None = None
+        self._lock = asyncio.Lock()
+
+    async def open(self) -> SqliteConversations:
+        if self._file is None:
+            async with self._lock:
+                if self._file is None:
+                    file = StoreFile(self._path)
+                    await file.open()
+                    self._file = file
+        return SqliteConversations(self._file, self._clock)
+
+    async def close(self) -> None:
+        async with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                await file.close()
+
+
+def _row_key(key: ConversationKey) -> RowKey:
+    """Return the columns that identify a row. Two keys that differ in anything have two rows."""
+    if not all(map(_is_id, (key.bot, key.chat, key.user, 0 if key.thread is None else key.thread))):
         raise BadInputError(f"the ids of a conversation are whole numbers of 64 bits: got {key}")
     return (
-        key.bot_id,
-        key.chat_id,
-        key.user_id,
-        _NO_THREAD if thread is None else thread,
+        key.bot,
+        key.chat,
+        key.user,
+        _NO_THREAD if key.thread is None else key.thread,
         _NO_BUSINESS
-        if business is None
-        else _check_text(business, "the business connection of a conversation"),
+        if key.business is None
+        else _check_text(key.business, "the business connection of a conversation"),
         _check_text(key.destiny, "the destiny of a conversation"),
     )
 
 
-def state_name(state: StateType) -> str | None:
-    """Raises BadInputError."""
-    name = state.state if isinstance(state, State) else state
-    return None if name is None else _check_text(name, "the state of a conversation")
-
-
 def _is_id(number: object) -> bool:
-    return isinstance(number, int) and -_MOST <= number < _MOST
+    return isinstance(number, int) and -_ID_BOUND <= number < _ID_BOUND
 
 
 def _check_text(text: object, what: str) -> str:
-    """A plain one, also of an enum."""
+    """Return a plain text, also for an enum."""
     try:
-        return str.encode(text).decode()  # type: ignore[arg-type]  # what is no text is named below
+        return str.encode(text).decode()  # type: ignore[arg-type]  # anything but a text raises
     except (TypeError, UnicodeEncodeError):
         raise BadInputError(f"{what} is a text, not {text!r}") from None
 
 
-# --- steps ---
+def _look_up(tx: Transaction, row: RowKey, column: Literal["state", "data"]) -> Any:  # noqa: ANN401
+    found = tx.execute(f"SELECT {column} FROM conversations WHERE {_THIS_ROW}", row).fetchone()
+    return None if found is None else found[0]
 
 
-def look_up(tx: Transaction, place: RowKey, what: Literal["state", "data"]) -> Any:  # noqa: ANN401  (a column)
-    row = tx.execute(f"SELECT {what} FROM conversations WHERE {_HERE}", place).fetchone()
-    return None if row is None else row[0]
-
-
-def write_state(tx: Transaction, place: RowKey, state: str | None, now: float) -> None:
-    _write(tx, place, ("state", "data"), state, now)
-
-
-def write_data(tx: Transaction, place: RowKey, data: bytes | None, now: float) -> None:
-    _write(tx, place, ("data", "state"), data, now)
-
-
-def add_data(tx: Transaction, place: RowKey, more: bytes, now: float) -> dict[str, Any]:
-    """All that it remembers then."""
-    data = unpack_data(look_up(tx, place, "data")) | unpack_data(more)
-    write_data(tx, place, pack_data(data), now)
-    return data
-
-
-def _write(tx: Transaction, place: RowKey, columns: tuple[str, str], value: object, now: float) -> None:
-    """Into the first column; the second may hold something or not."""
-    this, other = columns
+def _write(tx: Transaction, row: RowKey, column: Literal["state", "data"], value: object, now: float) -> None:
+    """Set a column. A row whose two columns are both empty is deleted."""
     if value is not None:
         tx.execute(
-            f"INSERT INTO conversations ({_KEY}, {this}, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-            f" ON CONFLICT ({_KEY}) DO UPDATE SET {this} = excluded.{this}, changed_at = excluded.changed_at",
-            (*place, value, now),
+            f"INSERT INTO conversations ({_KEY}, {column}, changed_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+            f" ON CONFLICT ({_KEY}) DO UPDATE"
+            f" SET {column} = excluded.{column}, changed_at = excluded.changed_at",
+            (*row, value, now),
         )
         return
-    delete = f"DELETE FROM conversations WHERE {_HERE} AND {other} IS NULL"
-    if not tx.execute(delete, place).rowcount:
-        clear = f"UPDATE conversations SET {this} = NULL, changed_at = ? WHERE {_HERE}"
-        tx.execute(clear, (now, *place))
+    other = "data" if column == "state" else "state"
+    delete = f"DELETE FROM conversations WHERE {_THIS_ROW} AND {other} IS NULL"
+    if not tx.execute(delete, row).rowcount:
+        clear = f"UPDATE conversations SET {column} = NULL, changed_at = ? WHERE {_THIS_ROW}"
+        tx.execute(clear, (now, *row))
 
 
-def page(
-    tx: Transaction, destiny: str | None, state: str | None, after: int, limit: int
-) -> list[tuple[Any, ...]]:
-    # The plus keeps SQLite from sorting all of a destiny for each page.
-    chosen = {"n > ?": after, "+destiny = ?": destiny, "state = ?": state}
-    given = {condition: value for condition, value in chosen.items() if value is not None}
-    return tx.execute(
-        f"SELECT n, {_KEY}, state, data, changed_at FROM conversations"
-        f" WHERE {' AND '.join(given)} ORDER BY n LIMIT ?",
-        (*given.values(), limit),
-    ).fetchall()
-
-
-def conversation_in(row: tuple[Any, ...]) -> Conversation:
+def _conversation_in(row: tuple[Any, ...]) -> Conversation:
     number, bot, chat, user, thread, business, destiny, state, data, changed_at = row
     thread = None if thread == _NO_THREAD else thread
     business = None if business == _NO_BUSINESS else business
-    key = StorageKey(bot, chat, user, thread, business, destiny)
+    key = ConversationKey(bot, chat, user, thread, business, destiny)
     return Conversation(number, key, state, unpack_data(data), changed_at)
-
-
-def forget_old(tx: Transaction, before: float, destiny: str, limit: int) -> int:
-    old = "SELECT n FROM conversations WHERE destiny = ? AND changed_at < ? ORDER BY changed_at LIMIT ?"
-    delete = f"DELETE FROM conversations WHERE n IN ({old})"
-    return tx.execute(delete, (destiny, before, limit)).rowcount

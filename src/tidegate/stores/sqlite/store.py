@@ -7,6 +7,7 @@ from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.model import Rate
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.sqlite.bots import SqliteBotStore
+from tidegate.stores.sqlite.conversations import SqliteConversations
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
@@ -24,6 +25,7 @@ class SqliteStore(Store):
         self.outbox = SqliteOutbox(path, terms.clock, terms.rules, on_end=terms.on_end, on_bots=terms.on_bots)
         self.shelf = SqliteBotStore(self.outbox.file, TokenCipher.of(terms.settings.tidegate_key, path))
         self.inbox = SqliteInbox(self.outbox.file, terms.clock)
+        self.conversations = SqliteConversations(self.outbox.file, terms.clock)
 
     def buckets(self, rules: ThrottleRules) -> MemoryThrottle:
         return MemoryThrottle(rules, self._clock)

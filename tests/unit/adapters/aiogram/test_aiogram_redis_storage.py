@@ -237,4 +237,4 @@ async def test_updates_of_one_process_are_handled_in_order_and_nothing_is_left_o
     await asyncio.gather(*map(handle, range(5)))
 
     assert told == [f"{number} {what}" for number in range(5) for what in ("begins", "ends")]
-    assert not isolation.lines
+    assert not isolation.locks.in_use

@@ -251,7 +251,7 @@ async def test_with_redis_a_session_is_held_in_all_processes(clock: VirtualClock
     begins = [what.split()[0] for what in order if what.endswith("begins")]
     assert order == [f"{what} {how}" for what in begins for how in ("begins", "ends")]
     assert len(begins) == 3
-    assert (holders, len(here.lines)) == ({}, 0)
+    assert (holders, len(here.locks.in_use)) == ({}, 0)
 
 
 async def test_people_in_a_group_have_a_session_each_and_may_talk_to_each_other(stage: Stage) -> None:

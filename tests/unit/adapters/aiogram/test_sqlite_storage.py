@@ -28,11 +28,11 @@ from aiogram.types import Chat, Message, Update, User
 
 from restarts import in_thread
 from tidegate import Tidegate
-from tidegate.adapters.aiogram import fsm_storage
 from tidegate.adapters.aiogram.fsm_storage import LocalEventIsolation, MemoryFallbackStorage, SqliteStorage
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.sqlite import conversations as sqlite_conversations
 from unit.adapters.aiogram.stage import Stage
 
 ALICE, BOB = StorageKey(42, 1001, 1001), StorageKey(42, 1002, 1002)
@@ -165,13 +165,13 @@ CIRCLE["again"] = CIRCLE
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ({"ok": 1, "when": dt.datetime(2026, 1, 5, tzinfo=dt.UTC)}, "'when' is of the kind datetime"),
-        ({"cart": {"items": [1, Anything()]}}, r"'cart.items\[1\]' is of the kind Anything"),
+        ({"ok": 1, "when": dt.datetime(2026, 1, 5, tzinfo=dt.UTC)}, "'when' is of the type datetime"),
+        ({"cart": {"items": [1, Anything()]}}, r"'cart.items\[1\]' is of the type Anything"),
         ({"cart": {5: 1}}, "a key of 'cart' is 5, no text"),
         ({5: 1}, "a key of 'the data' is 5, no text"),
-        ({"tags": {1, 2}}, "'tags' is of the kind set"),
+        ({"tags": {1, 2}}, "'tags' is of the type set"),
         ({"price": math.nan}, "'price' is nan"),
-        ({"photo": b"\x89PNG"}, "'photo' is of the kind bytes"),
+        ({"photo": b"\x89PNG"}, "'photo' is of the type bytes"),
         (CIRCLE, "nested more than 100 deep"),
         ({"huge": 10**5000}, "digits"),
     ],
@@ -245,7 +245,7 @@ async def test_conversations_are_found_page_by_page(storage: SqliteStorage, cloc
 async def test_old_conversations_expire_and_nobody_elses(
     storage: SqliteStorage, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fsm_storage, "EXPIRE", 10)  # in a step
+    monkeypatch.setattr(sqlite_conversations, "EXPIRED_AT_ONCE", 10)  # in a step
     old = 21
     await asyncio.gather(*(storage.set_state(StorageKey(42, n, n), "asked") for n in range(old)))
     await storage.set_state(StorageKey(42, 1, 1, destiny="shop"), "asked")
@@ -471,10 +471,10 @@ async def test_updates_of_one_conversation_are_handled_in_order_and_nothing_is_l
 
     async with isolation.lock(BOB):  # in nobody's way
         await asyncio.gather(*(handle(ALICE, number) for number in range(5)))
-        assert list(isolation.lines) == [BOB]
+        assert list(isolation.locks) == [BOB]
 
     assert told == [f"{number} {what}" for number in range(5) for what in ("begins", "ends")]
-    assert not isolation.lines
+    assert not isolation.locks
     await isolation.close()
 
 
@@ -482,7 +482,7 @@ async def test_what_comes_through_the_inbox_is_in_order_already(clock: VirtualCl
     isolation = LocalEventIsolation(nullcontext)
     with effect_keys_for("an update"):
         async with clock.timeout(1), isolation.lock(ALICE), isolation.lock(ALICE):
-            assert not isolation.lines
+            assert not isolation.locks
 
 
 async def test_a_bot_that_keeps_more_than_json_in_memory_works_as_before(
@@ -502,4 +502,4 @@ async def test_a_bot_that_keeps_more_than_json_in_memory_works_as_before(
     assert await storage.get_data(ALICE) == await kept.get_data(ALICE) == {"step": 3}
     await kept.set_data(ALICE, {"at": dt.datetime.fromtimestamp(0, dt.UTC)})
     await kept.set_data(ALICE, {})
-    assert not kept._misfits  # noqa: SLF001  (it shrinks)
+    assert not kept._in_memory  # noqa: SLF001  (it shrinks)

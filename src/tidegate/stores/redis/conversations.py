@@ -1,0 +1,75 @@
+"""Redis for conversations: a client that outlasts a restart of Redis, and locks that all processes share."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+from weakref import WeakValueDictionary
+
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.lock import Lock
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import RedisError
+
+from tidegate.clock import Clock
+from tidegate.stores.redis.connection import ANSWER_TIMEOUT, CONNECT_TIMEOUT
+from tidegate.tasks import BackgroundTasks
+
+log = logging.getLogger("tidegate")
+
+MAX_CONNECTIONS: Final = 50  # a call beyond them waits: a burst of updates is no error
+CONVERSATION_LEASE: Final = 30.0  # seconds until a conversation that a dead process held is free
+
+
+def conversation_client(url: str) -> Redis:
+    """Return a client that connects at its first call, and again if it is used after it was closed."""
+    # Tries for 3 to 4 s: a Redis that restarts delays updates instead of losing them.
+    retry = Retry(ExponentialBackoff(cap=1.0, base=0.1), 5)
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=MAX_CONNECTIONS,
+        timeout=None,
+        socket_timeout=ANSWER_TIMEOUT,
+        socket_connect_timeout=CONNECT_TIMEOUT,
+        retry=retry,
+    )
+    return Redis(connection_pool=pool)
+
+
+class RedisConversationLocks:
+    """Locks by name, each held by one task of one process for as long as it likes.
+
+    Within a process they are granted in order. A lock is renewed while it is held; that of a dead process is
+    free after CONVERSATION_LEASE seconds.
+    """
+
+    def __init__(self, redis: Redis, clock: Clock) -> None:
+        self._redis = redis
+        self._clock = clock
+        self.in_use: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # gone when nobody waits
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        lock = self._redis.lock(name, timeout=CONVERSATION_LEASE)
+        # Redis is asked again and again and grants to the first that asks: so one task of a process asks.
+        async with self.in_use.setdefault(name, asyncio.Lock()):
+            await lock.acquire()
+            renewal = BackgroundTasks()
+            renewal.start(self._renew(lock), "conversation")
+            try:
+                yield
+            finally:
+                await renewal.stop()
+                with suppress(RedisError, OSError):  # the update was handled all the same; the lease runs out
+                    await lock.release()
+
+    async def _renew(self, lock: Lock) -> None:
+        while True:
+            await self._clock.sleep(CONVERSATION_LEASE / 3)
+            try:
+                await lock.reacquire()
+            except (RedisError, OSError) as error:
+                reason = type(error).__name__
+                log.warning("a conversation could not be held, another process may handle it: %s", reason)

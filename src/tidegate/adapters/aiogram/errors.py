@@ -53,7 +53,7 @@ class UnreadableError(ClientDecodeError, OutcomeUnknownError):
 
 
 class TurnTooLateError(TelegramRetryAfter, LimitedError):  # type: ignore[misc]
-    """It would have to wait longer than it was given. Nothing was sent."""
+    """The call was not made: its turn comes later than `max_wait` allows."""
 
     def __init__(self, method: TelegramMethod[TelegramType], wait: float) -> None:
         super().__init__(
@@ -71,13 +71,13 @@ class TurnTooLateError(TelegramRetryAfter, LimitedError):  # type: ignore[misc]
 def unknown_outcome_error(
     method: TelegramMethod[TelegramType], error: AiogramError, reason: str
 ) -> AiogramError:
-    """What to raise instead of `error` where nobody knows what became of a call."""
+    """Return the error to raise instead of aiogram's for a call that may have happened."""
     if isinstance(error, ClientDecodeError):
         return UnreadableError(method, error)
     return UnansweredError(method, reason) if isinstance(error, TelegramNetworkError) else error
 
 
-# The first that fits: aiogram does not keep the status.
+# aiogram does not keep the status of an answer. The first class that fits counts.
 _STATUSES: Final[Sequence[tuple[type[TelegramAPIError], int]]] = (
     (TelegramEntityTooLarge, 413),
     (TelegramBadRequest, 400),
@@ -93,30 +93,32 @@ _NO_FILE: Final = frozenset((errno.ENOENT, errno.EACCES, errno.EPERM, errno.EISD
 _draw = random.Random()  # noqa: S311  (jitter)
 
 
-def outcome_of(error: AiogramError, method: str, attempt: int, policy: RetryBackoff) -> Outcome:
-    """Never raises. What is not known counts as unknown: it may have happened."""
+def outcome_of(error: AiogramError, method: str, attempt: int, backoff: RetryBackoff) -> Outcome:
+    """Return how a call ended that raised this. An error that says nothing counts as unknown."""
     if isinstance(error, TelegramRetryAfter):
         return Refused(max(1.0, float(error.retry_after)))
     if isinstance(error, TelegramMigrateToChat):
         return Migrated(error.migrate_to_chat_id)
     if not isinstance(error, TelegramAPIError):
         return Unknown("malformed")
+    if isinstance(error, TelegramNetworkError) and not isinstance(error, TelegramEntityTooLarge):
+        return _without_answer(error, backoff)
     status = next((status for kind, status in _STATUSES if isinstance(error, kind)), None)
     if status is None:
-        return _without_answer(error, policy) if isinstance(error, TelegramNetworkError) else Unknown("error")
+        return Unknown("error")
     body = {"ok": False, "error_code": status, "description": error.message}
-    return judge(ApiAnswer(status, body), attempt=attempt, policy=policy, draw=_draw, method=method)
+    return judge(ApiAnswer(status, body), attempt=attempt, policy=backoff, draw=_draw, method=method)
 
 
-def _without_answer(error: TelegramNetworkError, policy: RetryBackoff) -> Outcome:
+def _without_answer(error: TelegramNetworkError, backoff: RetryBackoff) -> Outcome:
     if isinstance(error.__cause__, _NEVER_LEFT):
-        return Unreachable(policy.base_delay, "connect")
+        return Unreachable(backoff.base_delay, "connect")
     if isinstance(error.__cause__, OSError) and error.__cause__.errno in _NO_FILE:
-        return Dead("bad_input", "a file cannot be read")  # Telegram never had all of it
+        return Dead("bad_input", "a file cannot be read")  # so the request was never complete
     return Unknown("timeout" if isinstance(error.__cause__, TimeoutError) else "disconnected")
 
 
 def delivered_outcome(chat_id: object, result: object) -> Delivered:
-    """Of the result only what teaches which chat a name stands for."""
+    """Keep of the result only the chat id that a name stands for."""
     chat = getattr(result, "chat", None) if isinstance(chat_id, str) else None
     return Delivered(None if chat is None else {"chat": {"id": chat.id}})

@@ -1,6 +1,6 @@
 """python-telegram-bot 22: a rate limiter for its applications, and an inbox for their updates.
 
-Tidegate("tidegate.db").ptb().equip(Application.builder().token(TOKEN)).build()
+Tidegate("tidegate.db").attach(Application.builder().token(TOKEN)).build()
 
 Application.builder().token(TOKEN).rate_limiter(Tidegate("tidegate.db").ptb()).build()  # calls alone
 """
@@ -8,4 +8,6 @@ Application.builder().token(TOKEN).rate_limiter(Tidegate("tidegate.db").ptb()).b
 from tidegate.adapters.ptb.call import CallOptions
 from tidegate.adapters.ptb.rate_limiter import RateLimitArgs, TidegateLimiter
 
-__all__ = ["CallOptions", "RateLimitArgs", "TidegateLimiter"]
+Pace = CallOptions  # the name until 1.0
+
+__all__ = ["CallOptions", "Pace", "RateLimitArgs", "TidegateLimiter"]

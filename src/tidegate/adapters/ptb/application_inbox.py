@@ -11,178 +11,173 @@ from telegram.ext import ExtBot
 from tidegate.adapters.port import Gate
 from tidegate.adapters.ptb.update_processor import InboxUpdateProcessor
 from tidegate.errors import ClosedError, StoreError
-from tidegate.inbound.handler_registry import AcceptFilter, HandlerRegistry
+from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, bot_source
 from tidegate.inbound.long_polling import FetchUpdates, LongPoller
 from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.inbound.updates import Json, parse_update
 from tidegate.leader_lease import LeaderLease
 from tidegate.model import BotId
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.inbound")
 
-STORE_RETRY_INTERVAL: Final = 1.0  # seconds until a store that takes nothing is tried again
-LEADER_CHECK_INTERVAL: Final = 1.0  # seconds between two looks at whether this process still leads
-HANDLER_ATTEMPTS: Final = 2  # one may come while the application stops: it goes back
+STORE_RETRY_INTERVAL: Final = 1.0  # seconds
+LEADER_CHECK_INTERVAL: Final = 1.0  # seconds
+HANDLER_ATTEMPTS: Final = 2  # the first may end because the application stops
 
 
 class ApplicationInbox:
-    """Holds updates while the gate is open; hands them out between `serve` and `close`.
+    """Stores updates while the gate is open; dispatches them between `serve` and `close`.
 
-    Of several processes one hands out, the one that leads: what an application remembers of a conversation is
-    in its own memory. The others hold what comes to them, and wait to take over.
+    Of several processes only the leader dispatches, since an application keeps conversations in its memory.
+    The others store what comes to them, and wait to take over.
     """
 
     def __init__(
         self,
         gate: Gate,
         bot: Bot,
-        number: BotId,
-        handover: InboxUpdateProcessor,
+        bot_id: BotId,
+        processor: InboxUpdateProcessor,
         *,
         grace: float,
         throttle: ThrottleRules | bool,
     ) -> None:
         self._gate = gate
         self._bot = bot
-        self._number = number
-        self._handover = handover
+        self._bot_id = bot_id
+        self._source = bot_source(bot_id)
+        self._processor = processor
         self._grace = grace
         self._throttle = throttle
-        self._post: _OpenInbox | None = None  # while it is open
-        self._opening = asyncio.Lock()
-        self._serving: asyncio.Task[None] | None = None
+        self._open: _OpenInbox | None = None  # while the gate is open
+        self._open_lock = asyncio.Lock()
+        self._dispatching = BackgroundTasks()
+        self._is_serving = False
         self.has_polled = False
-        self.fetched = -1  # the last update that came by polling
+        self.last_polled = -1  # the id of the last update that came by polling
 
     def serve(self) -> None:
-        """The application takes updates from now on."""
-        if self._serving is None:
-            self._serving = asyncio.create_task(self._lead(), name="tidegate: leads an application")
-            self._serving.add_done_callback(_log_failure)
+        """Dispatch updates: the application takes them from now on."""
+        if not self._is_serving:
+            self._is_serving = True
+            task = self._dispatching.start(self._dispatch(), "leads an application", awaited=True)
+            task.add_done_callback(_log_failure)
 
-    async def hold(self, update: Update) -> bool:
-        """Durable when this returns, however long that takes. False if it was there before, or is throttled.
+    async def store(self, update: Update) -> bool:
+        """Store an update, however long that takes. Return False if it is known already, or throttled.
 
-        Raises BadInputError for what cannot be written down.
+        Raises BadInputError for an update that cannot be stored.
         """
-        arrival = parse_update(self._number, update.to_json().encode())
-        said = False
+        item = parse_update(self._bot_id, update.to_json().encode())
+        warned = False
         while True:
-            post = await self._open()
+            inbox = await self._opened()
             try:
-                (fresh,) = await post.registry.accept([arrival])
+                (fresh,) = await inbox.registry.accept([item])
             except StoreError as error:
-                if not said:
-                    log.warning("an update of bot %s cannot be held, trying again: %s", self._number, error)
-                said = True
+                if not warned:
+                    log.warning("an update of bot %s cannot be stored, trying again: %s", self._bot_id, error)
+                warned = True
                 await self._gate.clock.sleep(STORE_RETRY_INTERVAL)
             else:
                 return fresh
 
-    def can_hold(self) -> bool:
-        """Whether its updates can be written down: buttons may stand for objects in memory."""
+    def can_store(self) -> bool:
+        """Return whether its updates can be stored: buttons may stand for objects in memory."""
         return not (isinstance(self._bot, ExtBot) and self._bot.callback_data_cache is not None)
 
     async def poll(self, fetch: FetchUpdates) -> None:
-        """Once: lead, have room, fetch, hold."""
+        """Poll once: become the leader, wait for room, fetch, store."""
         self.has_polled = True
-        post = await self._open()
-        await post.leadership.hold()
-        await post.poller.poll(fetch)
+        inbox = await self._opened()
+        await inbox.lease.hold()
+        await inbox.poller.poll(fetch)
 
-    def turn_away(self, item: object) -> bool:
-        """The application does not take it, for it stops: it waits for the next start. False if not ours."""
-        return self._handover.turn_away(item)
+    def reject(self, item: object) -> bool:
+        """Let an update wait for the next start of the application. Return False if it is not the inbox's."""
+        return self._processor.reject(item)
 
     async def close(self) -> None:
-        """Hand out no more. Handlers have their grace; what they did not end goes back."""
-        async with self._opening:
-            await self._end_serving()
-            if self._post is not None:
-                await self._post.poller.stop()
-                await self._post.leadership.give_up()
-                self._post.registry.remove_source(bot_source(self._number))
-                await self._leave(self._post.registry)
-                self._post = None
-
-    def _accept_filter(self) -> AcceptFilter | None:
-        if self._throttle is False:
-            return None
-        rules = self._throttle if isinstance(self._throttle, ThrottleRules) else None
-        return self._gate.throttle_middleware(self._gate.throttle(rules))
-
-    async def _leave(self, registry: HandlerRegistry) -> None:
-        try:
-            await registry.finish(bot_source(self._number), self._grace)  # others of the gate may go on
-            await registry.stop(self._grace)
-        except StoreError as error:  # what it holds is handled again, as after a crash
-            log.warning("updates of bot %s could not be put back: %s", self._number, error)
-
-    async def _end_serving(self) -> None:
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.gather(self._serving, return_exceptions=True)
-            self._serving = None
-
-    async def _open(self) -> "_OpenInbox":
-        """As long as it takes: nothing is fetched or answered meanwhile, and Telegram keeps it."""
-        said = False
-        while True:
+        """Stop dispatching. Handlers have `grace` seconds; updates that they did not finish go back."""
+        async with self._open_lock:
+            await self._dispatching.stop()
+            self._is_serving = False
+            if (inbox := self._open) is None:
+                return
+            await inbox.poller.stop()
+            await inbox.lease.give_up()
+            inbox.registry.remove_source(self._source)
             try:
-                return await self._opened()
-            except StoreError as error:
-                if not said:
-                    log.warning("updates of bot %s wait at Telegram: %s", self._number, error)
-                said = True
-                await self._gate.clock.sleep(STORE_RETRY_INTERVAL)
+                await inbox.registry.finish(self._source, self._grace)  # other applications of the gate go on
+                await inbox.registry.stop(self._grace)
+            except StoreError as error:  # they are handled again, as after a crash
+                log.warning("updates of bot %s could not be put back: %s", self._bot_id, error)
+            self._open = None
 
     async def _opened(self) -> "_OpenInbox":
-        async with self._opening:
-            if self._post is None:
-                if not self._gate.is_open:
-                    raise ClosedError("the application is shut down: no more updates are taken")
-                post = _OpenInbox(self._gate, self._number)
-                await post.registry.start()
-                post.registry.add_source(bot_source(self._number), self._accept_filter())
-                self._post = post
-            return self._post
-
-    async def _lead(self) -> None:
-        post = await self._open()
+        """Wait for the store as long as it takes: Telegram keeps the updates meanwhile."""
+        warned = False
         while True:
-            await post.leadership.hold()
-            post.registry.register(bot_source(self._number), self._handle, attempts=HANDLER_ATTEMPTS)
             try:
-                while post.leadership.is_ours:
+                async with self._open_lock:
+                    if self._open is None:
+                        self._open = await self._start()
+                    return self._open
+            except StoreError as error:
+                if not warned:
+                    log.warning("updates of bot %s wait at Telegram: %s", self._bot_id, error)
+                warned = True
+                await self._gate.clock.sleep(STORE_RETRY_INTERVAL)
+
+    async def _start(self) -> "_OpenInbox":
+        if not self._gate.is_open:
+            raise ClosedError("the application is shut down: no more updates are taken")
+        inbox = _OpenInbox(self._gate, self._bot_id)
+        await inbox.registry.start()
+        accept_filter = None
+        if self._throttle is not False:
+            rules = self._throttle if isinstance(self._throttle, ThrottleRules) else None
+            accept_filter = self._gate.throttle_middleware(self._gate.throttle(rules))
+        inbox.registry.add_source(self._source, accept_filter)
+        return inbox
+
+    async def _dispatch(self) -> None:
+        inbox = await self._opened()
+        while True:
+            await inbox.lease.hold()
+            inbox.registry.register(self._source, self._handle, attempts=HANDLER_ATTEMPTS)
+            try:
+                while inbox.lease.is_ours:
                     await self._gate.clock.sleep(LEADER_CHECK_INTERVAL)
             finally:
-                post.registry.unregister(bot_source(self._number))
+                inbox.registry.unregister(self._source)
 
     async def _handle(self, held: ClaimedItem) -> None:
-        post = self._post
-        if post is None:
-            raise ClosedError("it came while the application stopped")
+        inbox = self._open
+        if inbox is None:
+            raise ClosedError("the update came while the application stopped")
         raw = msgspec.json.decode(held.item.body, type=Json)
         update = Update.de_json(raw, self._bot)
         if isinstance(self._bot, ExtBot):
             self._bot.insert_callback_data(update)
-        if await self._handover.handle(update):
+        if await self._processor.handle(update):
             return
-        # It has not begun, so that is no attempt. Nobody here claims it again before the desk has ended this.
-        post.registry.unregister(held.item.source)
-        await post.registry.inbox.release(held)
+        # It has not begun, so no attempt is counted. This process stops serving, so as not to claim it again.
+        inbox.registry.unregister(self._source)
+        await inbox.registry.inbox.release(held)
 
 
 class _OpenInbox:
-    """What an intake has of a gate that is open."""
+    """The parts of an open gate that an application's inbox uses."""
 
     def __init__(self, gate: Gate, bot: BotId) -> None:
         self.registry: HandlerRegistry = gate.handler_registry
         self.poller = LongPoller(bot, self.registry, gate.clock)
-        self.leadership = LeaderLease(self.registry.inbox.leases, gate.clock, bot_source(bot), log=log)
+        self.lease = LeaderLease(self.registry.inbox.leases, gate.clock, bot_source(bot), log=log)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
-        log.critical("updates are held, but not handled", exc_info=task.exception())
+        log.critical("updates are stored, but not handled", exc_info=task.exception())

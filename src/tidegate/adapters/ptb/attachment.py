@@ -1,4 +1,4 @@
-"""Puts the inbox into a python-telegram-bot application that is being built."""
+"""Attaches a gate to a python-telegram-bot application that is being built."""
 
 import functools
 from collections.abc import Callable
@@ -7,34 +7,109 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from telegram._utils.defaultvalue import DefaultValue
-from telegram.ext import Application, ApplicationBuilder
+from telegram.ext import ApplicationBuilder
 from telegram.request import BaseRequest, RequestData
 
+from tidegate.adapters.port import Gate
 from tidegate.adapters.ptb.application_inbox import ApplicationInbox
+from tidegate.adapters.ptb.rate_limiter import HANDLER_GRACE, App, TidegateLimiter
 from tidegate.adapters.ptb.update_processor import InboxUpdateProcessor
 from tidegate.adapters.ptb.update_queue import InboxUpdateQueue
 from tidegate.errors import BadInputError
+from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.inbound.updates import Json
 
+Builder = TypeVar("Builder", bound=ApplicationBuilder[Any, Any, Any, Any, Any, Any])
 HttpAnswer = tuple[int, bytes]
 
 NO_UPDATES: Final = (HTTPStatus.OK.value, b'{"ok":true,"result":[]}')
 
 
-class InboxPollingRequest(BaseRequest):
-    """Around the request that an application polls with.
+def attach(
+    gate: Gate,
+    builder: Builder,
+    *,
+    max_wait: float | None = None,
+    grace: float = HANDLER_GRACE,
+    inbox: bool = True,
+    throttle: ThrottleRules | bool = True,
+) -> Builder:
+    """Give the application that is built a limiter of this gate, and an inbox as `equip` does.
 
-    What comes is held before the application hears of it, and that hears only how far it has come: it moves
-    its offset.
+    Without an inbox its calls are paced and replies go first; its updates are left to the library.
+    """
+    if not isinstance(builder, ApplicationBuilder):
+        raise BadInputError(
+            "attach takes aiogram's dispatcher and bots, or the builder of a python-telegram-bot application:"
+            f" gate.attach(Application.builder().token(TOKEN)); got {type(builder).__name__}"
+        )
+    limiter = TidegateLimiter(gate, max_wait=max_wait)
+    if inbox:
+        return equip(limiter, builder, grace=grace, throttle=throttle)
+    builder.rate_limiter(limiter)
+    _call_after_build(builder, limiter.follow)
+    return builder
+
+
+def equip(
+    limiter: TidegateLimiter, builder: Builder, *, grace: float, throttle: ThrottleRules | bool
+) -> Builder:
+    """Give the application that is built this limiter and an inbox. Returns the builder."""
+    if limiter.has_inbox:
+        raise BadInputError("this limiter has an application: each needs its own, as gate.ptb() returns")
+    queue = InboxUpdateQueue()
+    processor = InboxUpdateProcessor(queue.offer)
+
+    def connect(application: App) -> None:
+        if application.update_queue is not queue or application.update_processor is not processor:
+            raise BadInputError(
+                "attach comes last, before build(): it sets an update queue and an update processor"
+            )
+        processor.bot = limiter.bots.id_of(application.bot)
+        inbox = ApplicationInbox(
+            limiter.gate, application.bot, processor.bot, processor, grace=grace, throttle=throttle
+        )
+        limiter.inbox = queue.inbox = inbox
+        request.connect(inbox, lambda: (updater := application.updater) is not None and updater.running)
+
+    try:
+        builder.rate_limiter(limiter)
+        # The application's own request, as it was chosen.
+        request = InboxPollingRequest(builder._build_request(get_updates=True))  # noqa: SLF001
+        builder.update_queue(queue).concurrent_updates(processor)
+    except RuntimeError as error:
+        raise BadInputError(f"attach takes a builder with a token, not with a bot: {error}") from None
+    builder._get_updates_request = request  # noqa: SLF001  (its setter does not go with timeouts)
+    _call_after_build(builder, connect)
+    limiter.use_inbox()
+    return builder
+
+
+def _call_after_build(builder: Builder, connect: Callable[[App], None]) -> None:
+    """Wrap the application's class, which is called at the end of `build()`: there is no hook after that."""
+    chosen = DefaultValue.get_value(builder._application_class)  # noqa: SLF001
+
+    def build(**parts: Any) -> App:  # noqa: ANN401  (whatever its class takes)
+        application: App = chosen(**parts)
+        connect(application)
+        return application
+
+    builder.application_class(build, builder._application_kwargs)  # type: ignore[arg-type]  # noqa: SLF001
+
+
+class InboxPollingRequest(BaseRequest):
+    """The request with which an application polls: updates are stored before the application gets the answer.
+
+    That answer holds only the id of the last update, so that the application moves its offset.
     """
 
     def __init__(self, request: BaseRequest) -> None:
         self._request = request
-        self._intake: ApplicationInbox | None = None
+        self._inbox: ApplicationInbox | None = None
         self._is_polling: Callable[[], bool] = bool
 
-    def follow(self, intake: ApplicationInbox, is_polling: Callable[[], bool]) -> None:
-        self._intake, self._is_polling = intake, is_polling
+    def connect(self, inbox: ApplicationInbox, is_polling: Callable[[], bool]) -> None:
+        self._inbox, self._is_polling = inbox, is_polling
 
     @property
     def read_timeout(self) -> float | None:
@@ -46,7 +121,7 @@ class InboxPollingRequest(BaseRequest):
     async def shutdown(self) -> None:
         await self._request.shutdown()
 
-    async def do_request(  # type: ignore[override]  # timeouts go on as they came
+    async def do_request(  # type: ignore[override]  # timeouts are passed on
         self,
         url: str,
         method: str,
@@ -54,30 +129,30 @@ class InboxPollingRequest(BaseRequest):
         **timeouts: Any,  # noqa: ANN401
     ) -> HttpAnswer:
         call = functools.partial(self._request.do_request, url, method, request_data, **timeouts)
-        if self._intake is not None and self._is_polling():
-            return await self._fetch(call, self._intake)
-        if self._intake is not None and self._intake.has_polled:
-            # At its end an updater confirms what it has got. It may lead no more, and would disturb another;
-            # what comes again is known.
+        if self._inbox is not None and self._is_polling():
+            return await self._fetch(call, self._inbox)
+        if self._inbox is not None and self._inbox.has_polled:
+            # At its end an updater confirms what it has got. This process may no longer be the leader, and
+            # would disturb the one that is; updates that come again are deduplicated.
             return NO_UPDATES
-        return await call()  # somebody's own
+        return await call()  # made by the user
 
     @staticmethod
-    async def _fetch(call: Callable[[], Any], intake: ApplicationInbox) -> HttpAnswer:
+    async def _fetch(call: Callable[[], Any], inbox: ApplicationInbox) -> HttpAnswer:
         answer: HttpAnswer = NO_UPDATES
 
         async def fetch(_offset: int | None) -> list[Json]:
-            """From the application's offset on: that is after what was held."""
+            """Use the application's own offset, which is after the stored updates."""
             nonlocal answer
             answer = await call()
             return _updates_in(*answer)
 
-        await intake.poll(fetch)
+        await inbox.poll(fetch)
         updates = _updates_in(*answer)
         if not updates:
             return answer
-        intake.fetched = updates[-1]["update_id"]
-        body = {"ok": True, "result": [{"update_id": intake.fetched}]}
+        inbox.last_polled = updates[-1]["update_id"]
+        body = {"ok": True, "result": [{"update_id": inbox.last_polled}]}
         return HTTPStatus.OK.value, msgspec.json.encode(body)
 
 
@@ -86,47 +161,10 @@ class _UpdatesBody(msgspec.Struct):
 
 
 def _updates_in(status: int, body: bytes) -> list[Json]:
-    """None in what is no answer: the application says what is wrong with it."""
+    """Return the updates, none if the answer cannot be read: the application reports that itself."""
     if status != HTTPStatus.OK:
         return []
     try:
         return msgspec.json.decode(body, type=_UpdatesBody).result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
-
-
-App = Application[Any, Any, Any, Any, Any, Any]
-Builder = TypeVar("Builder", bound=ApplicationBuilder[Any, Any, Any, Any, Any, Any])
-MakeInbox = Callable[[App, InboxUpdateProcessor], ApplicationInbox]
-
-
-def add_inbox(builder: Builder, make: MakeInbox) -> None:
-    """Its application will get its updates through the intake that is made for it."""
-    queue = InboxUpdateQueue()
-    handover = InboxUpdateProcessor(queue.offer)
-    request = InboxPollingRequest(builder._build_request(get_updates=True))  # noqa: SLF001  (as it was chosen)
-
-    def tie(application: App) -> None:
-        if application.update_queue is not queue or application.update_processor is not handover:
-            raise BadInputError(
-                "equip comes last, before build(): it has an update queue and processor of its own"
-            )
-        intake, updater = make(application, handover), application.updater
-        queue.intake = intake
-        request.follow(intake, lambda: updater is not None and updater.running)
-
-    builder.update_queue(queue).concurrent_updates(handover)
-    builder._get_updates_request = request  # noqa: SLF001  (by its name it would not go with timeouts)
-    _after_build(builder, tie)
-
-
-def _after_build(builder: Builder, tie: Callable[[App], None]) -> None:
-    """Nobody asks an application that was just built; its class is called, though."""
-    chosen = DefaultValue.get_value(builder._application_class)  # noqa: SLF001
-
-    def build(**parts: Any) -> App:  # noqa: ANN401  (whatever its class takes)
-        application: App = chosen(**parts)
-        tie(application)
-        return application
-
-    builder.application_class(build, builder._application_kwargs)  # type: ignore[arg-type]  # noqa: SLF001

@@ -9,17 +9,17 @@ from telegram import Bot, InputFile
 
 from tidegate.adapters.port import Gate
 from tidegate.adapters.reply_context import reply_priority
+from tidegate.delivery.direct import has_lane
 from tidegate.errors import BadInputError, name_of
 from tidegate.model import BotId, Priority
-from tidegate.outbox.admission import check_chat, check_priority
-from tidegate.pacing.rules import family_of
+from tidegate.outbox.admission import check_priority
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How one call is to be paced. Times are seconds from now.
+    """How one call is paced: `rate_limit_args` of every method of the bot. Times are seconds from now.
 
-    With `queue` the call is written down before anything else: it survives a restart, and is made even if
-    whoever waits for it is cancelled. After `deadline` it is not made any more.
+    With `queue` the call is stored before anything else: it survives a restart, and is made even if the task
+    that waits for it is cancelled. After `deadline` it is not made any more.
     """
 
     priority: Priority | Literal["high", "normal", "low"] | None = None  # None: high for a reply
@@ -38,36 +38,36 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
         _check_seconds("deadline", self.deadline, above=0.0)
         _check_seconds("max_wait", self.max_wait)
         if self.queue and self.max_wait is not None:
-            raise BadInputError("a queued call waits as it takes: give a deadline instead of max_wait")
-        if not self.queue and (only := ", ".join(self.options())):
+            raise BadInputError("a queued call waits without a bound: give a deadline instead of max_wait")
+        if not self.queue and (only := ", ".join(self.queue_options())):
             raise BadInputError(f"{only}: for queued calls only; add queue=True")
 
     @classmethod
     def of(cls, args: object) -> Self:
-        """From what stands in `rate_limit_args`: a Pace, a mapping of its fields, a priority, or nothing."""
+        """Return the options for a value of `rate_limit_args`. Raises BadInputError."""
         if args is None:
-            return _DEFAULT_OPTIONS  # type: ignore[return-value]  # made once: most calls ask for nothing
+            return _DEFAULT_OPTIONS  # type: ignore[return-value]  # made once: most calls have none
         if isinstance(args, cls):
             return args
         if isinstance(args, str):
             return cls(priority=check_priority(args))
         if not isinstance(args, Mapping):
             raise BadInputError(
-                f"rate_limit_args is {args!r}: give a priority such as 'low', a mapping, or a Pace"
+                f"rate_limit_args is {args!r}: give a priority such as 'low', a mapping, or CallOptions"
             )
         unknown = [name for name in args if name not in cls.__struct_fields__]
         if unknown:
             known = ", ".join(cls.__struct_fields__)
-            raise BadInputError(f"rate_limit_args has {unknown[0]!r}: what it may hold is {known}")
+            raise BadInputError(f"rate_limit_args has {unknown[0]!r}: it may hold {known}")
         return cls(**args)
 
-    def wait(self, otherwise: float | None) -> float | None:
-        """Seconds that a direct call may wait for its turn; None: as it takes."""
-        bounds = (otherwise if self.max_wait is None else self.max_wait, self.deadline)
+    def wait_bound(self, default: float | None) -> float | None:
+        """Return the seconds that a direct call may wait for its turn; None: without a bound."""
+        bounds = (default if self.max_wait is None else self.max_wait, self.deadline)
         return min((bound for bound in bounds if bound is not None), default=None)
 
-    def options(self) -> dict[str, Any]:
-        """What a queued call passes on as it is."""
+    def queue_options(self) -> dict[str, Any]:
+        """Return the options that a queued call passes on to `gate.send`."""
         names = ("dedup_key", "coalesce_key", "on_unknown")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
@@ -89,16 +89,18 @@ Callback = Callable[..., Coroutine[Any, Any, Result]]
 
 
 class PtbCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, with the method of the bot (`callback`) that makes it."""
+
     callback: Callback
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     endpoint: str
     data: dict[str, Any]
     bot: Bot
-    pace: CallOptions
+    options: CallOptions
 
     def __repr__(self) -> str:
-        return f"Call({self})"  # a bot shows its token in its own
+        return f"Call({self})"  # that of a bot shows its token
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("call", str(self))]
@@ -111,29 +113,23 @@ class PtbCall(msgspec.Struct, frozen=True, kw_only=True):
         return self.data.get("chat_id")
 
     @property
-    def paced(self) -> bool:
-        """Whether any limit applies that can be waited for."""
-        if family_of(self.endpoint) == "free":
-            return False
-        try:
-            check_chat(self.chat_id)
-        except BadInputError:
-            return False  # Telegram says what is wrong with it
-        return True
+    def in_lane(self) -> bool:
+        """Whether its chat has a lane in which it waits for its turn."""
+        return has_lane(self.endpoint, self.data)
 
     @property
-    def uploads(self) -> bool:
-        """Whether it carries files: those take their time on the way."""
+    def has_upload(self) -> bool:
+        """Whether it carries files: uploads may be silent for long."""
         return any(map(_holds_file, self.data.values()))
 
     async def make(self) -> Result:
         return await self.callback(*self.args, **self.kwargs)
 
-    def priority(self, bot: BotId, otherwise: Priority) -> Priority:
-        """As asked for, else high where it answers an update of its chat."""
-        if self.pace.priority is not None:
-            return Priority(self.pace.priority)
-        return reply_priority(bot, self.chat_id, otherwise)
+    def priority(self, bot: BotId, default: Priority) -> Priority:
+        """Return the priority of its options, else high for a reply, else `default`."""
+        if self.options.priority is not None:
+            return Priority(self.options.priority)
+        return reply_priority(bot, self.chat_id, default)
 
 
 def _holds_file(value: object) -> bool:
@@ -143,19 +139,19 @@ def _holds_file(value: object) -> bool:
 
 
 class KnownBots:
-    """Tells the gate of each bot once."""
+    """Adds each bot to the gate once."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._ids: dict[str, BotId] = {}  # by token: as many as there are bots
+        self._ids: dict[str, BotId] = {}  # by token
 
     def id_of(self, bot: Bot) -> BotId:
-        """Raises BadInputError if its token is none."""
+        """Raises BadInputError if its token is not one."""
         if bot.token not in self._ids:
-            self._ids[bot.token] = self._tell(bot)
+            self._ids[bot.token] = self._add(bot)
         return self._ids[bot.token]
 
-    def _tell(self, bot: Bot) -> BotId:
+    def _add(self, bot: Bot) -> BotId:
         if (url := api_url(bot)) is not None:
             return self._gate.add_bot(bot.token, api_url=url).id
         number = bot.token.partition(":")[0]
@@ -165,7 +161,7 @@ class KnownBots:
 
 
 def bot_of_callback(callback: Callable[..., Any]) -> Bot:
-    """The bot whose request this is: its limiter is given a bound method. Raises BadInputError."""
+    """Return the bot of a request: the limiter gets its bound method. Raises BadInputError."""
     bot = getattr(callback, "__self__", None)
     if not isinstance(bot, Bot):
         raise BadInputError("the limiter is for ExtBot: give it to Application.builder().rate_limiter(…)")
@@ -173,7 +169,7 @@ def bot_of_callback(callback: Callable[..., Any]) -> Bot:
 
 
 def api_url(bot: Bot) -> str | None:
-    """What stands before /bot<token>/<method>, or a pattern; None where the token is not in the address."""
+    """Return the part before /bot<token>/<method>, or a pattern; None if the token is not in the URL."""
     url = bot.base_url.removesuffix(f"/bot{bot.token}")
     if url != bot.base_url:
         return url

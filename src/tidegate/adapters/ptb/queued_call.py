@@ -17,8 +17,46 @@ from tidegate.outbox.admission import check_options
 from tidegate.outbox.tickets import LiveTicket
 
 
+class CallQueue:
+    """Stores calls in the outbox."""
+
+    def __init__(self, gate: Gate, bots: KnownBots) -> None:
+        self._gate = gate
+        self._bots = bots
+
+    async def make(self, call: PtbCall) -> Result:
+        """Store a call and return Telegram's result once it is delivered. If cancelled, it stays queued."""
+        ticket = await self.put(call, {})
+        try:
+            receipt = await ticket.delivered()
+        except NotDeliveredError as error:
+            raise as_ptb_error(error) from None
+        except ClosedError:
+            raise ClosedError(
+                f"{call} waits in the queue: the gate was closed before its turn came"
+            ) from None
+        result: Result = receipt.result
+        return result
+
+    async def put(self, call: PtbCall, options: Mapping[str, Any]) -> LiveTicket:
+        """Store a call. `options` override those of the call itself."""
+        if call.chat_id is None:
+            raise BadInputError(
+                f"{call.endpoint} has no chat_id: only calls to a chat are queued; await it instead"
+            )
+        if api_url(call.bot) is None:
+            raise BadInputError("a queued call needs a URL with the token in it: the bot's base_url has none")
+        check_options(options)
+        bot = self._bots.id_of(call.bot)
+        fields = call.options.queue_options() | await asyncio.to_thread(plain_fields, call.data)
+        if call.options.deadline is not None:
+            fields["expires_at"] = self._gate.clock.now() + call.options.deadline
+        fields |= {"method": call.endpoint, "priority": call.priority(bot, Priority.NORMAL), **options}
+        return await self._gate.send(bot=bot, **fields)
+
+
 def plain_fields(data: Mapping[str, object]) -> dict[str, Any]:
-    """Every value as it is sent, files as `File`. Blocks where it reads an open file: for a thread."""
+    """Return every value as it is sent, files as `File`. Blocks where it reads a file: use a thread."""
     return {name: _plain(name, value) for name, value in data.items() if value is not None}
 
 
@@ -55,43 +93,3 @@ def _file(name: str, file: InputFile) -> File:
         return File(content=content.read(), name=file.filename)
     except (OSError, ValueError) as error:
         raise BadInputError(f"{name} is a file that cannot be read to be queued: {error}") from None
-
-
-class CallQueue:
-    def __init__(self, gate: Gate, bots: KnownBots) -> None:
-        self._gate = gate
-        self._bots = bots
-
-    async def make(self, call: PtbCall) -> Result:
-        """Telegram's result, once it is there. Whoever is cancelled meanwhile leaves the call queued."""
-        ticket = await self.put(call, {})
-        try:
-            receipt = await ticket.delivered()
-        except NotDeliveredError as error:
-            raise as_ptb_error(error) from None
-        except ClosedError:
-            raise ClosedError(
-                f"{call} waits in the queue: the gate was closed before its turn came"
-            ) from None
-        result: Result = receipt.result
-        return result
-
-    async def put(self, call: PtbCall, options: Mapping[str, Any]) -> LiveTicket:
-        """Write it down; `options` count more than what the call asked for itself."""
-        _check_can_be_queued(call)
-        check_options(options)
-        bot = self._bots.id_of(call.bot)
-        fields = call.pace.options() | await asyncio.to_thread(plain_fields, call.data)
-        if call.pace.deadline is not None:
-            fields["expires_at"] = self._gate.clock.now() + call.pace.deadline
-        fields |= {"method": call.endpoint, "priority": call.priority(bot, Priority.NORMAL), **options}
-        return await self._gate.send(bot=bot, **fields)
-
-
-def _check_can_be_queued(call: PtbCall) -> None:
-    if call.chat_id is None:
-        raise BadInputError(
-            f"{call.endpoint} has no chat_id: only calls to a chat are queued; await it instead"
-        )
-    if api_url(call.bot) is None:
-        raise BadInputError("queued calls go to an address with the token in it: the bot's base_url has none")

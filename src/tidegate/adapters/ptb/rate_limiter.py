@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from telegram import Bot
 from telegram.error import TelegramError
@@ -13,7 +13,6 @@ from telegram.ext import Application, BaseRateLimiter
 from tidegate.adapters.call_capture import capture_if_queued
 from tidegate.adapters.port import Gate
 from tidegate.adapters.ptb.application_inbox import ApplicationInbox
-from tidegate.adapters.ptb.attachment import App, Builder, add_inbox
 from tidegate.adapters.ptb.call import Callback, CallOptions, KnownBots, PtbCall, Result, bot_of_callback
 from tidegate.adapters.ptb.errors import (
     LimitedRetryAfterError,
@@ -22,97 +21,219 @@ from tidegate.adapters.ptb.errors import (
     unknown_outcome_error,
 )
 from tidegate.adapters.ptb.queued_call import CallQueue
-from tidegate.adapters.ptb.update_processor import REPLY_TRACKER_GROUP, InboxUpdateProcessor, ReplyTracker
-from tidegate.errors import BadInputError, ClosedError, LimitedError
+from tidegate.adapters.ptb.update_processor import REPLY_TRACKER_GROUP, ReplyTracker
+from tidegate.delivery.direct import DirectRetryPolicy, call_with_retries
+from tidegate.errors import ClosedError, LimitedError
 from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.leader_lease import take_over
-from tidegate.model import Delivered, NotSent, Outcome, Priority, Refused, Unknown
+from tidegate.model import ChatId, Delivered, NotSent, Outcome, Priority, Refused, Unknown
+
+if TYPE_CHECKING:
+    from tidegate.adapters.ptb.attachment import Builder
 
 log = logging.getLogger("tidegate")
 
+HANDLER_GRACE: Final = 5.0  # seconds that handlers have to end when the application stops
+
+App = Application[Any, Any, Any, Any, Any, Any]
+RateLimitArgs = CallOptions | Mapping[str, Any] | str
+
+
+class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
+    """Paces one application; its gate opens and closes with it. Several may share a gate.
+
+    `max_wait`: seconds that a call waits for its turn (TELEGRAM_RATE_LIMIT_WAIT if not given, else without a
+    bound), then RetryAfter. `rate_limit_args` of a call: `"low"`, a mapping, or `CallOptions`.
+    """
+
+    def __init__(self, gate: Gate, *, max_wait: float | None = None) -> None:
+        CallOptions(max_wait=max_wait)  # checks it
+        self.gate = gate
+        self.bots = KnownBots(gate)
+        self._direct = PtbDirectCalls(gate, self.bots, max_wait=max_wait)
+        self._queue = CallQueue(gate, self.bots)
+        self.has_inbox = False
+        self.inbox: ApplicationInbox | None = None  # of its application, once that is built
+        self._is_wanted = self._is_started = False
+        self._start_lock = asyncio.Lock()
+
+    # An application calls these twice, for itself and for its updater, and again if a start failed.
+
+    async def initialize(self) -> None:
+        """Let the gate open as soon as Telegram has answered the getMe that comes right after.
+
+        Before that its bot is not known, and an application whose token is wrong is never shut down.
+        """
+        async with self._start_lock:
+            self._is_wanted = True
+            self._direct.open()
+
+    async def shutdown(self) -> None:
+        """End calls that wait for their turn with ClosedError. Queued calls stay in the store."""
+        async with self._start_lock:
+            self._is_wanted = False
+            if self.inbox is not None:
+                await self.inbox.close()  # its handlers may still reply
+            self._direct.close()
+            if self._is_started:
+                self._is_started = False
+                await self.gate.stop()
+
+    async def _open(self, bot: Bot) -> None:
+        """Start the gate. Only an application with an inbox waits while another process has the store."""
+        if not self._is_due():
+            return
+        if self.has_inbox:
+            await take_over(partial(self._start, bot), self.gate.clock, log, is_wanted=self._is_due)
+        else:
+            await self._start(bot)
+
+    async def _start(self, bot: Bot) -> None:
+        async with self._start_lock:
+            if self._is_due():
+                self.bots.id_of(bot)  # known before anything is sent: messages may wait in the store
+                await self.gate.start()
+                self._is_started = True
+
+    def _is_due(self) -> bool:
+        return self._is_wanted and not self._is_started
+
+    def equip(
+        self, builder: "Builder", *, grace: float = HANDLER_GRACE, throttle: ThrottleRules | bool = True
+    ) -> "Builder":
+        """Give the application that is built this limiter and an inbox. Call it last before `build()`.
+
+        `gate.attach(builder)` does the same with a limiter of its own. An update is stored before Telegram is
+        told that it came; updates of one chat are handled in order, chats side by side, 256 at once
+        (TIDEGATE_HANDLERS), each for 120 s at most (TIDEGATE_HANDLER_DEADLINE); those of a dead process are
+        handled again. Replies go first, as with `follow`. When the application stops, handlers have `grace`
+        seconds to end; then their updates wait for the next start. Of several processes one handles, and
+        another takes over from it.
+
+        Updates above TIDEGATE_USER_RATE (30 a minute) per user are dropped, and the user is told once;
+        `throttle` gives other rules, or False.
+        """
+        from tidegate.adapters.ptb.attachment import equip  # noqa: PLC0415  (it makes limiters)
+
+        return equip(self, builder, grace=grace, throttle=throttle)
+
+    def use_inbox(self) -> None:
+        """The application has an inbox, which tells replies from other calls."""
+        self.has_inbox = True
+        self._direct.default_priority = Priority.NORMAL
+
+    def follow(self, application: App) -> None:
+        """Give calls to the chat whose update is being handled high priority, others normal.
+
+        Tasks and jobs that a handler starts count as part of it.
+        """
+        if not application.concurrent_updates:
+            log.warning(
+                "the application handles one update at a time: while one handler waits for its turn,"
+                " all others do. Build it with concurrent_updates(True)"
+            )
+        application.add_handler(ReplyTracker(self.bots.id_of(application.bot)), REPLY_TRACKER_GROUP)
+        # Without it no call can be told from a reply. Replies must not wait, so all calls are high then.
+        self._direct.default_priority = Priority.NORMAL
+
+    async def process_request(  # noqa: PLR0917  (the library's signature)
+        self,
+        callback: Callback,
+        args: Any,  # noqa: ANN401
+        kwargs: dict[str, Any],
+        endpoint: str,
+        data: dict[str, Any],
+        rate_limit_args: RateLimitArgs | None,
+    ) -> Result:
+        """Make one request in its turn and return its result. Only a refusal (429) is retried."""
+        call = PtbCall(
+            callback=callback,
+            args=tuple(args),
+            kwargs=kwargs,
+            endpoint=endpoint,
+            data=data,
+            bot=bot_of_callback(callback),
+            options=CallOptions.of(rate_limit_args),
+        )
+        if call.in_lane or call.options.queue:
+            self._direct.check_open(call)
+            await self._open(call.bot)
+        capture_if_queued(lambda options: self._queue.put(call, options))
+        result = await (self._queue if call.options.queue else self._direct).make(call)
+        await self._open(call.bot)
+        return result
+
 
 class PtbDirectCalls:
-    """Makes calls while it is open. `otherwise` is the priority of what is known to answer nobody."""
+    """Makes direct calls while it is open. `default_priority` is that of calls which are no replies."""
 
     def __init__(self, gate: Gate, bots: KnownBots, *, max_wait: float | None) -> None:
         self._gate = gate
         self._bots = bots
-        self._max_wait = max_wait
+        self._max_wait = gate.settings.telegram_rate_limit_wait if max_wait is None else max_wait
+        self._policy = DirectRetryPolicy(gate.settings.telegram_max_retries, only_refusals=True)
         self._closed = asyncio.Event()
-        self.otherwise = Priority.HIGH
+        self.default_priority = Priority.HIGH
 
     def open(self) -> None:
         self._closed.clear()
 
     def close(self) -> None:
-        """Whoever waits is sent away."""
+        """Calls that wait raise ClosedError."""
         self._closed.set()
 
     async def make(self, call: PtbCall) -> Result:
-        """Raises what the library raised, but for refusals: these are waited for and tried again.
+        """Raises the library's error; a refusal is waited for and the call retried.
 
-        What may have happened says so: its error is also an OutcomeUnknownError.
+        The error of a call that may have happened is also an OutcomeUnknownError.
         """
-        give_up = self._gate.clock.monotonic() + self._patience(call)
-        tries_left = self._gate.settings.telegram_max_retries
-        while True:
-            tried = await self._try(call, give_up)
-            if not isinstance(tried, _Failed):
-                return tried
-            tries_left -= 1
-            # What only reads cannot have done anything.
-            if isinstance(tried.outcome, Unknown) and not call.endpoint.startswith("get"):
-                raise unknown_outcome_error(
-                    tried.error, tried.outcome.reason, call.endpoint, call.chat_id
-                ) from tried.error
-            if not isinstance(tried.outcome, Refused) or not tries_left:
-                raise tried.error
-            await self._stand_back(call, tried.outcome.retry_after, give_up, tried.error)
+        outcome, answer, too_late = await call_with_retries(
+            _Attempts(self, call),
+            self._policy,
+            self._gate.clock,
+            call.options.wait_bound(self._max_wait),
+            sleep=partial(self._sleep, call),
+        )
+        if not isinstance(answer, TelegramError):
+            return answer
+        # A call that only reads cannot have done anything.
+        if isinstance(outcome, Unknown) and not call.endpoint.startswith("get"):
+            raise unknown_outcome_error(answer, outcome.reason, call.endpoint, call.chat_id) from answer
+        if too_late and isinstance(outcome, Refused):
+            raise LimitedRetryAfterError(
+                method=call.endpoint, chat_id=call.chat_id, retry_after=outcome.retry_after
+            ) from answer
+        raise answer
 
-    def _patience(self, call: PtbCall) -> float:
-        """Seconds that it may wait in all."""
-        usual = self._gate.settings.telegram_rate_limit_wait if self._max_wait is None else self._max_wait
-        wait = call.pace.wait(usual)
-        return math.inf if wait is None else wait
-
-    async def _try(self, call: PtbCall, give_up: float) -> "Result | _Failed":
-        if not call.paced:  # also while nothing is open: getMe comes first, deleteWebhook last
+    async def attempt(self, call: PtbCall, max_wait: float | None) -> tuple[Outcome, Result | TelegramError]:
+        if not call.in_lane:  # also while the gate is not open: getMe comes first, deleteWebhook last
             return await _make_once(call)
         bot = self._bots.id_of(call.bot)
-        left = None if give_up == math.inf else max(0.0, give_up - self._gate.clock.monotonic())
         turn = self._gate.direct.turn(
             bot,
             call.endpoint,
             call.data,
-            priority=call.priority(bot, self.otherwise),
-            max_wait=left,
-            uploads=call.uploads,
+            priority=call.priority(bot, self.default_priority),
+            max_wait=max_wait,
+            uploads=call.has_upload,
         )
         try:
             async with turn as held:
                 if self._closed.is_set():
                     held.outcome = NotSent("closed")
                     self.check_open(call)
-                made = await _make_once(call)
-                held.outcome = made.outcome if isinstance(made, _Failed) else Delivered(made)
-                return made
+                held.outcome, answer = await _make_once(call)
+                return held.outcome, answer
         except LimitedError as error:
             raise as_ptb_error(error) from None
         except ClosedError:
-            self.check_open(call)  # says it better
+            self.check_open(call)  # its text says more
             raise
 
-    async def _stand_back(self, call: PtbCall, wait: float, give_up: float, error: TelegramError) -> None:
-        """A refusal has closed the chat, so that its next turn waits. What has no turn waits here."""
-        if self._gate.clock.monotonic() + wait > give_up:
-            raise LimitedRetryAfterError(
-                method=call.endpoint, chat_id=call.chat_id, retry_after=wait
-            ) from error
-        log.warning("Telegram refused %s: it is tried again in %.0f s", call, wait)
-        if call.paced:
-            return
+    async def _sleep(self, call: PtbCall, seconds: float) -> None:
+        """Raises ClosedError if the application is shut down meanwhile."""
         try:
-            async with self._gate.clock.timeout(wait):
+            async with self._gate.clock.timeout(seconds):
                 await self._closed.wait()
         except TimeoutError:
             return
@@ -124,150 +245,34 @@ class PtbDirectCalls:
             raise ClosedError(f"{call} was not made: the application is shut down, and its limiter with it")
 
 
-class _Failed(NamedTuple):
-    outcome: Outcome
-    error: TelegramError
+class _Attempts:
+    """A call as `call_with_retries` takes it."""
 
+    def __init__(self, calls: PtbDirectCalls, call: PtbCall) -> None:
+        self._calls = calls
+        self._call = call
 
-async def _make_once(call: PtbCall) -> Result | _Failed:
-    try:
-        return await call.make()
-    except TelegramError as error:
-        return _Failed(outcome_of(error, call.endpoint), error)
+    def __str__(self) -> str:
+        return str(self._call)
 
+    @property
+    def in_lane(self) -> bool:
+        return self._call.in_lane
 
-GRACE: Final = 5.0  # seconds that handlers have to end when the application stops
-
-RateLimitArgs = CallOptions | Mapping[str, Any] | str
-
-
-class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
-    """Paces one application; its gate opens and closes with it. Several may share a gate.
-
-    `max_wait`: seconds that a call waits for its turn (TELEGRAM_RATE_LIMIT_WAIT if not given, else as it
-    takes), then RetryAfter. `rate_limit_args` of a call: `"low"`, a mapping, or a `Pace`.
-    """
-
-    def __init__(self, gate: Gate, *, max_wait: float | None = None) -> None:
-        CallOptions(max_wait=max_wait)  # checks it
-        self._gate = gate
-        self._bots = KnownBots(gate)
-        self._directly = PtbDirectCalls(gate, self._bots, max_wait=max_wait)
-        self._queueing = CallQueue(gate, self._bots)
-        self._equipped = False
-        self._intake: ApplicationInbox | None = None  # of the application that is equipped
-        self._wanted = self._started = False
-        self._starting = asyncio.Lock()
-
-    # An application calls these twice, for itself and for its updater, and again if a start failed.
-
-    async def initialize(self) -> None:
-        """The gate opens as soon as Telegram has answered its bot: with the getMe that comes right after.
-
-        Before that its bot is not known, and one whose token is wrong is never shut down.
-        """
-        async with self._starting:
-            self._wanted = True
-            self._directly.open()
-
-    async def shutdown(self) -> None:
-        """Calls that wait for their turn end with ClosedError; queued ones stay in the store."""
-        async with self._starting:
-            self._wanted = False
-            if self._intake is not None:
-                await self._intake.close()  # its handlers may still say something
-            self._directly.close()
-            if self._started:
-                self._started = False
-                await self._gate.stop()
-
-    async def _open(self, bot: Bot) -> None:
-        """An application with an inbox waits where another process has the store; others are refused."""
-        if self._equipped:
-            await take_over(lambda: self._start(bot), self._gate.clock, log, is_wanted=self._is_due)
-        else:
-            await self._start(bot)
-
-    async def _start(self, bot: Bot) -> None:
-        async with self._starting:
-            if self._is_due():
-                self._bots.id_of(bot)  # known before anything is sent: messages may wait in the store
-                await self._gate.start()
-                self._started = True
-
-    def _is_due(self) -> bool:
-        return self._wanted and not self._started
-
-    def equip(
-        self, builder: Builder, *, grace: float = GRACE, throttle: ThrottleRules | bool = True
-    ) -> Builder:
-        """Let the application that is built lose no update. The last thing to do before `build()`.
-
-        An update is held in the gate's store before Telegram is told that it came; those of one chat are
-        handled in order, others beside it, 256 at once (TIDEGATE_HANDLERS), each for 120 s at most
-        (TIDEGATE_HANDLER_DEADLINE); what a dead process left is handled again. Replies go first, as with
-        `follow`. When the application stops, handlers have `grace` seconds to end; then their updates wait
-        for the next start. Of several processes one handles, the next takes over.
-
-        Who writes too much is held (TIDEGATE_USER_RATE, 30 a minute) and told so once; `throttle` gives other
-        rules, or False.
-        """
-        if self._equipped:
-            raise BadInputError("this limiter has an application: each wants its own, as gate.ptb() gives")
-
-        def tie(application: App, handover: InboxUpdateProcessor) -> ApplicationInbox:
-            handover.bot = self._bots.id_of(application.bot)
-            self._intake = ApplicationInbox(
-                self._gate, application.bot, handover.bot, handover, grace=grace, throttle=throttle
-            )
-            return self._intake
-
-        try:
-            builder.rate_limiter(self)
-            add_inbox(builder, tie)
-        except RuntimeError as error:
-            raise BadInputError(f"equip takes a builder with a token, not with a bot: {error}") from None
-        self._equipped = True
-        self._directly.otherwise = Priority.NORMAL
-        return builder
-
-    def follow(self, application: Application[Any, Any, Any, Any, Any, Any]) -> None:
-        """Let replies go first: a call to the chat whose update is being handled is high, others are normal.
-
-        Tasks and jobs that a handler starts count as part of it.
-        """
-        if not application.concurrent_updates:
-            log.warning(
-                "the application handles one update at a time: while one handler waits for its turn,"
-                " everybody does. Build it with concurrent_updates(True)"
-            )
-        application.add_handler(ReplyTracker(self._bots.id_of(application.bot)), REPLY_TRACKER_GROUP)
-        # Without this nobody could tell a reply from anything else. Replies must not wait, so all are high.
-        self._directly.otherwise = Priority.NORMAL
-
-    async def process_request(  # noqa: PLR0917  (the library's signature)
+    async def attempt(
         self,
-        callback: Callback,
-        args: Any,  # noqa: ANN401
-        kwargs: dict[str, Any],
-        endpoint: str,
-        data: dict[str, Any],
-        rate_limit_args: RateLimitArgs | None,
-    ) -> Result:
-        """Make one request in its turn and return its result. Only a refusal (429) is tried again."""
-        call = PtbCall(
-            callback=callback,
-            args=tuple(args),
-            kwargs=kwargs,
-            endpoint=endpoint,
-            data=data,
-            bot=bot_of_callback(callback),
-            pace=CallOptions.of(rate_limit_args),
-        )
-        if call.paced or call.pace.queue:
-            self._directly.check_open(call)
-            await self._open(call.bot)
-        capture_if_queued(lambda options: self._queueing.put(call, options))
-        result = await (self._queueing if call.pace.queue else self._directly).make(call)
-        await self._open(call.bot)
-        return result
+        number: int,  # noqa: ARG002  (only refusals are retried, and they say when)
+        max_wait: float | None,
+    ) -> tuple[Outcome, Result | TelegramError]:
+        return await self._calls.attempt(self._call, max_wait)
+
+    def readdress(self, chat_id: ChatId) -> None:
+        raise AssertionError(f"ChatMigrated ends a call, so it is not made again to {chat_id}")
+
+
+async def _make_once(call: PtbCall) -> tuple[Outcome, Result | TelegramError]:
+    try:
+        result = await call.make()
+    except TelegramError as error:
+        return outcome_of(error, call.endpoint), error
+    return Delivered(result), result

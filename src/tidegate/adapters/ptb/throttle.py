@@ -5,7 +5,7 @@ from typing import Any, Final
 from telegram import CallbackQuery, Update
 from telegram.ext import Application, ApplicationHandlerStop, BaseHandler
 
-from tidegate.adapters.ptb.update_processor import REPLY_TRACKER_GROUP
+from tidegate.adapters.ptb.update_processor import REPLY_TRACKER_GROUP, never_called
 from tidegate.errors import BadInputError
 from tidegate.inbound.throttle import Throttle, Throttled
 from tidegate.inbound.throttle_middleware import ButtonAnswerer, SendNotice, notify_sender
@@ -20,7 +20,7 @@ class PtbThrottleHandler(BaseHandler[Any, Any, None]):
     """A handler that lets an update through to those behind it, or stops it."""
 
     def __init__(self, throttle: Throttle, answer: SendNotice) -> None:
-        super().__init__(_never_called, block=True)
+        super().__init__(never_called, block=True)
         self._throttle = throttle
         self._answer = answer
         self._buttons = ButtonAnswerer(throttle)
@@ -62,7 +62,3 @@ def throttle_application(application: AnyApplication, throttle: Throttle, answer
 
 def _bot_id(application: AnyApplication) -> int:
     return int(application.bot.token.partition(":")[0])
-
-
-async def _never_called(_update: object, _context: object) -> None:
-    """`handle_update` does it all."""

@@ -10,27 +10,114 @@ from telegram.ext import BaseHandler, BaseUpdateProcessor
 from tidegate.adapters.reply_context import begin_reply
 from tidegate.model import BotId, ChatId
 
-REPLY_TRACKER_GROUP: Final = -(2**31)  # before everybody
+MAX_CONCURRENT_UPDATES: Final = 1_000_000  # no bound: the dispatcher of the inbox has one
+REPLY_TRACKER_GROUP: Final = -(2**31)  # before all others
+
+HandlerCoroutine = Coroutine[Any, Any, None]  # the application's handling of one update
+
+
+class InboxUpdateProcessor(BaseUpdateProcessor):
+    """The application's update processor. It hands the handling of an update to the inbox's dispatcher.
+
+    So an update is handled in the dispatcher's own task, with its context variables, its deadline and its
+    report of where a handler hangs.
+    """
+
+    def __init__(self, offer: Callable[[Update], None]) -> None:
+        super().__init__(MAX_CONCURRENT_UPDATES)
+        self._offer = offer  # puts an update into the queue that the application reads
+        self._pending: dict[int, _PendingUpdate] = {}  # by identity, until the application takes it
+        self._other_updates = asyncio.Lock()
+        self.bot = BotId(0)
+
+    async def initialize(self) -> None:
+        """Nothing to do."""
+
+    async def shutdown(self) -> None:
+        self._pending.clear()  # the application takes no more
+
+    async def handle(self, update: Update) -> bool:
+        """Let the application handle an update in this task. Return False if it was rejected."""
+        pending = _PendingUpdate(update)
+        self._pending[id(update)] = pending
+        self._offer(update)
+        try:
+            handling = await pending.handling
+            if handling is not None:
+                begin_reply(self.bot, chats_of(update))
+                await handling
+            return handling is not None
+        finally:
+            pending.end()
+
+    def reject(self, item: object) -> bool:
+        """Reject an update that the application will not take. Return False if it is not the inbox's."""
+        pending = self._pending.pop(id(item), None)
+        if pending is None:
+            return False
+        pending.reject()
+        return True
+
+    async def do_process_update(self, update: object, coroutine: Awaitable[Any]) -> None:
+        handling = cast("HandlerCoroutine", coroutine)
+        pending = self._pending.pop(id(update), None)
+        if pending is not None:
+            await pending.hand_over(handling)
+            return
+        async with self._other_updates:  # one at a time, as the library does by itself
+            begin_reply(self.bot, chats_of(update))
+            await handling
+
+
+class _PendingUpdate:
+    def __init__(self, update: Update) -> None:
+        self.update = update  # referenced, so that no other object gets its identity
+        # None: rejected
+        self.handling: asyncio.Future[HandlerCoroutine | None] = asyncio.get_running_loop().create_future()
+        self._ended = asyncio.Event()
+
+    async def hand_over(self, handling: HandlerCoroutine) -> None:
+        """Return when the update was handled, or given up."""
+        if self.handling.done():  # the dispatcher no longer waits for it
+            handling.close()
+            return
+        self.handling.set_result(handling)
+        await self._ended.wait()
+
+    def reject(self) -> None:
+        if not self.handling.done():
+            self.handling.set_result(None)
+
+    def end(self) -> None:
+        if not self.handling.done():
+            self.handling.cancel()
+        elif not self.handling.cancelled() and (handling := self.handling.result()) is not None:
+            handling.close()  # has an effect only if it was given up before it began
+        self._ended.set()
 
 
 class ReplyTracker(BaseHandler[Any, Any, None]):
-    """Notes whose update is being handled, in the task that handles it.
+    """Marks the chats whose update is being handled, in the task that handles it.
 
-    It does so when asked whether it would take the update, and says no: handlers, contexts and persistence
-    are as without it.
+    It does so when it is asked whether it takes the update, and does not take it: handlers, contexts and
+    persistence are as without it.
     """
 
     def __init__(self, bot: BotId) -> None:
-        super().__init__(_never_called_back, block=True)
+        super().__init__(never_called, block=True)
         self._bot = bot
 
     def check_update(self, update: object) -> None:
-        # Also for what is no update: one task handles many, and the one before must be forgotten.
+        # Also for an object that is no update: one task handles many, and the one before must be unmarked.
         begin_reply(self._bot, chats_of(update))
 
 
+async def never_called(_update: object, _context: object) -> None:
+    """The callback of a handler that takes no update."""
+
+
 def chats_of(update: object) -> Iterator[ChatId]:
-    """Where an answer to an update would go, by every name."""
+    """Yield every id and name of the chats to which a reply to an update would go."""
     if not isinstance(update, Update):
         return
     if (user := update.effective_user) is not None:
@@ -46,92 +133,3 @@ def _names(chat: int, username: str | None) -> Iterator[ChatId]:
     yield str(chat)
     if username:
         yield f"@{username}"
-
-
-async def _never_called_back(_update: object, _context: object) -> None:
-    """Never called."""
-
-
-MAX_CONCURRENT_UPDATES: Final = 1_000_000  # updates at once: the desk says how many, nobody else
-
-HandlerCoroutine = Coroutine[Any, Any, None]  # what handles an update, as the application has made it
-
-
-class InboxUpdateProcessor(BaseUpdateProcessor):
-    """The application's update processor. It carries out nothing that came from the desk: it brings it there.
-
-    So an update is handled in the desk's own task: what that knows of it, its deadline and the place where it
-    hangs are those of the handler.
-    """
-
-    def __init__(self, offer: Callable[[Update], None]) -> None:
-        super().__init__(MAX_CONCURRENT_UPDATES)
-        self._offer = offer  # to whoever fetches updates for the application
-        self._parcels: dict[int, _PendingUpdate] = {}  # by identity, until it is fetched
-        self._stray = asyncio.Lock()
-        self.bot = BotId(0)
-
-    async def initialize(self) -> None:
-        """Nothing to do."""
-
-    async def shutdown(self) -> None:
-        self._parcels.clear()  # nobody fetches them any more
-
-    async def handle(self, update: Update) -> bool:
-        """Have the application handle an update, here and now. False if it was turned away."""
-        parcel = _PendingUpdate(update)
-        self._parcels[id(update)] = parcel
-        self._offer(update)
-        try:
-            work = await parcel.work
-            if work is not None:
-                begin_reply(self.bot, chats_of(update))
-                await work
-            return work is not None
-        finally:
-            parcel.end()
-
-    def turn_away(self, item: object) -> bool:
-        """What was offered and is not fetched. False for what did not come from the desk."""
-        parcel = self._parcels.pop(id(item), None)
-        if parcel is None:
-            return False
-        parcel.return_unopened()
-        return True
-
-    async def do_process_update(self, update: object, coroutine: Awaitable[Any]) -> None:
-        work = cast("HandlerCoroutine", coroutine)
-        parcel = self._parcels.pop(id(update), None)
-        if parcel is not None:
-            await parcel.bring(work)
-            return
-        async with self._stray:  # one at a time, as the library does by itself
-            begin_reply(self.bot, chats_of(update))
-            await work
-
-
-class _PendingUpdate:
-    def __init__(self, update: Update) -> None:
-        self.update = update  # held: as long as this is there, no other has its identity
-        # None: turned away
-        self.work: asyncio.Future[HandlerCoroutine | None] = asyncio.get_running_loop().create_future()
-        self._ended = asyncio.Event()
-
-    async def bring(self, work: HandlerCoroutine) -> None:
-        """Returns when it is done, or was given up."""
-        if self.work.done():  # the desk has not waited for it
-            work.close()
-            return
-        self.work.set_result(work)
-        await self._ended.wait()
-
-    def return_unopened(self) -> None:
-        if not self.work.done():
-            self.work.set_result(None)
-
-    def end(self) -> None:
-        if not self.work.done():
-            self.work.cancel()
-        elif not self.work.cancelled() and (work := self.work.result()) is not None:
-            work.close()  # nothing, unless it was given up before it began
-        self._ended.set()

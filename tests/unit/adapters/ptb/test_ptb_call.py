@@ -30,7 +30,7 @@ KNOWN = "AgACAgIAAxkBAAIB"
 async def test_a_call_uploads_if_it_carries_a_file(
     bot: ExtBot[Any], data: dict[str, Any], *, uploads: bool
 ) -> None:
-    assert call_of(bot, **data).uploads is uploads
+    assert call_of(bot, **data).has_upload is uploads
 
 
 async def test_the_token_of_a_call_is_not_in_what_rich_shows(bot: ExtBot[Any]) -> None:
@@ -49,5 +49,5 @@ def call_of(bot: ExtBot[Any], **data: object) -> PtbCall:
         endpoint="sendMessage",
         data=given,
         bot=bot,
-        pace=CallOptions(),
+        options=CallOptions(),
     )

@@ -1,4 +1,4 @@
-"""What may stand in `rate_limit_args`, and what is said of everything else."""
+"""Values of `rate_limit_args`, and the errors for all others."""
 
 from typing import Any
 
@@ -26,10 +26,10 @@ def test_a_priority_a_mapping_or_a_record_is_taken(args: object, meant: CallOpti
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (3, r"rate_limit_args is 3: give a priority such as 'low', a mapping, or a Pace"),
+        (3, r"rate_limit_args is 3: give a priority such as 'low', a mapping, or CallOptions"),
         ("lowest", "choose one of high, normal, low"),
-        ({"prio": "low"}, "has 'prio': what it may hold is priority, deadline, max_wait, queue"),
-        ({1: "low"}, "has 1: what it may hold is"),
+        ({"prio": "low"}, "has 'prio': it may hold priority, deadline, max_wait, queue"),
+        ({1: "low"}, "has 1: it may hold"),
         ({"priority": 5}, "priority 5 is not known"),
         ({"deadline": 0}, "deadline is 0: give seconds from now, a number above 0"),
         ({"deadline": float("inf")}, "deadline is inf"),
@@ -62,4 +62,4 @@ def test_anything_else_is_refused_with_what_to_give(args: object, says: str) -> 
 def test_a_call_waits_no_longer_than_any_bound(
     asked: dict[str, Any], usual: float | None, wait: float | None
 ) -> None:
-    assert CallOptions(**asked).wait(usual) == wait
+    assert CallOptions(**asked).wait_bound(usual) == wait

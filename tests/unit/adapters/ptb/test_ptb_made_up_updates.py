@@ -40,7 +40,7 @@ async def test_what_cannot_be_written_down_does_not_end_the_polling(
         person(1).says("two")
         await clock.sleep(2)
     assert sorted(seen) == ["one", "two", HALF_A_CHARACTER, HALF_A_CHARACTER]
-    said = [one for one in caplog.records if "is handled without being held" in one.getMessage()]
+    said = [one for one in caplog.records if "is handled without being stored" in one.getMessage()]
     assert len(said) == 1
 
 

@@ -399,12 +399,12 @@ async def test_a_button_may_stand_for_any_object(
         await app.update_queue.put(by_webhook)
         await clock.sleep(1)
     assert pressed == [("tea", 2), ("tea", 3)]
-    assert "updates that come by webhook are not held" in caplog.text
+    assert "updates that come by webhook are not stored" in caplog.text
 
 
 async def test_what_is_chosen_after_it_would_break_it(limiter: TidegateLimiter) -> None:
     builder = limiter.equip(Application.builder().token(TOKEN))
-    with pytest.raises(BadInputError, match="equip comes last"):
+    with pytest.raises(BadInputError, match="attach comes last"):
         builder.concurrent_updates(256).build()
 
 
@@ -415,5 +415,5 @@ async def test_a_limiter_equips_one_application(build: Build, bot_of: Any, limit
     with pytest.raises(BadInputError, match="with a token"):
         limiter.equip(Application.builder().bot(bot_of(limiter)))
     build(handle)
-    with pytest.raises(BadInputError, match="each wants its own"):
+    with pytest.raises(BadInputError, match="each needs its own"):
         build(handle)

@@ -332,7 +332,7 @@ class Tidegate:
         if self._attachment is None:
             with extra("aiogram", "aiogram"):
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
-            self._attachment = Attachment(self)
+            self._attachment = Attachment(self, self)
         redis = self._store if is_redis(self._store) else None
         keeper = self.fsm_storage() if self._kept.conversations is not None else redis
         rules = self.throttle_rules() if throttle is True else throttle or None

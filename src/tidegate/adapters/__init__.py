@@ -1,1 +1,1 @@
-"""What knows a bot library. Each is imported when it is asked for: a bot needs one of them, or none."""
+"""The bot libraries. Each adapter is imported only when it is used."""

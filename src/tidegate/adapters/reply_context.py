@@ -11,15 +11,15 @@ _chats: ContextVar[Chats] = ContextVar("tidegate_chats", default=frozenset())
 
 
 def begin_reply(bot: BotId, chats: Iterable[ChatId]) -> Token[Chats]:
-    """From here on this task, and every task that it starts, handles an update of these chats."""
+    """Mark this task, and every task that it starts, as handling an update of these chats."""
     return _chats.set(frozenset((bot, chat) for chat in chats))
 
 
 def end_reply(before: Token[Chats]) -> None:
-    """This task is done with it; what it started goes on."""
+    """Unmark this task; tasks that it started stay marked."""
     _chats.reset(before)
 
 
 def reply_priority(bot: BotId, chat: object, otherwise: Priority) -> Priority:
-    """High inside a handler of that chat."""
+    """Return high inside a handler of that chat, else `otherwise`."""
     return Priority.HIGH if (bot, chat) in _chats.get() else otherwise

@@ -40,20 +40,20 @@ class Conversation(NamedTuple):
 class Conversations(Protocol):
     """Each call is one step, whole or not at all, and durable when it returns.
 
-    A conversation with neither state nor data takes no room. Keys, states and data that cannot be stored
-    raise BadInputError.
+    Data are JSON from `pack_data`. A conversation with neither state nor data takes no room. Keys and states
+    that cannot be stored raise BadInputError.
     """
 
     async def set_state(self, key: ConversationKey, state: str | None) -> None: ...
 
     async def get_state(self, key: ConversationKey) -> str | None: ...
 
-    async def set_data(self, key: ConversationKey, data: Mapping[str, Any]) -> None: ...
+    async def set_data(self, key: ConversationKey, data: bytes | None) -> None: ...
 
-    async def get_data(self, key: ConversationKey) -> dict[str, Any]: ...
+    async def get_data(self, key: ConversationKey) -> bytes | None: ...
 
-    async def update_data(self, key: ConversationKey, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Merge `data` in one step, so that concurrent updates do not overwrite each other."""
+    async def merge_data(self, key: ConversationKey, data: bytes) -> dict[str, Any]:
+        """Add `data` in one step, so that concurrent updates do not overwrite each other. Return all."""
         ...
 
     async def page(

@@ -28,6 +28,7 @@ from tidegate.inbound.conversations import (
     ConversationKey,
     Conversations,
     pack_data,
+    unpack_data,
 )
 from tidegate.outbox.effect_keys import in_handler
 from tidegate.stores.sqlite.conversations import ConversationsFile
@@ -69,15 +70,19 @@ class SqliteStorage(BaseStorage):
     async def set_data(self, key: StorageKey, data: Mapping[str, Any]) -> None:
         """Raises BadInputError for data that JSON cannot hold."""
         _check_data(data, dict)  # aiogram's rule, which lets `update_data` take more
-        await (await self._opened()).set_data(_key(key), data)
+        body = pack_data(data)  # before anything is awaited: the caller may change them
+        await (await self._opened()).set_data(_key(key), body)
 
     async def get_data(self, key: StorageKey) -> dict[str, Any]:
-        return await (await self._opened()).get_data(_key(key))
+        return unpack_data(await (await self._opened()).get_data(_key(key)))
 
     async def update_data(self, key: StorageKey, data: Mapping[str, Any]) -> dict[str, Any]:
         """Merge in one step: concurrent updates do not overwrite each other. Raises as `set_data` does."""
         _check_data(data, Mapping)
-        return await (await self._opened()).update_data(_key(key), data)
+        body = pack_data(data)
+        if body is None:
+            return await self.get_data(key)
+        return await (await self._opened()).merge_data(_key(key), body)
 
     async def each(
         self,

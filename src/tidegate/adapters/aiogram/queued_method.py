@@ -25,18 +25,19 @@ from tidegate.model import BotId, File, Priority, TicketId, Why
 from tidegate.outbox.admission import check_options
 from tidegate.outbox.tickets import LiveTicket
 
-LARGEST_UPLOAD: Final = 50 * 1024 * 1024  # bytes; Telegram takes no more from a bot
+MAX_UPLOAD_BYTES: Final = 50 * 1024 * 1024  # Telegram takes no more from a bot
 
 
 async def fields_of(method: TelegramMethod[Any], bot: Bot, clock: Clock) -> dict[str, Any]:
-    """What `send` takes. Defaults of the bot are filled in; what has to be downloaded is downloaded now.
+    """Return the fields that `gate.send` takes, with the bot's defaults filled in.
 
-    A file on disk is only named: it must be there until the message is sent. Raises BadInputError.
+    What has to be downloaded is downloaded now. A file on disk is only named: it must exist until the message
+    is sent. Raises BadInputError.
     """
     name = method.__api_method__
     values = method.model_dump(warnings=False)
     if values.get("chat_id") is None:
-        raise BadInputError(f"{name} goes to no chat, so it cannot be queued: await it instead")
+        raise BadInputError(f"{name} has no chat_id: only calls to a chat can be queued; await it instead")
     fields = {key: await _plain(value, bot, clock) for key, value in values.items()}
     return {"method": name} | {key: value for key, value in fields.items() if value is not None}
 
@@ -76,26 +77,26 @@ async def _file(file: InputFile, bot: Bot) -> File:
             content += chunk
             _check_size(content)
     except (ClientError, OSError, TimeoutError) as error:
-        raise BadInputError(f"a file cannot be had to be queued: {type(error).__name__}") from error
+        raise BadInputError(f"a file could not be downloaded to be queued: {type(error).__name__}") from error
     return File(content=bytes(content), name=file.filename or "file")
 
 
 def _readable(path: str | Path) -> str:
-    whole = Path(path).absolute()
-    if not whole.is_file() or not os.access(whole, os.R_OK):
+    absolute = Path(path).absolute()
+    if not absolute.is_file() or not os.access(absolute, os.R_OK):
         raise BadInputError(f"the file {str(path)!r} cannot be read, and is needed until the message is sent")
-    return str(whole)
+    return str(absolute)
 
 
 def _check_size(content: bytes | bytearray) -> None:
-    if len(content) > LARGEST_UPLOAD:
+    if len(content) > MAX_UPLOAD_BYTES:
         raise BadInputError(
-            f"a file has more than {LARGEST_UPLOAD:,} bytes: Telegram takes no more from a bot"
+            f"a file has more than {MAX_UPLOAD_BYTES:,} bytes: Telegram takes no more from a bot"
         )
 
 
 class MethodTicket(Generic[TelegramType]):
-    """As `LiveTicket`, but that `delivered` gives aiogram's type: a `Message` for what sends one."""
+    """A `LiveTicket` whose `delivered` returns aiogram's type, such as `Message`."""
 
     __slots__ = ("_bot", "_returning", "_ticket")
 
@@ -110,11 +111,11 @@ class MethodTicket(Generic[TelegramType]):
 
     @property
     def fresh(self) -> bool:
-        """False: an earlier one with the same dedup key had it."""
+        """False if an earlier message with the same dedup key took its place."""
         return self._ticket.fresh
 
     async def delivered(self, timeout: float | None = None) -> TelegramType:  # noqa: ASYNC109  (the clock's time)
-        """Wait until it has ended. Raises the NotDeliveredError that says why not, or TimeoutError."""
+        """Wait until it is delivered. Raises NotDeliveredError if it ends otherwise, or TimeoutError."""
         receipt = await self._ticket.delivered(timeout)
         result: TelegramType = _result_adapter(self._returning).validate_python(
             receipt.result, context={"bot": self._bot}
@@ -122,11 +123,11 @@ class MethodTicket(Generic[TelegramType]):
         return result
 
     async def why(self) -> Why | None:
-        """What it waits for."""
+        """Return what it waits for."""
         return await self._ticket.why()
 
     async def cancel(self) -> bool:
-        """Take it back, if it is not being sent yet."""
+        """Cancel it if it is not being sent yet; return whether it was."""
         return await self._ticket.cancel()
 
     def __repr__(self) -> str:
@@ -135,14 +136,14 @@ class MethodTicket(Generic[TelegramType]):
 
 @functools.cache
 def _result_adapter(returning: Any) -> TypeAdapter[Any]:  # noqa: ANN401  (a type, or a union of types)
-    """One for each kind of result: making it costs more than using it."""
+    """Cached for each type of result: making it costs more than using it."""
     return TypeAdapter(returning)
 
 
 async def queue_method(
     gate: Gate, method: TelegramMethod[TelegramType], bot: Bot | None, options: Mapping[str, Any]
 ) -> MethodTicket[TelegramType]:
-    """Write it down. High by itself inside a handler of its chat."""
+    """Store the call. Its priority is high by default inside a handler of its chat."""
     if not isinstance(method, TelegramMethod):
         raise BadInputError(
             'queue takes a call that was not awaited, such as message.answer("Hi"): '
@@ -150,7 +151,7 @@ async def queue_method(
         )
     bot = bot or method.bot
     if bot is None:
-        raise BadInputError(f"{method.__api_method__} knows no bot: give bot=…, or write method.as_(bot)")
+        raise BadInputError(f"{method.__api_method__} has no bot: give bot=…, or write method.as_(bot)")
     check_options(options)
     bot_id = BotId(bot.id)
     fields = await fields_of(method, bot, gate.clock)

@@ -1,6 +1,5 @@
-"""Updates of aiogram's bots through the inbox: fetched into it, handed from it to the dispatcher."""
+"""Updates of aiogram's bots through the inbox: polled into it, dispatched from it to the dispatcher."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,18 +15,16 @@ from tidegate.inbound.inbox import ClaimedItem, bot_source
 from tidegate.inbound.long_polling import LongPoller
 from tidegate.inbound.updates import Json
 
-log = logging.getLogger("tidegate.inbound")
-
 
 class GetRawUpdates(GetUpdates):
-    """As it came: what is only held need not be understood, and what is not known yet is kept."""
+    """getUpdates with the raw JSON as its result: kinds that this aiogram does not know are kept too."""
 
     __returning__ = list[Json]
     __api_method__ = "getUpdates"
 
 
 class DispatcherInbox:
-    """Of one dispatcher and its bots, while it runs. `data` is what its handlers may ask for."""
+    """The inbox of one running dispatcher and its bots. `data` are arguments that handlers may take."""
 
     def __init__(
         self,
@@ -59,7 +56,7 @@ class DispatcherInbox:
     async def fetch(
         self, make_request: NextRequestMiddlewareType[Any], bot: Bot, method: GetUpdates
     ) -> list[Update]:
-        """What getUpdates does for whoever polls: nothing is left for them, it is in the inbox."""
+        """Poll into the inbox. The caller gets no updates: the inbox dispatches them."""
 
         async def from_offset(offset: int | None) -> list[Json]:
             asked = GetRawUpdates(**{**method.model_dump(exclude_unset=True), "offset": offset})

@@ -1,7 +1,6 @@
 """Conversations in the SQLite file. One with neither state nor data has no row."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -44,21 +43,20 @@ class SqliteConversations(Conversations):
         state: str | None = await self._file.read(lambda tx: _look_up(tx, row, "state"))
         return state
 
-    async def set_data(self, key: ConversationKey, data: Mapping[str, Any]) -> None:
-        row, body, now = _row_key(key), pack_data(data), self._clock.now()
-        await self._file.write(lambda tx: _write(tx, row, "data", body, now))
+    async def set_data(self, key: ConversationKey, data: bytes | None) -> None:
+        row, now = _row_key(key), self._clock.now()
+        await self._file.write(lambda tx: _write(tx, row, "data", data, now))
 
-    async def get_data(self, key: ConversationKey) -> dict[str, Any]:
+    async def get_data(self, key: ConversationKey) -> bytes | None:
         row = _row_key(key)
-        return unpack_data(await self._file.read(lambda tx: _look_up(tx, row, "data")))
+        data: bytes | None = await self._file.read(lambda tx: _look_up(tx, row, "data"))
+        return data
 
-    async def update_data(self, key: ConversationKey, data: Mapping[str, Any]) -> dict[str, Any]:
-        row, more, now = _row_key(key), pack_data(data), self._clock.now()
-        if more is None:
-            return await self.get_data(key)
+    async def merge_data(self, key: ConversationKey, data: bytes) -> dict[str, Any]:
+        row, now = _row_key(key), self._clock.now()
 
         def merge(tx: Transaction) -> dict[str, Any]:
-            merged = unpack_data(_look_up(tx, row, "data")) | unpack_data(more)
+            merged = unpack_data(_look_up(tx, row, "data")) | unpack_data(data)
             _write(tx, row, "data", pack_data(merged), now)
             return merged
 

@@ -49,7 +49,7 @@ async def test_a_keyboard_of_the_library_goes_with_a_template(stage: Stage) -> N
 async def test_a_letter_that_cannot_be_one_is_told(stage: Stage) -> None:
     stage.gate.attach(None, stage.bot)
     async with stage.gate:
-        with pytest.raises(BadInputError, match="goes to no chat"):
+        with pytest.raises(BadInputError, match="only calls to a chat"):
             await stage.gate.broadcast("a", PEOPLE[:1], lambda _: GetMe())
         with pytest.raises(BadInputError, match="a letter is text"):
             await stage.gate.broadcast("b", PEOPLE[:1], lambda _: 7)

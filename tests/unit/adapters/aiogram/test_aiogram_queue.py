@@ -31,7 +31,7 @@ from aiogram.types import (
 )
 from aiohttp import ClientConnectionError
 
-from tidegate.adapters.aiogram.queued_method import LARGEST_UPLOAD, fields_of
+from tidegate.adapters.aiogram.queued_method import MAX_UPLOAD_BYTES, fields_of
 from tidegate.errors import BadInputError, ClosedError, DeadError
 from tidegate.model import File
 from unit.adapters.aiogram.stage import TOKEN, Stage
@@ -112,7 +112,7 @@ async def test_a_file_that_cannot_be_downloaded_is_told(
     monkeypatch.setattr(stage.session, "stream_content", fail)
     stage.gate.attach(None, stage.bot)
     async with stage.gate:
-        with pytest.raises(BadInputError, match="cannot be had"):
+        with pytest.raises(BadInputError, match="could not be downloaded"):
             await stage.gate.queue(document(stage.bot, URLInputFile("http://x/a")))
 
 
@@ -124,7 +124,7 @@ async def test_a_coroutine_that_calls_nobody_is_not_queued(stage: Stage) -> None
     async with stage.gate:
         with pytest.raises(BadInputError, match="nothing was queued"):
             await stage.gate.queue(nothing())
-        with pytest.raises(BadInputError, match="goes to no chat"):
+        with pytest.raises(BadInputError, match="only calls to a chat"):
             await stage.gate.queue(stage.bot.get_me())
 
 
@@ -150,8 +150,8 @@ async def test_a_queued_method_that_dies_says_why(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("method", "text"),
     [
-        (GetMe(), "goes to no chat"),
-        (SendMessage(chat_id=1, text="Hi"), "knows no bot"),
+        (GetMe(), "only calls to a chat"),
+        (SendMessage(chat_id=1, text="Hi"), "has no bot"),
         ("message.answer", "that was not awaited"),
     ],
 )
@@ -221,6 +221,6 @@ async def test_a_file_that_cannot_be_sent_is_told_before_anything_is_stored(
         with pytest.raises(BadInputError, match="cannot be read"):
             await stage.gate.queue(document(stage.bot, FSInputFile(tmp_path / "gone.png")))
         with pytest.raises(BadInputError, match="Telegram takes no more"):
-            await stage.gate.queue(document(stage.bot, BufferedInputFile(bytes(LARGEST_UPLOAD + 1), "x")))
+            await stage.gate.queue(document(stage.bot, BufferedInputFile(bytes(MAX_UPLOAD_BYTES + 1), "x")))
 
         assert (await stage.gate.stats()).waiting == 0

@@ -21,7 +21,6 @@ from tidegate.inbound.inbox import (
     InboxStats,
     ParkedItem,
 )
-from tidegate.leader_lease import LeaseStore
 from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.redis import inbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
@@ -150,7 +149,6 @@ class RedisInbox(Inbox):
     """
 
     def __init__(self, link: RedisConnection, clock: Clock) -> None:
-        self.leases: LeaseStore = self
         self._link = link
         self._clock = clock
         self._keys = [link.key(name) for name in KEYS.values()]
@@ -333,9 +331,3 @@ class RedisInbox(Inbox):
 
     async def stats(self) -> InboxStats:
         return InboxStats(*await self._run("stats"))
-
-    async def lease(self, name: str, seconds: float) -> bool:
-        return await self.leases.lease(name, seconds)
-
-    async def give_back(self, name: str) -> None:
-        await self.leases.give_back(name)

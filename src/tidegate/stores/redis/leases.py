@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import Final
 
+from tidegate.leader_lease import LeaseStore
 from tidegate.stores.redis.connection import RedisConnection
 from tidegate.stores.redis.scripts import load_scripts
 
 SCRIPTS: Final = load_scripts("leases", ("meta", "lease"), shared=("shared/lease",))
 
 
-class RedisLeases:
+class RedisLeases(LeaseStore):
     """`holder` names this one among all that want the leases; `key` gives the key of a lease by its name."""
 
     def __init__(self, redis: RedisConnection, holder: str, key: Callable[[str], str]) -> None:

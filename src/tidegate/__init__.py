@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from tidegate.bots.registry import Bot
     from tidegate.broadcast.sql import sql
     from tidegate.gate import Tidegate
+    from tidegate.inbound.hook_signature import HmacSignature
+    from tidegate.inbound.signed_hooks import HookEvent
     from tidegate.inbound.throttle_rules import ThrottleRules
     from tidegate.model import File, Priority
     from tidegate.outbox.tickets import LiveTicket, Receipt
@@ -16,6 +18,8 @@ __all__ = [
     "Bot",
     "File",
     "FlowExecutor",
+    "HmacSignature",
+    "HookEvent",
     "LiveTicket",
     "Priority",
     "Receipt",
@@ -28,6 +32,8 @@ _PLACES = {
     "Bot": "bots.registry",
     "File": "model",
     "FlowExecutor": "adapters.aiogram.flows",
+    "HmacSignature": "inbound.hook_signature",
+    "HookEvent": "inbound.signed_hooks",
     "LiveTicket": "outbox.tickets",
     "Priority": "model",
     "Receipt": "outbox.tickets",

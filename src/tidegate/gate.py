@@ -465,6 +465,11 @@ class Tidegate:
         await serve(app, host=host, port=port, reuse_port=reuse_port, on_ready=ready)
 
     @property
+    def reception(self) -> HandlerRegistry:
+        """The old name of `handler_registry`, until 1.0."""
+        return self.handler_registry
+
+    @property
     def attached_library(self) -> AttachedLibrary | None:
         """The dispatchers that are attached."""
         return self._attachment

@@ -52,7 +52,7 @@ async def test_the_rules_and_the_throttle_that_it_shows_work() -> None:
         if made is not None:
             await made
     assert names["gate"].rules.costs == {"command": 2, "edited_message": 0}
-    assert names["throttle"].held == 0
+    assert names["throttle"].throttled == 0
 
 
 class Attached:

@@ -173,7 +173,7 @@ async def test_a_signal_ends_it_when_everything_is_answered(monkeypatch: pytest.
 async def test_a_gate_that_does_not_open_is_told_and_not_served() -> None:
     backend = FakeBackend(clock)
     backend.failure = StoreAwayError("no Redis at 192.0.2.1")
-    with pytest.raises(ClosedError, match=r"nothing is served: no Redis at 192\.0\.2\.1"):
+    with pytest.raises(ClosedError, match=r"the server did not start: no Redis at 192\.0\.2\.1"):
         await serve(backend.app, port=0)
 
 

@@ -1,6 +1,7 @@
 """Telegram's updates: their kind, user and chat, from JSON or from a bot library's objects."""
 
 import difflib
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -117,7 +118,7 @@ def describe_update(update: Json) -> UpdateInfo:
     chat = _chat(content)
     date = content.get("edit_date") or content.get("date")
     return UpdateInfo(
-        kind=_precise_kind(kind, content),
+        kind=_precise_kind(kind, content.get("text"), content.__contains__),
         user=_id(_user(content)),
         chat=_id(chat),
         is_private=isinstance(chat, dict) and chat.get("type") == "private",
@@ -149,17 +150,6 @@ def _id(one: object) -> Any:  # noqa: ANN401  (a number, unless Telegram says ot
     return one.get("id") if isinstance(one, dict) else None
 
 
-def _precise_kind(kind: str, content: Json) -> str:
-    if kind in PAYMENT_KINDS or any(name in content for name in PAYMENT_FIELDS):
-        return "payment"
-    if kind != "message":
-        return kind
-    text = content.get("text")
-    if isinstance(text, str):
-        return "command" if text.startswith("/") else kind
-    return "service" if any(name in content for name in SERVICE_FIELDS) else kind
-
-
 # --- an update as a bot library's object ---
 #
 # The libraries name the fields as Telegram does, except `from`, which is `from_user` in all of them.
@@ -171,7 +161,7 @@ def describe_event(kind: str, event: object) -> UpdateInfo:
     chat = _field(event, "chat") or _field(_field(event, "message"), "chat")
     date = _field(event, "edit_date") or _field(event, "date")  # a number in one library, a time in another
     return UpdateInfo(
-        kind=_precise_event_kind(kind, event),
+        kind=_precise_kind(kind, _field(event, "text"), lambda name: _field(event, name)),
         user=_field(user, "id"),
         chat=_field(chat, "id"),
         is_private=_field(chat, "type") == "private",
@@ -184,16 +174,15 @@ def album_of(event: object) -> str | None:
     return album
 
 
-def _precise_event_kind(kind: str, event: object) -> str:
-    if kind in PAYMENT_KINDS or any(_field(event, name) for name in PAYMENT_FIELDS):
+def _field(thing: object, name: str) -> Any:  # noqa: ANN401  (the library's)
+    return getattr(thing, name, None)
+
+
+def _precise_kind(kind: str, text: object, has: Callable[[str], object]) -> str:
+    if kind in PAYMENT_KINDS or any(map(has, PAYMENT_FIELDS)):
         return "payment"
     if kind != "message":
         return kind
-    text = _field(event, "text")
-    if text:
+    if text and isinstance(text, str):
         return "command" if text.startswith("/") else kind
-    return "service" if any(_field(event, name) for name in SERVICE_FIELDS) else kind
-
-
-def _field(thing: object, name: str) -> Any:  # noqa: ANN401  (the library's)
-    return getattr(thing, name, None)
+    return "service" if any(map(has, SERVICE_FIELDS)) else kind

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from tidegate.bots.port import BotRecord
-from tidegate.bots.registry import LOOK_EVERY, TELEGRAM, BotRegistry, BotStore
+from tidegate.bots.port import BotRecord, BotStore
+from tidegate.bots.registry import LOOK_EVERY, TELEGRAM, BotRegistry
 from tidegate.delivery.sender import BotAccess
 from tidegate.errors import StoreAwayError, WrongKeyError
 from tidegate.model import BotId

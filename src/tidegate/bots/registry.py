@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from tidegate.bots.port import BotRecord
+from tidegate.bots.port import BotRecord, BotStore
 from tidegate.clock import Clock
 from tidegate.delivery.sender import BotAccess
 from tidegate.delivery.transport import BotApiTransport
@@ -46,27 +46,6 @@ class BotInfo(msgspec.Struct, frozen=True):
     id: BotId
     api_url: str
     stored: bool  # registered in the store, for every process that opens it
-
-
-class BotStore(Protocol):
-    """Where a store keeps the bots that are registered in it, their tokens encrypted."""
-
-    async def all(self) -> list[BotRecord]: ...
-
-    async def open(self, bot: BotRecord) -> str:
-        """The token. Raises WrongKeyError."""
-        ...
-
-    async def put(self, bot: BotId, token: str, api_url: str) -> None:
-        """Keep a bot, or a new token of one that is there."""
-
-    async def remove(self, bot: BotId) -> bool:
-        """Whether it was there."""
-        ...
-
-    async def rotate(self) -> int:
-        """Encrypt every token anew with the newest key, all or none; returns how many."""
-        ...
 
 
 class BotRegistry:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from tidegate.bots.registry import BotStore
+from tidegate.bots.port import BotStore
 from tidegate.clock import Clock
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.inbox import Inbox

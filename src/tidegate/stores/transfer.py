@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from tidegate.bots.encryption import MISSING, TokenCipher
-from tidegate.bots.port import BotRecord
-from tidegate.bots.registry import BotStore
+from tidegate.bots.port import BotRecord, BotStore
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError, WrongKeyError
 from tidegate.extras import extra

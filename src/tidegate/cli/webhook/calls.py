@@ -10,7 +10,8 @@ from urllib.parse import SplitResult, quote, urlsplit
 import msgspec
 
 from tidegate.bots.encryption import TokenCipher
-from tidegate.bots.registry import TELEGRAM, BotRegistry, BotStore
+from tidegate.bots.port import BotStore
+from tidegate.bots.registry import TELEGRAM, BotRegistry
 from tidegate.cli import loop
 from tidegate.cli.store import file_of, gate_at, is_redis, link_of, place_of, quietly, reached
 from tidegate.clock import Clock

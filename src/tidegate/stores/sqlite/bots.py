@@ -1,12 +1,12 @@
 """The bots that are registered in the file, with encrypted tokens."""
 
 from tidegate.bots.encryption import TokenCipher
-from tidegate.bots.port import BotRecord
+from tidegate.bots.port import BotRecord, BotStore
 from tidegate.model import BotId
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 
 
-class SqliteBotStore:
+class SqliteBotStore(BotStore):
     def __init__(self, file: StoreFile, keys: TokenCipher) -> None:
         self._file = file
         self._keys = keys
@@ -18,10 +18,10 @@ class SqliteBotStore:
         return [BotRecord(*row) for row in rows]
 
     async def open(self, bot: BotRecord) -> str:
-        """The token. Raises WrongKeyError."""
+        """The decrypted token. Raises WrongKeyError."""
 
         def step(tx: Transaction) -> str:
-            # As it is now: the key may have been changed since.
+            # The present one: it may have been encrypted with another key since.
             row = tx.execute("SELECT token FROM bots WHERE id = ?", (bot.id,)).fetchone()
             return self._keys.decrypt(bot.sealed if row is None else row[0])
 
@@ -29,7 +29,7 @@ class SqliteBotStore:
         return token
 
     async def put(self, bot: BotId, token: str, api_url: str) -> None:
-        """Keep a bot, or a new token of one that is there. The sender hears of it."""
+        """Store a bot, or a new token of a stored one. The sender is told through the journal."""
 
         def step(tx: Transaction) -> None:
             sealed = self._keys.encrypt(token)

@@ -1,1 +1,1 @@
-"""Where messages wait: first come, first served, and whoever may not go now lets the others pass."""
+"""The outbox: messages wait first come, first served; a line that may not send now lets the others pass."""

@@ -15,35 +15,11 @@ import msgspec
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
 
-
-def plain_value(value: object) -> Any:  # noqa: ANN401, PLR0911  (one line for each kind)
-    """What JSON has, and files. Raises BadInputError for what cannot be made so."""
-    match value:
-        case Enum():
-            return value.value
-        case None | bool() | int() | float() | str() | File():
-            return value
-        case Mapping():
-            return {key: made for key, item in value.items() if (made := plain_value(item)) is not None}
-        case list() | tuple():
-            return [plain_value(item) for item in value]
-        case dt.datetime():
-            return round(value.timestamp())
-    for method in ("to_dict", "model_dump"):  # python-telegram-bot's objects, and aiogram's
-        if callable(dump := getattr(value, method, None)):
-            return plain_value(dump())
-    if type(value).__module__.partition(".")[0] == "aiogram" and type(value).__name__ == "Default":
-        return None  # what the bot has set for all: not known here
-    raise BadInputError(
-        f"a {type(value).__name__} cannot be sent as JSON: give plain values, and files as tidegate.File"
-    )
-
-
 MAX_TEXT: Final = 4096
 MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
 LARGEST_ID: Final = 2**53  # Telegram promises 52 bits
 MAX_ATTEMPTS: Final = 1_000
-_PLAIN_TYPES: Final = frozenset((str, int, float, bool, File))  # almost every message has nothing else
+_PLAIN_TYPES: Final = frozenset((str, int, float, bool, File))  # enough for almost every message
 _NAME = re.compile(r"@[A-Za-z]\w{3,31}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
 _METHOD = re.compile(r"[a-z][A-Za-z]{2,63}")
@@ -55,13 +31,11 @@ _OPTIONS: Final = frozenset(Message.__struct_fields__) - {
     "params",
     "priority",
 }
-
-
 _OPTION_NAMES: Final = _OPTIONS | {"priority"}
 
 
 def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float) -> Message:
-    """A message from what a caller wrote: options of Tidegate by their names, all else is for Telegram."""
+    """A message from a caller's fields: options of Tidegate by their names, all else is for Telegram."""
     params = dict(fields)
     method = check_method(params.pop("method", "sendMessage"))
     chat_id = check_chat(params.pop("chat_id", None))
@@ -86,7 +60,7 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
 
 
 def check_options(names: Iterable[str]) -> None:
-    """Where everything for Telegram is said already, only options of Tidegate are left."""
+    """Raise BadInputError unless every name is an option of Tidegate."""
     for name in names:
         _check_name(name)
         if name not in _OPTION_NAMES:
@@ -96,7 +70,7 @@ def check_options(names: Iterable[str]) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _check_name(name: str) -> None:
-    """What is almost an option of ours is no parameter of Telegram, which would ignore it without a word."""
+    """Raise BadInputError for a misspelt option: Telegram would ignore it as an unknown parameter."""
     if name not in _OPTION_NAMES and (meant := difflib.get_close_matches(name, _OPTION_NAMES, 1, 0.9)):
         raise BadInputError(f"{name!r} is not known: {meant[0]!r} may be meant")
 
@@ -141,7 +115,7 @@ def _check_params(method: str, params: Mapping[str, Any]) -> None:
     try:
         bare = _without_files(params)
         size = len(_encode(bare))
-        _pack(bare)  # as stores keep it, which is stricter: numbers of 64 bits, text that is text
+        _pack(bare)  # stores are stricter than JSON: integers of 64 bits, text that is valid UTF-8
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise BadInputError(f"the parameters of {method} cannot be sent as JSON: {error}") from error
     if size > MAX_PARAMS:
@@ -178,12 +152,38 @@ def _check_key(name: str, key: str | None) -> None:
 
 
 def _without_files(value: object) -> object:
-    """Files are not part of the JSON; what they hold is checked when it is sent."""
+    """Files are not part of the JSON; their content is checked when it is sent."""
     if isinstance(value, File):
         return None
     if isinstance(value, Mapping):
         return {name: _without_files(item) for name, item in value.items()}
     return [_without_files(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def plain_value(value: object) -> Any:  # noqa: ANN401, PLR0911  (one line for each kind)
+    """The value as JSON has it, with files. Raises BadInputError if that is not possible.
+
+    Objects of bot libraries are known by what they can do, as none of the libraries need be installed.
+    """
+    match value:
+        case Enum():
+            return value.value
+        case None | bool() | int() | float() | str() | File():
+            return value
+        case Mapping():
+            return {key: made for key, item in value.items() if (made := plain_value(item)) is not None}
+        case list() | tuple():
+            return [plain_value(item) for item in value]
+        case dt.datetime():
+            return round(value.timestamp())
+    for method in ("to_dict", "model_dump"):  # python-telegram-bot's objects, and aiogram's
+        if callable(dump := getattr(value, method, None)):
+            return plain_value(dump())
+    if type(value).__module__.partition(".")[0] == "aiogram" and type(value).__name__ == "Default":
+        return None  # the bot's own default, which is not known here
+    raise BadInputError(
+        f"a {type(value).__name__} cannot be sent as JSON: give plain values, and files as tidegate.File"
+    )
 
 
 _encode = msgspec.json.Encoder().encode

@@ -1,6 +1,6 @@
-"""Serves whoever waits for messages or for a turn, from one schedule and with one timer.
+"""Serves the tasks that wait for messages or for a turn, from one schedule and with one timer.
 
-It knows entries, not messages: the store that owns it looks after those.
+It knows entries, not messages: the store that owns it keeps those.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ SHORTEST_SLEEP: Final = 0.0005  # seconds; uvloop spins on less
 class OutboxDispatcher:
     """`settle_woken` is given the entries that expired and those whose lease ran out, before each step.
 
-    `watched` says whether anybody but claimers and turns waits for time to pass.
+    `watched` says whether other tasks than claimers and turns wait for time to pass.
     """
 
     def __init__(
@@ -78,16 +78,16 @@ class OutboxDispatcher:
         self._settle_woken(*self.schedule.wake(now), now)
 
     def stir(self) -> None:
-        """Something changed: take a step if it may concern anybody."""
+        """Something changed: take a step if a task waits for one."""
         if not (self._claimers or self._turns or self._watched()):
-            self.schedule.sweep(self._clock.monotonic())  # no step comes that would do it
+            self.schedule.sweep(self._clock.monotonic())  # as no step will
         elif self.schedule.has_work:
             self._step()
         else:
             self.arm()
 
     def arm(self) -> None:
-        """See to it that the next step comes in time, if anybody waits for one. It may come too early."""
+        """Set the timer of the next step, if a task waits for one. It may come too early."""
         at = NEVER
         if self._claimers or self._turns or self._watched():
             at = self.schedule.next_at(room=bool(self._claimers))
@@ -106,7 +106,7 @@ class OutboxDispatcher:
         self._step()
 
     def _step(self) -> None:
-        """Give out what may go to whoever waits for it, then sleep until there may be more."""
+        """Grant what may go to the tasks that wait, then sleep until there may be more."""
         while self._claimers and self._claimers[0][1].done():
             self._claimers.popleft()
         if self._claimers:
@@ -138,7 +138,7 @@ class OutboxDispatcher:
             entries = self._grant(room)
             if entries:
                 if self._turns or self._watched():
-                    self.arm()  # they wait for these leases too
+                    self.arm()  # these leases are timers for them, too
                 return entries
         future: asyncio.Future[list[Entry]] = asyncio.get_running_loop().create_future()
         waiting = (room, future)
@@ -155,7 +155,7 @@ class OutboxDispatcher:
                 self._claimers.remove(waiting)
 
     def give_back(self, entries: list[Entry]) -> None:
-        """They were not sent after all: back to the heads of their lines, slots and all."""
+        """Entries that were not sent return to the heads of their lines, and their slots are free."""
         now = self._clock.monotonic()
         for entry in entries:
             self.schedule.release(entry, now, sent=False)
@@ -164,7 +164,7 @@ class OutboxDispatcher:
         self.stir()
 
     def heard(self, entry: Entry, outcome: Outcome, now: float) -> None:
-        """What an answer means for closures and limits. Comes before `release`."""
+        """Apply an outcome to closures and limits. Call it before `release`."""
         owner = entry.lane.bot
         if isinstance(outcome, Refused):
             self.refused += 1
@@ -174,7 +174,7 @@ class OutboxDispatcher:
             owner.obstacle = outcome.reason
 
     def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
-        """A call is over, its answer came `at`: what that means for its slots."""
+        """A call is over and was answered `at`: its slots cool, or are free if it was not sent."""
         sent = not isinstance(outcome, NotSent | Unreachable)
         self.schedule.release(entry, at, sent=sent, answered=sent and not isinstance(outcome, Unknown))
 
@@ -224,7 +224,7 @@ class OutboxDispatcher:
             self._turns.pop(entry.id, None)
 
     def end_turn(self, turn: Turn, outcome: Outcome, age: float) -> Entry | None:
-        """What had the turn; None if it was over already. `stir` after it."""
+        """End a turn; returns its entry, or None if it had ended already. Call `stir` after it."""
         entry = self._held_turns.pop(turn.token, None)
         if entry is None:
             return None
@@ -257,17 +257,17 @@ class OutboxDispatcher:
     # --- chats by several names ---
 
     def chat(self, bot: BotId, chat: ChatId) -> ChatId:
-        """The id by which a chat goes now: it may have been told under a name, and have migrated since."""
+        """The present id of a chat, which may have been given as a name, and have migrated since."""
         while (bot, chat) in self._aliases:
             chat = self._aliases[bot, chat]
         return chat
 
     def remember_alias(self, bot: BotId, old: ChatId, chat: ChatId) -> None:
-        """A name that was learned before, while no lane is there yet."""
+        """Store an alias that was learned earlier, while no lane exists yet."""
         self._aliases[bot, old] = chat
 
     def alias(self, lane: Lane, chat: ChatId, now: float) -> None:
-        """The chat of this lane goes by another id: the lane moves there, and what comes later follows."""
+        """The chat of this lane has another id: the lane moves there, and later entries follow."""
         bot, old, chat = lane.bot.id, lane.chat, self.chat(lane.bot.id, chat)
         if chat == old:
             return  # it is there already

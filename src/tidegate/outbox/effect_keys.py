@@ -11,7 +11,7 @@ import msgspec
 
 
 class EffectKeys:
-    """Of one cause. Two messages that are alike have two keys, and two that differ never have the same."""
+    """The keys of one cause. Two equal messages have two keys; two different ones never have the same."""
 
     def __init__(self, scope: str) -> None:
         self._scope = scope
@@ -30,9 +30,7 @@ _handling: ContextVar[EffectKeys | None] = ContextVar("tidegate_effects", defaul
 
 @contextmanager
 def effect_keys_for(cause: str) -> Iterator[None]:
-    """Around a handler of what has this name, which no other cause has. What outlives it, in a task of its
-    own, has no part in this.
-    """
+    """Give keys to the messages that the handler of this cause puts. Tasks that outlive it get none."""
     effects = EffectKeys(cause)
     before = _handling.set(effects)
     try:
@@ -43,11 +41,11 @@ def effect_keys_for(cause: str) -> Iterator[None]:
 
 
 def in_handler() -> bool:
-    """Whether this runs in such a handler."""
+    """Whether this runs inside `effect_keys_for`."""
     return _handling.get() is not None
 
 
 def effect_key(content: Any) -> str | None:  # noqa: ANN401  (whatever a message is made of)
-    """The dedup key of something that is put now: None outside of a handler."""
+    """The dedup key of a message that is put now; None outside of a handler."""
     effects = _handling.get()
     return effects.key_of(content) if effects is not None and effects.open else None

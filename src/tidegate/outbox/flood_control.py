@@ -10,9 +10,9 @@ FULL_FOR_WINDOWS = 1.5  # windows since the last call, within which a limit of o
 
 
 def learn_from_refusal(lane: Lane, pool: Pool, rules: Rules, now: float, retry_after: float) -> None:
-    """A 429 never says its scope. One chat refused closes that chat; several within a window, the bot.
+    """A 429 never says its scope. One refused chat is closed; several within a window close the bot.
 
-    Comes before the refused call gives up its slots: how full its limits were is the evidence.
+    Call it before the refused call gives up its slots: how full its limits were is the evidence.
     """
     bot, window = lane.bot, pool.window
     lane.closed_until = max(lane.closed_until, now + retry_after)
@@ -45,12 +45,12 @@ def _cut(limited: Lane | Pool, window: Window, rule: Rate, now: float) -> None:
 
 
 def _others(window: Window) -> float:
-    """How full it is, the refused call apart."""
+    """How full it is without the refused call."""
     return (window.taken - 1) / window.count
 
 
 def _fullness(lane: Lane, now: float) -> float:
     window = lane.windows[0]
-    if window.count == 1:  # the refused call itself is all it holds: look at the one before
+    if window.count == 1:  # it holds the refused call alone: look at the call before
         return 1.0 if now - lane.last_call < FULL_FOR_WINDOWS * window.seconds else 0.0
     return _others(window)

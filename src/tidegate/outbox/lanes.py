@@ -23,8 +23,8 @@ NEVER: Final = float("inf")
 EMPTY, READY, WAITING, BLOCKED = range(4)
 
 
-# There may be millions of these: the garbage collector does not look at them. What refers to each other in a
-# circle (a lane and its lines) is parted when it is forgotten.
+# There may be millions of these: the garbage collector does not look at them. Reference cycles (a lane and
+# its lines) are broken when a lane is forgotten.
 
 
 class Entry(msgspec.Struct, gc=False, eq=False):
@@ -40,12 +40,12 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     attempts: int = 0
     crashes: int = 0
     retry_at: float = 0.0
-    retrying: bool = False  # for whoever counts: it waits for its next try
+    retrying: bool = False  # it waits for its next try, and is counted so
     leased_until: float = 0.0
     expires: float = NEVER
     paid: bool = False
-    cooled: bool = False  # its slots cool already, although no answer came
-    gone: bool = False  # it has ended, perhaps while in its line: skipped when it is reached
+    cooled: bool = False  # its slots cool already, without an answer
+    gone: bool = False  # it has ended, and is skipped when its line reaches it
 
 
 class Line(msgspec.Struct, gc=False, eq=False):
@@ -60,7 +60,7 @@ class Line(msgspec.Struct, gc=False, eq=False):
     passed: int = 0  # times it did not go for lack of room
 
     def __lt__(self, other: "Line") -> bool:
-        return False  # the same line may stand in a heap twice with one number: any order will do
+        return False  # a line may be in a heap twice with the same number, in any order
 
     def append(self, entry: Entry) -> None:
         if self.tail is None:
@@ -84,7 +84,7 @@ class Line(msgspec.Struct, gc=False, eq=False):
             self.tail = None
 
     def entries(self) -> Iterator[Entry]:
-        """What waits in it, in order."""
+        """The waiting entries in order."""
         entry = self.head
         while entry is not None:
             if not entry.gone:
@@ -95,7 +95,7 @@ class Line(msgspec.Struct, gc=False, eq=False):
         return sum(1 for _ in self.entries())
 
     def first(self) -> Entry | None:
-        """The head, after what has gone is dropped."""
+        """The head, after entries that are gone have been dropped."""
         while self.head is not None and self.head.gone:
             self.pop()
         return self.head
@@ -107,26 +107,26 @@ class Lane(msgspec.Struct, gc=False, eq=False):
     bot: "BotLanes"
     chat: ChatId
     kind: str
-    pool: "Pool"  # of what it sends, unless that is paid for
-    windows: tuple[Window, ...]  # shared with other lanes that nobody has called yet: `touch` changes that
-    shared: bool = True  # a million people who wait for a first message have no windows of their own
+    pool: "Pool"  # of its calls, unless they are paid for
+    windows: tuple[Window, ...]  # shared by all lanes without a call yet, until `touch`
+    shared: bool = True  # a million users who wait for a first message need no windows of their own
     lines: list[Line] = []
     in_flight: Entry | None = None
     closed_until: float = 0.0
     paused: bool = False
     learned: LearnedLimit | None = None
-    reserved: Line | None = None  # passed over too often: the others wait for it
-    reserved_until: float = 0.0  # turns too, but not for ever: nobody may claim what has the slots
+    reserved: Line | None = None  # passed over too often: the other lines wait for it
+    reserved_until: float = 0.0  # until then turns wait for it, too; it may never be claimed
     last_call: float = -NEVER
     resting: bool = False  # it is on the list of lanes that may be forgotten
     moved_to: "Lane | None" = None
 
     def part(self) -> None:
-        """It is forgotten: nothing refers in a circle any more."""
+        """Break the reference cycle of a lane that is forgotten."""
         self.lines.clear()
 
     def touch(self) -> None:
-        """From now on its windows are its own."""
+        """Give it windows of its own."""
         if self.shared:
             self.windows = tuple([Window(window.count, window.seconds) for window in self.windows])
             self.shared = False
@@ -148,7 +148,7 @@ class Lane(msgspec.Struct, gc=False, eq=False):
         return wait
 
     def idle(self, now: float) -> bool:
-        """Whether it can be forgotten: nothing waits, nothing is in flight, nothing has to be remembered."""
+        """Whether it can be forgotten: nothing waits, is in flight, or has to be remembered."""
         return (
             self.in_flight is None
             and not self.paused
@@ -182,7 +182,7 @@ class ReadyQueue:
         return bool(self.fresh or self.returned)
 
     def first(self) -> Line | None:
-        """The line to go next; what has changed since it was pushed is dropped on the way."""
+        """The next line. Lines that have changed since they were pushed are dropped on the way."""
         fresh, returned = self.fresh, self.returned
         while fresh and not _valid(fresh[0]):
             fresh.popleft()
@@ -236,14 +236,14 @@ class BotLanes:
         self.id = bot
         self.pools: dict[str, Pool] = {}
         self.closed_until = 0.0  # by a 429
-        self.away_until = 0.0  # it cannot send: messages wait, whoever makes a call finds out by himself
+        self.away_until = 0.0  # it cannot send: messages wait until then, direct calls still try
         self.obstacle = ""  # why it cannot
         self.paused = False
         self.refused: dict[ChatId, float] = {}  # chats that drew a 429 within the last window, and when
 
 
 class TimerKind(Enum):
-    """What a time is for."""
+    """The kinds of timers."""
 
     LINE = auto()  # a line may go
     POOL = auto()  # a pool may have a slot
@@ -252,7 +252,7 @@ class TimerKind(Enum):
 
 
 class ScheduleTimers:
-    """A timer is never taken back: once what it was set for has changed, it says nothing and is dropped."""
+    """The times at which a schedule has something to do. Outdated timers stay and are dropped when due."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, TimerKind, Line | Pool | Entry]] = []
@@ -268,7 +268,7 @@ class ScheduleTimers:
         heapq.heappush(self._heap, (at, next(self._numbers), kind, what))
 
     def due(self, now: float) -> Iterator[tuple[TimerKind, Line | Pool | Entry]]:
-        """What is due and still says something, in order. More may be set meanwhile."""
+        """Timers that are due and not outdated, in order. More may be set meanwhile."""
         while self._heap and self._heap[0][0] <= now:
             timer = heapq.heappop(self._heap)
             if _is_current(*timer):
@@ -278,7 +278,7 @@ class ScheduleTimers:
         return self._heap[0][0] if self._heap else NEVER
 
     def _compact(self) -> None:
-        """At twice what is left each time, which keeps it cheap on average."""
+        """Drop outdated timers. Done at twice the remaining size, which keeps it cheap on average."""
         self._heap = [timer for timer in self._heap if _is_current(*timer)]
         heapq.heapify(self._heap)
         self._compact_at = max(1_000, 2 * len(self._heap))

@@ -1,4 +1,4 @@
-"""Why a message has not left yet, in words."""
+"""The reasons why a message has not left yet, in words."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ Wait = tuple[str, float]  # what for, and how many seconds
 
 
 class WaitFacts(msgspec.Struct):
-    """What stands in the way of a message, as its store knows it. Times are seconds from now."""
+    """The obstacles of a message, as its store knows them. Times are seconds from now."""
 
     state: State
     until_due: float = 0.0
@@ -23,11 +23,11 @@ class WaitFacts(msgspec.Struct):
     closed: dict[str, float] = {}
     away: float = 0.0
     obstacle: str = ""
-    full: list[tuple[str, float]] = []  # limits: whose, and how long; infinite until an answer comes
+    full: list[tuple[str, float]] = []  # full limits: whose, and how long; infinite: until an answer comes
 
 
 def facts_of(entry: Entry, state: State, until_due: float, now: float) -> WaitFacts:
-    """From a schedule in memory."""
+    """The obstacles of an entry of a schedule in memory."""
     lane = entry.lane
     places: dict[str, BotLanes | Lane] = {"bot": lane.bot, "chat": lane}
     own = lane.windows[0]
@@ -47,7 +47,7 @@ def facts_of(entry: Entry, state: State, until_due: float, now: float) -> WaitFa
 
 
 def explain(facts: WaitFacts) -> Why:
-    """Each thing it waits for; the longest known wait is when it should go."""
+    """Everything that a message waits for. It is expected after the longest known wait."""
     if facts.state == State.SENDING:
         return Why(facts.state, ("it is being sent",), 0.0)
     if facts.state not in {State.QUEUED, State.RETRY}:
@@ -85,7 +85,7 @@ def _full(facts: WaitFacts) -> Iterator[Wait]:
     for name, wait in facts.full:
         if wait > 0:
             duration = "until an answer comes" if wait == NEVER else f"for {wait:.1f} s"
-            # How long the last call takes is not known; it is rarely long.
+            # How long the call in flight takes is not known; it is rarely long.
             yield f"the limit of its {name} is full {duration}", 0.0 if wait == NEVER else wait
 
 

@@ -1,7 +1,7 @@
-"""Who goes next: the lanes of all bots in one process, without messages, disk or network.
+"""The schedule: decides which entry goes next, for the lanes of all bots in one process.
 
-Every step is synchronous and takes `now`, in seconds of a monotonic clock; nothing here waits. The cost of
-a step does not grow with the number of lines that wait.
+Every step is synchronous and takes `now`, in seconds of a monotonic clock; nothing here waits or does I/O.
+The cost of a step does not grow with the number of lines that wait.
 """
 
 import itertools
@@ -39,11 +39,11 @@ RESERVATION_WINDOWS: Final = (
 )
 LANES_SWEPT_PER_STEP: Final = 4  # idle lanes looked at in each step
 LANES_SWEPT_WHEN_IDLE: Final = 1_000  # … if nothing may go anyway
-SWEEP_WITHIN: Final = 1.0  # seconds after which a lane that can be forgotten is reason enough for a step
+SWEEP_WITHIN: Final = 1.0  # seconds after which a lane that can be forgotten is worth a step
 
 
 class Schedule:
-    """One process holds one; whoever calls it must be the only caller at a time."""
+    """One per process. It is not thread-safe."""
 
     def __init__(self, rules: Rules, *, lease: float = 30.0) -> None:
         self.rules = rules
@@ -51,7 +51,7 @@ class Schedule:
         self.bots: dict[BotId, BotLanes] = {}
         self.lanes: dict[tuple[BotId, ChatId, str], Lane] = {}
         self.urgent_in_debt = 0
-        self._untouched: dict[tuple[Rate, ...], tuple[Window, ...]] = {}  # of lanes that nobody called yet
+        self._untouched: dict[tuple[Rate, ...], tuple[Window, ...]] = {}  # of lanes without a call yet
         self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
         self._timers = ScheduleTimers()
@@ -99,7 +99,7 @@ class Schedule:
         return expired, lost
 
     def claim(self, now: float, room: int) -> list[Entry]:
-        """Grant what may go now: up to `room` messages, and every turn. `wake` comes first."""
+        """Grant what may go now: up to `room` messages, and every turn. Call `wake` first."""
         granted: list[Entry] = []
         active, tried = self._active, 0
         while active and (room > 0 or (self._turns and tried < len(active))):
@@ -111,7 +111,7 @@ class Schedule:
                     tried += 1
                 continue
             granted.append(entry)
-            tried = 0  # a pool that was looked at may come round before the turns of others are through
+            tried = 0  # all pools are looked at again: other turns may fit now
             if entry.level >= TURN:
                 self._turns -= 1
             else:
@@ -120,9 +120,9 @@ class Schedule:
         return granted
 
     def grant_at_once(self, turn: Entry, now: float) -> bool:
-        """Grant a turn that has no rival, without a line: this is what most direct calls are.
+        """Grant a turn that has no rival, without a line, as most direct calls are granted.
 
-        False where something waits, or a limit is in the way: then `add` it.
+        False if something waits or a limit is in the way: then `add` it.
         """
         lane, pool, cost = turn.lane, self._pool_of(turn), turn.cost
         if lane.closed_until > now or pool.bot.closed_until > now or _has_rival(lane, pool):
@@ -147,11 +147,11 @@ class Schedule:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step could grant something, as far as is known without looking at the time."""
+        """Whether a step could grant something, whatever the time is."""
         return bool(self._active)
 
     def next_at(self, *, room: bool) -> float:
-        """When the next step may have something to do; 0 if it has now: messages, if there is `room`."""
+        """When the next step may have something to do; 0 if it has now, with `room` for messages."""
         if self._active and room:
             return 0.0
         soonest = self._timers.soonest()
@@ -162,7 +162,7 @@ class Schedule:
         return soonest
 
     def wait_for(self, bot: BotId, chat: ChatId, family: Family, cost: int, now: float) -> float:
-        """Seconds until a call could be made that goes behind what its chat has waiting. Takes nothing."""
+        """Seconds until a call could be made, behind everything that waits for its chat. Takes nothing."""
         kind = self.kind(family)
         lane, owner = self.lanes.get((bot, chat, kind)), self.bots.get(bot)
         wait = 0.0
@@ -185,7 +185,7 @@ class Schedule:
         self._leases.append((entry.leased_until, entry, entry.token))
 
     def cool(self, entry: Entry, now: float) -> bool:
-        """No answer for too long: the slots cool from now on, the entry stays in flight. False if they do."""
+        """No answer for too long: the slots cool, the entry stays in flight. False if they cool already."""
         if not entry.cost or entry.cooled:
             return False
         entry.cooled = True
@@ -201,7 +201,7 @@ class Schedule:
         The entry is out of its line; put it back with `again`, or forget it.
         """
         lane = entry.lane
-        entry.token, entry.gone = 0, True  # its timers are for nobody, unless it comes back
+        entry.token, entry.gone = 0, True  # its timers are outdated, unless it comes back
         if lane.in_flight is entry:
             lane.in_flight = None
         if entry.cost and not entry.cooled:
@@ -223,7 +223,7 @@ class Schedule:
         """After `release` (and `again`): the lines of the lane find their places."""
         empty = True
         for line in lane.lines:
-            # Of what is unordered, another call may have given back what this one waits for.
+            # Actions are unordered: another call may have given back the slot that this one waits for.
             if line.place in {BLOCKED, EMPTY} or (lane.kind == "action" and line.place == WAITING):
                 self._place(line, now)
             if line.head is not None:
@@ -241,7 +241,7 @@ class Schedule:
         line.place = BLOCKED  # `settle_lane` places it
 
     def refused(self, entry: Entry, now: float, retry_after: float) -> None:
-        """A 429: close what it tells to close, and learn. Comes before `release`."""
+        """A 429: close the chat or the bot, and cut a limit. Call it before `release`."""
         learn_from_refusal(entry.lane, self._pool_of(entry), self.rules, now, retry_after)
 
     def remove(self, entry: Entry, now: float) -> None:
@@ -265,9 +265,9 @@ class Schedule:
             self._timers.set(entry.expires, TimerKind.EXPIRE, entry)
 
     def move(self, lane: Lane, chat: ChatId, now: float) -> None:
-        """The chat has another id: what waits in this lane waits there, in order of arrival.
+        """The chat has another id: entries of this lane move there, in order of arrival.
 
-        It is still the same chat: what cools, what is closed and what is paused go along.
+        It is still the same chat: cooling slots, closures and pauses move along.
         """
         if chat == lane.chat:
             return
@@ -293,7 +293,7 @@ class Schedule:
             self._rest(target, now)
 
     def close(self) -> None:
-        """Nobody uses it any more: what it holds can go."""
+        """Break the reference cycles, so that its memory is freed."""
         for lane in self.lanes.values():
             lane.part()
 
@@ -304,13 +304,13 @@ class Schedule:
         return {place: learned.rate for place, learned in (pools | chats).items() if learned is not None}
 
     def waiting_in(self, lane: Lane) -> list[Entry]:
-        """Everything that waits in a lane, turns apart."""
+        """Every entry that waits in a lane, except turns."""
         return [entry for line in lane.lines if line.level < TURN for entry in line.entries()]
 
     # --- operators ---
 
     def pause(self, bot: BotId, chat: ChatId | None, *, paused: bool, now: float) -> None:
-        """Hold or let go what is queued for a bot or one of its chats. Turns are not held."""
+        """Pause or resume the messages of a bot or of one of its chats. Turns are not paused."""
         owner = self.bot(bot)
         if chat is None:
             owner.paused = paused
@@ -342,11 +342,10 @@ class Schedule:
         return self.rules.kind(family)
 
     def bot(self, bot: BotId) -> BotLanes:
-        """All lanes of a bot, made if need be."""
-        return self.bots.get(bot) or self._add_bot(bot)
-
-    def _add_bot(self, bot: BotId) -> BotLanes:
-        owner = self.bots[bot] = BotLanes(bot)
+        """The lanes of a bot, made if need be."""
+        owner = self.bots.get(bot)
+        if owner is None:
+            owner = self.bots[bot] = BotLanes(bot)
         return owner
 
     def pool_of(self, bot: BotLanes, budget: str) -> Pool:
@@ -402,7 +401,7 @@ class Schedule:
             expired.append(what)
 
     def _place(self, line: Line, now: float) -> None:
-        """Find out whether a line may go: ready, waiting until a known time, or blocked by its own lane."""
+        """Place a line: ready, waiting until a known time, or blocked by its own lane."""
         entry, lane = line.first(), line.lane
         if entry is None:
             line.place, line.passed = EMPTY, 0
@@ -431,9 +430,9 @@ class Schedule:
             step_up(lane, lane.windows[0], now)
         wait = max(window.wait(now, entry.cost) for window in lane.windows)
         if wait > 0 and entry.cost > 1 and entry.retry_at <= now:
-            # Cheaper ones of this chat take each slot as it gets free; after a while they must not.
+            # Cheaper calls of this chat take each slot as it gets free; after a while they must wait.
             line.passed += 1
-            ran_out = lane.reserved is line and lane.reserved_until <= now  # while nobody claimed it
+            ran_out = lane.reserved is line and lane.reserved_until <= now  # before it was claimed
             if line.passed >= LINE_SKIPS_BEFORE_RESERVATION and (lane.reserved is None or ran_out):
                 lane.reserved = line
                 longest = max(window.seconds for window in lane.windows)
@@ -442,16 +441,16 @@ class Schedule:
 
     @staticmethod
     def _unbarred(lane: Lane, line: Line) -> bool:
-        """Whether no other line of the lane has slots reserved for it. Urgent ones do not ask."""
+        """Whether no other line of the lane has reserved slots. Urgent lines and turns ignore that."""
         return lane.reserved is None or lane.reserved is line or line.level >= URGENT
 
     @staticmethod
     def _stands_back(lane: Lane, line: Line) -> bool:
-        """Whether a turn lets a line go first that has slots reserved: until a time, as its owner waits."""
+        """Whether a turn lets a line with reserved slots go first, for a bounded time."""
         return line.level >= TURN and lane.reserved is not None and lane.reserved is not line
 
     def _unreserve(self, line: Line, pool: Pool, now: float) -> None:
-        """It does not wait for its slots any more: those who let it go first may go."""
+        """It no longer waits for reserved slots: the lines that let it go first may go."""
         line.passed = 0
         if pool.reserved is line:
             pool.reserved = None
@@ -478,8 +477,8 @@ class Schedule:
             self._active.append(pool)
 
     def _sleep(self, pool: Pool, until: float) -> None:
-        """Out of the round: until then; until an answer comes if that is never; until a line if it is 0."""
-        self._active.popleft()  # only the pool in turn is put to sleep
+        """Take a pool out of the round until a time; until an answer if that is never, a new line if 0."""
+        self._active.popleft()  # only the first pool is ever put to sleep
         pool.active, pool.wake_at = False, until
         if until == NEVER:
             self._asleep.add(pool)
@@ -487,7 +486,7 @@ class Schedule:
             self._timers.set(until, TimerKind.POOL, pool)
 
     def _take(self, pool: Pool, now: float, *, messages: bool) -> Entry | None:
-        """Grant the next entry of a pool. If there is none now, it sleeps, unless only room is lacking."""
+        """Grant the next entry of a pool. If there is none it sleeps, unless only room is missing."""
         bot, window = pool.bot, pool.window
         if bot.closed_until > now:
             self._sleep(pool, bot.closed_until)
@@ -499,7 +498,7 @@ class Schedule:
             line = next_line(pool, now, messages=messages and not away)
             if line is None:
                 rest = rest_until(pool, now) or (bot.away_until if away else 0.0)
-                if messages or rest:  # else there may be room for messages soon: it stays in the round
+                if messages or rest:  # else it stays in the round until there is room for messages
                     self._sleep(pool, rest)
                 return None
             entry, lane = line.head, line.lane
@@ -519,7 +518,7 @@ class Schedule:
             return entry
 
     def _may(self, lane: Lane, line: Line, entry: Entry, now: float) -> bool:
-        """Whether what was true when the line became ready still is."""
+        """Whether the line may still go, as it could when it became ready."""
         if (lane.paused or lane.bot.paused) and line.level < TURN:
             return False
         if lane.closed_until > now or not self._unbarred(lane, line):
@@ -533,7 +532,7 @@ class Schedule:
         return True
 
     def _pass_over(self, pool: Pool, line: Line, entry: Entry, now: float) -> bool:
-        """Others may go where this one does not fit, a few times; then slots are kept for it."""
+        """Let others go where this entry does not fit, a few times; then reserve slots for it."""
         assert pool.window is not None  # noqa: S101  (without one, everything fits)
         line.passed += 1
         wait = min(pool.window.wait(now, entry.cost), pool.window.seconds)
@@ -553,7 +552,7 @@ class Schedule:
             lane.reserved = None
             for other in lane.lines:
                 if other.place == WAITING and other.level >= TURN:
-                    other.place = BLOCKED  # it let this one go first: `settle_lane` looks after it
+                    other.place = BLOCKED  # it let this one go first: `settle_lane` places it
         if pool.reserved is line:
             pool.reserved = None
         if cost:
@@ -574,7 +573,7 @@ class Schedule:
             line.place = BLOCKED
 
     def _rest(self, lane: Lane, now: float) -> None:
-        """Remember to forget a lane that has nothing to do."""
+        """Note that a lane may be forgotten later: it has nothing to do."""
         if not lane.resting:
             lane.resting = True
             longest = max([window.seconds for window in lane.windows])
@@ -597,10 +596,10 @@ class Schedule:
 
 
 def _has_rival(lane: Lane, pool: Pool) -> bool:
-    """Whether anything waits, or is in flight, that a turn must not go before."""
+    """Whether something waits or is in flight that a turn must not overtake."""
     if lane.in_flight is not None or pool.reserved is not None:
         return True
-    if pool.learned is not None or lane.learned is not None:  # they may grow: `_take` knows how
+    if pool.learned is not None or lane.learned is not None:  # only `_take` lets them recover
         return True
     for line in lane.lines:
         if line.head is not None:
@@ -612,5 +611,5 @@ def _has_rival(lane: Lane, pool: Pool) -> bool:
 
 
 def _known(wait: float, window: Window) -> float:
-    """A guess for a wait that ends with an answer: it comes soon, and then the slot cools."""
+    """Estimate a wait that ends with an answer: the answer comes soon, and then the slot cools."""
     return window.seconds if wait == NEVER else wait

@@ -12,7 +12,7 @@ WHOLE_BOT: ChatId = 0  # no chat has this number
 
 
 class StoredLimit(msgspec.Struct, frozen=True, array_like=True):
-    """What a 429 did to a chat, or to a bot (chat 0; its kind is then the budget)."""
+    """The effect of a 429 on a chat, or on a bot (chat 0; its kind is then the budget)."""
 
     bot: BotId
     chat: ChatId
@@ -24,7 +24,7 @@ class StoredLimit(msgspec.Struct, frozen=True, array_like=True):
 def remember_call(
     schedule: Schedule, bot: BotId, chat: ChatId, kind: str, *, paid: bool, cost: int, at: float, now: float
 ) -> None:
-    """A call was answered `at`, before the schedule was made: its slots cool."""
+    """Restore the slots of a call that was answered `at`, before the schedule was made."""
     lane = schedule.lane_of(bot, chat, kind)
     lane.touch()
     shared = schedule.pool_of(lane.bot, "paid" if paid else kind).window
@@ -37,7 +37,7 @@ def remember_call(
 
 
 def limits_of(schedule: Schedule, entry: Entry, now: float) -> list[StoredLimit]:
-    """What there is to keep after a refusal of this entry."""
+    """The limits to store after a refusal of this entry."""
     lane = entry.lane
     budget = "paid" if entry.paid else lane.kind
     pool = schedule.pool_of(lane.bot, budget)
@@ -48,7 +48,7 @@ def limits_of(schedule: Schedule, entry: Entry, now: float) -> list[StoredLimit]
 
 
 def remember_limit(schedule: Schedule, limit: StoredLimit, now: float, elapsed: float) -> None:
-    """A limit kept `elapsed` seconds ago counts again."""
+    """Restore a limit that was stored `elapsed` seconds ago."""
     closed_until = now + limit.closed_for - elapsed
     if limit.chat == WHOLE_BOT:
         owner = schedule.bot(limit.bot)

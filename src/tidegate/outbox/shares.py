@@ -1,7 +1,7 @@
-"""Whose turn it is within a pool: priorities share by weight, the earliest first message goes first.
+"""Fair shares within a pool: priorities share by weight; within one, the earliest first message goes first.
 
 Stride scheduling: each grant moves its priority on by the inverse of its weight, and the one that is least
-far goes next. Who was away gets no credit for it.
+far goes next. A priority that was idle gets no credit for it.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ SLACK: Final = 0.02
 
 
 def next_line(pool: Pool, now: float, *, messages: bool) -> Line | None:
-    """The line to go next. Without room for `messages`, only turns count."""
+    """The next line. Without room for `messages`, only turns count."""
     ready = pool.ready
     if messages:
         if ready[URGENT] and (line := ready[URGENT].first()):
@@ -57,7 +57,7 @@ def rest_until(pool: Pool, now: float) -> float:
 
 
 def _has_high(ready: tuple[ReadyQueue, ...]) -> bool:
-    """Gaps are left for high ones that may come. Where some are there, the weights share the slots."""
+    """Whether a high line is ready. Gaps are left for high ones to come; if some are here, weights decide."""
     return _first(ready, HIGH, messages=True) is not None
 
 
@@ -70,18 +70,18 @@ def _first(ready: tuple[ReadyQueue, ...], level: int, *, messages: bool) -> Line
 
 
 def join(pool: Pool, level: int) -> None:
-    """A line becomes ready at a level that had none: it starts from where the others are."""
+    """A line becomes ready at a level that had none: it starts where the other levels are."""
     queue = pool.ready[level]
     if level != URGENT and not queue.fresh and not queue.returned:
-        shared = level - TURN if level >= TURN else level
+        shared = share_of(level)
         pool.passes[shared] = max(pool.passes[shared], pool.served)
 
 
 def account(pool: Pool, level: int, cost: int, now: float) -> None:
-    """A grant: its priority has had its share, and what is spaced keeps its distance."""
+    """Account for a grant: its priority has had its share, and spaced calls keep their distance."""
     if level == URGENT:
         return
-    level = level - TURN if level >= TURN else level
+    level = share_of(level)
     pool.served = pool.passes[level]
     pool.passes[level] += STRIDES[level] * (cost or 1)
     if level != HIGH:

@@ -14,22 +14,22 @@ from tidegate.errors import (
     name_of,
 )
 from tidegate.model import Record, State, TicketId, Why
-from tidegate.outbox.port import Outbox
+from tidegate.outbox.port import OutboxOperator
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What came of a message: Telegram's result, and the id of the message it became, if it did."""
+    """Telegram's result for a delivered message, with the id of the new message if there is one."""
 
     message_id: int | None
     result: Any
 
 
 class LiveTicket:
-    """A message that was accepted, to be asked about from any process that shares the store."""
+    """An accepted message. Any process that shares the store may ask about it."""
 
     __slots__ = ("_outbox", "_timeout", "fresh", "id")
 
-    def __init__(self, ticket: TicketId, outbox: Outbox, clock: Clock, *, fresh: bool) -> None:
+    def __init__(self, ticket: TicketId, outbox: OutboxOperator, clock: Clock, *, fresh: bool) -> None:
         self.id = ticket
         self.fresh = fresh  # False: an earlier put with the same dedup key had it
         self._outbox = outbox
@@ -41,7 +41,7 @@ class LiveTicket:
             return receipt_of(await self._outbox.settled(self.id))
 
     async def why(self) -> Why | None:
-        """What it waits for."""
+        """Return what it waits for; None if it is not known any more."""
         return await self._outbox.why(self.id)
 
     async def cancel(self) -> bool:

@@ -1,4 +1,4 @@
-"""What becomes of a message after a call: pure, the same for every store."""
+"""The state of a message after a call: pure, the same for every store."""
 
 from typing import Final, assert_never
 

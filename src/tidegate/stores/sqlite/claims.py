@@ -1,6 +1,6 @@
-"""What is being sent: claimed, settled, or lost; and what ends without being sent.
+"""Claims of the outbox in the SQLite file: taken, settled, lost; and messages that end without being sent.
 
-A claim is written down before it is given out, a settlement before its lane goes on.
+A claim is written before it is given out, a settlement before its lane goes on.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class _Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claims:
-    """`tell_end` hears of every message that comes to an end here, once that is on disk."""
+    """`tell_end` is called for every message that ends here, once that is on disk."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class Claims:
         self._held: dict[int, _Held] = {}  # by the token of the claim
 
     def entry(self, claim: Claim) -> Entry | None:
-        """None if it is no longer held."""
+        """The entry of a claim; None if it is no longer held."""
         held = self._held.get(claim.token)
         return None if held is None else held.entry
 
     # --- claim ---
 
     async def take(self, entries: list[Entry]) -> list[Claim]:
-        """Write down that they are being sent, then give them out: those that have not ended elsewhere."""
+        """Write that they are being sent, then give out those that have not ended in another process."""
         if self._file.owes > MOST_UNWRITTEN_STEPS:
             self._dispatch.give_back(entries)
             raise StoreError(f"{self._file.path} cannot be written: nothing more is sent until it can be")
@@ -100,7 +100,7 @@ class Claims:
         return claims
 
     async def _take_unwritten(self, entries: list[Entry], seqs: list[int]) -> list[Claim]:
-        """Delivery goes on without the disk, but not of what must not be doubled by a crash."""
+        """Delivery goes on without the disk, except for messages that a crash must not double."""
         try:
             rows: dict[int, Any] = await self._file.read(lambda tx: settle_sql.read_bodies(tx, seqs))
         except BaseException:
@@ -121,7 +121,7 @@ class Claims:
         return going
 
     def _put_off(self, claim: Claim) -> None:
-        """Back to the head of its line, to be tried again soon. In the file it has not moved."""
+        """Return a claim to the head of its line, to be tried again soon. In the file it has not moved."""
         entry, now = self._held.pop(claim.token).entry, self._clock.monotonic()
         self._schedule.release(entry, now, sent=False)
         if entry.expires > now:
@@ -147,14 +147,14 @@ class Claims:
         return claims
 
     def _drop(self, entry: Entry) -> None:
-        """It ended, in another process, before its turn came."""
+        """It ended in another process before its turn came."""
         now = self._clock.monotonic()
         self._schedule.release(entry, now, sent=False)
         self._places.forget(int(entry.id))
         self._schedule.settle_lane(entry.lane, now)
 
     def _hand_back(self, written: "asyncio.Future[list[Claim]]", entries: list[Entry]) -> None:
-        """Whoever claimed these is not there any more."""
+        """The task that claimed these was cancelled."""
         if written.exception() is None:
             self.settle([Settlement(claim, NotSent("given back")) for claim in written.result()])
         else:
@@ -163,7 +163,7 @@ class Claims:
     # --- settle ---
 
     def settle(self, settlements: Sequence[Settlement]) -> asyncio.Future[Any]:
-        """Done when it is on disk: the records, None where the claim is no longer held."""
+        """Settle claims; done when it is on disk. The records, None where the claim is no longer held."""
         now, wall = self._clock.monotonic(), self._clock.now()
         plans = [self._plan(settlement, now, wall) for settlement in settlements]
         made = [plan for plan in plans if plan is not None]
@@ -193,7 +193,7 @@ class Claims:
         return self._file.write(step, apply, sure=True, pending=_pending(made), late=late)
 
     def _plan(self, settlement: Settlement, now: float, wall: float) -> PlannedSettlement | None:
-        """What a settlement comes to. From here on its claim is not held any more."""
+        """Decide what a settlement changes. From here on its claim is not held any more."""
         held = self._held.pop(settlement.claim.token, None)
         if held is None:
             return None
@@ -237,7 +237,7 @@ class Claims:
         return max((record.settled_at or 0.0) + self._keep, lifetime)
 
     def _release(self, plan: PlannedSettlement, now: float) -> None:
-        """The call is over and written down: its slots cool, its lane goes on."""
+        """The call is over and on disk: its slots cool, its lane goes on."""
         entry = plan.entry
         lane = entry.lane
         self._dispatch.release(entry, plan.outcome, plan.answered)
@@ -260,7 +260,7 @@ class Claims:
             entry.expires = NEVER  # its timer means nothing any more
             self._places.forget(int(entry.id))
 
-    # --- what passes by itself ---
+    # --- deadlines and leases ---
 
     def settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
         messages = [entry for entry in expired if entry.level < TURN]
@@ -276,7 +276,7 @@ class Claims:
                 self._lose(held, now)
 
     def _lose(self, held: _Held, now: float) -> None:
-        """The lease ran out: whoever sent it has died or hangs."""
+        """The lease ran out: its worker has died or hangs."""
         entry, wall = held.entry, self._clock.now()
         entry.crashes += 1
         step = after_crash(held.message, entry.attempts, entry.crashes)
@@ -294,7 +294,7 @@ class Claims:
         )
 
     def bury(self, lane: Lane, outcome: Dead) -> None:
-        """A direct call found out that nothing for its chat can succeed: what waits in its lane follows."""
+        """A direct call found that nothing for its chat can succeed: what waits in its lane dies, too."""
         entries = self._schedule.waiting_in(lane)
         self._places.leave(int(entry.id) for entry in entries)
         self._end(entries, State.DEAD, outcome.reason, outcome.description)
@@ -327,7 +327,7 @@ class Claims:
 
 
 def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
-    """What an answer tells of a chat's number: it has moved, or it is known by an @name so far."""
+    """The chat id that an answer tells: of a chat that has moved, or is known by an @name so far."""
     if isinstance(outcome, Migrated):
         return outcome.chat_id
     result = outcome.result if isinstance(chat, str) and isinstance(outcome, Delivered) else None
@@ -341,7 +341,7 @@ def _waits(state: State) -> bool:
 
 
 def _pending(plans: Iterable[PlannedSettlement]) -> Counts:
-    """What these will change in the counts."""
+    """The changes that these make to the counts."""
     pending: Counts = Counter()
     for (bot, name), count in Counter((plan.record.message.bot, plan.counted_as) for plan in plans).items():
         pending[bot, State.SENDING] -= count

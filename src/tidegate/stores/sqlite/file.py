@@ -1,8 +1,8 @@
-"""The file: one connection, one thread, and steps that share commits.
+"""The SQLite file: one connection, one thread, and steps that share commits.
 
 Steps that come while a commit is under way go into the next one together (group commit): a commit costs
-the same for one step as for a thousand. What a step changed in the file is told to memory by its `apply`,
-in the order of the commits, whether or not whoever asked for it is still there.
+the same for one step as for a thousand. A step's `apply` carries its changes over to memory, in the order
+of the commits, even if the task that asked for it was cancelled.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ PRAGMAS: Final = (
     "PRAGMA cache_size = -16000",
     "PRAGMA secure_delete = OFF",  # some builds have it on, which doubles what a settle writes
 )
-# What stands in the way of every step, by how the name of SQLite's error begins.
+# Errors that fail every step, by how SQLite's name for them begins.
 DISK_ERRORS: Final = {
     "SQLITE_FULL": "the disk that holds {path} is full: free some space",
     "SQLITE_READONLY": "{path} is read-only: let this user write it and its folder",
@@ -49,7 +49,7 @@ DISK_ERRORS: Final = {
 
 
 class Transaction:
-    """What a step works with: SQL, and the counts that it changes."""
+    """The connection for one step, with the counts that it changes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.execute = connection.execute
@@ -60,7 +60,7 @@ class Transaction:
         self.counts[bot, name] += change
 
     def note(self, verb: str, body: object) -> None:
-        """Tell the sender, which is another process."""
+        """Write an entry for the sender, which is another process, into the journal."""
         self.execute("INSERT INTO journal (verb, body) VALUES (?, ?)", (verb, msgspec.msgpack.encode(body)))
 
 
@@ -101,7 +101,7 @@ class _StepResult(msgspec.Struct, gc=False):
 
 
 class StoreFile:
-    """Counts of what is where are kept beside it: those of the file, and those about to be written."""
+    """`counts` are those of the file, `pending` the changes about to be written."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -115,7 +115,7 @@ class StoreFile:
         self._paid: list[tuple[_QueuedStep[Any], _StepResult]] = []  # owed before, written now
 
     async def open(self) -> None:
-        """Make the file if it is not there. Raises BadInputError for what cannot be a store."""
+        """Open the file, or make it. Raises BadInputError for a file that is not a store."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidegate-store")
         try:
             self._connection = await self._in_thread(self._connect)
@@ -125,7 +125,7 @@ class StoreFile:
             raise
 
     async def close(self) -> None:
-        """After everything that was asked for is written."""
+        """Close the file after everything that was asked for is written."""
         while self._flushing is not None:
             await self._flushing
         if self._owed:
@@ -139,7 +139,7 @@ class StoreFile:
 
     @property
     def owes(self) -> int:
-        """How many steps have happened that could not be written yet."""
+        """The number of `sure` steps that could not be written yet."""
         return len(self._owed)
 
     # --- steps ---
@@ -153,22 +153,22 @@ class StoreFile:
         pending: Counts | None = None,
         late: Apply | None = None,
     ) -> asyncio.Future[Any]:
-        """On disk when the future is done, which then has what `apply` made of the result.
+        """Run a step in the next commit. The future is done once it is on disk, with the result of `apply`.
 
-        `sure`: it has happened already. If it cannot be written now it is as soon as that is possible, before
-        anything that comes later; `apply` is called with None at once, and `late` with the result then.
-        `pending`: the counts it will change, for those who ask before it is written.
+        `sure`: it has happened already. If it cannot be written now, it is as soon as possible, before any
+        later step; `apply` is then called with None at once, and `late` with the result.
+        `pending`: the counts that it will change, for readers of the counts before it is written.
         """
         if pending:
             self.pending.update(pending)
         return self._submit(step, apply, writes=True, sure=sure, pending=pending or Counter(), late=late)
 
     def read(self, step: SqlStep[T], apply: Apply | None = None) -> asyncio.Future[Any]:
-        """Sees everything that was asked to be written before it."""
+        """Run a step that writes nothing. It sees every write that was asked for before it."""
         return self._submit(step, apply, writes=False, sure=False, pending=Counter())
 
     def is_last(self, written: asyncio.Future[Any]) -> bool:
-        """Whether this step has not begun, and nothing was asked for after it."""
+        """Whether this step has not begun, and is the last one that was asked for."""
         return bool(self._queue) and self._queue[-1].future is written
 
     async def changed(self) -> int:
@@ -226,7 +226,7 @@ class StoreFile:
             except Exception as failure:
                 log.exception("a step was written, and memory did not follow")
                 error = failure
-        if item.future.done():  # nobody waits any more
+        if item.future.done():  # cancelled
             return
         if error is None:
             item.future.set_result(result)
@@ -246,15 +246,15 @@ class StoreFile:
             if self._owed and any(item.writes for item in batch):
                 self._pay()
             return self._together(batch)
-        except Exception as error:  # noqa: BLE001  (it belongs to whoever awaits its future)
+        except Exception as error:  # noqa: BLE001  (it belongs to the task that awaits the future)
             told = _translate_error(error, self.path)
             if len(batch) == 1:
                 return [self._failed(batch[0], told)]
-            if _error_name(error).startswith(tuple(DISK_ERRORS)):  # of the disk: nothing can be written
+            if _error_name(error).startswith(tuple(DISK_ERRORS)):  # nothing can be written
                 return [
                     self._failed(item, told) if item.writes else self._perform([item])[0] for item in batch
                 ]
-            # One of them is to blame: the others must not suffer.
+            # One of them is to blame: the others are done alone.
             return [self._perform([item])[0] for item in batch]
 
     def _failed(self, item: _QueuedStep[Any], error: Exception) -> _StepResult:
@@ -266,10 +266,10 @@ class StoreFile:
         return _StepResult(owed=True)
 
     def _pay(self) -> None:
-        """Write what could not be written before. Raises what still stands in the way.
+        """Write the steps that could not be written before. Raises the error if they still cannot.
 
-        One step first, then more and more: while nothing can be written, a try costs the same however much
-        is owed.
+        One step first, then more and more: while nothing can be written, a try costs the same for any number
+        of steps.
         """
         paid, several = 0, 1
         while self._owed:
@@ -300,7 +300,7 @@ class StoreFile:
             done: list[_StepResult] = []
             counted = 0
             for item in batch:
-                if not item.writes:  # it sees what was asked before it, counts and all
+                if not item.writes:  # it sees everything before it, counts included
                     _write_counts(connection, done[counted:])
                     counted = len(done)
                 done.append(self._one(item, connection))
@@ -328,7 +328,7 @@ class StoreFile:
         _create_file(path)
         connection: sqlite3.Connection | None = None
         try:
-            # No more than one thread uses it at a time; on a loop with virtual time it is the loop's own.
+            # One thread at a time uses it; on a loop with virtual time that is the loop's own.
             connection = sqlite3.connect(
                 path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
             )
@@ -351,10 +351,10 @@ class StoreFile:
 
 
 def _create_file(path: Path) -> None:
-    """For its owner alone: what people are told is nobody else's business.
+    """Create the file, readable by its owner alone.
 
-    A file that is there is not opened here: closing it again would free the locks that SQLite holds on it
-    for this whole process, and another process could take the file away from under it.
+    An existing file is not opened here: closing it again would release the locks that SQLite holds on it
+    for this whole process, and another process could replace it meanwhile.
     """
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
@@ -366,7 +366,7 @@ def _create_file(path: Path) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait for others that do the same to a new file: wait, and try again."""
+    """Switch to the WAL. SQLite does not wait for processes that do the same to a new file: try again."""
     for _ in range(WAL_ATTEMPTS):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -381,7 +381,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
-    """SQLite takes a last page that is cut off for one that ends in zeros."""
+    """Raise StoreError for a file that is cut off, which SQLite reads as if it ended in zeros."""
     [page] = connection.execute("PRAGMA page_size").fetchone()
     if path.stat().st_size % page == 0:
         return
@@ -412,7 +412,7 @@ def _write_counts(connection: sqlite3.Connection, done: Sequence[_StepResult]) -
 
 
 def _translate_error(error: Exception, path: Path) -> Exception:
-    """SQLite's errors in words that say what to do."""
+    """An error of SQLite as one that says what to do."""
     for beginning, text in DISK_ERRORS.items():
         if _error_name(error).startswith(beginning):
             return StoreError(text.format(path=path, busy=BUSY_TIMEOUT, error=error))

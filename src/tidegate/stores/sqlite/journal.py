@@ -15,11 +15,11 @@ from tidegate.stores.sqlite import settle_sql
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.message_rows import WAITING_COLUMNS, WaitingRow
 
-JournalEntry = tuple[str, Any]  # a verb, and what it is about
+JournalEntry = tuple[str, Any]  # a verb and its arguments
 
 
 def take(tx: Transaction) -> list[JournalEntry]:
-    """Everything noted since the last time, in order; it is followed once this is on disk."""
+    """Remove and return all entries, in order. The sender follows them once this is on disk."""
     rows = tx.execute("SELECT n, verb, body FROM journal ORDER BY n").fetchall()
     if rows:
         tx.execute("DELETE FROM journal WHERE n <= ?", (rows[-1][0],))
@@ -61,7 +61,10 @@ CLEAN_EVERY: Final = 1.0  # seconds
 
 
 class JournalFollower:
-    """`catch_up` is called when another process has changed the file; `sends`: whether this one sends."""
+    """Runs while a store is open: follows other processes, and removes what can be forgotten.
+
+    `catch_up` is called when another process has changed the file; `sends`: whether this process sends.
+    """
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class JournalFollower:
         self._catch_up = catch_up
         self._sends = sends
         self._longest = max(rate.seconds for rate in (rules.bot, rules.private, rules.group, *rules.actions))
-        self._cleaned = 0  # the number up to which the file was looked at for what is over
+        self._cleaned = 0  # the row number up to which forgotten messages were removed
         self._clean_at = 0.0
 
     async def run(self) -> None:
@@ -94,10 +97,10 @@ class JournalFollower:
                 if self._file.owes:
                     await self._file.write(lambda _: None)
                 if self._clock.monotonic() >= self._clean_at:
-                    # Where nobody sends, nobody writes down that a deadline has passed.
+                    # In a process that does not send, nothing else notices that a deadline has passed.
                     await (self._clean() if self._sends() else self._look_again())
             except StoreError as error:
-                log.debug("%s", error)  # told where it matters; here it is tried again
+                log.debug("%s", error)  # whoever writes meets it, too; here it is tried again
 
     async def _look_again(self) -> None:
         await self._catch_up()

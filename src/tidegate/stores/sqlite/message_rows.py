@@ -16,7 +16,7 @@ PRIORITIES: Final = tuple(Priority)
 
 
 class WaitingRow(NamedTuple):
-    """What the schedule has to know of a message that waits: the first columns of its row."""
+    """The columns of a waiting message that the schedule needs: the first ones of its row."""
 
     seq: int
     bot: BotId
@@ -43,7 +43,7 @@ RECORD_COLUMNS: Final = (
 def waiting_row(message: Message, seq: int, now: float) -> WaitingRow:
     method, params = message.method, message.params
     family = family_of(method)
-    # Through `_make`, which is in C: this is done for every message.
+    # `_make` is in C: this is done for every message.
     return WaitingRow._make(
         (
             seq,
@@ -65,7 +65,7 @@ def waiting_row(message: Message, seq: int, now: float) -> WaitingRow:
 
 
 def record_of(row: tuple[Any, ...], now: float) -> Record:
-    """From the columns of `RECORD`. What is past its deadline has expired, written down or not."""
+    """A record from `RECORD_COLUMNS`. One past its deadline has expired, even if that is not written."""
     body, state, created_at, attempts, crashes, settled_at, reason, description, result, expires_at = row
     if expires_at is not None and expires_at <= now and state in {State.QUEUED, State.RETRY}:
         state, settled_at = State.EXPIRED, expires_at
@@ -95,7 +95,7 @@ def next_number(tx: Transaction) -> int:
 
 
 def retire(tx: Transaction, numbers: Collection[int]) -> None:
-    """Their rows are removed."""
+    """Note the numbers of rows that are removed."""
     if numbers:
         tx.execute(
             "INSERT INTO facts VALUES ('last_seq', ?)"
@@ -124,7 +124,7 @@ def records(
     limit: int,
 ) -> list[Record]:
     asked: list[Any] = [now, bot, bot, chat_id, chat_id, reason, reason, before, before]
-    # Named apart, so that the index of letters is used where it can be.
+    # Written out, so that SQLite can use the index of dead letters.
     among = ", ".join(f"'{state}'" for state in sorted(states))
     letters = "settled_at IS NOT NULL AND forget_at IS NULL AND" if states <= DEAD_LETTER_STATES else ""
     order = "settled_at, seq" if letters else "seq"
@@ -148,7 +148,7 @@ def tally(tx: Transaction, bot: BotId, prefix: str) -> dict[tuple[State, str | N
 
 
 def chat_now(tx: Transaction, bot: BotId, chat: ChatId) -> ChatId:
-    """The id by which a chat goes now."""
+    """The present id of a chat."""
     while True:
         row = tx.execute("SELECT new FROM aliases WHERE bot = ? AND old = ?", (bot, chat)).fetchone()
         if row is None:
@@ -157,7 +157,7 @@ def chat_now(tx: Transaction, bot: BotId, chat: ChatId) -> ChatId:
 
 
 def names_of(tx: Transaction, chat: ChatId) -> list[ChatId]:
-    """A chat by all its names, for any bot."""
+    """All names of a chat, for any bot."""
     names = [chat]
     for name in names:
         found = tx.execute(

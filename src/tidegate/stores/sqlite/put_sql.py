@@ -20,8 +20,8 @@ from tidegate.stores.sqlite.message_rows import (
     waiting_row,
 )
 
-# Python binds None, bytes and subclasses of str ten times slower than plain values, and hands the interpreter
-# over for each statement: most messages go by many in one, with what most of them have in common written out.
+# Python binds None, bytes and subclasses of str ten times slower than plain values, and releases the GIL for
+# each statement: most messages are inserted many at a time, with their common values written out.
 ROWS_PER_INSERT: Final = 50
 _PLAIN: Final = (
     "INSERT INTO messages (seq, bot, chat_id, family, priority, urgent, cost, paid, created_at, id, body,"
@@ -41,21 +41,21 @@ KindOf = Callable[[Family], str]
 
 
 class PutResult(msgspec.Struct, gc=False):
-    """What became of a put: the tickets in order, those that came, and those that they replaced."""
+    """The result of a put: tickets in order, the rows that came, and the rows that they replaced."""
 
     tickets: list[Ticket]
     placed: list[WaitingRow]
-    in_place: set[int]  # of those placed: they took the place of another one
-    replaced: list[tuple[int, TicketId]]  # others that left their places: where from, and who
+    in_place: set[int]  # numbers that a new row took over from another one
+    replaced: list[tuple[int, TicketId]]  # rows that left their places: their numbers and tickets
 
     @property
     def left(self) -> list[int]:
-        """The places that nobody took."""
+        """Numbers of replaced rows that no new row took over."""
         return [seq for seq, _ in self.replaced if seq not in self.in_place]
 
 
 def put(tx: Transaction, messages: Sequence[Message], now: float, kind: KindOf, keep: float) -> PutResult:
-    """All or none. Order of arrival is the order in the file."""
+    """Store messages, all or none. Order of arrival is the order in the file."""
     first_of = _known_keys(tx, messages, now)
     done = PutResult([], [], set(), [])
     fresh: list[tuple[WaitingRow, Message]] = []
@@ -70,10 +70,10 @@ def put(tx: Transaction, messages: Sequence[Message], now: float, kind: KindOf, 
         place = waiting_row(message, seq, now)
         seq += 1
         if message.coalesce_key is not None:
-            _insert(tx, fresh, done)  # one of these may be the one that it replaces
+            _insert(tx, fresh, done)  # it may replace one of these
             fresh = []
             if tx.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone():
-                done.tickets.append(Ticket(message.id, fresh=False))  # told already: it replaces nothing
+                done.tickets.append(Ticket(message.id, fresh=False))  # put before: it replaces nothing
                 continue
             older = _waiting_with_its_key(tx, message)
             if older is not None:
@@ -89,7 +89,7 @@ def put(tx: Transaction, messages: Sequence[Message], now: float, kind: KindOf, 
 def _known_keys(
     tx: Transaction, messages: Sequence[Message], now: float
 ) -> dict[tuple[BotId, str], tuple[str, float]]:
-    """Who has the dedup keys that are asked for, and until when. What is over gives its key up."""
+    """The tickets that hold these dedup keys, and until when. Expired holders lose their key."""
     wanted = [(message.bot, message.dedup_key) for message in messages if message.dedup_key is not None]
     if not wanted:
         return {}
@@ -128,7 +128,7 @@ def _insert(tx: Transaction, fresh: list[tuple[WaitingRow, Message]], done: PutR
 
 
 def _mark_repeated(tx: Transaction, fresh: list[tuple[WaitingRow, Message]], done: PutResult) -> None:
-    """Some were told once already: whoever puts them again did not hear the answer."""
+    """Mark the tickets of messages that were stored before: their caller did not hear the answer."""
     for place, message in fresh:
         [seq] = tx.execute("SELECT seq FROM messages WHERE id = ?", (message.id,)).fetchone()
         if seq == place.seq:
@@ -148,7 +148,7 @@ def _is_plain(message: Message) -> bool:
 
 
 def _waiting_with_its_key(tx: Transaction, message: Message) -> WaitingRow | None:
-    """The older message that this one replaces. One that is being sent is not replaced, and loses the key."""
+    """The older message that this one replaces. One that is being sent stays, and loses the key."""
     key = (message.bot, message.chat_id, message.coalesce_key)
     where = "bot = ? AND chat_id = ? AND coalesce_key = ? AND settled_at IS NULL"
     row = tx.execute(f"SELECT {WAITING_COLUMNS}, state FROM messages WHERE {where}", key).fetchone()
@@ -164,7 +164,7 @@ def _waiting_with_its_key(tx: Transaction, message: Message) -> WaitingRow | Non
 def _replace(  # noqa: PLR0917
     tx: Transaction, older: WaitingRow, newer: WaitingRow, kind: KindOf, keep: float, done: PutResult
 ) -> WaitingRow:
-    """There is a place to keep if both stand in the same line, and do not wait for their time to come."""
+    """Replace the older row; its place is kept if both are in the same line and due."""
     now = newer.created_at
     stays = (
         (newer.not_before or 0.0) <= now
@@ -173,7 +173,7 @@ def _replace(  # noqa: PLR0917
         == (kind(newer.family), newer.priority, newer.urgent, newer.paid)
     )
     [ticket] = tx.execute("SELECT id FROM messages WHERE seq = ?", (older.seq,)).fetchone()
-    # The older one moves away from the number that says where in line it stood.
+    # The older row moves away from the number that is its place in line.
     aside = newer.seq if stays else older.seq
     tx.execute(
         "UPDATE messages SET seq = ?, state = 'replaced', retry_at = NULL, settled_at = ?,"
@@ -191,7 +191,7 @@ def _replace(  # noqa: PLR0917
 
 
 def replay(tx: Transaction, ids: Iterable[TicketId], now: float) -> list[WaitingRow]:
-    """Dead and parked messages to the ends of their lines."""
+    """Queue dead and parked messages anew, at the ends of their lines."""
     placed = []
     for ticket in dict.fromkeys(ids):
         letter = tx.execute(

@@ -29,7 +29,7 @@ ROWS_PER_LOAD: Final = 10_000  # messages read in one step
 
 
 class SenderHistory(msgspec.Struct, gc=False):
-    """What there is to remember, with times of the wall clock."""
+    """What the file knows of the time before, with times of the wall clock."""
 
     clean: bool  # whether the last sender said that it ended
     aliases: list[Any]
@@ -39,16 +39,16 @@ class SenderHistory(msgspec.Struct, gc=False):
 
 
 class LoadedRows(msgspec.Struct, gc=False):
-    """Some of the messages that wait; and those that were being sent when their sender died."""
+    """Some waiting messages, and those that were being sent when their sender died."""
 
     places: list[WaitingRow]
     last: int
-    crashed: list[Any]  # the columns of records, where that was their end
+    crashed: list[Any]  # records of messages that ended by this
     calls: list[AnsweredCall]  # those that may have been made
 
 
 def take_over(tx: Transaction, now: float) -> SenderHistory:
-    """From now on this process is the sender; what others noted for it is in what will be read."""
+    """Become the sender. The journal is dropped: all rows are about to be read."""
     clean = tx.execute("SELECT value FROM facts WHERE name = 'clean'").fetchone()
     tx.execute("INSERT OR REPLACE INTO facts VALUES ('clean', 0)")
     tx.execute("DELETE FROM journal")
@@ -67,7 +67,7 @@ def take_over(tx: Transaction, now: float) -> SenderHistory:
 
 
 def _calls(tx: Transaction, now: float) -> list[AnsweredCall]:
-    """Those of the future were in flight, or the clock was set back: they count as made now, and once."""
+    """Recent calls. Those of the future were in flight, or the clock was set back: they count as made now."""
     calls: list[AnsweredCall] = []
     for n, at, body in tx.execute("SELECT n, at, body FROM calls ORDER BY n").fetchall():
         found = msgspec.msgpack.decode(body, type=list[AnsweredCall])
@@ -80,12 +80,12 @@ def _calls(tx: Transaction, now: float) -> list[AnsweredCall]:
 
 
 def hand_over(tx: Transaction) -> None:
-    """This process was the sender, and everything it did is written."""
+    """Stop being the sender, with everything written."""
     tx.execute("INSERT OR REPLACE INTO facts VALUES ('clean', 1)")
 
 
 def load(tx: Transaction, after: int, now: float, kinds: dict[str, str]) -> LoadedRows:
-    """The next messages that wait. What was being sent may have arrived: each decides what that means."""
+    """The next waiting messages. One that was being sent may have arrived: its `on_unknown` decides."""
     rows = tx.execute(
         f"SELECT {WAITING_COLUMNS}, state FROM messages WHERE settled_at IS NULL AND seq > ?"
         " ORDER BY seq LIMIT ?",
@@ -129,11 +129,11 @@ def _learned(kept: bytes | None) -> LearnedSnapshot | None:
 
 
 CLOCK_ROUNDING: Final = 1e-6  # seconds; the time of the wall clock is a large number
-LONGEST_RETRY: Final = 3600.0  # seconds; a clock that was set back must not hold a message for longer
+LONGEST_RETRY: Final = 3600.0  # seconds; bounds the harm of a clock that was set back
 
 
 class ScheduledRows:
-    """Rows come in order of their numbers, which is the order of their lines."""
+    """The waiting rows as entries of the schedule, by row number, which is the order of arrival."""
 
     def __init__(self, schedule: Schedule, dispatch: OutboxDispatcher, clock: Clock) -> None:
         self._schedule = schedule
@@ -141,8 +141,8 @@ class ScheduledRows:
         self._clock = clock
         self._entries: dict[int, Entry] = {}
         self.last = 0  # the number up to which the file was read
-        self._late: list[tuple[float, WaitingRow]] = []  # whose time came while they were in the file
-        self._read_up_to = 0.0  # when the latest of those read came
+        self._late: list[tuple[float, WaitingRow]] = []  # rows that became due before they were read
+        self._read_up_to = 0.0  # arrival of the latest row that was read
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._entries
@@ -155,20 +155,20 @@ class ScheduledRows:
 
     @staticmethod
     def counted_as(entry: Entry) -> str:
-        """Under which name a waiting entry is counted."""
+        """The name under which a waiting entry is counted."""
         if entry.retrying:
             return "retry"
         return PRIORITIES[1] if entry.level == URGENT else PRIORITIES[entry.level]
 
     def enter(self, places: Iterable[WaitingRow]) -> None:
-        """They come, or take the places of those that are there."""
+        """Add rows to the schedule, or let them replace those with the same number."""
         now = self._clock.monotonic()
         offset = self._clock.now() - now
         for place in places:
             self._enter(place, now, offset)
 
     def leave(self, seqs: Iterable[int]) -> None:
-        """They have ended without being sent."""
+        """Remove rows that ended without being sent."""
         now = self._clock.monotonic()
         for seq in seqs:
             entry = self._entries.get(seq)
@@ -177,7 +177,7 @@ class ScheduledRows:
                 self._schedule.remove(entry, now)
 
     def load(self, places: list[WaitingRow], last: int) -> None:
-        """Some of what the file holds. What was to wait for its time stands where that time put it."""
+        """Add rows as they are read. A row that had to wait stands where the time it became due put it."""
         now = self._clock.monotonic()
         offset = self._clock.now() - now
         for place in places:
@@ -192,11 +192,11 @@ class ScheduledRows:
         self.last = max(self.last, last)
 
     def load_late(self) -> None:
-        """The rest of those whose time came while they were in the file."""
+        """Add the rest of the rows that became due before they were read."""
         self.enter([heapq.heappop(self._late)[1] for _ in range(len(self._late))])
 
     def remember(self, before: SenderHistory) -> SenderHistory:
-        """What the schedule must know of the time before. Times in the future count as now."""
+        """Restore aliases, limits, calls and pauses. Times in the future count as now."""
         now, wall = self._clock.monotonic(), self._clock.now()
         for bot, old, new in before.aliases:
             self._dispatch.remember_alias(bot, old, new)

@@ -1,4 +1,4 @@
-"""The tables of a store file, and how a file of an older version becomes one of this version."""
+"""The tables of the store file, all versions of them, and the migration of older files."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -11,11 +11,11 @@ APPLICATION_ID: Final = 0x54494445  # "TIDE": says whose file it is
 OLDEST_SQLITE: Final = (3, 37, 0)  # STRICT tables
 
 # `seq` is the place in line: rising in order of arrival, and kept by whatever takes another's place.
-# `settled_at` is set when a message comes to an end or is parked: without it, it waits or is being sent.
-# `forget_at` is set then too, except for dead and parked ones, which are kept until somebody decides.
+# `settled_at` is set when a message ends or is parked: without it, it waits or is being sent.
+# `forget_at` is set then too, except for dead and parked ones, which are kept until an operator decides.
 # `not_before` is when it joins its line, or joined it, if that is not when it was put.
 # `retry_at` is set while it waits for its next try, and only then.
-# chat_id 0, which is no chat, stands for the bot as a whole.
+# chat_id 0, which no chat has, stands for the whole bot.
 _VERSION_1 = """
 CREATE TABLE messages (
     seq INTEGER PRIMARY KEY,
@@ -170,7 +170,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (_making(_VERSION_1), _making(_VERSION_
 
 
 def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Make the tables, or bring them up to date, in one step. Refuses what is not ours, and what is newer."""
+    """Make the tables, or bring them up to date, in one transaction. Raises BadInputError as `check`."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         needed = ".".join(map(str, OLDEST_SQLITE))
         raise BadInputError(f"SQLite {sqlite3.sqlite_version} is too old: {needed} or later is needed")
@@ -190,7 +190,7 @@ def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
 
 
 def check(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """The version of a file, 0 for an empty one. Changes nothing. Refuses what is not ours or newer."""
+    """The version of a file, 0 for an empty one. Raises BadInputError for other or newer files."""
     # In one statement: another process may make the tables between two.
     tables, owner, version = connection.execute(
         "SELECT (SELECT count(*) FROM sqlite_schema), application_id, user_version"

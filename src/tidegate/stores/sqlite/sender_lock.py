@@ -1,4 +1,4 @@
-"""One sender for each store file. The lock is the operating system's: it is free at once after kill -9."""
+"""The lock of the one sender of a store file. The operating system frees it at once after kill -9."""
 
 import asyncio
 import fcntl
@@ -15,7 +15,7 @@ from tidegate.errors import NotTheSenderError, StoreError
 
 T = TypeVar("T")
 
-LOCK_ATTEMPTS: Final = 5  # someone may hold it for an instant, only to look
+LOCK_ATTEMPTS: Final = 5  # another process may hold it for an instant to look
 LOCK_PAUSE: Final = 0.02
 
 
@@ -35,7 +35,7 @@ class SenderLock:
         self._file: int | None = None
 
     async def take(self, clock: Clock) -> None:
-        """Raises NotTheSenderError that names whoever has it."""
+        """Take the lock. Raises NotTheSenderError that names the process that has it."""
         for attempt in range(LOCK_ATTEMPTS):
             if await _in_thread(self._try):
                 return
@@ -53,11 +53,11 @@ class SenderLock:
             await _in_thread(os.close, file)
 
     async def holder(self) -> SenderProcess | None:
-        """Who sends now, this process included; None if nobody does."""
+        """The process that sends now, which may be this one; None if there is none."""
         return await _in_thread(self._look)
 
     def _path(self) -> Path:
-        store = self._store.resolve()  # by whatever name: one file, one sender
+        store = self._store.resolve()  # one sender for the file, whatever links name it
         return store.with_name(store.name + ".lock")
 
     def _look(self) -> SenderProcess | None:
@@ -103,6 +103,6 @@ def _read(file: int) -> SenderProcess:
 
 
 def _command() -> str:
-    """What to recognise it by. Of the arguments only the first: others may hold a secret."""
+    """The command of this process. Of its arguments only the first: others may hold a secret."""
     name = Path(sys.argv[0]).name or "python"
     return " ".join([name, *sys.argv[1:2]])[:80]

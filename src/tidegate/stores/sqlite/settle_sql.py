@@ -24,7 +24,7 @@ WAITS: Final = "state IN ('queued', 'retry')"
 
 
 class AnsweredCall(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The slots that a call used. `at`: when it was answered, by the wall clock."""
+    """The slots that a call used. `at`: wall time of its answer."""
 
     at: float
     bot: BotId
@@ -35,18 +35,18 @@ class AnsweredCall(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PlannedSettlement(msgspec.Struct, gc=False):
-    """A settlement on its way to the disk: how a call ended, and what that comes to."""
+    """A settlement on its way to the disk: how a call ended, and what that changes."""
 
     entry: Entry
-    chat: ChatId  # by the name to which it was sent
+    chat: ChatId  # the name that it was sent to
     outcome: Outcome
     record: Record  # as it will be
     delay: float  # seconds until it may go again
     forget_at: float | None
     answered: float  # monotonic
     called_at: float  # the same by the wall clock
-    buried: Sequence[Entry] = ()  # nothing for its chat can succeed: these wait in its lane, and follow
-    alias: ChatId | None = None  # the other name of its chat that the answer told
+    buried: Sequence[Entry] = ()  # nothing for its chat can succeed: these wait in its lane, and die, too
+    alias: ChatId | None = None  # another name of its chat, from the answer
 
     @property
     def counted_as(self) -> str:
@@ -58,7 +58,7 @@ SETTLE: Final = (
     "UPDATE messages SET state = ?, attempts = ?, crashes = ?, retry_at = ?, settled_at = ?, forget_at = ?,"
     " reason = ?, description = ?, result = ? WHERE seq = ? AND settled_at IS NULL"
 )
-# What becomes of most, many in one statement: Python hands the interpreter over for each.
+# Most settlements, many in one statement: Python releases the GIL for each.
 ROWS_PER_UPDATE: Final = 50
 _DELIVER: Final = (
     "WITH told (seq, attempts, settled_at, forget_at, result) AS (VALUES {rows}) UPDATE messages"
@@ -71,7 +71,7 @@ DELIVER_ROWS: Final = _DELIVER.format(rows=", ".join(["(?, ?, ?, ?, ?)"] * ROWS_
 
 
 def mark_sending(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
-    """Marks those as being sent that still wait. By number: created_at and body."""
+    """Mark rows as being sent that still wait. Returns created_at and body by number."""
     found = tx.execute(
         f"UPDATE messages SET state = 'sending' WHERE {AMONG} AND {WAITS}"
         " RETURNING seq, created_at, body, bot, priority, retry_at IS NOT NULL",
@@ -84,7 +84,7 @@ def mark_sending(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
 
 
 def read_bodies(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
-    """What `claim` gives, where nothing can be written."""
+    """The result of `mark_sending`, for when nothing can be written."""
     found = tx.execute(
         f"SELECT seq, created_at, body FROM messages WHERE {AMONG} AND settled_at IS NULL",
         (json.dumps(seqs),),
@@ -136,7 +136,7 @@ def _columns(plan: PlannedSettlement) -> Row:
 
 
 def write_consequences(tx: Transaction, plans: Sequence[PlannedSettlement], now: float) -> list[Row]:
-    """What else the answers told: refusals, other names of chats, and who follows the dead."""
+    """Write refusals, other names of chats, and the messages that die with their chat."""
     ended: list[Row] = []
     for plan in plans:
         bot, record = plan.record.message.bot, plan.record
@@ -151,7 +151,7 @@ def write_consequences(tx: Transaction, plans: Sequence[PlannedSettlement], now:
 
 
 def record_calls(tx: Transaction, calls: Sequence[AnsweredCall]) -> int | None:
-    """Calls were answered: their slots cool, after a restart too. Returns the number of the row."""
+    """Write answered calls, whose slots cool even after a restart. Returns the number of the row."""
     if not calls:
         return None
     latest = max(call.at for call in calls)
@@ -168,8 +168,8 @@ def end_waiting(  # noqa: PLR0917
     reason: str | None = None,
     description: str | None = None,
 ) -> list[Row]:
-    """Those that wait come to an end without a call: seq, id, and the columns of a record."""
-    # What is kept for a letter (dead, parked) is not forgotten by itself.
+    """End waiting messages without a call. Returns seq, id, and the columns of a record."""
+    # Dead letters (dead, parked) are kept until an operator decides.
     forget_at = None if forget_after is None else now + forget_after
     rows = tx.execute(
         "UPDATE messages SET state = ?, settled_at = ?, reason = ?, description = ?,"
@@ -204,7 +204,7 @@ def drop(tx: Transaction, ids: Iterable[TicketId]) -> int:
 
 
 def erase_chats(tx: Transaction, chats: Sequence[ChatId], bot: BotId | None) -> list[int]:
-    """Every trace of a chat; what is being sent stays. The numbers of those that are gone."""
+    """Erase every trace of chats, except what is being sent. Returns the numbers of the rows."""
     tx.execute("PRAGMA secure_delete = ON")  # gone from the free pages too
     gone: list[int] = []
     for chat in chats:
@@ -227,10 +227,10 @@ def erase_chats(tx: Transaction, chats: Sequence[ChatId], bot: BotId | None) -> 
 
 
 def remove_forgotten(tx: Transaction, now: float, longest_window: float, after: int) -> tuple[int, bool]:
-    """Look at some messages after this number, and remove what nobody needs any more.
+    """Look at some messages after this number, and remove those that can be forgotten.
 
-    Returns the number to go on after, and whether there was much to remove. There is no index for this: it
-    would cost every message more than the look does.
+    Returns the number to go on after, and whether there was much to remove. An index would cost every
+    message more than this look does.
     """
     [last] = tx.execute(
         "SELECT max(seq) FROM (SELECT seq FROM messages WHERE seq > ? ORDER BY seq LIMIT ?)",
@@ -252,7 +252,7 @@ def remove_forgotten(tx: Transaction, now: float, longest_window: float, after: 
 
 
 def store_limits(tx: Transaction, limits: Sequence[StoredLimit], now: float) -> None:
-    """What 429s taught: closures, and limits that were cut."""
+    """Write closures and learned limits after a 429."""
     tx.executemany(
         "INSERT OR REPLACE INTO limits (bot, chat_id, kind, heard_at, closed_for, learned)"
         " VALUES (?, ?, ?, ?, ?, ?)",
@@ -261,7 +261,7 @@ def store_limits(tx: Transaction, limits: Sequence[StoredLimit], now: float) -> 
 
 
 def alias(tx: Transaction, bot: BotId, old: ChatId, name: ChatId) -> None:
-    """A chat goes by another name: whoever pauses or resumes it means both."""
+    """Write another name of a chat, and move its pause there."""
     new = chat_now(tx, bot, name)
     if new != old:
         tx.execute("INSERT OR REPLACE INTO aliases (bot, old, new) VALUES (?, ?, ?)", (bot, old, new))

@@ -1,4 +1,4 @@
-"""Direct calls: turns in the schedule, of which the file knows as much as a restart must know."""
+"""Turns of direct calls. The file knows as much of them as a restart must know."""
 
 import asyncio
 import math
@@ -33,11 +33,11 @@ from tidegate.stores.sqlite.settle_sql import AnsweredCall
 NO_ROW: Final = 0
 QUARANTINE_AT_MOST: Final = 5.0  # seconds
 _NOT_MADE: Final = (NotSent, Unreachable)
-_UNWRITTEN: Final = (Delivered, *_NOT_MADE, Unknown)  # the file need not know at once
+_UNWRITTEN: Final = (Delivered, *_NOT_MADE, Unknown)  # not written at once
 
 
 def quarantine(rules: Rules) -> float:
-    """Seconds without a call after a crash. Direct calls that count for longer are written down first."""
+    """Seconds without a call after a crash. Direct calls that count for longer are written first."""
     return min(QUARANTINE_AT_MOST, max(rules.bot.seconds, rules.private.seconds))
 
 
@@ -77,7 +77,7 @@ class SqliteTurns:
         return any(window.seconds > self._quarantine for window in entry.lane.windows)
 
     async def _note(self, turn: Turn, entry: Entry) -> None:
-        """Before the call is made: it counts for longer than a sender that knows nothing of it would wait."""
+        """Write a call before it is made: it counts for longer than the quarantine after a crash."""
         lane = entry.lane
         call = AnsweredCall(math.inf, turn.bot, lane.chat, lane.kind, entry.paid, entry.cost)
         noted = self._file.write(
@@ -92,12 +92,12 @@ class SqliteTurns:
             raise
 
     def _remember(self, call: AnsweredCall, outcome: Outcome, now: float) -> None:
-        """Most calls are written only if this sender ends well: after a crash, the next one waits longer."""
+        """Keep a call in memory. It is written when this sender ends; after a crash, the next one waits."""
         if isinstance(outcome, _NOT_MADE):
             return
         if not self._recent:
             self._clock.call_later(QUARANTINE_AT_MOST, self._forget)
-        self._recent.append((now, call))  # by a clock that is never set back
+        self._recent.append((now, call))  # monotonic time
 
     def _forget(self) -> None:
         oldest = self._clock.monotonic() - QUARANTINE_AT_MOST
@@ -107,7 +107,7 @@ class SqliteTurns:
             self._clock.call_later(QUARANTINE_AT_MOST, self._forget)
 
     def write_recent(self, tx: Transaction) -> None:
-        """This sender ends: the next one need not wait, so it must know, also of what is in flight."""
+        """This sender ends: write its recent calls and those in flight, so that the next need not wait."""
         now = self._clock.now()
         held = [
             AnsweredCall(now, entry.lane.bot.id, entry.lane.chat, entry.lane.kind, entry.paid, entry.cost)
@@ -117,7 +117,7 @@ class SqliteTurns:
         settle_sql.record_calls(tx, [*(call for _, call in self._recent), *held])
 
     def end(self, turn: Turn, outcome: Outcome, age: float) -> None:
-        """Not waited for: a restart that does not know of the last few calls waits anyway."""
+        """End a turn. Nobody waits for the disk: a restart that does not know the last calls waits anyway."""
         now, wall = self._clock.monotonic(), self._clock.now()
         entry = self._dispatch.end_turn(turn, outcome, age)
         if entry is None:
@@ -136,14 +136,14 @@ class SqliteTurns:
         def step(tx: Transaction) -> None:
             if noted is not None:
                 tx.execute("DELETE FROM calls WHERE n = ?", (noted,))
-            if not isinstance(outcome, NotSent | Unreachable):
+            if not isinstance(outcome, _NOT_MADE):
                 settle_sql.record_calls(tx, [call])
             settle_sql.store_limits(tx, limits, wall)
             if alias is not None:
                 settle_sql.alias(tx, bot, old, alias)
             tx.counts.update(pending)
 
-        with suppress(ClosedError):  # the call was made, whatever can still be noted of it
+        with suppress(ClosedError):  # the call was made, even if it cannot be written
             self._file.write(step, sure=True, pending=pending)
             if isinstance(outcome, Dead) and outcome.whole_chat:
                 self._claims.bury(lane, outcome)

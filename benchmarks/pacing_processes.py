@@ -90,7 +90,7 @@ async def serve(weather: Weather) -> None:
     asked, loop = asyncio.Event(), asyncio.get_running_loop()
     die_with_parent(lambda: loop.call_soon_threadsafe(asked.set))
     async with TelegramServer(limits=weather.limits(), faults=weather.faults(), clock=Clock()) as server:
-        ledger = server.telegram.ledger
+        ledger = server.telegram.request_log
         ledger.log = deque()  # all of it, not the latest
         tell(url=server.url)
         await asked.wait()

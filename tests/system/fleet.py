@@ -69,7 +69,7 @@ class Scene:
 
     @property
     def log(self) -> list[LoggedCall]:
-        return list(self.server.telegram.ledger.log)
+        return list(self.server.telegram.request_log.log)
 
     async def put(self, wanted: Wanted) -> None:
         """Round by round, so that all chats are on their way at any time."""

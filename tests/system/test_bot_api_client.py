@@ -228,7 +228,7 @@ async def test_after_its_deadline_nothing_is_sent(server: TelegramServer, telegr
     late = NoAnswer(left=False, reason="late")
     assert await telegram(seconds=0) == late
     assert await telegram("sendPhoto", seconds=-1, chat_id=7, photo=File(content=b"x")) == late
-    assert server.telegram.ledger.report()["requests"] == 0
+    assert server.telegram.request_log.report()["requests"] == 0
     assert telegram.written == 0
 
 

@@ -71,7 +71,7 @@ async def test_a_bot_that_is_killed_in_the_middle_of_a_broadcast_goes_on_with_it
         async with running(*bot, script=__file__) as process:
             while (line := await line_of(process)).isdecimal():
                 pass
-        arrived = Counter(entry.chat_id for entry in server.telegram.ledger.log if entry.status == 200)
+        arrived = Counter(entry.chat_id for entry in server.telegram.request_log.log if entry.status == 200)
         report = server.telegram.report()
 
     assert line == f"{PEOPLE} accounted for"

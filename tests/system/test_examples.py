@@ -138,7 +138,7 @@ async def test_news_go_on_after_a_restart_and_nobody_hears_them_twice(street: St
     before = sum(person.last is not None for person in people)
     async with street.shop(**slow):
         assert (await street.owner.hears())["text"] == "The news has reached 30 customers; 0 are gone."
-    log = street.server.telegram.ledger.log
+    log = street.server.telegram.request_log.log
     told = Counter(entry.chat_id for entry in log if entry.text == "Fresh tea!")
     assert before < 30
     assert set(told.values()) == {1}

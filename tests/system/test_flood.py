@@ -69,5 +69,5 @@ async def test_everybody_is_answered_and_reached_and_nothing_is_refused(
     assert (report["refused"], report["doubled"], report["out_of_order"]) == (0, 0, 0)
     assert progress.accepted == progress.delivered == stats.delivered == READERS
     assert (stats.waiting, stats.dead, stats.parked) == (0, 0, 0)
-    heard = Counter(entry.chat_id for entry in telegram.ledger.log if entry.method == "sendMessage")
+    heard = Counter(entry.chat_id for entry in telegram.request_log.log if entry.method == "sendMessage")
     assert Counter(heard.values()) == {1: READERS, QUESTIONS: PEOPLE}

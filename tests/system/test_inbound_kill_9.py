@@ -68,7 +68,7 @@ class Scene:
 
     def heard(self) -> dict[int, list[str]]:
         heard: dict[int, list[str]] = {}
-        for entry in self.server.telegram.ledger.log:
+        for entry in self.server.telegram.request_log.log:
             if entry.status == 200 and isinstance(entry.chat_id, int) and entry.text.startswith("echo "):
                 heard.setdefault(entry.chat_id, []).append(entry.text)
         return heard
@@ -181,7 +181,7 @@ async def test_a_second_polling_process_takes_over_without_a_fight(
         await writing
         await stage.answered(30)
         found = await stage.check()
-        log = stage.server.telegram.ledger.log
+        log = stage.server.telegram.request_log.log
         conflicts = sum(entry.status == 409 for entry in log)
 
     print({**found, "taken_over": round(taken_over, 1), "conflicts": conflicts})  # noqa: T201

@@ -73,7 +73,7 @@ async def check_kills(tmp_path: Path, *, kills: int, private: int, group: int) -
         limits=LIMITS, faults=Faults(latency_in=LATENCY, latency_out=LATENCY)
     ) as server:
         casualties = await kill_again_and_again(store, server.url, kills, seed=kills)
-        arrived, report = arrivals(server.telegram.ledger.log), server.telegram.report()
+        arrived, report = arrivals(server.telegram.request_log.log), server.telegram.report()
 
     print(f"{casualties.kills} kills, {casualties.in_flight} messages in flight: {report}")  # noqa: T201
     assert report["refused"] == 0, report["refused_by"]

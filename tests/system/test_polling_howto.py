@@ -80,7 +80,7 @@ async def test_who_waits_is_told_by_deltas_and_by_batches_and_is_restored_from_t
     async with TelegramServer() as telegram:
 
         def told() -> list[tuple[object, str]]:
-            return [(one.chat_id, one.text) for one in telegram.telegram.ledger.log]
+            return [(one.chat_id, one.text) for one in telegram.telegram.request_log.log]
 
         await payments.run(payments.block("DeltaPoller("))
         gate = payments.names["gate"]

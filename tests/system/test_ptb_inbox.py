@@ -131,7 +131,7 @@ class Scene:
         """All of it, in order; what came twice did so because a process died over it."""
         for number in PEOPLE:
             assert list(dict.fromkeys(self.handled[number])) == list(range(self.said))
-        conflicts = [entry for entry in self.server.telegram.ledger.log if entry.status == 409]
+        conflicts = [entry for entry in self.server.telegram.request_log.log if entry.status == 409]
         assert len(conflicts) < 3
 
 

@@ -97,7 +97,7 @@ async def test_a_job_sends_in_its_turn(app: App, telegram: TelegramServer) -> No
     async with running(app):
         app.job_queue.run_once(remind, 0)
         await done.wait()
-    times = [entry.at for entry in telegram.telegram.ledger.log if entry.method == "sendMessage"]
+    times = [entry.at for entry in telegram.telegram.request_log.log if entry.method == "sendMessage"]
     assert len(times) == 3
     assert times[1] - times[0] >= 0.2
     assert times[2] - times[1] >= 0.2
@@ -145,7 +145,7 @@ async def test_what_is_queued_when_the_application_ends_leaves_when_it_begins_ag
     gate = new_gate()
     async with paced(telegram, gate.ptb()):
         await gate.drained()
-    texts = [entry.text for entry in telegram.telegram.ledger.log if entry.method == "sendMessage"]
+    texts = [entry.text for entry in telegram.telegram.request_log.log if entry.method == "sendMessage"]
     assert texts == ["one", "two"]
     assert telegram.telegram.report()["refused"] == 0
 

@@ -113,7 +113,7 @@ async def check_freezes(
         report = await stage.check(wanted)
 
     print(f"a worker frozen for {workers} s, Redis for {redis} s: {report} {done}")  # noqa: T201
-    assert stage.server.telegram.ledger.doubled == report["doubled"], "no direct call is made twice"
+    assert stage.server.telegram.request_log.doubled == report["doubled"], "no direct call is made twice"
 
 
 async def test_what_was_frozen_for_longer_than_a_lease_goes_on(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ async def deliver(
     report = await stage.check(wanted)
     assert [one.failed for one in done] == [{}] * len(each)
     assert report["accepted"] == sum(map(len, wanted.values())) + sum(one.direct for one in done)
-    assert (report["doubled"], report["out_of_order"], stage.server.telegram.ledger.doubled) == (0, 0, 0)
+    assert (report["doubled"], report["out_of_order"], stage.server.telegram.request_log.doubled) == (0, 0, 0)
     return done, report
 
 

@@ -148,7 +148,7 @@ async def test_a_sender_delivers_on_a_full_disk_and_writes_it_down_later(tmp_pat
             gate.add_bot(TOKEN, api_url=server.url)
             async with gate.worker():
                 await gate.drained()
-        arrived = arrivals(server.telegram.ledger.log)
+        arrived = arrivals(server.telegram.request_log.log)
 
     assert arrived[1] == [f"full #{number}" for number in range(40)]
     assert arrived[2] == ["room again #0"]

@@ -35,7 +35,7 @@ class Pair:
         return await self.gate.send(chat_id=chat, text=text, bot=BOT, **fields)
 
     def arrived(self, chat: int) -> list[str]:
-        return list(arrivals(self.server.telegram.ledger.log)[chat])
+        return list(arrivals(self.server.telegram.request_log.log)[chat])
 
     def block(self, user: int, *, blocked: bool) -> None:
         world = self.server.telegram.world

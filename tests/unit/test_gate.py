@@ -97,11 +97,11 @@ async def test_a_call_is_tried_again_only_where_it_surely_did_not_happen(
     telegram.faults = Faults(server_error=1)
     with pytest.raises(DeadError, match="attempts"):
         await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
-    assert telegram.ledger.faults["server_error"] == 5
+    assert telegram.request_log.faults["server_error"] == 5
     telegram.faults = Faults(lost_answer=1)
     with pytest.raises(OutcomeUnknownError, match="may have happened"):
         await gate.call("sendMessage", {"chat_id": 8, "text": "x"})
-    assert telegram.ledger.faults["lost_answer"] == 1
+    assert telegram.request_log.faults["lost_answer"] == 1
 
 
 async def test_a_call_follows_a_group_that_migrated(gate: Tidegate, telegram: SimulatedTelegram) -> None:

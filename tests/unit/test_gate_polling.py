@@ -71,7 +71,7 @@ async def test_who_waits_is_told_while_the_gate_delivers_also_after_a_restart(
         async with gate.worker():
             await clock.sleep(121)
 
-    assert [entry.text for entry in telegram.ledger.log if entry.method == "sendMessage"] == [
+    assert [entry.text for entry in telegram.request_log.log if entry.method == "sendMessage"] == [
         "order 1 is paid",
         "order 2 is paid",
     ]

@@ -91,7 +91,7 @@ def test_groups_wait_for_their_minute_without_holding_up_people() -> None:
     items = [item for pair in zip(people, groups, strict=True) for item in pair]
     done = run(sending(items))
     assert clean(done, len(items))
-    last_person = max(entry.at for entry in done.telegram.ledger.log if str(entry.chat_id)[0] != "-")
+    last_person = max(entry.at for entry in done.telegram.request_log.log if str(entry.chat_id)[0] != "-")
     assert last_person - virtual_time.EPOCH < 12
 
 
@@ -100,7 +100,7 @@ def test_the_parts_of_a_message_arrive_together_and_in_order() -> None:
     done = run(sending(items))
     assert clean(done, 900)
     arrivals: dict[object, list[float]] = {}
-    for entry in done.telegram.ledger.log:
+    for entry in done.telegram.request_log.log:
         arrivals.setdefault(entry.chat_id, []).append(entry.at)
     assert max(max(times) - min(times) for times in arrivals.values()) < 5
 
@@ -162,7 +162,7 @@ def test_a_limit_that_the_rules_do_not_know_is_learned(closes: Any) -> None:  # 
     done = run(sending([{"chat_id": 1 + i, "text": f"#{i}"} for i in range(4_000)]), limits=limits)
     per_minute: Counter[int] = Counter()
     refused: Counter[int] = Counter()
-    for entry in done.telegram.ledger.log:
+    for entry in done.telegram.request_log.log:
         minute = int(entry.at - virtual_time.EPOCH) // 60
         per_minute[minute] += 1
         refused[minute] += entry.status == 429
@@ -185,7 +185,7 @@ def test_in_bad_weather_every_message_comes_to_an_end_and_the_sum_is_exact() -> 
     assert (stats.waiting, stats.sending) == (0, 0)
     assert stats.parked == pytest.approx(25, abs=15)
     assert done.report["refused"] == 0
-    calls = done.report["requests"] + done.telegram.ledger.faults["server_error"]
+    calls = done.report["requests"] + done.telegram.request_log.faults["server_error"]
     assert calls / done.seconds > 0.8 * 30 / (1 + ROUND_TRIP)
 
 

@@ -144,7 +144,9 @@ async def album_arrives_as_one_group(visit: Visit) -> None:
 async def typing_is_shown_before_the_answer(visit: Visit) -> None:
     assert (await visit.ask("/think"))["text"] == "Hmm."
     shown = [
-        entry.method for entry in visit.telegram.ledger.log if str(entry.chat_id) == str(visit.customer.id)
+        entry.method
+        for entry in visit.telegram.request_log.log
+        if str(entry.chat_id) == str(visit.customer.id)
     ]
     assert shown == ["sendChatAction", "sendMessage"]
 

@@ -75,7 +75,7 @@ class Office:
         return arrived(self.telegram)
 
     def texts(self) -> list[str]:
-        return [entry.text for entry in self.telegram.ledger.log if entry.status == 200]
+        return [entry.text for entry in self.telegram.request_log.log if entry.status == 200]
 
     async def close(self) -> None:
         await self._campaigns.close()
@@ -96,7 +96,7 @@ async def office(
 
 def arrived(telegram: SimulatedTelegram) -> Counter[object]:
     """How often each chat got something."""
-    return Counter(entry.chat_id for entry in telegram.ledger.log if entry.status == 200)
+    return Counter(entry.chat_id for entry in telegram.request_log.log if entry.status == 200)
 
 
 def people(count: int) -> list[dict[str, Any]]:

@@ -40,7 +40,7 @@ class NocoView:
             _limit(report, noco.limiter.limits, noco.limiter.blocked_for(now)),
             Text(),
             _details(report, self._shop.paid),
-            _latest(noco.ledger.log),
+            _latest(noco.request_log.log),
         )
         title = Text("NocoDB, simulated", style="bold")
         hint = Text(f"more: curl {url}/sim/report · Ctrl-C stops", style="dim")

@@ -52,7 +52,7 @@ class SimView:
             limits_table(report, telegram.flood.limits),
             Text(),
             _details(report),
-            _latest(telegram.ledger.log),
+            _latest(telegram.request_log.log),
         )
         title = Text("Telegram, simulated", style="bold")
         hint = Text(f"more: curl {url}/sim/report · Ctrl-C stops", style="dim")

@@ -148,7 +148,7 @@ class NocoDbControl:
         return self._noco.report()
 
     async def _log(self, _: web.Request) -> object:
-        return {"log": [entry._asdict() for entry in self._noco.ledger.log]}
+        return {"log": [entry._asdict() for entry in self._noco.request_log.log]}
 
     async def _tables(self, _: web.Request) -> object:
         tables = self._noco.tables.values()

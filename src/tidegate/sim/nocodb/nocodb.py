@@ -44,7 +44,7 @@ class SimulatedNocoDb:
         self.faults = faults or PERFECT
         self.skew = skew  # seconds that the server's clock is ahead; may be changed at any time
         self.tables: dict[str, SimulatedTable] = {}
-        self.ledger = NocoDbRequestLog()
+        self.request_log = NocoDbRequestLog()
         self.limiter = TokenLimiter(limits or NocoLimits())
         self._tokens = tokens
         self._postgres = postgres
@@ -78,7 +78,7 @@ class SimulatedNocoDb:
         if faults.latency_in:
             await self._travel(faults.latency_in.seconds(self._draw), stops)
         if fate != "answered":
-            self.ledger.faults[fate] += 1
+            self.request_log.faults[fate] += 1
         if fate == "lost_request":
             raise ConnectionCut("the request was lost")
         answer = self._arrive(method, target, headers, body, fate)
@@ -162,7 +162,7 @@ class SimulatedNocoDb:
 
     def report(self) -> dict[str, Any]:
         blocked = self.limiter.blocked_seconds(self.clock.monotonic())
-        return self.ledger.report() | {
+        return self.request_log.report() | {
             "fullest": self.limiter.fullest,
             "blocked_seconds": round(blocked, 3),
             "rows": sum(len(table.rows) for table in self.tables.values()),
@@ -170,20 +170,22 @@ class SimulatedNocoDb:
 
     def reset(self) -> None:
         """Count from zero. Tables, windows and blocks stay."""
-        self.ledger.clear()
+        self.request_log.clear()
         self.limiter.forget(self.clock.monotonic())
 
     def _arrive(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, fate: Fate
     ) -> NocoDbAnswer:
-        self.ledger.arrive(self.clock.monotonic())
+        self.request_log.arrive(self.clock.monotonic())
         try:
             answer = self._answer(method, target, headers, body, fate)
         except NocoDbApiError as error:
             answer = error.answer()
         dated = {"date": formatdate(self.server_now(), usegmt=True), **answer.headers}
         path = target.partition("?")[0][:LOGGED_PATH]
-        self.ledger.answer(LoggedRequest(self.clock.now(), method, path, answer.status, len(answer.body)))
+        self.request_log.answer(
+            LoggedRequest(self.clock.now(), method, path, answer.status, len(answer.body))
+        )
         return msgspec.structs.replace(answer, headers=dated)
 
     def _answer(

@@ -61,7 +61,7 @@ class MethodCall(CallParameters):
     __slots__ = (
         "_flood",
         "_hide_flood",
-        "_ledger",
+        "_log",
         "_new_files",
         "_now",
         "bot",
@@ -74,7 +74,7 @@ class MethodCall(CallParameters):
         self,
         world: World,
         flood: FloodControl,
-        ledger: TelegramRequestLog,
+        log: TelegramRequestLog,
         bot: SimulatedBot,
         params: Mapping[str, Any],
         uploads: Mapping[str, Upload],
@@ -86,7 +86,7 @@ class MethodCall(CallParameters):
         self.params = params
         self.world = world
         self._flood = flood
-        self._ledger = ledger
+        self._log = log
         self.bot = bot
         self.uploads = uploads
         self._now = now
@@ -170,7 +170,7 @@ class MethodCall(CallParameters):
         paid = "allow_paid_broadcast" in self.params and self.flag("allow_paid_broadcast")
         flood = self._flood.admit(self._now, self.bot.id, chat.id, chat.type, family, cost=cost, paid=paid)
         if flood is not None:
-            self._ledger.refuse(flood.scope)
+            self._log.refuse(flood.scope)
             raise _as_error(flood, hidden=cost > 1 and self._hide_flood)
         self.check_reachable(chat)
         for file in self._new_files:
@@ -187,7 +187,7 @@ class MethodCall(CallParameters):
         }
         chat.next_id += 1
         chat.keep(message)
-        self._ledger.accept(self.bot.id, chat.id, message.get("text") or message.get("caption") or "")
+        self._log.accept(self.bot.id, chat.id, message.get("text") or message.get("caption") or "")
         if chat.watchers:
             chat.notify(message)
         return message

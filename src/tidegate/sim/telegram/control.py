@@ -100,7 +100,7 @@ class TelegramControl:
             raise BadInputError(f"limit must be a number from 1 to {LOG_KEPT}")
         found = (
             entry._asdict()
-            for entry in reversed(self._telegram.ledger.log)
+            for entry in reversed(self._telegram.request_log.log)
             if (bot is None or str(entry.bot) == bot) and (chat is None or str(entry.chat_id) == chat)
         )
         return {"log": list(islice(found, int(limit)))[::-1]}

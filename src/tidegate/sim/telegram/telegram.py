@@ -46,7 +46,7 @@ class SimulatedTelegram:
         self.clock = clock
         self.faults = faults or PERFECT
         self.world = world or World()
-        self.ledger = TelegramRequestLog()
+        self.request_log = TelegramRequestLog()
         self.flood = FloodControl(limits or Limits())
         self.draw = random.Random(seed)  # noqa: S311  (repeatable, not secret)
         self._polling = LongPolling(clock)
@@ -87,7 +87,7 @@ class SimulatedTelegram:
             await self.clock.sleep(faults.latency_in.seconds(self.draw))
         fate = faults.fate(self.draw)
         if fate != "answered":
-            self.ledger.faults[fate] += 1
+            self.request_log.faults[fate] += 1
         if fate == "lost_request":
             raise ConnectionCut("the request was lost")
         if fate == "server_error":
@@ -122,14 +122,22 @@ class SimulatedTelegram:
         now, wall = clock.monotonic(), clock.now()
         hide_flood = limits.hidden_floods > 0 and self.draw.random() < limits.hidden_floods
         call = MethodCall(
-            self.world, self.flood, self.ledger, bot, params, uploads, now, int(wall), hide_flood=hide_flood
+            self.world,
+            self.flood,
+            self.request_log,
+            bot,
+            params,
+            uploads,
+            now,
+            int(wall),
+            hide_flood=hide_flood,
         )
         try:
             result = run(call)
         except TelegramApiError as error:
             return self._record(name, bot.id, params, error)
         message_id = result.get("message_id") if isinstance(result, dict) else None
-        self.ledger.record(now, _log_entry(wall, bot.id, name, 200, params, message_id))
+        self.request_log.record(now, _log_entry(wall, bot.id, name, 200, params, message_id))
         return TelegramAnswer(200, {"ok": True, "result": result})
 
     def refuse(self, token: str, method: str, error: TelegramApiError) -> TelegramAnswer:
@@ -137,7 +145,7 @@ class SimulatedTelegram:
         return self._record(self._canonical(method), self._bot_id(token), _NOTHING, error)
 
     def report(self) -> dict[str, Any]:
-        return self.ledger.report() | {
+        return self.request_log.report() | {
             "peaks": dict(self.flood.peaks),
             "stars": round(self.flood.stars, 1),
             "bots": len(self.world.bots),
@@ -151,7 +159,7 @@ class SimulatedTelegram:
 
     def reset(self) -> None:
         """Reset all counts. Bots, people, chats and webhooks stay."""
-        self.ledger.clear()
+        self.request_log.clear()
         self.flood = FloodControl(self.flood.limits)
         for bot in self.world.bots.values():
             bot.updates.dropped = 0
@@ -173,12 +181,12 @@ class SimulatedTelegram:
         if waiting is None:
             return self.handle(bot, name, params, uploads)
         now, wall = self.clock.monotonic(), self.clock.now()
-        call = MethodCall(self.world, self.flood, self.ledger, bot, params, uploads, now, int(wall))
+        call = MethodCall(self.world, self.flood, self.request_log, bot, params, uploads, now, int(wall))
         try:
             result = await waiting(call)
         except TelegramApiError as error:
             return self._record(name, bot.id, params, error)
-        self.ledger.record(self.clock.monotonic(), _log_entry(wall, bot.id, name, 200, params))
+        self.request_log.record(self.clock.monotonic(), _log_entry(wall, bot.id, name, 200, params))
         return TelegramAnswer(200, {"ok": True, "result": result})
 
     def _broken(self, token: str, method: str, params: Mapping[str, Any]) -> TelegramAnswer:
@@ -198,7 +206,7 @@ class SimulatedTelegram:
         self, name: str, bot_id: int, params: Mapping[str, Any], error: TelegramApiError
     ) -> TelegramAnswer:
         clock = self.clock
-        self.ledger.record(clock.monotonic(), _log_entry(clock.now(), bot_id, name, error.code, params))
+        self.request_log.record(clock.monotonic(), _log_entry(clock.now(), bot_id, name, error.code, params))
         return TelegramAnswer(error.code, error.json())
 
     def _canonical(self, method: str) -> str:

@@ -102,7 +102,7 @@ class Stage:
 
     def arrivals(self, method: str = "sendMessage") -> list[float]:
         """When calls of this method arrived, in seconds from the first."""
-        times = [entry.at for entry in self.telegram.ledger.log if entry.method == method]
+        times = [entry.at for entry in self.telegram.request_log.log if entry.method == method]
         return [round(time - times[0], 2) for time in times]
 
     @property

@@ -27,7 +27,7 @@ async def test_each_gets_a_letter_made_with_aiogram(stage: Stage) -> None:
         reply = await stage.bot.send_message(1, "beside it")
         report = await campaign.finished()
 
-    texts = {entry.text for entry in stage.telegram.ledger.log}
+    texts = {entry.text for entry in stage.telegram.request_log.log}
     assert reply.text == "beside it"
     assert report.delivered == 59
     assert "Hello P8" in texts

@@ -80,7 +80,7 @@ async def test_a_429_is_waited_for_and_the_message_arrives(optimist: Stage) -> N
             await optimist.bot.send_message(ALICE, "hi")
 
     assert optimist.refused > 0
-    assert [entry.status for entry in optimist.telegram.ledger.log].count(200) == 3
+    assert [entry.status for entry in optimist.telegram.request_log.log].count(200) == 3
 
 
 async def test_a_429_for_longer_than_max_wait_is_told(optimist: Stage) -> None:

@@ -100,7 +100,7 @@ async def test_an_update_that_was_cut_short_is_handled_again_by_the_next_and_ans
     await run(first, 5)
     await run(second, 5)
 
-    said = [entry.text for entry in first.telegram.ledger.log if entry.method == "sendMessage"]
+    said = [entry.text for entry in first.telegram.request_log.log if entry.method == "sendMessage"]
     assert runs == 2
     assert said == ["one", "two"]
 
@@ -132,7 +132,7 @@ async def test_a_second_process_waits_and_takes_over(clock: VirtualClock, tmp_pa
     await waiting
 
     assert answered == ["first", "second"]
-    conflicts = [entry for entry in first.telegram.ledger.log if entry.status == 409]
+    conflicts = [entry for entry in first.telegram.request_log.log if entry.status == 409]
     assert conflicts == []
 
 
@@ -150,7 +150,7 @@ async def test_who_floods_is_told_once_and_holds_up_nobody(attached: Stage) -> N
         bob.says("hello")
         await attached.clock.sleep(5)
 
-    told = [entry for entry in attached.telegram.ledger.log if entry.method == "sendMessage"]
+    told = [entry for entry in attached.telegram.request_log.log if entry.method == "sendMessage"]
     assert handled.count(ALICE) == 30
     assert handled.count(BOB) == 1
     assert [entry.chat_id for entry in told] == [ALICE]

@@ -38,7 +38,7 @@ ALBUM = [InputMediaPhoto("https://example.org/1.png"), InputMediaPhoto("https://
 
 def made(telegram: SimulatedTelegram, method: str = "sendMessage") -> list[float]:
     """When calls arrived, in seconds since the first."""
-    times = [entry.at for entry in telegram.ledger.log if entry.method == method]
+    times = [entry.at for entry in telegram.request_log.log if entry.method == method]
     return [round(at - times[0], 2) for at in times]
 
 
@@ -139,7 +139,7 @@ async def test_silence_times_out_and_says_that_it_may_have_happened(
         with pytest.raises(TimedOut, match="it may have happened") as caught:
             await bot.send_message(CHAT, "once")
         assert isinstance(caught.value, OutcomeUnknownError)
-        assert telegram.ledger.faults["silent"] == 1
+        assert telegram.request_log.faults["silent"] == 1
         with pytest.raises(TimedOut) as caught:
             await bot.get_chat(CHAT)  # has nothing to repeat
         assert not isinstance(caught.value, OutcomeUnknownError)
@@ -153,7 +153,7 @@ async def test_a_failure_of_the_server_is_the_librarys_own_and_not_repeated(
         with pytest.raises(NetworkError) as caught:
             await bot.send_message(CHAT, "once")
     assert not isinstance(caught.value, OutcomeUnknownError)
-    assert telegram.ledger.faults["server_error"] == 1
+    assert telegram.request_log.faults["server_error"] == 1
 
 
 async def test_what_telegram_refuses_for_good_is_raised_as_ever(

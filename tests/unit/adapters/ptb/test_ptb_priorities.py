@@ -57,7 +57,7 @@ async def answer(app: App, chat: int = 9, args: str | None = None, *, block: boo
 
 
 def sent(telegram: SimulatedTelegram) -> list[str]:
-    return [entry.text for entry in telegram.ledger.log if entry.text]
+    return [entry.text for entry in telegram.request_log.log if entry.text]
 
 
 @pytest.mark.parametrize("block", [True, False])

@@ -287,7 +287,7 @@ async def test_a_process_that_does_not_lead_neither_polls_nor_handles(
     async with running(app):
         person(1).says("one")
         await clock.sleep(10)
-        assert not [entry for entry in telegram.ledger.log if entry.method == "getUpdates"]
+        assert not [entry for entry in telegram.request_log.log if entry.method == "getUpdates"]
         assert not gate.handler_registry.has_handler(bot_source(42))
         led_by_another = False
         await clock.sleep(2)

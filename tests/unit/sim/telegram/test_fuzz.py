@@ -170,7 +170,7 @@ def test_any_json_for_any_parameter_of_any_method_is_answered_below_500(
         answer = await telegram.call(TOKEN, method, sent, {"document": Upload("a", "b", b"c")})
         assert answer.status < 500
         assert msgspec.json.decode(msgspec.json.encode(answer.body))["ok"] is (answer.status == 200)
-        msgspec.json.encode(telegram.report() | {"log": list(telegram.ledger.log)})
+        msgspec.json.encode(telegram.report() | {"log": list(telegram.request_log.log)})
 
         # The same call in an answer to a webhook: whatever it is, the next update is delivered too.
         await telegram.call(TOKEN, "setWebhook", {"url": HOOK, "drop_pending_updates": True})

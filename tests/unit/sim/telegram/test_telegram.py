@@ -35,7 +35,7 @@ async def test_latency_delays_arrival_and_answer(clock: VirtualClock) -> None:
     )
     await telegram.call(TOKEN, "sendMessage", HELLO)
     assert clock.monotonic() == pytest.approx(0.4)
-    assert telegram.ledger.log[0].at == pytest.approx(clock.epoch + 0.1)  # counted when it arrived
+    assert telegram.request_log.log[0].at == pytest.approx(clock.epoch + 0.1)  # counted when it arrived
 
 
 async def test_a_lost_answer_was_accepted_and_a_lost_request_was_not(clock: VirtualClock) -> None:
@@ -190,7 +190,7 @@ async def test_every_answered_call_is_in_the_report(clock: VirtualClock) -> None
     counted = {status: count for status, count in report["statuses"].items() if int(status) < 500}
     assert counted == {"200": 2, "400": 2, "401": 1, "404": 1, "413": 1, "429": 1}
     assert report["requests"] == 7  # all but getUpdates
-    assert {entry.method for entry in telegram.ledger.log} == set(report["methods"])
+    assert {entry.method for entry in telegram.request_log.log} == set(report["methods"])
 
 
 async def test_two_pollers_show_as_conflicts(clock: VirtualClock) -> None:
@@ -224,7 +224,7 @@ async def test_the_log_keeps_little_of_what_is_sent(clock: VirtualClock) -> None
     telegram = SimulatedTelegram(clock)
     for chat in ("@" + "x" * 10**6, 10**4000, ["x"] * 1000):
         await telegram.call(TOKEN, "sendMessage", {"chat_id": chat, "text": "x" * 10**6})
-    logged = [(str(entry.chat_id), entry.text) for entry in telegram.ledger.log]
+    logged = [(str(entry.chat_id), entry.text) for entry in telegram.request_log.log]
     assert [(len(chat), len(text)) for chat, text in logged] == [(64, 100), (4, 100), (4, 100)]
 
 
@@ -232,7 +232,7 @@ async def test_the_log_has_a_chat_as_a_number_also_where_a_form_gave_a_text(cloc
     telegram = SimulatedTelegram(clock)
     for chat in (7, "7", "-100123", "@news", "9" * 40):
         await telegram.call(TOKEN, "sendMessage", {"chat_id": chat, "text": "x"})
-    assert [entry.chat_id for entry in telegram.ledger.log] == [7, 7, -100123, "@news", "9" * 40]
+    assert [entry.chat_id for entry in telegram.request_log.log] == [7, 7, -100123, "@news", "9" * 40]
 
 
 async def test_an_open_world_forgets_the_oldest_chats_but_not_who_blocked_it(

@@ -38,7 +38,7 @@ class Hub:
         self.redis: Redis = Redis.from_url(redis_url())
         self.prefix = f"t{os.getpid()}-{secrets.token_hex(4)}"
         self.keys = {name: self.key(name) for name in OUTBOX_KEYS}
-        self.links: list[SharedLink] = []
+        self.links: list[SharedConnection] = []
         self.run_id = "first"
         self.steps: list[str] = []
         self.sleepers: list[asyncio.Future[None]] = []
@@ -98,7 +98,7 @@ class Hub:
         return said
 
 
-class SharedLink(RedisConnection):
+class SharedConnection(RedisConnection):
     """One process's way to the hub. It may take a while, lose answers, or be cut."""
 
     heartbeat = None
@@ -157,11 +157,11 @@ class SharedLink(RedisConnection):
             async with self.hub.clock.timeout(min(seconds or self.longest_wait, self.longest_wait)):
                 await sleeper
 
-    def listen(self, heard: Callable[[], None]) -> None:
-        self.heard = heard
+    def on_grants(self, callback: Callable[[], None]) -> None:
+        self.heard = callback
 
-    def follow(self, topic: str, heard: OnPublished) -> Callable[[], object]:
-        return self.hub.follow(self.key(topic), heard)
+    def subscribe(self, topic: str, callback: OnPublished) -> Callable[[], object]:
+        return self.hub.follow(self.key(topic), callback)
 
     async def _travel(self, step: str, args: tuple[Argument, ...]) -> None:
         if self.away:
@@ -202,7 +202,9 @@ async def processes(
     on_end: Callable[[Record], None] | None = None,
 ) -> AsyncIterator[tuple[Hub, list[Post]]]:
     hub = await inline(Hub, clock)
-    links = [SharedLink(hub, f"p{number}", longest_wait=longest_wait, delay=delay) for number in range(count)]
+    links = [
+        SharedConnection(hub, f"p{number}", longest_wait=longest_wait, delay=delay) for number in range(count)
+    ]
     made = [RedisOutbox(link, clock, rules, keep=keep, on_end=on_end) for link in links]
     for outbox in made:
         await outbox.open()

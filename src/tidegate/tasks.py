@@ -19,7 +19,8 @@ class BackgroundTasks:
         self._running: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
-        return len(self._running)
+        """How many have not ended. One that ends in this very moment does not count any more."""
+        return sum(not task.done() for task in self._running)
 
     def start(self, work: Coroutine[Any, Any, T], name: str, *, awaited: bool = False) -> asyncio.Task[T]:
         """Run `work` in a task. A failure is logged, unless somebody awaits the task and so meets it."""

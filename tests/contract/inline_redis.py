@@ -18,7 +18,7 @@ from tidegate.stores.redis.scripts import Script
 QUIET = frozenset({"claim", "find", "dead_letters", "scan", "stats", "wait_for", "why", "extend"})
 
 
-class InlineLink(RedisConnection):
+class InlineConnection(RedisConnection):
     """Each has keys of its own in the same Redis. A wake-up is a flag instead of a blocking pop."""
 
     longest_wait = 1e9
@@ -78,10 +78,10 @@ class InlineLink(RedisConnection):
                     await sleeper
         self._stirred = False
 
-    def listen(self, heard: Callable[[], None]) -> None:
-        self._heard = heard
+    def on_grants(self, callback: Callable[[], None]) -> None:
+        self._heard = callback
 
-    def follow(self, topic: str, heard: OnPublished) -> Callable[[], object]:  # noqa: ARG002  (it is alone)
+    def subscribe(self, topic: str, callback: OnPublished) -> Callable[[], object]:  # noqa: ARG002  (it is alone)
         return lambda: None
 
     @staticmethod

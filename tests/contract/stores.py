@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from servers import redis_server
 from tidegate.clock import Clock
 from tidegate.outbox.port import Outbox
@@ -48,7 +48,7 @@ def sqlite(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
 
 
 def redis(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
-    return RedisOutbox(InlineLink(redis_url(), clock), clock, rules, lease=lease, keep=keep)
+    return RedisOutbox(InlineConnection(redis_url(), clock), clock, rules, lease=lease, keep=keep)
 
 
 @functools.cache

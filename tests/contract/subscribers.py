@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from contract.stores import FAST, redis_url
 from tidegate.clock import Clock
 from tidegate.polling.subscriptions import (
@@ -50,7 +50,7 @@ def sqlite(clock: Clock) -> Ground:
 
 
 def redis(clock: Clock) -> Ground:
-    link = InlineLink(redis_url(), clock)
+    link = InlineConnection(redis_url(), clock)
     return Ground(lambda name: RedisSubscriptions(link, clock, name), link)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
 from tidegate.clock import Clock
 from tidegate.model import Rate
@@ -28,7 +28,7 @@ Make = Callable[[Rate], Limiter]
 async def limiters(kind: str, clock: Clock) -> AsyncIterator[Make]:
     """Those made with Redis stand for processes that share one API."""
     async with AsyncExitStack() as stack:
-        link = InlineLink(redis_url(), clock) if kind == "redis" else None
+        link = InlineConnection(redis_url(), clock) if kind == "redis" else None
         if link is not None:
             stack.push_async_callback(link.close)
 

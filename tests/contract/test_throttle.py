@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
 from tidegate.inbound.throttle import ALLOWED, Charge, Throttle, Throttled, ThrottleStore, ThrottleVerdict
 from tidegate.inbound.throttle_rules import ThrottleRules
@@ -29,7 +29,7 @@ async def buckets(kind: str, rules: ThrottleRules, clock: VirtualClock) -> Async
     if kind == "memory":
         yield MemoryThrottle(rules, clock)
         return
-    link = InlineLink(redis_url(), clock)
+    link = InlineConnection(redis_url(), clock)
     yield RedisThrottle(rules, link, clock)
     await link.close()
 

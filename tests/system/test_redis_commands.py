@@ -178,7 +178,7 @@ def test_other_processes_notice_bots_that_come_and_go(
             while {bot.id for bot in gate.bots()} == before:
                 await clock.sleep(0.01)
             seen.append({bot.id for bot in gate.bots()})
-        await shelf._link.close()  # noqa: SLF001
+        await shelf._connection.close()  # noqa: SLF001
 
     office.within(watch)
 
@@ -192,7 +192,7 @@ async def test_tokens_are_rotated_all_or_none_though_others_change_them(url: str
     )
     for number in (42, 43):
         await shelf.put(BotId(number), f"{number}:one", TELEGRAM)
-    read, meanwhile = rotating._kept, [shelf.put(BotId(43), "43:two", TELEGRAM), shelf.remove(BotId(42))]  # noqa: SLF001
+    read, meanwhile = rotating._stored, [shelf.put(BotId(43), "43:two", TELEGRAM), shelf.remove(BotId(42))]  # noqa: SLF001
 
     async def kept() -> dict[BotId, bytes]:
         found = await read()
@@ -200,7 +200,7 @@ async def test_tokens_are_rotated_all_or_none_though_others_change_them(url: str
             await meanwhile.pop(0)
         return found
 
-    with patch.object(rotating, "_kept", kept):
+    with patch.object(rotating, "_stored", kept):
         assert await rotating.rotate() == 1
 
     [bot] = await afterwards.all()
@@ -208,7 +208,7 @@ async def test_tokens_are_rotated_all_or_none_though_others_change_them(url: str
     with pytest.raises(WrongKeyError):
         await shelf.open(bot)
     for one in (shelf, rotating, afterwards):
-        await one._link.close()  # noqa: SLF001
+        await one._connection.close()  # noqa: SLF001
 
 
 def test_the_key_is_rotated_from_the_command_line(office: Office) -> None:

@@ -19,7 +19,7 @@ async def test_short_waits_end_in_time_though_redis_ends_a_blocking_pop_late(red
     began = clock.monotonic()
 
     for _ in range(10):
-        await outbox.link.wait(0.02)
+        await outbox.connection.wait(0.02)
 
     assert 0.2 <= clock.monotonic() - began < FAR_LESS
     await outbox.close()

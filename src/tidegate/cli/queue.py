@@ -387,7 +387,7 @@ ENDS = {
 def show_why(store: str | None, ticket: str, *, as_json: bool) -> None:
     async def look(outbox: Outbox) -> tuple[Record, Why]:
         why = await outbox.why(TicketId(ticket))
-        link = getattr(outbox, "link", None)  # of a store in Redis, which does not know by itself who sends
+        link = getattr(outbox, "connection", None)  # of a store in Redis, which does not know by itself who sends
         if (
             why
             and why.state in WAITING_STATES

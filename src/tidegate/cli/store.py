@@ -213,4 +213,4 @@ async def counts_of(gate: Tidegate) -> Counter[tuple[BotId, str]]:
 
 def link_of(gate: Tidegate) -> "RedisConnection | None":
     """To the Redis that is the store of this gate, if one is."""
-    return getattr(gate.outbox, "link", None)  # only that store has one; its driver is an extra
+    return getattr(gate.outbox, "connection", None)  # only that store has one; its driver is an extra

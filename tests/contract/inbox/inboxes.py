@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from contract.stores import FAST, redis_url
 from tidegate.clock import Clock
 from tidegate.inbound.inbox import Inbox
@@ -66,8 +66,8 @@ def sqlite(clock: Clock) -> StoredInbox:
 
 
 def redis(clock: Clock) -> StoredInbox:
-    outbox = RedisOutbox(InlineLink(redis_url(), clock), clock, Rules())  # its link is shared
-    return StoredInbox(RedisInbox(outbox.link, clock), outbox, own_time=True)
+    outbox = RedisOutbox(InlineConnection(redis_url(), clock), clock, Rules())  # its connection is shared
+    return StoredInbox(RedisInbox(outbox.connection, clock), outbox, own_time=True)
 
 
 INBOXES: Final[dict[str, Callable[[Clock], StoredInbox]]] = {

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
 from tidegate.cli.move import file_named, move_lines
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
@@ -350,7 +350,7 @@ def test_what_stays_behind_is_named_with_counts() -> None:
 
 
 async def test_updates_that_wait_move_in_the_order_of_chats(tmp_path: Path, clock: VirtualClock) -> None:
-    bot, hook, link = bot_source(42), hook_source("paid"), InlineLink(redis_url(), clock)
+    bot, hook, link = bot_source(42), hook_source("paid"), InlineConnection(redis_url(), clock)
     outbox = SqliteOutbox(tmp_path / "tidegate.db", clock)
     await outbox.open()
     await link.open(b"")
@@ -383,7 +383,7 @@ async def test_updates_that_wait_move_in_the_order_of_chats(tmp_path: Path, cloc
 async def test_who_waits_for_something_moves_with_what_he_is_to_be_told(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
-    link = InlineLink(redis_url(), clock)
+    link = InlineConnection(redis_url(), clock)
     async with open_source(tmp_path / "tidegate.db") as file:
         here = {name: SqliteSubscriptions(file, clock, name) for name in ("orders", "visas")}
         await here["orders"].add([Subscription(key, {"chat": 7}) for key in ("waits", "told", "watched")])

@@ -13,7 +13,7 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 
 from contract.inbox.inbox_driver import BOT, OTHER_BOT, InboxDriver, arrival, keys
 from contract.stores import redis_url
-from redis_hub import Delay, Hub, SharedLink, inline, promise_of
+from redis_hub import Delay, Hub, SharedConnection, inline, promise_of
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.inbound.inbox import DEDUP_SECONDS, ClaimedItem, hook_source
@@ -27,7 +27,7 @@ LEASE = 8.0
 class Process(InboxDriver):
     """One of several. When its link is away, it is as good as dead: nobody hears of it."""
 
-    def __init__(self, link: SharedLink, clock: VirtualClock) -> None:
+    def __init__(self, link: SharedConnection, clock: VirtualClock) -> None:
         super().__init__(RedisInbox(link, clock), clock)
         self.link = link
 
@@ -48,7 +48,7 @@ async def processes(
     clock: VirtualClock, count: int, delay: Delay | None = None
 ) -> AsyncIterator[tuple[Hub, list[Process]]]:
     hub = await inline(Hub, clock)
-    made = [Process(SharedLink(hub, f"p{number}", delay=delay), clock) for number in range(count)]
+    made = [Process(SharedConnection(hub, f"p{number}", delay=delay), clock) for number in range(count)]
     for process in made:
         await process.inbox.open()
     yield hub, made
@@ -350,7 +350,7 @@ async def test_while_redis_is_away_every_verb_says_so_and_then_all_goes_on(clock
 
 async def test_an_inbox_that_could_not_be_opened_can_be_opened_later(clock: VirtualClock) -> None:
     async with processes(clock, 1) as (hub, _):
-        late = Process(SharedLink(hub, "late"), clock)
+        late = Process(SharedConnection(hub, "late"), clock)
         late.link.away = True
         with pytest.raises(StoreAwayError):
             await late.inbox.open()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
 from tidegate.errors import StoreAwayError, StoreFullError
 from tidegate.inbound.throttle import ALLOWED, Charge, Throttled
@@ -21,7 +21,7 @@ RULES = ThrottleRules(user=Rate(2, 60), chat=Rate(9, 60), stubborn=3, pause=600)
 ANN = Charge(42, 1001, -100, 1.0)
 
 
-class Fragile(InlineLink):
+class Fragile(InlineConnection):
     """A Redis that can be away, or silent."""
 
     def __init__(self, clock: VirtualClock) -> None:

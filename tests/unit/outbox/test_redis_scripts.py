@@ -145,11 +145,11 @@ async def do_everything(post: Post) -> None:
     await outbox.records()
     await outbox.find(letters[0])
     await outbox.stats()
-    await paused_chats(outbox.link)  # type: ignore[attr-defined]
+    await paused_chats(outbox.connection)  # type: ignore[attr-defined]
     await outbox.learned()
     await post.run(5)
     await outbox.forget(9)
-    await outbox._live()  # type: ignore[attr-defined]  # noqa: SLF001  (its heart beats in real time only)
+    await outbox._beat()  # type: ignore[attr-defined]  # noqa: SLF001  (its heart beats in real time only)
 
 
 async def test_every_command_of_every_step_goes_to_a_declared_key_of_one_slot(clock: VirtualClock) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from contract.post import BOT, DELIVERED, ROOMY, Post
-from redis_hub import Hub, SharedLink, inline, processes
+from redis_hub import Hub, SharedConnection, inline, processes
 from tidegate.model import (
     Dead,
     Migrated,
@@ -26,10 +26,10 @@ LEASE = 30.0
 SLOW = Rules(bot=Rate(1000, 1), private=Rate(1, 1), group=Rate(1, 60))
 
 
-def link_of(post: Post) -> SharedLink:
+def link_of(post: Post) -> SharedConnection:
     assert isinstance(post.outbox, RedisOutbox)
-    assert isinstance(post.outbox.link, SharedLink)
-    return post.outbox.link
+    assert isinstance(post.outbox.connection, SharedConnection)
+    return post.outbox.connection
 
 
 # --- answers that are lost ---
@@ -113,7 +113,7 @@ async def test_ends_of_turns_that_could_not_be_told_are_told_once_each(clock: Vi
             await one.outbox.end_turn(turn, DELIVERED)
         link_of(one).away = False
 
-        saying = one.outbox._turns.say_again  # noqa: SLF001  (the store's heart and that of its turns both say it)
+        saying = one.outbox._turns.repeat_ends  # noqa: SLF001  (the store's heart and that of its turns both say it)
         await asyncio.gather(saying(), saying())
 
         for chat in (1, 2, 3):
@@ -413,7 +413,7 @@ async def test_processes_whose_rules_differ_give_back_no_more_than_they_took(clo
     two = Rules(bot=ROOMY.bot, private=ROOMY.private, group=ROOMY.group, actions=(Rate(5, 1), Rate(3, 1)))
     one = Rules(bot=ROOMY.bot, private=ROOMY.private, group=ROOMY.group, actions=(Rate(5, 1),))
     async with processes(clock, 1, two) as (hub, [post]):
-        odd = RedisOutbox(SharedLink(hub, "odd"), clock, one)
+        odd = RedisOutbox(SharedConnection(hub, "odd"), clock, one)
         await odd.open()
         turn = await post.outbox.turn(BOT, 1, "action", 1)
         await odd.end_turn(await odd.turn(BOT, 1, "action", 1), DELIVERED)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
 from contract.subscribers import everyone, keys, news, order
 from restarts import in_thread
@@ -109,7 +109,7 @@ def restore(backup: Path, place: Path, park: bool) -> None:  # noqa: FBT001  (in
 # --- Redis ---
 
 
-class OwnTime(InlineLink):
+class OwnTime(InlineConnection):
     """Redis is not told the time, as by processes whose clocks may differ."""
 
     async def _evaluate(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contract.inline_redis import InlineLink
+from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
 from tidegate.errors import StoreAwayError
 from tidegate.model import Rate
@@ -18,7 +18,7 @@ from tidegate.stores.redis.scripts import Script
 RULE = Rate(5, 1)
 
 
-class Fragile(InlineLink):
+class Fragile(InlineConnection):
     """A Redis that can be away, or silent."""
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -218,7 +218,7 @@ async def test_what_is_owed_does_not_pile_up(link: Fragile, limiter: RedisLimite
     for _ in range(400):
         await limiter.take()
         await limiter.answered()
-    assert len(limiter._slots._owed) < 100  # noqa: SLF001  (what must shrink)
+    assert len(limiter._slots._unreported) < 100  # noqa: SLF001  (what must shrink)
 
 
 async def test_cancelled_while_it_settles_it_settles(limiter: RedisLimiter, link: Fragile) -> None:

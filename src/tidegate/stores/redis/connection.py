@@ -32,11 +32,12 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
 from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS
 from tidegate.stores.redis.scripts import Script
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate")
 
-REDIS_SCHEMA: Final = 1  # of what is in Redis
-LONGEST_BLOCKING_POP: Final = 5.0  # seconds of a blocking pop: what a lost wake-up costs at most
+REDIS_SCHEMA: Final = 1  # the version of the layout of the data in Redis
+LONGEST_BLOCKING_POP: Final = 5.0  # seconds: the most that a lost wake-up costs
 ANSWER_TIMEOUT: Final = 5.0  # seconds that Redis has for one script
 CONNECT_TIMEOUT: Final = 2.0
 HEARTBEAT_EVERY: Final = 10.0  # seconds
@@ -45,7 +46,7 @@ RESUBSCRIBE_AFTER: Final = 0.5  # seconds until a broken subscription is tried a
 Argument = bytes | str | int | float
 OnPublished = Callable[[bytes], None]
 
-MAYBE_MISSED: Final = b""  # heard when something may have been said that did not arrive
+MAYBE_MISSED: Final = b""  # given to subscribers when a message may have been lost
 
 
 class RedisConnection(Protocol):
@@ -53,34 +54,34 @@ class RedisConnection(Protocol):
 
     me: str  # names this process among those that share the store
     longest_wait: float  # seconds that `wait` lasts at most
-    heartbeat: float | None  # seconds after which this process says that it lives; None: never
+    heartbeat: float | None  # seconds between two signs of life of this process; None: never
 
     async def open(self, terms: bytes) -> None:
-        """`terms` go to every script."""
+        """`terms` are an argument of every script of the outbox."""
 
     async def close(self) -> None: ...
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
-        """One script, as one atomic step."""
+        """Run one step of the outbox."""
         ...
 
     async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
-        """One script of whoever shares this Redis with the outbox, as one atomic step.
+        """Run one script of another stage.
 
-        Its ARGV[1] is the time in seconds, empty for Redis's own; what is given follows.
+        Its ARGV[1] is the time in seconds, empty for Redis's own; `args` follow.
         """
 
     async def command(self, *parts: Argument) -> Any:  # noqa: ANN401  (Redis's)
-        """One plain command."""
+        """Run one plain command."""
 
     async def wait(self, seconds: float | None) -> None:
-        """Until something may be claimed, or for so long."""
+        """Wait until something may be claimed, or for so long."""
 
-    def listen(self, heard: Callable[[], None]) -> None:
+    def on_grants(self, callback: Callable[[], None]) -> None:
         """From now on, call back when a turn may have been granted to this process."""
 
-    def follow(self, topic: str, heard: OnPublished) -> Callable[[], object]:
-        """Call back with what is said on the channel of this key, until the function returned is called."""
+    def subscribe(self, topic: str, callback: OnPublished) -> Callable[[], object]:
+        """Call back with each message on the channel of this key, until the returned function is called."""
         ...
 
     def key(self, name: str) -> str: ...
@@ -99,23 +100,23 @@ class RedisPyConnection(RedisConnection):
         self._keys = [self.key(name) for name in OUTBOX_KEYS]
         self._scripts = OUTBOX_SCRIPTS
         self._terms = b""
-        self._greeted = False  # this Redis, since it was last away
+        self._greeted = False  # since Redis was last away
         self._run_id: str | None = None  # of the Redis that was last greeted
         self._greeting = asyncio.Lock()
-        self._listens = False
-        self._following: set[asyncio.Task[None]] = set()
+        self._hears_grants = False
+        self._tasks = BackgroundTasks()
         self._popping: asyncio.Task[None] | None = None  # the blocking pop, which outlives a wait
         self._waits = False
-        once = Retry(NoBackoff(), 0)  # whether to try again is for the store to say
+        once = Retry(NoBackoff(), 0)  # retries are decided by the callers
         try:
             # No socket_timeout: with one, redis-py uses asyncio.wait_for, which in Python 3.11 may swallow
-            # a cancellation: a task that was to end goes on, and who waits for its end waits for ever.
+            # a cancellation: the cancelled task goes on, and whoever waits for its end waits for ever.
             self._redis, self._patient = (
                 Redis.from_url(url, socket_timeout=None, socket_connect_timeout=CONNECT_TIMEOUT, retry=once)
                 for _ in range(2)
             )
             pool: Any = self._redis.connection_pool
-            pool.make_connection()  # which takes the options of the address, or not
+            pool.make_connection()  # raises for options of the address that it does not know
         except (ValueError, TypeError) as error:
             raise BadInputError("the address of Redis cannot be used: write redis://host:6379/0") from error
         path = urlsplit(url).path.strip("/")
@@ -124,10 +125,10 @@ class RedisPyConnection(RedisConnection):
 
     @property
     def name(self) -> str:
-        """Of the store, the same in every process that uses it, without its password."""
+        """A name of the store, the same in every process that uses it. It does not show the password."""
         known = self._redis.connection_pool.connection_kwargs
-        place = [known.get(part, "") for part in ("host", "port", "path", "db")]
-        return hashlib.sha256(f"{place} {self._prefix}".encode()).hexdigest()[:12]
+        address = [known.get(part, "") for part in ("host", "port", "path", "db")]
+        return hashlib.sha256(f"{address} {self._prefix}".encode()).hexdigest()[:12]
 
     def key(self, name: str) -> str:
         # The braces are a hash tag: all keys of a partition are in one slot of a cluster.
@@ -135,36 +136,33 @@ class RedisPyConnection(RedisConnection):
 
     async def open(self, terms: bytes) -> None:
         self._terms = terms
-        await self._told(self._greet())
+        await self._answer(self._greet())
 
     async def close(self) -> None:
-        tasks = [*self._following, *([] if self._popping is None else [self._popping])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
         with suppress(RedisError, OSError):
             await self._redis.aclose()
             await self._patient.aclose()
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
         asked = self._evaluate(self._scripts[step], self._keys, ("", self._terms, *args))
-        reply: list[bytes] = await self._told(asked)
+        reply: list[bytes] = await self._answer(asked)
         return reply
 
     async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401
-        return await self._told(self._evaluate(script, keys, ("", *args)))
+        return await self._answer(self._evaluate(script, keys, ("", *args)))
 
     async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
-        return await self._told(_execute(self._redis, *parts))
+        return await self._answer(_execute(self._redis, *parts))
 
     async def wait(self, seconds: float | None) -> None:
         seconds = LONGEST_BLOCKING_POP if seconds is None else min(max(seconds, 0.001), LONGEST_BLOCKING_POP)
         if self._popping is None or self._popping.done():
-            self._popping = asyncio.create_task(self._pop(), name="tidegate: until woken")
+            self._popping = self._tasks.start(self._pop(), "until woken", awaited=True)
             self._popping.add_done_callback(_ignore_outcome)
         popping, self._waits = self._popping, True
         try:
-            # The end of a blocking pop is a tenth of a second late: it is left behind, for the next wait.
+            # A blocking pop ends up to a tenth of a second late: it is left for the next wait.
             with suppress(TimeoutError):
                 async with self._clock.timeout(seconds):
                     await asyncio.wait([popping])
@@ -176,21 +174,18 @@ class RedisPyConnection(RedisConnection):
 
     async def _pop(self) -> None:
         popped = _execute(self._patient, "BLPOP", self.key("wake"), LONGEST_BLOCKING_POP)
-        woken = await self._told(popped, LONGEST_BLOCKING_POP + ANSWER_TIMEOUT)
-        if woken is not None and not self._waits:  # it is for somebody else
+        woken = await self._answer(popped, LONGEST_BLOCKING_POP + ANSWER_TIMEOUT)
+        if woken is not None and not self._waits:  # the wake-up is for another process
             await self.command("LPUSH", self.key("wake"), 1)
 
-    def listen(self, heard: Callable[[], None]) -> None:
+    def on_grants(self, callback: Callable[[], None]) -> None:
         for_us = {self.me.encode(), b"*", MAYBE_MISSED}
-        if not self._listens:
-            self._listens = True
-            self.follow("channel", lambda said: heard() if said in for_us else None)
+        if not self._hears_grants:
+            self._hears_grants = True
+            self.subscribe("channel", lambda message: callback() if message in for_us else None)
 
-    def follow(self, topic: str, heard: OnPublished) -> Callable[[], object]:
-        task = asyncio.create_task(self._follow(self.key(topic), heard), name=f"tidegate: {topic}")
-        self._following.add(task)
-        task.add_done_callback(self._following.discard)
-        return task.cancel
+    def subscribe(self, topic: str, callback: OnPublished) -> Callable[[], object]:
+        return self._tasks.start(self._subscribe(self.key(topic), callback), topic).cancel
 
     async def _evaluate(self, script: Script, keys: Sequence[str], args: tuple[Argument, ...]) -> Any:  # noqa: ANN401
         if not self._greeted:
@@ -199,25 +194,25 @@ class RedisPyConnection(RedisConnection):
         try:
             return await _execute(self._redis, "EVALSHA", script.sha, *asked)
         except NoScriptError:
-            # A Redis that restarted, or that never ran this step: greeted first, so that a restart is noted.
+            # This Redis has restarted, or never ran this step: greet it first, so that a restart is noted.
             await self._greet()
             return await _execute(self._redis, "EVAL", script.source, *asked)
 
     async def _greet(self) -> None:
         async with self._greeting:
             if not self._greeted:
-                # It was away: each that lies here would fail by itself, and say once more that it is. Not
-                # otherwise: somebody may be about to use one.
+                # Redis was away: each idle connection would fail by itself, and report that once more. Only
+                # then: somebody may be about to use one.
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
             info = await self._redis.info("server")
             run_id, known = str(info["run_id"]), self._run_id is not None
-            keys, said = self._keys, (run_id, REDIS_SCHEMA, int(known))
+            keys, args = self._keys, (run_id, REDIS_SCHEMA, int(known))
             greeting = self._scripts["open"].source
-            await _execute(self._redis, "EVAL", greeting, len(keys), *keys, "", self._terms, *said)
+            await _execute(self._redis, "EVAL", greeting, len(keys), *keys, "", self._terms, *args)
             self._greeted, self._run_id = True, run_id
 
-    async def _told(self, asked: Any, seconds: float = ANSWER_TIMEOUT) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
-        """The answer, or an error in our words: those of the driver may hold the address."""
+    async def _answer(self, asked: Any, seconds: float = ANSWER_TIMEOUT) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
+        """Return the answer, or raise an error of Tidegate: texts of the driver may hold the address."""
         try:
             async with self._clock.timeout(seconds):
                 return await asked
@@ -235,25 +230,25 @@ class RedisPyConnection(RedisConnection):
         except ResponseError as error:
             raise _store_error(str(error)) from error
 
-    async def _follow(self, channel: str, heard: OnPublished) -> None:
+    async def _subscribe(self, channel: str, callback: OnPublished) -> None:
         while True:
             try:
-                await self._subscribe(channel, heard)
+                await self._listen(channel, callback)
             except (RedisError, OSError):
-                heard(MAYBE_MISSED)
+                callback(MAYBE_MISSED)
                 await self._clock.sleep(RESUBSCRIBE_AFTER)
 
-    async def _subscribe(self, name: str, heard: OnPublished) -> None:
+    async def _listen(self, name: str, callback: OnPublished) -> None:
         async with self._patient.pubsub() as channel:
             await channel.subscribe(name)
             while True:
-                said = await channel.get_message(timeout=LONGEST_BLOCKING_POP)
-                if said is not None:
-                    heard(MAYBE_MISSED if said["type"] == "subscribe" else said["data"])
+                message = await channel.get_message(timeout=LONGEST_BLOCKING_POP)
+                if message is not None:
+                    callback(MAYBE_MISSED if message["type"] == "subscribe" else message["data"])
 
 
 def _ignore_outcome(task: asyncio.Task[None]) -> None:
-    """If nobody waits any more, what became of it is of no interest."""
+    """Retrieve the exception: nobody may be waiting any more."""
     if not task.cancelled():
         task.exception()
 

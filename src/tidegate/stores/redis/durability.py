@@ -1,4 +1,4 @@
-"""Whether a Redis keeps its data when memory is full and after a restart."""
+"""Checks whether a Redis keeps its data when memory is full and after a restart."""
 
 import re
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ RedisVerdict = Literal["ok", "info", "warning", "failed"]
 
 
 class RedisFacts(NamedTuple):
-    """What a Redis says about itself; None where it does not tell."""
+    """What a Redis says about itself; None where it does not say."""
 
     version: str
     policy: str | None
@@ -25,7 +25,7 @@ class RedisFacts(NamedTuple):
 
 
 class RedisFinding(NamedTuple):
-    """`info` is a thing to know that is neither good nor bad. `advice`: what to do, if anything."""
+    """`info` is neither good nor bad. `advice` says what to do, if anything."""
 
     about: Literal["version", "memory", "persistence"]
     verdict: RedisVerdict
@@ -33,27 +33,28 @@ class RedisFinding(NamedTuple):
     advice: str = ""
 
 
-async def durability_warnings(link: "RedisConnection") -> list[str]:
-    """What is to be warned of, a line each. Raises StoreError if it cannot be asked."""
-    grave = [one for one in judge_redis(await read_redis_facts(link)) if one.verdict in {"warning", "failed"}]
+async def durability_warnings(connection: "RedisConnection") -> list[str]:
+    """Return the warnings, a line each. Raises StoreError if Redis cannot be asked."""
+    findings = judge_redis(await read_redis_facts(connection))
+    grave = [one for one in findings if one.verdict in {"warning", "failed"}]
     return [f"the store's Redis, {one.about}: {one.found}; {one.advice}" for one in grave]
 
 
-async def read_redis_facts(link: "RedisConnection") -> RedisFacts:
-    info = _info(await link.command("INFO"))
+async def read_redis_facts(connection: "RedisConnection") -> RedisFacts:
+    info = _info(await connection.command("INFO"))
     appends = info.get("aof_enabled")
-    saves = await _setting(link, "save")
+    saves = await _setting(connection, "save")
     return RedisFacts(
         version=str(info.get("redis_version", "")),
         policy=info.get("maxmemory_policy"),
         appends=None if appends is None else bool(int(appends)),
         saves=None if saves is None else bool(saves),
-        fsync=await _setting(link, "appendfsync"),
+        fsync=await _setting(connection, "appendfsync"),
     )
 
 
 def judge_redis(facts: RedisFacts) -> list[RedisFinding]:
-    """Whether it can be used, forgets under pressure, and survives a restart."""
+    """Judge the version, what happens when memory is full, and whether data survives a restart."""
     if version_numbers(facts.version) < OLDEST_REDIS:
         return [RedisFinding("version", "failed", facts.version, "install Redis 6.2 or later, or Valkey")]
     return [RedisFinding("version", "ok", facts.version), _memory(facts.policy), _persistence(facts)]
@@ -89,10 +90,10 @@ def version_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
-async def _setting(link: "RedisConnection", name: str) -> str | None:
-    """None where CONFIG is forbidden, as by many hosters."""
+async def _setting(connection: "RedisConnection", name: str) -> str | None:
+    """Return None where CONFIG is forbidden, as many hosting providers do."""
     try:
-        found = await link.command("CONFIG", "GET", name)
+        found = await connection.command("CONFIG", "GET", name)
     except StoreAwayError:
         raise
     except StoreError:

@@ -1,6 +1,5 @@
 """The outbox while Redis is away: puts are spooled, direct calls are paced by this process alone."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
@@ -15,16 +14,17 @@ from tidegate.pacing.rules import Family, Rules
 from tidegate.stores.memory.outbox import MemoryOutbox
 from tidegate.stores.redis.breaker import RedisBreaker
 from tidegate.stores.redis.spool import Spool
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate")
 
-OUTAGE_AFTER: Final = 1.0  # seconds that it is away, before direct calls go on without it
-DRAIN_RETRY_AFTER: Final = 10.0  # seconds until a full one is tried again
-PROBE_EVERY: Final = 0.5  # seconds between two tries to reach it
+OUTAGE_AFTER: Final = 1.0  # seconds without Redis before direct calls go on without it
+PROBE_EVERY: Final = 0.5  # seconds
+DRAIN_RETRY_AFTER: Final = 10.0  # seconds until a Redis that refused messages is tried again
 
 
 class OutboxFallback:
-    """`try_again` is one step that shows whether Redis is back; `put` is the store's own."""
+    """`probe` is one step that shows whether Redis is back; `put` is the outbox's own."""
 
     def __init__(
         self,
@@ -32,40 +32,38 @@ class OutboxFallback:
         rules: Rules,
         spool: Spool | None,
         *,
-        try_again: Callable[[], Awaitable[object]],
+        probe: Callable[[], Awaitable[object]],
         put: Callable[[list[Message]], Awaitable[object]],
     ) -> None:
         self._clock, self._rules, self.spool = clock, rules, spool
-        self._try_again, self._put = try_again, put
+        self._probe, self._put = probe, put
         self._breaker = RedisBreaker(clock, retry_after=PROBE_EVERY, probe_seconds=0.0)
-        self._coming_back: asyncio.Task[None] | None = None
-        self._alone: MemoryOutbox | None = None
+        self._recovery = BackgroundTasks()  # one task at most
+        self._local: MemoryOutbox | None = None  # paces direct calls without Redis
         self.processes = 1  # that share the limits, as far as is known
 
     async def open(self) -> None:
         if self.spool is not None:
             await self.spool.open()
             if len(self.spool):
-                self.come_back()
+                self.recover()
 
     async def close(self) -> None:
-        if self._coming_back is not None:
-            self._coming_back.cancel()
-            await asyncio.gather(self._coming_back, return_exceptions=True)
+        await self._recovery.stop()
         if self.spool is not None:
             await self.spool.close()
-        if self._alone is not None:
-            await self._alone.close()
+        if self._local is not None:
+            await self._local.close()
 
-    # --- whether it is away ---
+    # --- whether Redis is away ---
 
     @property
     def is_away(self) -> bool:
         return self._breaker.is_open
 
     @property
-    def for_long(self) -> bool:
-        """Not just a connection that broke, or this process that was frozen for a while."""
+    def is_outage(self) -> bool:
+        """Away for longer than a broken connection, or a process that was frozen for a while, explains."""
         return self._breaker.open_for > OUTAGE_AFTER
 
     def health(self) -> StoreHealth:
@@ -83,21 +81,21 @@ class OutboxFallback:
     def failed(self) -> None:
         if self._breaker.failed():
             log.warning("Redis cannot be reached: puts are spooled, pacing is best effort until it is back")
-        self.come_back()
+        self.recover()
 
     def answered(self) -> None:
         if (lasted := self._breaker.answered()) is not None:
             log.warning("Redis is back after %.1f s", lasted)
 
-    def come_back(self) -> None:
-        """See to it that Redis is tried until it answers, and that the spool is drained then."""
-        if self._coming_back is None or self._coming_back.done():
-            self._coming_back = asyncio.create_task(self._come_back(), name="tidegate: until Redis is back")
+    def recover(self) -> None:
+        """Try Redis in the background until it answers, then drain the spool."""
+        if not self._recovery:
+            self._recovery.start(self._recover(), "until Redis is back")
 
-    async def _come_back(self) -> None:
+    async def _recover(self) -> None:
         while True:
             try:
-                await self._try_again()
+                await self._probe()
                 if self.spool is not None:
                     await self.spool.drain(self._put)
             except StoreAwayError:
@@ -112,13 +110,13 @@ class OutboxFallback:
 
     @property
     def takes_puts(self) -> bool:
-        """Whether what comes now has to stand behind what is spooled."""
+        """Whether new messages are spooled: Redis is away, or older messages are in the spool."""
         return self.spool is not None and (self.is_away or len(self.spool) > 0)
 
-    async def keep(self, messages: Sequence[Message]) -> list[Ticket]:
+    async def spool_messages(self, messages: Sequence[Message]) -> list[Ticket]:
         assert self.spool is not None  # noqa: S101  (the caller has looked)
         await self.spool.add(messages)
-        self.come_back()
+        self.recover()
         return [Ticket(message.id) for message in messages]
 
     # --- turns ---
@@ -134,27 +132,26 @@ class OutboxFallback:
         paid: bool,
         max_wait: float | None,
     ) -> Turn:
-        """Best effort: nobody knows what the others send. Its token is below zero."""
-        if self._alone is None:
-            self._alone = MemoryOutbox(self._clock, share_of_rules(self._rules, self.processes))
-        turn = await self._alone.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
+        """Best effort, as the calls of other processes are not known. The token of the turn is negative."""
+        if self._local is None:
+            self._local = MemoryOutbox(self._clock, share_of_rules(self._rules, self.processes))
+        turn = await self._local.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
         return Turn(bot, chat_id, -turn.token)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float) -> None:
-        if self._alone is not None:
-            await self._alone.end_turn(Turn(turn.bot, turn.chat_id, -turn.token), outcome, age)
+        if self._local is not None:
+            await self._local.end_turn(Turn(turn.bot, turn.chat_id, -turn.token), outcome, age)
 
     async def cool(self, turns: Sequence[Turn]) -> None:
-        if self._alone is not None and turns:
-            await self._alone.cool([Turn(turn.bot, turn.chat_id, -turn.token) for turn in turns])
+        if self._local is not None and turns:
+            await self._local.cool([Turn(turn.bot, turn.chat_id, -turn.token) for turn in turns])
 
 
 def share_of_rules(rules: Rules, processes: int) -> Rules:
-    """What one of several processes may use of a bot's limits. A chat is mostly served by one of them."""
+    """Return this process's share of a bot's limits. A chat is mostly served by one process."""
     parts = max(1, processes)
-    return msgspec.structs.replace(
-        rules, bot=_share_of_rate(rules.bot, parts), paid=_share_of_rate(rules.paid, parts)
-    )
+    bot, paid = _share_of_rate(rules.bot, parts), _share_of_rate(rules.paid, parts)
+    return msgspec.structs.replace(rules, bot=bot, paid=paid)
 
 
 def _share_of_rate(rate: Rate, parts: int) -> Rate:

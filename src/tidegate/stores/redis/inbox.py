@@ -27,6 +27,7 @@ from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.inbox_codec import place_and_token
 from tidegate.stores.redis.leases import RedisLeases
 from tidegate.stores.redis.scripts import load_scripts
+from tidegate.tasks import BackgroundTasks
 
 CHANNEL: Final = "inbox:channel"
 # The keys by their names in Lua. The first is the outbox's, which notes a restart of Redis.
@@ -63,29 +64,26 @@ RENEW_EVERY: Final = 2.5  # seconds
 RENEW_RETRY_AFTER: Final = 0.5  # seconds after a try that failed
 RENEWED_PER_STEP: Final = 500
 
-# Says that these, each with its place and token, are held; which of them are not any more, counted from 0.
+# Renews the leases of these places, each with its token; returns which are not held any more, from 0.
 RenewLeases = Callable[[list[tuple[str, str]]], Awaitable[list[int]]]
 
 
 class HeldUpdates:
-    """Renews between `start` and `stop`. What it holds is forgotten when it was settled, or lost."""
+    """The updates that this process holds. Their leases are renewed between `start` and `stop`."""
 
     def __init__(self, clock: Clock, renew: RenewLeases) -> None:
         self._clock = clock
         self._renew = renew
         self._held: dict[str, ClaimedItem] = {}
-        self._ending: set[str] = set()  # Redis may know that they have ended, and we not yet
-        self._renewing: asyncio.Task[None] | None = None
-        self._said_at = 0.0  # monotonic
+        self._ending: set[str] = set()  # may have ended in Redis already
+        self._renewing = BackgroundTasks()
+        self._renewed_at = 0.0  # monotonic
 
     def start(self) -> None:
-        self._renewing = asyncio.create_task(self._live(), name="tidegate: inbox, leases")
+        self._renewing.start(self._renew_on(), "leases of updates")
 
     async def stop(self) -> None:
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-            self._renewing = None
+        await self._renewing.stop()
         self._held.clear()
 
     def add(self, held: Iterable[ClaimedItem]) -> None:
@@ -93,7 +91,7 @@ class HeldUpdates:
 
     @contextmanager
     def ending(self, held: Iterable[ClaimedItem]) -> Iterator[None]:
-        """While Redis is told that these have ended. If it was not, they are held as before."""
+        """Surrounds the step that ends these. If it fails, they are held as before."""
         ids = {one.id for one in held}
         self._ending |= ids
         try:
@@ -105,27 +103,27 @@ class HeldUpdates:
         for one in held:
             self._held.pop(one.id, None)
 
-    async def _live(self) -> None:
+    async def _renew_on(self) -> None:
         while True:
             try:
-                await self._say_so()
-            except StoreError:  # told by whoever claims
+                await self._renew_all()
+            except StoreError:  # reported by the next claim
                 await self._clock.sleep(RENEW_RETRY_AFTER)
             else:
                 await self._clock.sleep(RENEW_EVERY)
 
     async def catch_up(self) -> None:
-        """Before a claim: who was held up longer than a lease must not take its own for a dead one's."""
-        if self._held and self._clock.monotonic() - self._said_at > 2 * RENEW_EVERY:
-            await self._say_so()
+        """Renew before a claim, if late: a process must not take its own updates for those of a dead one."""
+        if self._held and self._clock.monotonic() - self._renewed_at > 2 * RENEW_EVERY:
+            await self._renew_all()
 
-    async def _say_so(self) -> None:
+    async def _renew_all(self) -> None:
         held, now = list(self._held.values()), self._clock.monotonic()
         for first in range(0, len(held), RENEWED_PER_STEP):
             some = held[first : first + RENEWED_PER_STEP]
             lost = [some[place] for place in await self._renew([place_and_token(one) for one in some])]
             self._lose([one for one in lost if one.id in self._held and one.id not in self._ending])
-        self._said_at = now
+        self._renewed_at = now
 
     def _lose(self, lost: list[ClaimedItem]) -> None:
         self.forget(lost)
@@ -138,57 +136,57 @@ class HeldUpdates:
 
 
 ITEMS_PER_STEP: Final = 500  # Redis is for others too
-POLL_EVERY: Final = 1.0  # seconds: a message that was lost costs no more
-SHORTEST_POLL: Final = 0.05  # seconds until it looks again, though more is due than one step does
+POLL_EVERY: Final = 1.0  # seconds: the most that a lost message costs
+SHORTEST_POLL: Final = 0.05  # seconds, even if more is due than one step does
 
 
 class RedisInbox(Inbox):
-    """The `link` is the outbox's, which opens it and closes it last.
+    """The connection is the outbox's, which opens it first and closes it last.
 
-    Accepts whether it is open or not; what it claims is held as long as it is open.
+    Accepts whether it is open or not; claimed updates are held as long as it is open.
     """
 
-    def __init__(self, link: RedisConnection, clock: Clock) -> None:
-        self._link = link
+    def __init__(self, connection: RedisConnection, clock: Clock) -> None:
+        self._connection = connection
         self._clock = clock
-        self._keys = [link.key(name) for name in KEYS.values()]
-        self.leases = RedisLeases(link, link.me, "inbox:name:{}".format)
+        self._keys = [connection.key(name) for name in KEYS.values()]
+        self.leases = RedisLeases(connection, connection.me, "inbox:name:{}".format)
         self._accepting: SerialGroupCommit[InboxItem, list[bool] | None] = SerialGroupCommit(
             self._accept, ITEMS_PER_STEP, "inbox accepts"
         )
         self._ending: SerialGroupCommit[ClaimedItem, None] = SerialGroupCommit(
             self._end, ITEMS_PER_STEP, "inbox settles"
         )
-        self._holding = HeldUpdates(clock, self._renew)
+        self._held = HeldUpdates(clock, self._renew)
         self._claiming = asyncio.Lock()
         self._unheard: set[str] = set()  # tokens of claims whose answers did not come
-        self._undoing: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._news = asyncio.Event()
         self._sources: set[str] = set()  # of the latest claim
         self._delay = POLL_EVERY
-        self._unfollow: Callable[[], object] | None = None
+        self._unsubscribe: Callable[[], object] | None = None
 
     async def open(self) -> None:
-        if self._unfollow is None:
-            await self.stats()  # if Redis is away, it is not open
-            self._unfollow = self._link.follow(CHANNEL, self._heard)
-            self._holding.start()
+        if self._unsubscribe is None:
+            await self.stats()  # raises if Redis is away
+            self._unsubscribe = self._connection.subscribe(CHANNEL, self._on_published)
+            self._held.start()
 
     async def close(self) -> None:
-        if self._unfollow is not None:
-            self._unfollow()
-            self._unfollow = None
-        await asyncio.gather(self._accepting.join(), self._ending.join(), *self._undoing)
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+        await asyncio.gather(self._accepting.join(), self._ending.join(), self._tasks.join())
         with suppress(StoreError):  # their leases run out
             async with self._claiming:
                 await self._take_back()
-        await self._holding.stop()
+        await self._held.stop()
 
     async def _run(self, step: str, *args: Argument, keys: Sequence[str] = ()) -> Any:  # noqa: ANN401  (Redis's)
-        names = [*self._keys, *(self._link.key(key) for key in keys)]
-        return await self._link.script(SCRIPTS[step], names, self._link.me, *args)
+        names = [*self._keys, *(self._connection.key(key) for key in keys)]
+        return await self._connection.script(SCRIPTS[step], names, self._connection.me, *args)
 
-    # --- in ---
+    # --- accept ---
 
     async def accept(self, arrivals: Sequence[InboxItem]) -> list[bool]:
         if not arrivals:
@@ -201,19 +199,19 @@ class RedisInbox(Inbox):
         return accepted
 
     async def _accept(self, groups: list[Sequence[InboxItem]]) -> list[list[bool] | None]:
-        now, known_by, told = self._clock.now(), dict[str, int](), list[Argument]()
+        now, known_by, args = self._clock.now(), dict[str, int](), list[Argument]()
         for arrival in (one for group in groups for one in group):
             key, bit = inbox_codec.seen_key(arrival)
             place = known_by.setdefault(key, len(known_by) + 1)
-            told += [inbox_codec.lane_prefix(arrival), inbox_codec.encode_update(arrival, now), place, bit]
+            args += [inbox_codec.lane_prefix(arrival), inbox_codec.encode_update(arrival, now), place, bit]
         sizes = " ".join(str(len(group)) for group in groups)
         replies = await self._run(
-            "accept", MAX_WAITING_ITEMS, sizes, int(DEDUP_SECONDS), *told, keys=list(known_by)
+            "accept", MAX_WAITING_ITEMS, sizes, int(DEDUP_SECONDS), *args, keys=list(known_by)
         )
         self._news.set()
         return [[fresh == 1 for fresh in reply] if reply else None for reply in replies]
 
-    # --- out ---
+    # --- claim ---
 
     async def claim(
         self, sources: Collection[InboxSource], limit: int, *, suspects: int
@@ -221,11 +219,12 @@ class RedisInbox(Inbox):
         if not sources or limit < 1:
             return []
         token = secrets.token_hex(6)
-        claiming = asyncio.create_task(self._claim(token, sources, limit, suspects))
+        claim = self._claim(token, sources, limit, suspects)
+        claiming = self._tasks.start(claim, "claim updates", awaited=True)
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
-            self._later(self._undo(claiming, token))
+            self._tasks.start(self._undo(claiming, token), "updates go back")
             raise
 
     async def _claim(
@@ -233,55 +232,50 @@ class RedisInbox(Inbox):
     ) -> list[ClaimedItem]:
         async with self._claiming:
             await self._take_back()
-            await self._holding.catch_up()
+            await self._held.catch_up()
             self._news.clear()
             self._sources = {inbox_codec.without_separators(source) for source in sources}
             self._unheard.add(token)
-            delay, told = await self._run("claim", limit, suspects, token, *self._sources)
+            delay, rows = await self._run("claim", limit, suspects, token, *self._sources)
             self._unheard.discard(token)
-            held = [inbox_codec.decode_held(one, token) for one in told]
-            self._holding.add(held)
+            held = [inbox_codec.decode_held(row, token) for row in rows]
+            self._held.add(held)
             self._delay = max(SHORTEST_POLL, min(POLL_EVERY, float(delay))) if delay else POLL_EVERY
             return held
 
     async def _take_back(self) -> None:
-        """What was given to this process by a step whose answer it did not hear was not handled."""
+        """Return the updates of claims whose answers were not heard: nobody handles them."""
         tokens = list(self._unheard)
         if tokens:
             await self._run("take_back", *tokens)
             self._unheard.difference_update(tokens)
 
     async def _undo(self, claiming: asyncio.Task[list[ClaimedItem]], token: str) -> None:
-        """Whoever claimed is gone."""
+        """The caller of a claim is gone: its updates go back."""
         await asyncio.wait([claiming])
         if not claiming.cancelled() and claiming.exception() is None:
-            self._holding.forget(claiming.result())
+            self._held.forget(claiming.result())
             self._unheard.add(token)
-        with suppress(StoreError):  # once more with the next claim
+        with suppress(StoreError):  # repeated by the next claim
             async with self._claiming:
                 await self._take_back()
-
-    def _later(self, what: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(what)
-        self._undoing.add(task)
-        task.add_done_callback(self._undoing.discard)
 
     async def wait(self) -> None:
         with suppress(TimeoutError):
             async with self._clock.timeout(self._delay):
                 await self._news.wait()
 
-    def _heard(self, said: bytes) -> None:
-        """Who has freed lanes, and whose; nothing if some of it may have been missed."""
-        who, *sources = said.decode().split("\n")
-        if not sources or (who != self._link.me and not self._sources.isdisjoint(sources)):
+    def _on_published(self, message: bytes) -> None:
+        """A process has freed lanes of these sources. An empty message: one may have been missed."""
+        process, *sources = message.decode().split("\n")
+        if not sources or (process != self._connection.me and not self._sources.isdisjoint(sources)):
             self._news.set()
 
     async def _renew(self, held: list[tuple[str, str]]) -> list[int]:
         lost: list[int] = await self._run("renew", *(part for pair in held for part in pair))
         return lost
 
-    # --- how it ended ---
+    # --- settle ---
 
     async def done(self, held: Sequence[ClaimedItem]) -> None:
         if held:
@@ -289,29 +283,29 @@ class RedisInbox(Inbox):
 
     async def _end(self, groups: list[Sequence[ClaimedItem]]) -> list[None]:
         held = [one for group in groups for one in group]
-        with self._holding.ending(held):
+        with self._held.ending(held):
             await self._run("done", *(part for one in held for part in inbox_codec.place_and_token(one)))
         self._settled(held)
         return [None] * len(groups)
 
     async def release(self, held: ClaimedItem, *, after: float = 0.0, failed: bool = False) -> None:
-        with self._holding.ending([held]):
+        with self._held.ending([held]):
             await self._run("release", *inbox_codec.place_and_token(held), after, int(failed))
         self._settled([held])
 
     async def park(self, held: ClaimedItem, reason: str) -> None:
-        said = inbox_codec.encode_reason(self._clock.now(), reason)
-        with self._holding.ending([held]):
+        why = inbox_codec.encode_reason(self._clock.now(), reason)
+        with self._held.ending([held]):
             await self._run(
-                "park", *inbox_codec.place_and_token(held), held.item.key, said, MAX_PARKED_PER_SOURCE
+                "park", *inbox_codec.place_and_token(held), held.item.key, why, MAX_PARKED_PER_SOURCE
             )
         self._settled([held])
 
     def _settled(self, held: Sequence[ClaimedItem]) -> None:
-        self._holding.forget(held)
+        self._held.forget(held)
         self._news.set()
 
-    # --- those that were given up ---
+    # --- operators ---
 
     async def parked(self, source: InboxSource | None = None, *, limit: int = 100) -> list[ParkedItem]:
         if limit < 1:

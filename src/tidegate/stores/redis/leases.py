@@ -11,11 +11,11 @@ SCRIPTS: Final = load_scripts("leases", ("meta", "lease"), shared=("shared/lease
 
 
 class RedisLeases(LeaseStore):
-    """`holder` names this one among all that want the leases; `key` gives the key of a lease by its name."""
+    """`holder` names this holder among all others; `key` gives the key of a lease by its name."""
 
-    def __init__(self, redis: RedisConnection, holder: str, key: Callable[[str], str]) -> None:
+    def __init__(self, connection: RedisConnection, holder: str, key: Callable[[str], str]) -> None:
         self.holder = holder
-        self._redis = redis
+        self._connection = connection
         self._key = key
 
     async def lease(self, name: str, seconds: float) -> bool:
@@ -25,5 +25,5 @@ class RedisLeases(LeaseStore):
         await self._run("give_back", name, self.holder)
 
     async def _run(self, step: str, name: str, *args: str | float) -> object:
-        keys = [self._redis.key("meta"), self._redis.key(self._key(name))]
-        return await self._redis.script(SCRIPTS[step], keys, *args)
+        keys = [self._connection.key("meta"), self._connection.key(self._key(name))]
+        return await self._connection.script(SCRIPTS[step], keys, *args)

@@ -1,23 +1,238 @@
-"""What an operator can ask of the outbox in Redis."""
+"""The operator's verbs on the outbox in Redis: any process may look and change."""
 
-from collections.abc import Mapping
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from tidegate.model import BotId, ChatId
+from tidegate.clock import Clock
+from tidegate.errors import StoreAwayError
+from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.outbox.port import OutboxOperator, OutboxStats
+from tidegate.outbox.reasons import explain
+from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
+from tidegate.stores.message_codec import encode
 from tidegate.stores.redis.outbox_codec import (
     OPEN_COUNT_PREFIX,
     PROCESS_GONE_AFTER,
     TURN_PREFIX,
     OutboxReply,
+    ReportedMessage,
     parse_chat_id,
 )
+from tidegate.stores.redis.waiters import RedisSettledWaiters
 
 if TYPE_CHECKING:  # commands read this without the driver
-    from tidegate.stores.redis.connection import RedisConnection
+    from tidegate.stores.redis.connection import Argument, RedisConnection
+    from tidegate.stores.redis.fallback import OutboxFallback
 
-LEASES_EXAMINED: Final = 200  # leases that are looked at
+IDS_PER_STEP: Final = 200
+DEAD_LETTERS_PER_STEP: Final = 200
+LEASES_EXAMINED: Final = 200
+
+
+class RedisOperator(OutboxOperator):
+    """Looks and changes after everything that is due has acted. Spooled messages are found, too."""
+
+    _fallback: "OutboxFallback"
+
+    def __init__(
+        self, connection: "RedisConnection", clock: Clock, on_end: Callable[[Record], None] | None
+    ) -> None:
+        self.connection = connection
+        self._clock = clock
+        self._on_end = on_end
+        self._waiters = RedisSettledWaiters(clock, self._find_ended)
+
+    async def _run(self, step: str, *args: "Argument") -> OutboxReply:
+        """Run one step. Messages that it reports as ended go to those who wait for them."""
+        try:
+            raw = await self.connection.run(step, *args)
+        except StoreAwayError:
+            self._fallback.failed()
+            raise
+        self._fallback.answered()
+        reply = OutboxReply(raw)
+        for ended in reply.answer.ended:
+            self._report_end(reply.record(ended))
+        return reply
+
+    def _report_end(self, record: Record) -> None:
+        self._waiters.ended(record)
+        if self._on_end is not None:
+            self._on_end(record)
+
+    async def _run_until_due_is_done(self, step: str, *args: "Argument") -> OutboxReply:
+        """Run a step that looks, again if more was due than one step may do."""
+        reply = await self._run(step, *args)
+        while reply.answer.more:
+            reply = await self._run(step, *args)
+        return reply
+
+    # --- look ---
+
+    async def find(self, ticket: TicketId) -> Record | None:
+        spool = self._fallback.spool
+        if spool is not None and len(spool) and (message := await spool.find(ticket)) is not None:
+            return Record(message=message, state=State.QUEUED, created_at=self._clock.now())
+        reply = await self._run_until_due_is_done("find", ticket)
+        found = reply.records(reply.answer.found)
+        return found[0] if found else None
+
+    async def settled(self, ticket: TicketId) -> Record:
+        record = await self.find(ticket)
+        if record is None:
+            raise LookupError(f"no message {ticket} is known: it was never put, or ended too long ago")
+        return record if record.state not in UNSETTLED_STATES else await self._waiters.end_of(ticket)
+
+    async def _find_ended(self, tickets: list[TicketId]) -> tuple[list[Record], float | None]:
+        """Return the records of those that have ended, and the seconds until something is due."""
+        reply = await self._run_until_due_is_done("find", *tickets)
+        ended = [found for found in reply.answer.found if found.state not in UNSETTLED_STATES]
+        return reply.records(ended), reply.answer.delay
+
+    async def why(self, ticket: TicketId) -> Why | None:
+        facts = (await self._run_until_due_is_done("why", ticket)).answer.why
+        return None if facts is None else explain(facts)
+
+    async def drained(self, bot: BotId | None = None) -> None:
+        while self._fallback.takes_puts or await self._unsettled(bot):
+            await self._waiters.pause()
+
+    async def _unsettled(self, bot: BotId | None) -> int:
+        counts = await self._counts()
+        if bot is not None:
+            return counts.get(f"{OPEN_COUNT_PREFIX}{bot}", 0)
+        return sum(count for name, count in counts.items() if name.startswith(OPEN_COUNT_PREFIX))
+
+    async def dead(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        reason: str | None = None,
+        states: frozenset[State] = DEAD_LETTER_STATES,
+        limit: int = 100,
+    ) -> list[Record]:
+        found: list[Record] = []
+        async for record in self._dead_letters():
+            message = record.message
+            if (
+                record.state in states
+                and bot in {None, message.bot}
+                and chat_id in {None, message.chat_id}
+                and reason in {None, record.reason}
+            ):
+                found.append(record)
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    async def _dead_letters(self) -> AsyncIterator[Record]:
+        for first in itertools.count(0, DEAD_LETTERS_PER_STEP):
+            reply = await self._run_until_due_is_done("dead_letters", first, DEAD_LETTERS_PER_STEP)
+            for found in reply.answer.found:
+                yield reply.record(found)
+            if len(reply.answer.found) < DEAD_LETTERS_PER_STEP:
+                return
+
+    async def records(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        before: float | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        wanted = {
+            "bot": None if bot is None else str(bot),
+            "chat": None if chat_id is None else str(chat_id),
+            "states": {state.value: True for state in states},
+            "reason": reason,
+            "before": before,
+        }
+        await self._run_until_due_is_done("stats")
+        found = {each.id: (each.number, reply, each) async for reply, each in self._scan(wanted)}
+        oldest = sorted(found.values(), key=lambda one: one[0])[:limit]
+        return [reply.record(each) for _, reply, each in oldest]
+
+    async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
+        wanted = {"bot": str(bot), "dedup": f"{bot}/{dedup_prefix}", "bare": True}
+        await self._run_until_due_is_done("stats")
+        states = {each.id: (each.state, each.reason) async for _, each in self._scan(wanted)}
+        return Counter(states.values())
+
+    async def _scan(self, wanted: dict[str, Any]) -> AsyncIterator[tuple[OutboxReply, ReportedMessage]]:
+        """Yield messages in no order, some perhaps twice. It takes many short steps, so that nobody waits."""
+        filters = encode({name: value for name, value in wanted.items() if value is not None})
+        cursor = "0"
+        while True:
+            reply = await self._run("scan", cursor, filters)
+            for found in reply.answer.found:
+                yield reply, found
+            cursor = reply.answer.cursor
+            if cursor == "0":
+                return
+
+    async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+        fields = _pairs(await self.connection.command("HGETALL", self.connection.key("learned")))
+        learned: dict[tuple[BotId, ChatId | None], Rate] = {}
+        for name, rate in fields.items():
+            bot, _, chat = name.decode().partition("/")
+            count, _, seconds = rate.decode().partition("/")
+            learned[BotId(int(bot)), parse_chat_id(chat) if chat else None] = Rate(int(count), float(seconds))
+        return learned
+
+    async def stats(self) -> OutboxStats:
+        counts = await self._counts()
+        known = {name: count for name, count in counts.items() if name in OutboxStats.__struct_fields__}
+        return OutboxStats(**known, spooled=self._fallback.health().spooled)
+
+    async def _counts(self) -> dict[str, int]:
+        counts = (await self._run_until_due_is_done("stats")).answer.counts
+        return counts if isinstance(counts, dict) else {}
+
+    # --- change ---
+
+    async def cancel(self, ids: Iterable[TicketId]) -> int:
+        named, spool = list(ids), self._fallback.spool
+        spooled: set[TicketId] = set()
+        if spool is not None and len(spool):
+            spooled = await spool.cancel(named)
+        try:
+            # A spooled message may have reached Redis all the same, if only the answer was lost.
+            found = await self._count("cancel", named)
+        except StoreAwayError:
+            if not spooled.issuperset(named):
+                raise
+            found = 0
+        return max(found, len(spooled))
+
+    async def replay(self, ids: Iterable[TicketId]) -> int:
+        return await self._count("replay", ids)
+
+    async def drop(self, ids: Iterable[TicketId]) -> int:
+        return await self._count("drop", ids)
+
+    async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
+        wanted = {"chat": str(chat_id), "bot": None if bot is None else str(bot), "bare": True}
+        return await self._count("forget", [each.id async for _, each in self._scan(wanted)])
+
+    async def _count(self, step: str, ids: Iterable[TicketId]) -> int:
+        named, count = list(dict.fromkeys(ids)), 0
+        for first in range(0, len(named), IDS_PER_STEP):
+            count += (await self._run(step, *named[first : first + IDS_PER_STEP])).answer.count
+        return count
+
+    async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        await self._run("pause", bot, "" if chat_id is None else str(chat_id), 1)
+
+    async def resume(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        await self._run("pause", bot, "" if chat_id is None else str(chat_id), 0)
 
 
 class OtherProcesses(NamedTuple):
@@ -27,21 +242,22 @@ class OtherProcesses(NamedTuple):
     delivers: bool
 
 
-async def other_processes(link: "RedisConnection") -> OtherProcesses:
-    seconds, micros = await link.command("TIME")
+async def other_processes(connection: "RedisConnection") -> OtherProcesses:
+    command, key = connection.command, connection.key
+    seconds, micros = await command("TIME")
     now = int(seconds) + int(micros) / 1e6
-    here = await link.command("ZRANGEBYSCORE", link.key("processes"), now - PROCESS_GONE_AFTER, "+inf")
-    # Workers without work say until when they wait for some; the others hold leases. Turns are direct calls.
-    waits_until = await link.command("HGET", link.key("meta"), "claimers")
-    leases = await link.command("ZRANGEBYSCORE", link.key("leases"), now, "+inf", "LIMIT", 0, LEASES_EXAMINED)
+    here = await command("ZRANGEBYSCORE", key("processes"), now - PROCESS_GONE_AFTER, "+inf")
+    # Workers without work note until when they wait for some; the others hold leases. Turns are direct calls.
+    waits_until = await command("HGET", key("meta"), "claimers")
+    leases = await command("ZRANGEBYSCORE", key("leases"), now, "+inf", "LIMIT", 0, LEASES_EXAMINED)
     busy = any(not lease.startswith(TURN_PREFIX.encode()) for lease in leases)
-    others = {name for name in here if name != link.me.encode()}
+    others = {name for name in here if name != connection.me.encode()}
     return OtherProcesses(len(others), busy or float(waits_until or 0) > now)
 
 
-async def open_by_bot(link: "RedisConnection") -> dict[BotId, int]:
-    """How many messages of each bot have not come to an end."""
-    found = _pairs(await link.command("HGETALL", link.key("counts")))
+async def open_by_bot(connection: "RedisConnection") -> dict[BotId, int]:
+    """Return how many messages of each bot are not settled."""
+    found = _pairs(await connection.command("HGETALL", connection.key("counts")))
     counts = {name.decode(): int(count) for name, count in found.items()}
     return {
         BotId(int(name.removeprefix(OPEN_COUNT_PREFIX))): count
@@ -50,18 +266,18 @@ async def open_by_bot(link: "RedisConnection") -> dict[BotId, int]:
     }
 
 
-async def paused_bots(link: "RedisConnection") -> list[BotId]:
-    found = _pairs(await link.command("HGETALL", link.key("bots")))
-    known = {BotId(int(bot)): msgspec.msgpack.decode(kept) for bot, kept in found.items()}
-    # A bot of which nothing is kept is an empty list: Lua cannot tell.
-    return sorted(bot for bot, kept in known.items() if isinstance(kept, dict) and kept.get("paused"))
+async def paused_bots(connection: "RedisConnection") -> list[BotId]:
+    found = _pairs(await connection.command("HGETALL", connection.key("bots")))
+    known = {BotId(int(bot)): msgspec.msgpack.decode(stored) for bot, stored in found.items()}
+    # A bot without any field is an empty list: Lua cannot tell it from a table.
+    return sorted(bot for bot, stored in known.items() if isinstance(stored, dict) and stored.get("paused"))
 
 
-async def paused_chats(link: "RedisConnection") -> list[tuple[BotId, ChatId]]:
-    """In many short steps: every chat that has messages or was written to lately is looked at."""
+async def paused_chats(connection: "RedisConnection") -> list[tuple[BotId, ChatId]]:
+    """Takes many short steps: every chat that has messages or was written to lately is examined."""
     chats, cursor = set[tuple[BotId, ChatId]](), "0"
     while True:
-        reply = OutboxReply(await link.run("paused_lanes", cursor)).answer
+        reply = OutboxReply(await connection.run("paused_lanes", cursor)).answer
         for lane in reply.lanes:
             bot, _, chat = lane.split("/", 2)
             chats.add((BotId(int(bot)), parse_chat_id(chat)))

@@ -34,22 +34,22 @@ SUBSCRIPTIONS_PER_STEP: Final = 500  # subscriptions in a step: Redis is for oth
 
 
 class RedisSubscriptions(Subscriptions):
-    """Those of one poller. Of more than 500 at once, each 500 are a step.
+    """The subscriptions of one poller. Of more than 500 at once, each 500 are a step.
 
-    The link is opened and closed by whoever gave it.
+    The caller opens and closes the connection.
     """
 
     is_durable = True
 
-    def __init__(self, link: RedisConnection, clock: Clock, name: str) -> None:
+    def __init__(self, connection: RedisConnection, clock: Clock, name: str) -> None:
         self.name = check_text(name, "the name of a poller")
-        self._link = link
+        self._connection = connection
         self._clock = clock
-        self._keys = [link.key(f"polling:{name}:{part}") for part in KEYS]
-        self.leases = RedisLeases(link, secrets.token_hex(6), "polling:{}:lease".format)
+        self._keys = [connection.key(f"polling:{name}:{part}") for part in KEYS]
+        self.leases = RedisLeases(connection, secrets.token_hex(6), "polling:{}:lease".format)
 
     async def _run(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
-        return await self._link.script(SCRIPTS[step], self._keys, *args)
+        return await self._connection.script(SCRIPTS[step], self._keys, *args)
 
     async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         return await self._add([StoredSubscription(0, one) for one in subscriptions], replaces=replace)
@@ -92,21 +92,21 @@ class RedisSubscriptions(Subscriptions):
             await self._lead("settle_news", then, *chain(*page))
 
     async def _lead(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
-        """A step that is not made while another process polls, however late this one comes."""
+        """Make a step that is refused while another process polls, however late this one comes."""
         reply = await self._run(step, self.leases.holder, *args)
         if reply == NOT_THE_LEADER:
             raise NotTheSenderError(f"another process polls for {self.name} now")
         return reply
 
     async def count(self) -> int:
-        return int(await self._link.command("ZCARD", self._key("numbers")))
+        return int(await self._connection.command("ZCARD", self._key("numbers")))
 
     async def watermark(self) -> str | None:
-        mark = await self._link.command("HGET", self._key("meta"), "mark")
+        mark = await self._connection.command("HGET", self._key("meta"), "mark")
         return None if mark is None else mark.decode()
 
     async def save_watermark(self, mark: str) -> None:
-        await self._link.command("HSET", self._key("meta"), "mark", mark)
+        await self._connection.command("HSET", self._key("meta"), "mark", mark)
 
     def _key(self, part: str) -> str:
         return self._keys[KEYS.index(part)]

@@ -16,7 +16,7 @@ from tidegate.stores.redis.scripts import load_scripts
 
 log = logging.getLogger("tidegate.inbound")
 
-CHARGE_TIMEOUT: Final = 1.0  # seconds that Redis has: an update must not wait for its count
+CHARGE_TIMEOUT: Final = 1.0  # seconds that Redis has: updates must not wait longer
 CHARGES_PER_STEP: Final = 500  # Redis is for others too
 RETRY_AFTER: Final = 1.0  # seconds until Redis is asked again after it did not answer
 
@@ -25,30 +25,30 @@ SCRIPTS: Final = load_scripts("throttle", constants={"ALBUM_SECONDS": ALBUM_SECO
 
 
 class RedisThrottle(ThrottleStore):
-    """While Redis cannot be asked, this process counts alone: more may pass, and no update waits for it.
+    """While Redis cannot be asked, this process counts alone: more may pass, and no update waits.
 
-    What comes while Redis is asked goes together in the next step, in its order.
-    The link is opened and closed by whoever gave it.
+    Updates that come while Redis is asked go together in the next step, in order. The caller opens and closes
+    the connection.
     """
 
-    def __init__(self, rules: ThrottleRules, link: RedisConnection, clock: Clock) -> None:
+    def __init__(self, rules: ThrottleRules, connection: RedisConnection, clock: Clock) -> None:
         user, chat = rules.user, rules.chat or UNUSED_RATE
         self._limits = (user.count, user.seconds, chat.count, chat.seconds, rules.stubborn, rules.pause)
-        self._link = link
+        self._connection = connection
         self._clock = clock
-        self._together: SerialGroupCommit[Charge, ThrottleVerdict] = SerialGroupCommit(
+        self._charges: SerialGroupCommit[Charge, ThrottleVerdict] = SerialGroupCommit(
             self._ask, CHARGES_PER_STEP, "throttle"
         )
-        self._alone = MemoryThrottle(rules, clock)
+        self._local = MemoryThrottle(rules, clock)
         self._breaker = RedisBreaker(clock, retry_after=RETRY_AFTER, probe_seconds=CHARGE_TIMEOUT)
 
     async def charge(self, charge: Charge) -> ThrottleVerdict:
         if not self._breaker.blocks():
             try:
-                return await self._together.ask([charge])
+                return await self._charges.ask([charge])
             except (StoreError, TimeoutError) as error:
                 self._failed(error)
-        return await self._alone.charge(charge)
+        return await self._local.charge(charge)
 
     async def _ask(self, asked: list[Sequence[Charge]]) -> list[ThrottleVerdict]:
         keys: list[str] = []
@@ -62,7 +62,7 @@ class RedisThrottle(ThrottleStore):
             allowed = (int(charge.never_throttled), int(charge.may_notify and not age))
             updates += [who, charge.cost, *allowed, charge.album or "", age]
         async with self._clock.timeout(CHARGE_TIMEOUT):
-            reply = await self._link.script(SCRIPTS["charge"], keys, *self._limits, *updates)
+            reply = await self._connection.script(SCRIPTS["charge"], keys, *self._limits, *updates)
         if self._breaker.answered() is not None:
             log.warning("the throttle counts in Redis again")
         return [
@@ -71,7 +71,7 @@ class RedisThrottle(ThrottleStore):
         ]
 
     def _key(self, bot: int, what: str, number: int) -> str:
-        return self._link.key(f"throttle:{bot}:{what}:{number}")
+        return self._connection.key(f"throttle:{bot}:{what}:{number}")
 
     def _failed(self, error: Exception) -> None:
         if self._breaker.failed():

@@ -6,84 +6,65 @@ from contextlib import suppress
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.errors import ClosedError, StoreError
+from tidegate.errors import StoreError
 from tidegate.model import Record, TicketId
-from tidegate.outbox.dispatcher import CLOSED_WHILE_WAITING
+from tidegate.outbox.waiters import SettledWaiters
+from tidegate.tasks import BackgroundTasks
 
-FIRST_LOOK_AFTER: Final = 0.02  # seconds between two looks at what others may have ended
+FIRST_LOOK_AFTER: Final = 0.02  # seconds between two looks for what other processes may have settled
 SHORTEST_PAUSE: Final = 0.001
 LONGEST_PAUSE: Final = 0.5
 PAUSE_GROWTH: Final = 1.5  # with each look in vain
-TICKETS_PER_LOOK: Final = 500  # tickets in one look
-
+TICKETS_PER_LOOK: Final = 500
 
 FindEnded = Callable[[list[TicketId]], Awaitable[tuple[list[Record], float | None]]]
 
 
 class RedisSettledWaiters:
-    """`look` gives the records of those tickets that have ended, and in how many seconds something is due."""
+    """`find_ended` gives the records of tickets that have ended, and the seconds until something is due."""
 
-    def __init__(self, clock: Clock, look: FindEnded) -> None:
+    def __init__(self, clock: Clock, find_ended: FindEnded) -> None:
         self._clock = clock
-        self._look = look
-        self._waiting: dict[TicketId, list[asyncio.Future[Record]]] = {}
-        self._looking: asyncio.Task[None] | None = None
+        self._find_ended = find_ended
+        self._waiters = SettledWaiters(lambda _: 0)  # what is left unsettled is asked of Redis
+        self._tasks = BackgroundTasks()
         self._pause = FIRST_LOOK_AFTER
-        self.changed = asyncio.Event()  # something ended here
+        self._ended_here = asyncio.Event()
 
-    def close(self) -> list[asyncio.Task[None]]:
-        for future in [future for waiting in self._waiting.values() for future in waiting]:
-            if not future.done():
-                future.set_exception(ClosedError(CLOSED_WHILE_WAITING))
-        if self._looking is None:
-            return []
-        self._looking.cancel()
-        return [self._looking]
+    async def close(self) -> None:
+        self._waiters.close()
+        await self._tasks.stop()
 
     async def end_of(self, ticket: TicketId) -> Record:
-        future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(ticket, []).append(future)
+        ended = self._waiters.end_of(ticket)
         self._pause = FIRST_LOOK_AFTER
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._look_on(), name="tidegate: watching")
-        try:
-            return await future
-        finally:
-            self._forget(ticket, future)
+        if not self._tasks:
+            self._tasks.start(self._look(), "waiting for the ends of messages")
+        return await ended
 
     def ended(self, record: Record) -> None:
-        """Here, in this process."""
-        self.changed.set()
-        for future in self._waiting.get(record.message.id, ()):
-            if not future.done():
-                future.set_result(record)
+        """A message has ended by a step of this process."""
+        self._ended_here.set()
+        self._waiters.ended(record.message.id, lambda: record)
 
     async def pause(self) -> None:
-        """Until something ended here, or it is time to look again."""
-        self.changed.clear()
+        """Wait until a message has ended here, or it is time to look again."""
+        self._ended_here.clear()
         with suppress(TimeoutError):
             async with self._clock.timeout(self._pause):
-                await self.changed.wait()
+                await self._ended_here.wait()
         self._pause = min(LONGEST_PAUSE, self._pause * PAUSE_GROWTH)
 
-    async def _look_on(self) -> None:
+    async def _look(self) -> None:
         due: float | None = None
-        while self._waiting:
-            await self._clock.sleep(
-                self._pause if due is None else min(max(due, SHORTEST_PAUSE), self._pause)
-            )
+        while self._waiters:
+            soonest = self._pause if due is None else max(due, SHORTEST_PAUSE)
+            await self._clock.sleep(min(soonest, self._pause))
             self._pause = min(LONGEST_PAUSE, self._pause * PAUSE_GROWTH)
-            tickets = list(self._waiting)
+            tickets = self._waiters.tickets
             for first in range(0, len(tickets), TICKETS_PER_LOOK):
                 due = None
                 with suppress(StoreError):
-                    records, due = await self._look(tickets[first : first + TICKETS_PER_LOOK])
+                    records, due = await self._find_ended(tickets[first : first + TICKETS_PER_LOOK])
                     for record in records:
                         self.ended(record)
-
-    def _forget(self, ticket: TicketId, future: asyncio.Future[Record]) -> None:
-        waiting = self._waiting.get(ticket, [])
-        if future in waiting:
-            waiting.remove(future)
-        if not waiting:
-            self._waiting.pop(ticket, None)

@@ -26,8 +26,7 @@ from aiolimiter import AsyncLimiter
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from servers import redis_server
 from tidegate.clock import Clock
-from tidegate.inbound.throttle import Throttle
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.updates import UpdateInfo
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.redis.connection import RedisPyConnection

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tidegate.gate import Tidegate
     from tidegate.inbound.hook_signature import HmacSignature
     from tidegate.inbound.signed_hooks import HookEvent
-    from tidegate.inbound.throttle_rules import ThrottleRules
+    from tidegate.inbound.throttle import ThrottleRules
     from tidegate.model import File, Priority
     from tidegate.outbox.tickets import LiveTicket, Receipt
 
@@ -37,7 +37,7 @@ _PLACES = {
     "LiveTicket": "outbox.tickets",
     "Priority": "model",
     "Receipt": "outbox.tickets",
-    "ThrottleRules": "inbound.throttle_rules",
+    "ThrottleRules": "inbound.throttle",
     "Tidegate": "gate",
     "sql": "broadcast.sql",
 }

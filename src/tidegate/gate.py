@@ -52,9 +52,8 @@ from tidegate.inbound.hook_signature import HOOK_WINDOW, SignatureScheme
 from tidegate.inbound.server import OnReady, serve
 from tidegate.inbound.signed_hooks import Hook, parse_secrets
 from tidegate.inbound.stall_watch import StallWatch
-from tidegate.inbound.throttle import Throttle
+from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
-from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.inbound.webhook_app import WebhookApp
 from tidegate.model import (
     BotId,

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 
 from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
-from tidegate.inbound.throttle import ALLOWED, Charge, Throttle, Throttled, ThrottleStore, ThrottleVerdict
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import (
+    ALLOWED,
+    Charge,
+    Throttle,
+    Throttled,
+    ThrottleRules,
+    ThrottleStore,
+    ThrottleVerdict,
+)
 from tidegate.inbound.updates import UpdateInfo
 from tidegate.model import Rate
 from tidegate.sim import virtual_time

@@ -7,9 +7,8 @@ from tidegate.clock import Clock
 from tidegate.delivery.bot_api import SessionFactory
 from tidegate.delivery.direct import DirectCalls
 from tidegate.inbound.handler_registry import HandlerRegistry
-from tidegate.inbound.throttle import Throttle
+from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
-from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.outbox.tickets import LiveTicket
 from tidegate.settings import Settings
 

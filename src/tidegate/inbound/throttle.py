@@ -1,16 +1,130 @@
-"""The throttle: which user and chat an update is charged to, and how much. Knows no library and no store."""
+"""The throttle: its rules, and which user and chat an update is charged to. Knows no library and no store."""
 
+import math
+from collections.abc import Collection, Iterable, Mapping
+from numbers import Real
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
 
-from tidegate.inbound.throttle_rules import NEVER_CHARGED, ThrottleRules
-from tidegate.inbound.updates import UpdateInfo
+from tidegate.errors import BadInputError
+from tidegate.inbound.updates import UpdateInfo, check_kind
+from tidegate.model import Rate
 
+# Other kinds cost 1. An inline query is sent with every letter that is typed.
+DEFAULT_COSTS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "message": 1.0,
+        "command": 1.0,
+        "edited_message": 1.0,
+        "callback_query": 0.5,
+        "inline_query": 0.2,
+        "chosen_inline_result": 0.2,
+        "message_reaction": 0.2,
+        "poll_answer": 0.5,
+    }
+)
+NEVER_THROTTLED: Final = frozenset({"payment", "callback_query"})
+
+# No user writes these: they report changes of a chat, and a bot that misses one is wrong from then on.
+NEVER_CHARGED: Final = frozenset(
+    {
+        "my_chat_member",
+        "chat_member",
+        "chat_join_request",
+        "service",
+        "poll",
+        "message_reaction_count",
+        "chat_boost",
+        "removed_chat_boost",
+        "business_connection",
+        "deleted_business_messages",
+        "managed_bot",
+        "subscription",
+    }
+)
+ALBUM_SECONDS: Final = 60.0  # in which all parts of an album arrive
+THROTTLE_NOTICE: Final = "That was a lot at once. Please write again in {seconds} seconds."
 LATE_SECONDS: Final = 60.0
 # Telegram's placeholders, the same in every chat: for anonymous admins, for channels, for what it forwards.
 TELEGRAM_STAND_INS: Final = frozenset({1087968824, 136817688, 777000})
 WRITTEN_KINDS: Final = frozenset({"message", "edited_message", "command"})  # to the bot itself
+
+
+class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Raises BadInputError for rules that would throttle a user for ever, and for an unknown kind of updates.
+
+    A user who has `stubborn` updates throttled within one window (the seconds of `user`) is throttled for
+    `pause` seconds, whatever is sent meanwhile; 0: never. `chat` limits groups and channels; None: no limit.
+    """
+
+    user: Rate = Rate(30, 60)
+    chat: Rate | None = Rate(300, 60)
+    costs: Mapping[str, float] = DEFAULT_COSTS  # by kind; others keep their default; 0: free
+    never: Collection[str] = NEVER_THROTTLED  # kinds that are counted, and never throttled
+    text: str | None = THROTTLE_NOTICE  # sent once in a window; None: nothing is sent
+    stubborn: int = 20
+    pause: float = 300.0
+
+    def __post_init__(self) -> None:
+        _check_rate("user", self.user)
+        if self.chat is not None:
+            _check_rate("chat", self.chat)
+        msgspec.structs.force_setattr(self, "never", frozenset(_checked_kinds(self.never)))
+        msgspec.structs.force_setattr(self, "costs", _checked_costs(self.costs))
+        for kind, cost in self.costs.items():
+            self._check_cost(kind, cost)
+        if not isinstance(self.text, str | None):
+            raise BadInputError(f"text is what the user is told, or None to send nothing, not {self.text!r}")
+        if not _is_number(self.stubborn) or self.stubborn < 1:
+            raise BadInputError(
+                f"stubborn is a number of throttled updates, 1 or more, not {self.stubborn!r}"
+            )
+        if not _is_number(self.pause) or not 0 <= self.pause < math.inf:
+            raise BadInputError(f"pause is a number of seconds, 0 for none, not {self.pause!r}")
+
+    def _check_cost(self, kind: str, cost: float) -> None:
+        if not _is_number(cost) or not 0 <= cost <= self.user.count:
+            raise BadInputError(f"{kind!r} costs {cost!r}: write 0 for free, or at most {self.user.count}")
+        if self.chat is not None and cost > self.chat.count:
+            raise BadInputError(
+                f"{kind!r} costs {cost}, more than the {self.chat} of a chat: it would never pass"
+            )
+
+    def cost(self, kind: str) -> float:
+        found = self.costs.get(kind)
+        return DEFAULT_COSTS.get(kind, 1.0) if found is None else found
+
+    def notice(self, wait: float) -> str | None:
+        """Return the text for a user who may write again in `wait` seconds."""
+        if self.text is None:
+            return None
+        return self.text.replace("{seconds}", str(max(1, math.ceil(wait))))
+
+
+def _check_rate(name: str, rate: object) -> None:
+    if not isinstance(rate, Rate):
+        raise BadInputError(f'{name} is a Rate: write Rate.parse("30/60"), not {rate!r}')
+    if not (rate.count >= 1 and 0 < rate.seconds < math.inf):
+        raise BadInputError(f"{name} {rate} would never let an update pass: both numbers must be above 0")
+
+
+def _checked_kinds(kinds: object) -> list[str]:
+    # A str is iterable, too: "payment" would be seven kinds.
+    if isinstance(kinds, str) or not isinstance(kinds, Iterable):
+        raise BadInputError(f'never is a set of kinds: write never={{"payment"}}, not {kinds!r}')
+    return [check_kind("never", kind) for kind in kinds]
+
+
+def _checked_costs(costs: object) -> Mapping[str, float]:
+    if not isinstance(costs, Mapping):
+        raise BadInputError(f'costs gives the cost of kinds: write costs={{"command": 2}}, not {costs!r}')
+    return MappingProxyType({check_kind("costs", kind): cost for kind, cost in costs.items()})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 class Allowed(msgspec.Struct, frozen=True):

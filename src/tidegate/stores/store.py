@@ -7,8 +7,7 @@ from tidegate.bots.port import BotStore
 from tidegate.clock import Clock
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.inbox import Inbox
-from tidegate.inbound.throttle import ThrottleStore
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ThrottleRules, ThrottleStore
 from tidegate.model import BotId, Rate, Record
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules

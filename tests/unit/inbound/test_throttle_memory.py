@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.inbound.throttle import ALLOWED, Charge, Throttle, Throttled
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ALLOWED, Charge, Throttle, Throttled, ThrottleRules
 from tidegate.inbound.updates import UpdateInfo
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import VirtualClock

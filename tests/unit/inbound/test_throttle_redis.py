@@ -9,8 +9,7 @@ import pytest
 from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
 from tidegate.errors import StoreAwayError, StoreFullError
-from tidegate.inbound.throttle import ALLOWED, Charge, Throttled
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ALLOWED, Charge, Throttled, ThrottleRules
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.redis.connection import Argument

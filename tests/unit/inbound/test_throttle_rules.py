@@ -7,7 +7,7 @@ import pytest
 from aiogram.types import Update
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.throttle_rules import DEFAULT_COSTS, NEVER_CHARGED, ThrottleRules
+from tidegate.inbound.throttle import DEFAULT_COSTS, NEVER_CHARGED, ThrottleRules
 from tidegate.inbound.updates import UPDATE_KINDS
 from tidegate.model import Rate
 

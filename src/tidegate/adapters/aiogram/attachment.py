@@ -24,9 +24,8 @@ from tidegate.adapters.aiogram.updates import DispatcherInbox
 from tidegate.adapters.port import Gate
 from tidegate.adapters.reply_context import begin_reply, end_reply
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
-from tidegate.inbound.throttle import Throttle
+from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import SendNotice
-from tidegate.inbound.throttle_rules import ThrottleRules
 from tidegate.leader_lease import take_over
 from tidegate.model import BotId
 from tidegate.outbox.effect_keys import in_handler

@@ -14,7 +14,7 @@ from tidegate.errors import ClosedError, StoreError
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, bot_source
 from tidegate.inbound.long_polling import FetchUpdates, LongPoller
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ThrottleRules
 from tidegate.inbound.updates import Json, parse_update
 from tidegate.leader_lease import LeaderLease
 from tidegate.model import BotId

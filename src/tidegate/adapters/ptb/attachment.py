@@ -16,7 +16,7 @@ from tidegate.adapters.ptb.rate_limiter import HANDLER_GRACE, App, TidegateLimit
 from tidegate.adapters.ptb.update_processor import InboxUpdateProcessor
 from tidegate.adapters.ptb.update_queue import InboxUpdateQueue
 from tidegate.errors import BadInputError
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ThrottleRules
 from tidegate.inbound.updates import Json
 
 Builder = TypeVar("Builder", bound=ApplicationBuilder[Any, Any, Any, Any, Any, Any])

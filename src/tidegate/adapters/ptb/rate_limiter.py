@@ -24,7 +24,7 @@ from tidegate.adapters.ptb.queued_call import CallQueue
 from tidegate.adapters.ptb.update_processor import REPLY_TRACKER_GROUP, ReplyTracker
 from tidegate.delivery.direct import DirectRetryPolicy, call_with_retries
 from tidegate.errors import ClosedError, LimitedError
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ThrottleRules
 from tidegate.leader_lease import take_over
 from tidegate.model import ChatId, Delivered, NotSent, Outcome, Priority, Refused, Unknown
 

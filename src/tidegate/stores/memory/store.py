@@ -1,6 +1,6 @@
 """The store in memory, for tests and bots that may forget."""
 
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import Rate
 from tidegate.polling.subscriptions import MemorySubscriptions
 from tidegate.stores.memory.inbox import MemoryInbox

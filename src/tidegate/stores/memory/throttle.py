@@ -7,8 +7,15 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.inbound.throttle import ALLOWED, Charge, Throttled, ThrottleStore, ThrottleVerdict
-from tidegate.inbound.throttle_rules import ALBUM_SECONDS, ThrottleRules
+from tidegate.inbound.throttle import (
+    ALBUM_SECONDS,
+    ALLOWED,
+    Charge,
+    Throttled,
+    ThrottleRules,
+    ThrottleStore,
+    ThrottleVerdict,
+)
 from tidegate.model import Rate
 from tidegate.pacing.bucket import Bucket
 

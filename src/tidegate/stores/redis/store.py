@@ -4,7 +4,7 @@ import secrets
 from pathlib import Path
 
 from tidegate.bots.encryption import TokenCipher
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import Rate
 from tidegate.stores.redis.bots import RedisBotStore
 from tidegate.stores.redis.connection import RedisPyConnection

@@ -6,8 +6,15 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.inbound.throttle import ALLOWED, Charge, Throttled, ThrottleStore, ThrottleVerdict
-from tidegate.inbound.throttle_rules import ALBUM_SECONDS, ThrottleRules
+from tidegate.inbound.throttle import (
+    ALBUM_SECONDS,
+    ALLOWED,
+    Charge,
+    Throttled,
+    ThrottleRules,
+    ThrottleStore,
+    ThrottleVerdict,
+)
 from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.memory.throttle import UNUSED_RATE, MemoryThrottle
 from tidegate.stores.redis.breaker import RedisBreaker

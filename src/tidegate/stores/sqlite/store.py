@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tidegate.bots.encryption import TokenCipher
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import Rate
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.sqlite.bots import SqliteBotStore

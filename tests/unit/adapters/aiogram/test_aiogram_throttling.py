@@ -10,8 +10,7 @@ from aiogram.types import CallbackQuery, Message, PreCheckoutQuery, Update
 
 from tidegate.adapters.aiogram.throttle import AiogramThrottleMiddleware
 from tidegate.errors import StoreFullError
-from tidegate.inbound.throttle import Throttle
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.throttle import MemoryThrottle

@@ -21,8 +21,7 @@ from telegram.ext import (
 from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.adapters.ptb.throttle import throttle_application
 from tidegate.errors import BadInputError
-from tidegate.inbound.throttle import Throttle
-from tidegate.inbound.throttle_rules import ThrottleRules
+from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import EPOCH, VirtualClock
 from tidegate.stores.memory.throttle import MemoryThrottle

@@ -72,9 +72,13 @@ class UpstreamError(TidegateError):
         self.method = method
         self.endpoint = endpoint
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By default an exception is unpickled from its text alone. These are in the results of jobs."""
+        return Exception.__new__, (type(self), *self.args), vars(self)
+
 
 class UpstreamRefusedError(UpstreamError):
-    """It understood and will not do it: asking again as it is would be in vain."""
+    """The API understood the request and will not do it: repeating it as it is does not help."""
 
     def __init__(self, text: str, *, api: str, method: str, endpoint: str, status: int) -> None:
         super().__init__(f"{status}, {text}", api=api, method=method, endpoint=endpoint)
@@ -82,7 +86,7 @@ class UpstreamRefusedError(UpstreamError):
 
 
 class UpstreamAwayError(UpstreamError):
-    """It could not be had, however often it was tried. Nothing happened. `retry_after`: seconds, if known."""
+    """All attempts failed, and nothing happened. `retry_after`: seconds, if known."""
 
     def __init__(
         self, text: str, *, api: str, method: str, endpoint: str, retry_after: float | None = None
@@ -96,7 +100,7 @@ class UpstreamUnknownError(UpstreamError):
 
 
 class UpstreamGarbledError(UpstreamError):
-    """It answered with something that cannot be read."""
+    """The answer cannot be read."""
 
 
 class PartlyDoneError(UpstreamError):

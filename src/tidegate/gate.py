@@ -74,11 +74,10 @@ from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
 from tidegate.outbox.tickets import LiveTicket, Receipt, receipt_for
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.polling.poller import Poller
-from tidegate.polling.subscriptions import Subscriptions
+from tidegate.polling.subscriptions import Subscriptions, reopenable_subscriptions
 from tidegate.settings import Settings
 from tidegate.stores import is_redis, open_store
 from tidegate.stores.memory.outbox import MemoryOutbox
-from tidegate.stores.reopenable import ReopenableSubscriptions
 from tidegate.stores.store import StoreOptions
 from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream
 from tidegate.upstream.http_transport import TIMEOUT
@@ -535,7 +534,7 @@ class Tidegate:
         """
         if not (kept := self._kept.subscriptions(name)).is_durable:
             return kept
-        return ReopenableSubscriptions(lambda: self._kept, name)
+        return reopenable_subscriptions(lambda: self._kept, name)
 
     def poll(self, poller: Poller) -> None:
         """Let a poller run while this gate delivers in this process: between `start` and `stop`, `worker`.

@@ -18,7 +18,6 @@ from tidegate.polling.restorer import (
     RestoreResult,
     StaggeredRestore,
     SubscriptionSource,
-    restore_from,
 )
 from tidegate.polling.stats import PollingStats, PollingTotals
 from tidegate.polling.subscriptions import (
@@ -279,7 +278,7 @@ class Poller:
         """
         restore = self._restore.replace(group, every, on_progress)
         if source is not None:
-            return await restore_from(source, self._subscriptions, self._clock, restore, self._reader)
+            return await self._reader.restore_from(source, restore)
         await self._wait_for_leader()
         self._restores = True  # also those that are found when this process takes over
         return await self._reader.restore(restore)

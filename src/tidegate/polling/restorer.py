@@ -3,9 +3,8 @@
 import inspect
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import aclosing
-from typing import Any, Final, Literal, Protocol, TypeVar
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -106,66 +105,6 @@ class StaggeredRestore:
             self._on_progress = None
 
 
-class RestoreAdmission(Protocol):
-    """Holds back subscriptions that are in the store already, until their group's turn."""
-
-    def reserve(self, keys: Sequence[str]) -> Collection[str]:
-        """Return those that will not be admitted before they are released."""
-        ...
-
-    def release(self, keys: Collection[str]) -> None: ...
-
-
-async def restore_from(
-    source: SubscriptionSource,
-    subscriptions: Subscriptions,
-    clock: Clock,
-    restore: StaggeredRestore,
-    admission: RestoreAdmission,
-) -> RestoreResult:
-    """Store at once what is in the source and not in the store, and admit it in groups.
-
-    If the source fails, what was read before is restored, then its error is raised: call it again for the
-    rest.
-    """
-    begun, found, failure = clock.monotonic(), 0, None
-    missing: dict[str, Subscription] = {}
-
-    async def admit(group: Sequence[Subscription]) -> None:
-        admission.release([one.key for one in group])
-
-    try:
-        async with aclosing(_pages(source)) as pages:
-            async for page, failure in pages:  # noqa: B007  (the last one is used)
-                found += len(page)
-                missing |= await _add_missing(page, subscriptions, clock, admission)
-        groups = await restore.run(list(missing.values()), admit, lambda one: one)
-    finally:
-        admission.release(missing.keys())
-    if failure is not None:
-        text = f"{len(missing)} of {found} read before are restored: call restore() again for the rest"
-        log.error("the source of subscriptions failed: %s; %s", describe_error(failure), text)
-        failure.add_note(text)
-        raise failure
-    return RestoreResult(found, len(missing), found - len(missing), clock.monotonic() - begun, groups)
-
-
-async def _add_missing(
-    page: Sequence[Subscription], subscriptions: Subscriptions, clock: Clock, admission: RestoreAdmission
-) -> dict[str, Subscription]:
-    """Add those that are not in the store, whose own subscriptions are newer, and return them by key."""
-    reserved = set(admission.reserve([one.key for one in page]))
-    added: dict[str, Subscription] = {}
-    now = clock.now()
-    try:
-        dated = [one if one.since else msgspec.structs.replace(one, since=now) for one in page]
-        fresh = await subscriptions.add(dated, replace=False)
-        added = {one.key: one for one, is_new in zip(page, fresh, strict=True) if is_new}
-    finally:
-        admission.release(reserved - added.keys())
-    return added
-
-
 async def read_subscriptions(subscriptions: Subscriptions, after: int = 0) -> list[StoredSubscription]:
     """Return all with a greater number."""
     found: list[StoredSubscription] = []
@@ -177,7 +116,7 @@ async def read_subscriptions(subscriptions: Subscriptions, after: int = 0) -> li
         after = page[-1].number
 
 
-async def _pages(
+async def source_pages(
     source: SubscriptionSource,
 ) -> AsyncGenerator[tuple[list[Subscription], Exception | None]]:
     """Yield pages as they are read, so that they are added before much changes; the last has the error."""

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from itertools import takewhile
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
 
@@ -260,3 +260,40 @@ class MemorySubscriptions(Subscriptions):
 
     async def save_watermark(self, mark: str) -> None:
         self._watermark = mark
+
+
+class SubscriptionsProvider(Protocol):
+    def subscriptions(self, name: str) -> Subscriptions: ...
+
+
+def reopenable_subscriptions(open_store: Callable[[], SubscriptionsProvider], name: str) -> Subscriptions:
+    """Return the subscriptions in the store that a gate has open now.
+
+    A poller is made once, but a gate that is opened again has a new store object.
+    """
+    return cast("Subscriptions", _ReopenableSubscriptions(open_store, name))
+
+
+class _ReopenableSubscriptions(LeaseStore):
+    def __init__(self, open_store: Callable[[], SubscriptionsProvider], name: str) -> None:
+        self._open_store = open_store
+        self._store = open_store()
+        self._subscriptions = self._store.subscriptions(name)
+        self.name = name
+        self.leases = self
+
+    def __getattr__(self, verb: str) -> Any:  # noqa: ANN401  (a verb of `Subscriptions`)
+        return getattr(self._current, verb)
+
+    @property
+    def _current(self) -> Subscriptions:
+        store = self._open_store()
+        if store is not self._store:
+            self._store, self._subscriptions = store, store.subscriptions(self.name)
+        return self._subscriptions
+
+    async def lease(self, name: str, seconds: float) -> bool:
+        return await self._current.leases.lease(name, seconds)
+
+    async def give_back(self, name: str) -> None:
+        await self._current.leases.give_back(name)

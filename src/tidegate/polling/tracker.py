@@ -1,13 +1,26 @@
 """The subscriptions known to the polling process, kept in step with the store."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Sequence
+from contextlib import aclosing
 from typing import Final
 
+import msgspec
+
 from tidegate.clock import Clock
+from tidegate.failure import describe_error
 from tidegate.polling.notifier import Notifier
-from tidegate.polling.restorer import RestoreResult, StaggeredRestore, read_subscriptions
+from tidegate.polling.restorer import (
+    RestoreResult,
+    StaggeredRestore,
+    SubscriptionSource,
+    read_subscriptions,
+    source_pages,
+)
 from tidegate.polling.subscriptions import AfterNews, News, StoredSubscription, Subscription, Subscriptions
+
+log = logging.getLogger("tidegate.polling")
 
 MOST_UNREAD_KEYS: Final = 10_000
 RECOUNT_EVERY: Final = 10.0  # seconds between two checks for keys that others have unsubscribed
@@ -170,17 +183,6 @@ class SubscriptionReader:
         """There may be news in the store that this process does not know of."""
         self._may_have_missed_news = True
 
-    def reserve(self, keys: Sequence[str]) -> list[str]:
-        """Return the keys that were not known: they are admitted when they are released."""
-        reserved = [key for key in keys if key not in self._tracked]
-        self._tracked.reserved.update(reserved)
-        return reserved
-
-    def release(self, keys: Collection[str]) -> None:
-        """Admit those that were read already; the others are admitted when they are read."""
-        self._admit([self._tracked.unrestored[key] for key in keys if key in self._tracked.unrestored])
-        self._tracked.reserved.difference_update(keys)
-
     async def restore(self, restore: StaggeredRestore) -> RestoreResult:
         """Admit the subscriptions found in the store, in groups. One call at a time."""
         async with self._restoring:
@@ -198,6 +200,53 @@ class SubscriptionReader:
             groups = await restore.run(found, admit, lambda one: one.subscription)
             seconds = self._clock.monotonic() - begun
             return RestoreResult(len(found), admitted, len(found) - admitted, seconds, groups)
+
+    async def restore_from(self, source: SubscriptionSource, restore: StaggeredRestore) -> RestoreResult:
+        """Store at once what is in the source and not in the store, and admit it in groups.
+
+        If the source fails, what was read before is restored, then its error is raised: call it again for the
+        rest.
+        """
+        begun, found, failure = self._clock.monotonic(), 0, None
+        missing: dict[str, Subscription] = {}
+
+        async def admit(group: Sequence[Subscription]) -> None:
+            self._release([one.key for one in group])
+
+        try:
+            async with aclosing(source_pages(source)) as pages:
+                async for page, failure in pages:  # noqa: B007  (the last one is used)
+                    found += len(page)
+                    missing |= await self._add_missing(page)
+            groups = await restore.run(list(missing.values()), admit, lambda one: one)
+        finally:
+            self._release(missing.keys())
+        if failure is not None:
+            text = f"{len(missing)} of {found} read before are restored: call restore() again for the rest"
+            log.error("the source of subscriptions failed: %s; %s", describe_error(failure), text)
+            failure.add_note(text)
+            raise failure
+        seconds = self._clock.monotonic() - begun
+        return RestoreResult(found, len(missing), found - len(missing), seconds, groups)
+
+    async def _add_missing(self, page: Sequence[Subscription]) -> dict[str, Subscription]:
+        """Add those that are not in the store, whose own are newer; return them, not to be admitted yet."""
+        unknown = {one.key for one in page if one.key not in self._tracked}
+        self._tracked.reserved.update(unknown)
+        added: dict[str, Subscription] = {}
+        now = self._clock.now()
+        try:
+            dated = [one if one.since else msgspec.structs.replace(one, since=now) for one in page]
+            fresh = await self._subscriptions.add(dated, replace=False)
+            added = {one.key: one for one, is_new in zip(page, fresh, strict=True) if is_new}
+        finally:
+            self._release(unknown - added.keys())
+        return added
+
+    def _release(self, keys: Collection[str]) -> None:
+        """Admit those that were read already; the others are admitted when they are read."""
+        self._admit([self._tracked.unrestored[key] for key in keys if key in self._tracked.unrestored])
+        self._tracked.reserved.difference_update(keys)
 
     def forget(self, keys: Collection[str]) -> None:
         """They are gone from the store."""

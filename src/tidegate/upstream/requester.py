@@ -1,18 +1,16 @@
 """One request until it is answered: wait for a turn, send, judge the answer, perhaps retry."""
 
 import asyncio
-import copyreg
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final, assert_never
+from typing import Final, assert_never
 
 import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import (
     ClosedError,
-    PartlyDoneError,
     UpstreamAwayError,
     UpstreamError,
     UpstreamGarbledError,
@@ -245,25 +243,3 @@ def _closed_error(api: str, request: UpstreamRequest, tries: UpstreamAttempts) -
         f"{api}: the client is closed and sends nothing: make a new one (gate.upstream(…) or gate.nocodb(…),"
         " after the gate was opened again)"
     )
-
-
-def _rebuild_error(kind: type[UpstreamError], args: tuple[Any, ...], data: dict[str, Any]) -> UpstreamError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(data)
-    return error
-
-
-def _reduce_error(error: UpstreamError) -> tuple[Any, ...]:
-    return _rebuild_error, (type(error), error.args, vars(error))
-
-
-# An exception is unpickled from its text alone by default. These cross processes with the results of jobs.
-for _kind in (
-    UpstreamError,
-    UpstreamRefusedError,
-    UpstreamAwayError,
-    UpstreamUnknownError,
-    UpstreamGarbledError,
-    PartlyDoneError,
-):
-    copyreg.pickle(_kind, _reduce_error)

@@ -1,7 +1,6 @@
 """A NocoDB server with one token."""
 
 import re
-from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -74,7 +73,5 @@ class NocoDb:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()

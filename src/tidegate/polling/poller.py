@@ -90,7 +90,6 @@ class Poller:
         self._totals = PollingTotals()
         self._failures = FailureLog(name)
         self._tracked = TrackedSubscriptions()
-        self._waiting, self._watched = self._tracked.waiting, self._tracked.watched
         self._leader_lease = LeaderLease(
             self._subscriptions.leases,
             self._clock,
@@ -206,12 +205,12 @@ class Poller:
     @property
     def waiting(self) -> Mapping[str, Subscription]:
         """The subscriptions that are polled for."""
-        return self._waiting
+        return self._tracked.waiting
 
     @property
     def watched(self) -> Mapping[str, Subscription]:
         """The subscriptions that were notified of "met" and are watched for a reversal."""
-        return self._watched
+        return self._tracked.watched
 
     # Running
 

@@ -57,22 +57,18 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
     def of(
         cls, totals: PollingTotals, *, title: str, active: int, telling: int, untold: int
     ) -> "PollingStats":
-        avoided = round(totals.alone) - totals.requests
+        counts = msgspec.structs.asdict(totals)
+        asked, alone = counts.pop("asked"), counts.pop("alone")
+        avoided = round(alone) - totals.requests
         return cls(
+            **counts,
             title=title,
             active_subscriptions=active,
-            cycles=totals.cycles,
-            batches=totals.batches,
-            requests=totals.requests,
-            average_batch_size=totals.asked / totals.batches if totals.batches else 0.0,
+            average_batch_size=asked / totals.batches if totals.batches else 0.0,
             requests_avoided=avoided,
-            reduction=100 * avoided / totals.alone if totals.alone else 0.0,
-            told=totals.told,
+            reduction=100 * avoided / alone if alone else 0.0,
             telling=telling,
             untold=untold,
-            failed_callbacks=totals.failed_callbacks,
-            failed_batches=totals.failed_batches,
-            last_cycle_seconds=totals.last_cycle_seconds,
         )
 
     def as_dict(self) -> dict[str, Any]:

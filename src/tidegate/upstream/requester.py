@@ -157,7 +157,22 @@ class Requester:
             try:  # before logging: whatever a hook or a log handler does, no slot is lost
                 await self._settle(outcome)
             finally:
-                self._log_exchange(call, outcome, tries, at=at, seconds=seconds, waited=waited)
+                answer = outcome if isinstance(outcome, UpstreamResponse) else None
+                exchange = Exchange(
+                    api=self._name,
+                    method=call.request.method,
+                    endpoint=call.request.path,
+                    status=answer.status if answer else None,
+                    seconds=seconds,
+                    size=len(answer.body) if answer else 0,
+                    record=call.record,
+                    records=records_in(outcome) if self._log.in_detail else None,
+                    waited=waited,
+                    attempt=tries.attempts + tries.refusals + 1,
+                    reason=failure_word(outcome),
+                    at=at,
+                )
+                self._log.add(exchange)
         return outcome
 
     async def _settle(self, outcome: UpstreamOutcome) -> None:
@@ -171,34 +186,6 @@ class Requester:
                 await self._limiter.give_back()
             else:
                 await self._limiter.answered()
-
-    def _log_exchange(
-        self,
-        call: UpstreamCall,
-        outcome: UpstreamOutcome,
-        tries: UpstreamAttempts,
-        *,
-        at: float,
-        seconds: float,
-        waited: float,
-    ) -> None:
-        answer = outcome if isinstance(outcome, UpstreamResponse) else None
-        self._log.add(
-            Exchange(
-                api=self._name,
-                method=call.request.method,
-                endpoint=call.request.path,
-                status=answer.status if answer else None,
-                seconds=seconds,
-                size=len(answer.body) if answer else 0,
-                record=call.record,
-                records=records_in(outcome) if self._log.in_detail else None,
-                waited=waited,
-                attempt=tries.attempts + tries.refusals + 1,
-                reason=failure_word(outcome),
-                at=at,
-            )
-        )
 
 
 def _error_for(

@@ -55,44 +55,18 @@ class Upload(msgspec.Struct, frozen=True):
     content: bytes
 
 
-class MethodCall(CallParameters):
+class MethodCall(CallParameters, eq=False):
     """`now` is monotonic, for counting; `date` is the time of day, for messages."""
 
-    __slots__ = (
-        "_flood",
-        "_hide_flood",
-        "_log",
-        "_new_files",
-        "_now",
-        "bot",
-        "date",
-        "uploads",
-        "world",
-    )
-
-    def __init__(  # noqa: PLR0917  (built in one place, once for each call)
-        self,
-        world: World,
-        flood: FloodControl,
-        log: TelegramRequestLog,
-        bot: SimulatedBot,
-        params: Mapping[str, Any],
-        uploads: Mapping[str, Upload],
-        now: float,
-        date: int,
-        *,
-        hide_flood: bool = False,
-    ) -> None:
-        self.params = params
-        self.world = world
-        self._flood = flood
-        self._log = log
-        self.bot = bot
-        self.uploads = uploads
-        self._now = now
-        self.date = date
-        self._hide_flood = hide_flood
-        self._new_files: tuple[StoredFile, ...] = ()
+    uploads: Mapping[str, Upload]
+    bot: SimulatedBot
+    world: World
+    flood: FloodControl
+    log: TelegramRequestLog
+    now: float
+    date: int
+    hide_flood: bool = False
+    new_files: tuple[StoredFile, ...] = ()
 
     def chat(self, name: str = "chat_id") -> Chat:
         """Return the chat that a parameter names, by number or @name."""
@@ -168,12 +142,12 @@ class MethodCall(CallParameters):
         Reachability is checked after that: Telegram counts those calls too.
         """
         paid = "allow_paid_broadcast" in self.params and self.flag("allow_paid_broadcast")
-        flood = self._flood.admit(self._now, self.bot.id, chat.id, chat.type, family, cost=cost, paid=paid)
+        flood = self.flood.admit(self.now, self.bot.id, chat.id, chat.type, family, cost=cost, paid=paid)
         if flood is not None:
-            self._log.refuse(flood.scope)
-            raise _as_error(flood, hidden=cost > 1 and self._hide_flood)
+            self.log.refuse(flood.scope)
+            raise _as_error(flood, hidden=cost > 1 and self.hide_flood)
         self.check_reachable(chat)
-        for file in self._new_files:
+        for file in self.new_files:
             self.world.keep_file(file)
 
     def post(self, chat: Chat, content: Json) -> Json:
@@ -187,7 +161,7 @@ class MethodCall(CallParameters):
         }
         chat.next_id += 1
         chat.keep(message)
-        self._log.accept(self.bot.id, chat.id, message.get("text") or message.get("caption") or "")
+        self.log.accept(self.bot.id, chat.id, message.get("text") or message.get("caption") or "")
         if chat.watchers:
             chat.notify(message)
         return message
@@ -218,7 +192,7 @@ class MethodCall(CallParameters):
 
     def _new_file(self, upload: Upload) -> StoredFile:
         file = self.world.new_file(upload.name, upload.mime, upload.content)
-        self._new_files += (file,)
+        self.new_files += (file,)
         return file
 
     def _reply(self, chat: Chat) -> Json:

@@ -70,18 +70,17 @@ class Invoice(msgspec.Struct, frozen=True):
     needs: tuple[str, ...] = ()  # of the buyer: name, phone_number, email, shipping_address
 
 
-class Checkout:
+class Checkout(msgspec.Struct, eq=False):
     """One person paying one invoice. `state` and `error` are what the person sees."""
 
-    def __init__(self, invoice: Invoice, user_id: int, chat_id: int) -> None:
-        self.invoice = invoice
-        self.user_id = user_id
-        self.chat_id = chat_id
-        self.total = invoice.total
-        self.shipping_option: str | None = None
-        self.state: Literal["shipping", "confirming", "paid", "failed", "refunded"] = "confirming"
-        self.error = ""
-        self.charge_id = ""
+    invoice: Invoice
+    user_id: int
+    chat_id: int
+    total: int
+    shipping_option: str | None = None
+    state: Literal["shipping", "confirming", "paid", "failed", "refunded"] = "confirming"
+    error: str = ""
+    charge_id: str = ""
 
     def fail(self, error: str) -> None:
         self.state = "failed"
@@ -107,49 +106,31 @@ class BotPayments:
         keep(self.charges, charge_id, checkout, PAYMENTS_KEPT)
 
 
-class User:
-    __slots__ = ("deactivated", "first_name", "id", "username")
-
-    def __init__(self, user_id: int, first_name: str, username: str | None = None) -> None:
-        self.id = user_id
-        self.first_name = first_name
-        self.username = username
-        self.deactivated = False
+class User(msgspec.Struct, eq=False):
+    id: int
+    first_name: str
+    username: str | None = None
+    deactivated: bool = False
 
     def json(self) -> Json:
         user = {"id": self.id, "is_bot": False, "first_name": self.first_name, "language_code": "en"}
         return user | {"username": self.username} if self.username else user
 
 
-class Chat:
+class Chat(msgspec.Struct, eq=False):
     """One conversation. A person's private chats with two bots are two of them."""
 
-    __slots__ = (
-        "blocked",
-        "id",
-        "json",
-        "kicked",
-        "members",
-        "messages",
-        "migrated_to",
-        "next_id",
-        "pinned",
-        "type",
-        "watchers",
-    )
-
-    def __init__(self, chat_id: int, chat_type: ChatType, json: Json) -> None:
-        self.id = chat_id
-        self.type = chat_type
-        self.json = json
-        self.blocked = False  # by the user, in a private chat
-        self.kicked: set[int] = set()  # bots, from a group
-        self.members: dict[int, Json] = {}  # of a group: the status of each user seen there
-        self.pinned: tuple[int, ...] = ()  # messages, the latest last
-        self.migrated_to: int | None = None
-        self.messages: dict[int, Json] = {}
-        self.next_id = 1
-        self.watchers: list[Callable[[Json], None]] = []  # called with each message that a bot posts or edits
+    id: int
+    type: ChatType
+    json: Json
+    blocked: bool = False  # by the user, in a private chat
+    kicked: set[int] = set()  # bots, from a group
+    members: dict[int, Json] = {}  # of a group: the status of each user seen there
+    pinned: tuple[int, ...] = ()  # messages, the latest last
+    migrated_to: int | None = None
+    messages: dict[int, Json] = {}
+    next_id: int = 1
+    watchers: list[Callable[[Json], None]] = []  # called with each message that a bot posts or edits
 
     def keep(self, message: Json) -> None:
         keep(self.messages, message["message_id"], message, MESSAGES_PER_CHAT)
@@ -162,33 +143,30 @@ class Chat:
         keep(self.members, user_id, standing, MEMBERS_PER_GROUP)
 
 
-class WebhookSettings:
+class WebhookSettings(msgspec.Struct, eq=False):
     """The address that a bot wants its updates posted to, and the last error there."""
 
-    def __init__(self, url: str, secret: str | None, max_connections: int) -> None:
-        self.url = url
-        self.secret = secret
-        self.max_connections = max_connections
-        self.last_error: tuple[int, str] | None = None
+    url: str
+    secret: str | None
+    max_connections: int
+    last_error: tuple[int, str] | None = None
 
 
-class BotProfile:
+class BotProfile(msgspec.Struct, eq=False):
     """The profile of a bot. Keys are language codes; those of commands hold the scope too."""
 
-    def __init__(self) -> None:
-        self.names: dict[str, str] = {}
-        self.descriptions: dict[str, str] = {}
-        self.short_descriptions: dict[str, str] = {}
-        self.commands: dict[tuple[object, ...], list[Json]] = {}
-        self.menu_buttons: dict[int, Json] = {}  # by chat; 0 for the others
+    names: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
+    short_descriptions: dict[str, str] = {}
+    commands: dict[tuple[object, ...], list[Json]] = {}
+    menu_buttons: dict[int, Json] = {}  # by chat; 0 for the others
 
 
-class PendingQuery:
+class PendingQuery(msgspec.Struct, eq=False):
     """An inline or web app query that the bot has not answered yet."""
 
-    def __init__(self) -> None:
-        self.results: list[Json] | None = None
-        self.on_answer: Callable[[], None] | None = None
+    results: list[Json] | None = None
+    on_answer: Callable[[], None] | None = None
 
     def answer(self, results: list[Json]) -> None:
         self.results = results
@@ -200,12 +178,8 @@ class SimulatedBot:
     def __init__(self, bot_id: int) -> None:
         self.id = bot_id
         self.username = f"sim{bot_id}_bot"
-        self.json: Json = {
-            "id": bot_id,
-            "is_bot": True,
-            "first_name": f"Bot {bot_id}",
-            "username": self.username,
-        }
+        names = {"first_name": f"Bot {bot_id}", "username": self.username}
+        self.json: Json = {"id": bot_id, "is_bot": True} | names
         self.updates = PendingUpdates()
         self.webhook: WebhookSettings | None = None
         self.profile = BotProfile()
@@ -215,11 +189,8 @@ class SimulatedBot:
         self.reactions: dict[tuple[int, int], list[Json]] = {}  # of the bot, by chat and message
 
 
-class StoredFile:
-    __slots__ = ("content", "id", "mime", "name")
-
-    def __init__(self, file_id: str, name: str, mime: str, content: bytes) -> None:
-        self.id = file_id
-        self.name = name
-        self.mime = mime
-        self.content = content
+class StoredFile(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    mime: str
+    content: bytes

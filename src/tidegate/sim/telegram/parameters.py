@@ -16,9 +16,7 @@ class TelegramApiError(Exception):
 
     def __init__(self, code: int, description: str, **parameters: int) -> None:
         super().__init__(description)
-        self.code = code
-        self.description = description
-        self.parameters = parameters
+        self.code, self.description, self.parameters = code, description, parameters
 
     def json(self) -> dict[str, Any]:
         body: dict[str, Any] = {"ok": False, "error_code": self.code, "description": self.description}
@@ -42,11 +40,8 @@ _TAG = re.compile(r"<[^>]+>")
 _UNREADABLE = LARGEST  # is refused as too large
 
 
-class CallParameters:
-    __slots__ = ("params",)
-
-    def __init__(self, params: Mapping[str, Any]) -> None:
-        self.params = params
+class CallParameters(msgspec.Struct, eq=False):
+    params: Mapping[str, Any]
 
     def integer(self, name: str, default: int | None = None) -> int:
         value = self.params.get(name)

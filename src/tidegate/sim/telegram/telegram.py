@@ -120,18 +120,8 @@ class SimulatedTelegram:
             return self._record(name, bot.id, params, NOT_FOUND)
         clock, limits = self.clock, self.flood.limits
         now, wall = clock.monotonic(), clock.now()
-        hide_flood = limits.hidden_floods > 0 and self.draw.random() < limits.hidden_floods
-        call = MethodCall(
-            self.world,
-            self.flood,
-            self.request_log,
-            bot,
-            params,
-            uploads,
-            now,
-            int(wall),
-            hide_flood=hide_flood,
-        )
+        call = MethodCall(params, uploads, bot, self.world, self.flood, self.request_log, now, int(wall))
+        call.hide_flood = limits.hidden_floods > 0 and self.draw.random() < limits.hidden_floods
         try:
             result = run(call)
         except TelegramApiError as error:
@@ -181,7 +171,7 @@ class SimulatedTelegram:
         if waiting is None:
             return self.handle(bot, name, params, uploads)
         now, wall = self.clock.monotonic(), self.clock.now()
-        call = MethodCall(self.world, self.flood, self.request_log, bot, params, uploads, now, int(wall))
+        call = MethodCall(params, uploads, bot, self.world, self.flood, self.request_log, now, int(wall))
         try:
             result = await waiting(call)
         except TelegramApiError as error:

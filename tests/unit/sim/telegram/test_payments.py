@@ -129,7 +129,7 @@ def test_a_till_keeps_the_latest() -> None:
     till, invoice = BotPayments(), Invoice("p", "XTR", 1)
     for number in range(PAYMENTS_KEPT + 5):
         till.issue(str(number), invoice)
-        till.await_answer(str(number), Checkout(invoice, 7, 7))
-        till.collect(str(number), Checkout(invoice, 7, 7))
+        till.await_answer(str(number), Checkout(invoice, 7, 7, 1))
+        till.collect(str(number), Checkout(invoice, 7, 7, 1))
     assert len(till.invoices) == len(till.waiting) == len(till.charges) == PAYMENTS_KEPT
     assert "0" not in till.invoices

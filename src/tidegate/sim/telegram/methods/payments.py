@@ -142,7 +142,7 @@ def _take(call: MethodCall, name: str, state: str) -> Checkout:
 
 def begin_checkout(world: World, bot: SimulatedBot, invoice: Invoice, user_id: int, chat_id: int) -> Checkout:
     """A user starts to pay: the bot gets the shipping query or, for a fixed price, the pre-checkout query."""
-    checkout = Checkout(invoice, user_id, chat_id)
+    checkout = Checkout(invoice, user_id, chat_id, invoice.total)
     if not invoice.flexible:
         send_pre_checkout_query(world, bot, checkout)
         return checkout

@@ -78,7 +78,7 @@ from tidegate.polling.subscriptions import Subscriptions, reopenable_subscriptio
 from tidegate.settings import Settings
 from tidegate.stores import is_redis, open_store
 from tidegate.stores.memory.outbox import MemoryOutbox
-from tidegate.stores.store import StoreOptions
+from tidegate.stores.store import Store, StoreOptions
 from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream
 from tidegate.upstream.http_transport import TIMEOUT
 from tidegate.upstream.nocodb.client import NocoDb, token_headers, url_bytes_left
@@ -765,6 +765,11 @@ class Tidegate:
     def outbox(self) -> Outbox:
         """The store itself: find, why, pause, resume, cancel, dead letters."""
         return self._outbox
+
+    @property
+    def store(self) -> Store:
+        """The store bundle, for operators' commands."""
+        return self._kept
 
     async def stats(self) -> OutboxStats:
         """How many messages are where."""

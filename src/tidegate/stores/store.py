@@ -1,19 +1,23 @@
 """The store of a gate: one bundle with an implementation of every stage's port."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidegate.bots.port import BotStore
 from tidegate.clock import Clock
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.throttle import ThrottleRules, ThrottleStore
-from tidegate.model import BotId, Rate, Record
+from tidegate.model import BotId, ChatId, Rate, Record
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
 from tidegate.polling.subscriptions import Subscriptions
 from tidegate.settings import Settings
 from tidegate.upstream.limiter import Limiter
+
+if TYPE_CHECKING:
+    from tidegate.stores.sqlite.sender_lock import SenderProcess
 
 
 class StoreOptions(NamedTuple):
@@ -25,6 +29,15 @@ class StoreOptions(NamedTuple):
     on_end: Callable[[Record], None]  # of a message
     on_bots: Callable[[], None]  # another process has changed what is registered
     serves: Callable[[], Sequence[BotId]]  # the bots that this process sends for
+
+
+class StoreActivity(NamedTuple):
+    """The processes that use a store, as far as they are known."""
+
+    has_one_sender: bool = False  # one process at a time sends for it
+    sender: "SenderProcess | None" = None  # that process
+    processes: int | None = None  # other processes that have it open, if any number of them may send
+    delivers: bool = False  # some process delivers
 
 
 class Store(Protocol):
@@ -50,4 +63,19 @@ class Store(Protocol):
 
     async def risks(self) -> list[str]:
         """What it could lose, a line each. Raises StoreError if that cannot be said now."""
+        ...
+
+    async def activity(self) -> StoreActivity:
+        """Return which processes use the store."""
+        ...
+
+    async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:
+        """Return the paused bots (chat None) and, if `chats`, the paused chats."""
+        ...
+
+    async def counts_by_bot(self, *, letters: bool = True) -> Counter[tuple[BotId, str]]:
+        """Count the messages of each bot: "waiting", "dead", "parked".
+
+        Redis counts the oldest 10,000 dead letters, and none unless `letters`.
+        """
         ...

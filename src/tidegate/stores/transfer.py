@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from tidegate.model import Delivered, Message, Ticket, TicketId
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Family, Rules
 from tidegate.settings import Settings
-from tidegate.stores.sqlite import export, inbox_sql, recovery
+from tidegate.stores.sqlite import export, inbox_sql, message_rows, recovery
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.sender_lock import SenderLock
@@ -32,8 +32,76 @@ if TYPE_CHECKING:
     from tidegate.stores.redis.connection import RedisConnection
 
 
+Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+
+
+async def transfer_store(
+    path: Path,
+    url: str,
+    settings: Settings,
+    clock: Clock,
+    *,
+    dry_run: bool,
+    stop: asyncio.Event,
+    warn: Callable[[str], None],
+    progress: Progress,
+) -> dict[str, Any]:
+    """Move what waits in the file to the Redis at `url`, until `stop`; return the counts of a report.
+
+    Killed anywhere, the next run goes on: no message is lost, or in both stores to be sent. `warn` gets each
+    risk of losing data that the Redis has; `progress`, given the total, how many messages are done.
+    """
+    async with open_source(path) as file, open_target(url, settings, clock, touch=not dry_run) as there:
+        for risk in there.risks:
+            warn(risk)
+        if dry_run:
+            found = await _would_move(file, there, path, settings)
+        else:
+            async with exclusive_sender(path, clock):
+                found = await _move(file, there, path, settings, clock=clock, stop=stop, progress=progress)
+        stays = await file.read(lambda tx: export.left_behind(tx, clock.now()))
+        waiting = sum(await file.read(export.count_to_move))
+    return {"stopped": stop.is_set(), **found, "waiting": waiting, **msgspec.structs.asdict(stays)}
+
+
+async def _move(
+    file: StoreFile,
+    there: "TransferTarget",
+    path: Path,
+    settings: Settings,
+    *,
+    clock: Clock,
+    stop: asyncio.Event,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Bots and pauses go first: workers may run there."""
+    rules = settings.rules()
+    await settle_crashes(file, clock, rules)
+    await remember_calls(there.outbox, await file.read(export.recent_calls), rules, clock.now())
+    bots = await transfer_bots(file, there.shelf, path, settings)
+    pauses = await file.read(message_rows.pauses)
+    for bot, chat in pauses:
+        await there.outbox.pause(bot, chat)
+    messages = MessageTransfer(file, there.outbox, clock)
+    with progress(sum(await file.read(export.count_to_move))) as tell:
+        await messages.carry(stop, tell)
+    updates = 0 if stop.is_set() else await carry_updates(file, there.link, clock)
+    subscriptions = 0 if stop.is_set() else await carry_subscriptions(file, there.link, clock)
+    counts = msgspec.structs.asdict(messages.carried) | {"updates": updates, "subscriptions": subscriptions}
+    return {**counts, **bots, "paused": len(pauses)}
+
+
+async def _would_move(
+    file: StoreFile, there: "TransferTarget", path: Path, settings: Settings
+) -> dict[str, Any]:
+    bots = await transfer_bots(file, there.shelf, path, settings, really=False)
+    pauses = await file.read(message_rows.pauses)
+    nothing = dict.fromkeys(("moved", "known", "duplicates", "updates", "subscriptions"), 0)
+    return {**nothing, **bots, "paused": len(pauses)}
+
+
 class TransferCounts(msgspec.Struct):
-    """`known`: an earlier run had put them already. `duplicates`: their dedup key was put there by others."""
+    """`known` were put by an earlier run. `duplicates` were dropped: their dedup key exists there."""
 
     moved: int = 0
     known: int = 0
@@ -51,10 +119,10 @@ class TransferCounts(msgspec.Struct):
 
 
 class MessageTransfer:
-    """Nothing is lost or in both stores to be sent, wherever it is killed.
+    """Moves messages in chunks: held back in the file, put into Redis, removed from the file.
 
-    What is held back here when it is killed may be there or not: the next run puts it again, which changes
-    nothing there while it is known.
+    A chunk that is held back when the process dies may be in Redis or not. The next run puts it again,
+    which changes nothing for messages that Redis knows.
     """
 
     def __init__(self, file: StoreFile, target: Outbox, clock: Clock) -> None:
@@ -62,7 +130,7 @@ class MessageTransfer:
         self.carried = TransferCounts()
 
     async def carry(self, stop: asyncio.Event, tell: Callable[[int], None]) -> None:
-        """Until nothing waits, or `stop`."""
+        """Move messages until none waits, or until `stop`."""
         while not stop.is_set() and await self._file.read(self._line_up):
             after, done = 0, list[TicketId]()
             while True:
@@ -77,7 +145,7 @@ class MessageTransfer:
         return export.number_waiting(tx, self._clock.now())
 
     async def _next(self, done: list[TicketId], after: int | None) -> tuple[int, list[Message]]:
-        """One step: what is done leaves, and the next are held back, unless there shall be none."""
+        """In one step, remove the chunk that is done and hold back the next one, unless `after` is None."""
 
         def step(tx: Transaction) -> tuple[int, list[Message]]:
             export.remove_moved(tx, done)
@@ -90,18 +158,21 @@ class MessageTransfer:
         ids = [message.id for message in chunk]
         try:
             return await self._target.put(chunk)
-        except StoreFullError:  # it has surely taken none of them
+        except StoreFullError:  # none of them was put
             await self._file.write(lambda tx: export.release_held(tx, ids))
             raise
         except StoreAwayError as error:
-            held = f"{len(chunk)} messages may be there or not, and are held back in the file"
+            held = f"{len(chunk)} messages may have been put or not, and are held back in the file"
             raise StoreAwayError(f"{error} {held}: run the same command again soon") from error
 
 
 async def transfer_bots(
     file: StoreFile, there: BotStore, path: Path, settings: Settings, *, really: bool = True
 ) -> dict[str, Any]:
-    """Those that are not there yet, if their tokens can be opened here and encrypted there."""
+    """Register the bots that Redis does not know, if their tokens can be decrypted here and encrypted there.
+
+    They stay in the file too: dead letters there may need them.
+    """
     shelves = [
         SqliteBotStore(file, TokenCipher.of(key, path))
         for key in dict.fromkeys((settings.tidegate_key, None))
@@ -124,7 +195,7 @@ async def transfer_bots(
 
 
 async def _open_token(shelves: list[SqliteBotStore], bot: BotRecord) -> str:
-    """By TIDEGATE_KEY, or else by the key file: the variable may be meant for Redis only."""
+    """Decrypt with TIDEGATE_KEY, or else with the key file: the variable may be meant for Redis only."""
     for shelf in shelves[:-1]:
         try:
             return await shelf.open(bot)
@@ -148,7 +219,7 @@ async def open_source(path: Path) -> AsyncIterator[StoreFile]:
 
 @asynccontextmanager
 async def exclusive_sender(path: Path, clock: Clock) -> AsyncIterator[None]:
-    """While the body runs, no process is the sender. Raises StoreError that names one that is."""
+    """Hold the sender lock, so that no process sends. Raises StoreError that names one that does."""
     lock = SenderLock(path)
     if sender := await lock.holder():
         raise StoreError(f"{sender} sends for {path}: stop it first, then move")
@@ -160,7 +231,7 @@ async def exclusive_sender(path: Path, clock: Clock) -> AsyncIterator[None]:
 
 
 async def settle_crashes(file: StoreFile, clock: Clock, rules: Rules) -> None:
-    """What was being sent when its sender died waits again, or has come to its end; its slots may cool."""
+    """Settle the messages that were being sent when the sender died, and wait for their slots to cool."""
     kinds: dict[str, str] = {family: rules.kind(family) for family in FAMILIES}
     last, more = 0, True
 
@@ -175,7 +246,7 @@ async def settle_crashes(file: StoreFile, clock: Clock, rules: Rules) -> None:
 
 
 async def carry_subscriptions(file: StoreFile, link: "RedisConnection", clock: Clock) -> int:
-    """How many were moved. Ended half-way, it can be done again: those that are there stay as they are."""
+    """Move subscriptions and watermarks; return how many. A second run leaves those that Redis has."""
     return sum([await _carry_poller(file, link, clock, name) for name in await file.read(_pollers)])
 
 
@@ -183,7 +254,7 @@ async def _carry_poller(file: StoreFile, link: "RedisConnection", clock: Clock, 
     from tidegate.stores.redis.subscriptions import RedisSubscriptions  # noqa: PLC0415  (its driver is an extra)
 
     here, there = SqliteSubscriptions(file, clock, name), RedisSubscriptions(link, clock, name)
-    # First: whoever polls there goes on from where it was here, and sees what changed meanwhile.
+    # First, so that a poller there goes on from here and sees what changed meanwhile.
     if (mark := await here.watermark()) is not None and await there.watermark() is None:
         await there.save_watermark(mark)
     moved = 0
@@ -200,7 +271,7 @@ def _pollers(tx: Transaction) -> list[str]:
 
 
 def _forget_subscriptions(tx: Transaction, name: str, last: int) -> None:
-    """By number: who was added again since has another."""
+    """Delete by number: a subscription that was added again has a new one."""
     tx.execute("DELETE FROM subscriptions WHERE poller = ? AND number <= ?", (name, last))
 
 
@@ -208,14 +279,14 @@ class TransferTarget(NamedTuple):
     outbox: Outbox
     link: "RedisConnection"
     shelf: BotStore
-    risks: list[str]  # what could be lost there, in words
+    risks: list[str]  # of losing data there
 
 
 @asynccontextmanager
 async def open_target(
     url: str, settings: Settings, clock: Clock, *, touch: bool = True
 ) -> AsyncIterator[TransferTarget]:
-    """Unless `touch`, nothing is written there."""
+    """Open the Redis without a spool: what it has not taken must stay in the file. Write only if `touch`."""
     with extra("redis", "redis"):
         from tidegate.stores.redis.bots import RedisBotStore  # noqa: PLC0415
         from tidegate.stores.redis.connection import RedisPyConnection  # noqa: PLC0415
@@ -235,7 +306,7 @@ async def open_target(
 
 
 async def remember_calls(target: Outbox, calls: Iterable[AnsweredCall], rules: Rules, now: float) -> None:
-    """Slots that still cool go along: as if the calls had been made there, and answered so long ago."""
+    """Take the slots that still cool, as if the calls had been made there and answered so long ago."""
     for call in calls:
         age = max(0.0, now - call.at)
         if call.cost and age < _longest(call, rules):
@@ -243,7 +314,7 @@ async def remember_calls(target: Outbox, calls: Iterable[AnsweredCall], rules: R
             try:
                 turn = await target.turn(call.bot, call.chat, family, call.cost, paid=call.paid, max_wait=0)
             except TimeoutError:
-                continue  # there is no slot to take: others use that limit
+                continue  # no slot is free: others use that limit
             await target.end_turn(turn, Delivered(None), age)
 
 
@@ -257,9 +328,9 @@ _Known = tuple[str, str, float]  # source, key, when it came
 
 
 async def carry_updates(file: StoreFile, link: "RedisConnection", clock: Clock) -> int:
-    """How many were moved. Ended half-way, it can be done again: those that are there are known there.
+    """Move the updates that wait, those of a chat in order; return how many.
 
-    Also those that wait for their next try: they have it there.
+    A second run changes nothing for those that Redis has. Updates that wait for a retry get it there.
     """
     from tidegate.stores.redis.inbox import RedisInbox  # noqa: PLC0415  (its driver is an extra)
 
@@ -274,7 +345,7 @@ async def carry_updates(file: StoreFile, link: "RedisConnection", clock: Clock) 
 
 
 async def _carry_known(file: StoreFile, link: "RedisConnection", now: float) -> None:
-    """Telegram sends again what it was not told of: that must not be handled again."""
+    """Copy the keys of handled updates: Telegram may send them again, and they must not be handled twice."""
     from tidegate.stores.redis.inbox_codec import seen_key  # noqa: PLC0415  (likewise)
 
     after = ("", "")

@@ -1,12 +1,14 @@
 """The store in memory, for tests and bots that may forget."""
 
+from collections import Counter
+
 from tidegate.inbound.throttle import ThrottleRules
-from tidegate.model import Rate
+from tidegate.model import BotId, ChatId, Rate
 from tidegate.polling.subscriptions import MemorySubscriptions
 from tidegate.stores.memory.inbox import MemoryInbox
 from tidegate.stores.memory.outbox import MemoryOutbox
 from tidegate.stores.memory.throttle import MemoryThrottle
-from tidegate.stores.store import Store, StoreOptions
+from tidegate.stores.store import Store, StoreActivity, StoreOptions
 from tidegate.upstream.limiter import MemoryLimiter
 
 
@@ -30,3 +32,12 @@ class MemoryStore(Store):
 
     async def risks(self) -> list[str]:
         return []  # what is lost is said when it is closed
+
+    async def activity(self) -> StoreActivity:
+        return StoreActivity()
+
+    async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:  # noqa: ARG002
+        return []  # only this process could have paused one
+
+    async def counts_by_bot(self, *, letters: bool = True) -> Counter[tuple[BotId, str]]:  # noqa: ARG002
+        return Counter()

@@ -1,11 +1,14 @@
 """The store in Redis, for many machines. Imported only if it is used."""
 
 import secrets
+from collections import Counter
 from pathlib import Path
+from typing import Final
 
 from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle import ThrottleRules
-from tidegate.model import Rate
+from tidegate.model import BotId, ChatId, Rate
+from tidegate.stores.redis import operator
 from tidegate.stores.redis.bots import RedisBotStore
 from tidegate.stores.redis.connection import RedisPyConnection
 from tidegate.stores.redis.durability import durability_warnings
@@ -15,7 +18,9 @@ from tidegate.stores.redis.outbox import RedisOutbox
 from tidegate.stores.redis.spool import Spool
 from tidegate.stores.redis.subscriptions import RedisSubscriptions
 from tidegate.stores.redis.throttle import RedisThrottle
-from tidegate.stores.store import Store, StoreOptions
+from tidegate.stores.store import Store, StoreActivity, StoreOptions
+
+LETTERS_COUNTED: Final = 10_000
 
 
 class RedisStore(Store):
@@ -42,3 +47,21 @@ class RedisStore(Store):
 
     async def risks(self) -> list[str]:
         return await durability_warnings(self._link)
+
+    async def activity(self) -> StoreActivity:
+        others = await operator.other_processes(self._link)
+        return StoreActivity(processes=others.processes, delivers=others.delivers)
+
+    async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:
+        paused: list[tuple[BotId, ChatId | None]] = [
+            (bot, None) for bot in await operator.paused_bots(self._link)
+        ]
+        return paused + list(await operator.paused_chats(self._link)) if chats else paused
+
+    async def counts_by_bot(self, *, letters: bool = True) -> Counter[tuple[BotId, str]]:
+        waiting = await operator.open_by_bot(self._link)
+        counts = Counter({(bot, "waiting"): count for bot, count in waiting.items()})
+        if letters:
+            dead = await self.outbox.dead(limit=LETTERS_COUNTED)
+            counts.update((record.message.bot, record.state.value) for record in dead)
+        return counts

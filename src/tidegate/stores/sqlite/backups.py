@@ -1,5 +1,6 @@
 """Backup and restore of a store file. Everything here blocks on the disk."""
 
+import asyncio
 import os
 import sqlite3
 import tempfile
@@ -8,10 +9,12 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
 from tidegate.model import State
 from tidegate.stores.sqlite.message_rows import PRIORITIES
 from tidegate.stores.sqlite.schema import APPLICATION_ID, prepare
+from tidegate.stores.sqlite.sender_lock import SenderLock
 
 RESTORED: Final = "restored"  # the reason of what a restore parked
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file, until it is closed well
@@ -37,6 +40,30 @@ def back_up(store: Path, target: Path) -> None:
         _sync(draft)
         draft.replace(target)
         _sync(target.parent)
+
+
+async def restore_backup(
+    named: Path, store: Path, source: Path, clock: Clock, *, park: bool
+) -> tuple[int, Path | None]:
+    """Replace `store`, which `named` may be a link to, by a backup, holding the sender lock.
+
+    With `park`, park what waits in the backup. Return how many messages were parked, and where the present
+    store was set aside. Raises StoreError that names the process that sends for the store.
+    """
+    lock = SenderLock(named)
+    if sender := await lock.holder():
+        raise StoreError(f"{sender} sends for {store}: stop it, then restore")
+    await lock.take(clock)
+    try:
+        return await asyncio.to_thread(_restore, store, source, clock.now() if park else None)
+    finally:
+        await lock.release()
+
+
+def _restore(store: Path, source: Path, parked_at: float | None) -> tuple[int, Path | None]:
+    with ready_copy(source, store) as draft:
+        parked = 0 if parked_at is None else park_all(draft, parked_at)
+        return parked, replace_store(draft, store)
 
 
 @contextmanager

@@ -1,18 +1,22 @@
 """The store in one SQLite file, for one machine."""
 
+from collections import Counter
 from pathlib import Path
+from typing import Final
 
 from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle import ThrottleRules
-from tidegate.model import Rate
+from tidegate.model import BotId, ChatId, Rate
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.conversations import SqliteConversations
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
-from tidegate.stores.store import Store, StoreOptions
+from tidegate.stores.store import Store, StoreActivity, StoreOptions
 from tidegate.upstream.limiter import MemoryLimiter
+
+WAITING_COUNTS: Final = ("high", "normal", "low", "retry")
 
 
 class SqliteStore(Store):
@@ -38,3 +42,16 @@ class SqliteStore(Store):
 
     async def risks(self) -> list[str]:
         return []
+
+    async def activity(self) -> StoreActivity:
+        sender = await self.outbox.sender()
+        return StoreActivity(has_one_sender=True, sender=sender, delivers=sender is not None)
+
+    async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:
+        return [place for place in await self.outbox.pauses() if chats or place[1] is None]
+
+    async def counts_by_bot(self, *, letters: bool = True) -> Counter[tuple[BotId, str]]:  # noqa: ARG002  (cheap)
+        counts: Counter[tuple[BotId, str]] = Counter()
+        for (bot, name), count in self.outbox.file.counts.items():
+            counts[bot, "waiting" if name in WAITING_COUNTS else name] += count
+        return counts

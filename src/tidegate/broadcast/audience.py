@@ -20,13 +20,13 @@ def check_audience(audience: object) -> Audience:
 
 
 def size_of(audience: Audience) -> int | None:
-    """How many are in it, if it says so."""
+    """Return the number of rows, if the audience knows it."""
     found = operator.length_hint(audience, -1)
     return found if found >= 0 else None
 
 
 async def each(audience: Audience) -> AsyncGenerator[object]:
-    """Whoever stops in the middle closes it, and with it what the audience holds open."""
+    """Yield the rows. Closing this early closes the audience too."""
     if not isinstance(audience, AsyncIterable):
         for one in audience:
             yield one
@@ -41,19 +41,19 @@ async def each(audience: Audience) -> AsyncGenerator[object]:
 
 
 def row_of(one: object) -> Row:
-    """A chat, a mapping, or a row as databases give them, by the names of its fields."""
+    """Return a chat, a mapping, or a row of a database as a mapping of field names to values."""
     if isinstance(one, Mapping):
         return one
     if isinstance(one, int | str):
         return {"chat_id": one}
     if isinstance(one, tuple) and len(one) == 1 and not hasattr(one, "_fields"):
-        return {"chat_id": one[0]}  # a cursor's, of one column
-    named = getattr(one, "_mapping", None)  # SQLAlchemy's
+        return {"chat_id": one[0]}  # a row of a cursor with one column
+    named = getattr(one, "_mapping", None)  # of SQLAlchemy
     if isinstance(named, Mapping):
         return named
-    if callable(fields := getattr(one, "_asdict", None)):  # a named tuple's
+    if callable(fields := getattr(one, "_asdict", None)):  # of a named tuple
         return dict(fields())
-    if callable(getattr(one, "keys", None)):  # sqlite3's, asyncpg's
+    if callable(getattr(one, "keys", None)):  # of sqlite3 and asyncpg
         return dict(one)  # type: ignore[call-overload,no-any-return]
     raise BadInputError(
         f"a row is a chat, or a mapping with chat_id and other fields: got {type(one).__name__}"

@@ -16,13 +16,14 @@ from typing import IO, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from tidegate.broadcast.message import BroadcastMessage
 from tidegate.broadcast.template import ParseMode, Row, Template, value_of
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, TicketId
 from tidegate.outbox.admission import check_chat, compose
 
-MAX_LINE: Final = 2 * 1024 * 1024  # bytes; twice what one message may have
-PIPE_IN_MEMORY: Final = 16 * 1024 * 1024  # bytes of a pipe; what is beyond goes to a temporary file
+MAX_LINE: Final = 2 * 1024 * 1024  # bytes; twice the size of the largest message
+PIPE_IN_MEMORY: Final = 16 * 1024 * 1024  # bytes of a pipe; the rest goes to a temporary file
 BLOCK: Final = 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 _NOT_UTF_8: Final = {
@@ -31,11 +32,11 @@ _NOT_UTF_8: Final = {
     b"PK\x03\x04": "is a spreadsheet or an archive: save it as CSV in UTF-8",
     b"\x1f\x8b": "is compressed: unpack it first",
 }
-Stamp = tuple[int, int]  # changes when somebody writes to a file
+Stamp = tuple[int, int]  # size and time of the last change of a file
 
 
 class AudienceFile:
-    """The lines of a file, as often as asked for, without a byte order mark."""
+    """A file that is read line by line, several times: to check it and to send it."""
 
     def __init__(self, name: str, stream: IO[bytes], *, size: int, stamp: Stamp | None = None) -> None:
         self.name, self.size = name, size
@@ -43,7 +44,7 @@ class AudienceFile:
         self._stream, self._stamp = stream, stamp
 
     def lines(self) -> Iterator[bytes]:
-        """From the beginning, each with its end. Raises BadInputError if it was written to meanwhile."""
+        """Yield all lines, without a byte order mark. Raises BadInputError if the file has changed."""
         self._rewind()
         self.read = 0
         number = 0
@@ -55,7 +56,7 @@ class AudienceFile:
             yield line if number > 1 else self._text(line)
 
     def digest(self) -> bytes:
-        """Tells this content from any other."""
+        """Return a digest of the content."""
         self._rewind()
         known = hashlib.blake2b(digest_size=16)
         while block := self._stream.read(BLOCK):
@@ -64,7 +65,7 @@ class AudienceFile:
 
     def _rewind(self) -> None:
         if self._stamp is not None and self._stamp != _stamp(os.fstat(self._stream.fileno())):
-            raise BadInputError(f"{self.name} was written to while it was read: run the command again")
+            raise BadInputError(f"{self.name} was changed while it was read: run the command again")
         self._stream.seek(0)
 
     def _text(self, first: bytes) -> bytes:
@@ -80,7 +81,7 @@ def _stamp(status: os.stat_result) -> Stamp:
 
 @contextmanager
 def open_audience(place: str) -> Iterator[AudienceFile]:
-    """The file at `place`; `-` is stdin, which is kept for the next reading, as other pipes are."""
+    """Open the file at `place`, `-` for stdin. The content of a pipe is kept, to be read again."""
     name = "stdin" if place == "-" else place
     with _stream(place) as stream:
         status = os.fstat(stream.fileno())
@@ -250,16 +251,11 @@ CHATS: Final = range(-(2**63), 2**63)
 LONGEST_CHAT: Final = 40  # characters of a number or an @name
 
 
-class FileMessage(NamedTuple):
-    """What one chat gets. `key` is the same whenever the file is read, and no other letter's."""
-
-    line: int
-    key: str
-    fields: Mapping[str, Any]  # as `send_many` takes them
-
-
 class Mailing:
-    """`template`, or the field `text` of each row, goes to the row's `chat_id`, with `params` for all."""
+    """The messages of a file: `template`, or the field `text` of each row, to the row's `chat_id`.
+
+    All have the parameters `params`. With `duplicates`, a chat may have several messages.
+    """
 
     def __init__(
         self,
@@ -276,10 +272,10 @@ class Mailing:
         self.params = {**(params or {}), **({"parse_mode": parse_mode} if parse_mode else {})}
         self._duplicates = duplicates
 
-    def letters(self) -> Iterator[FileMessage | BadLine]:
-        """Each line of the file, as a letter that would be accepted or with what is wrong with it.
+    def messages(self) -> Iterator[BroadcastMessage | BadLine]:
+        """Yield each line as a message that the outbox would accept, or with the reason why not.
 
-        Remembers the chats, and nothing else: a million take 100 MB. Reading it again gives the same.
+        Every reading gives the same. Only the chats are kept in memory: 100 MB for a million.
         """
         wanted = self._template.fields if self._template is not None else ("text",)
         seen: Counter[ChatId] = Counter()
@@ -288,23 +284,23 @@ class Mailing:
                 yield line
                 continue
             try:
-                yield self._letter(line.number, line.row, seen)
+                yield self._message(line.number, line.row, seen)
             except BadInputError as error:
                 yield BadLine(line.number, str(error))
 
     def identity(self, bot: BotId) -> str:
-        """Tells this mailing from any other: the file, the text and the bot, and nothing else.
+        """Return the default name of the broadcast, derived from the file, the text and the bot.
 
-        Who thinks of a parameter between two runs goes on with the same mailing.
+        Parameters do not count: a second run with other parameters resumes the same broadcast.
         """
         whole = (self.source.digest().hex(), self._text, bot)
         return hashlib.blake2b(msgspec.json.encode(whole), digest_size=8).hexdigest()
 
-    def _letter(self, line: int, row: Row, seen: Counter[ChatId]) -> FileMessage:
+    def _message(self, line: int, row: Row, seen: Counter[ChatId]) -> BroadcastMessage:
         chat_id = _chat(value_of(row, "chat_id"))
         who = chat_id.lower() if isinstance(chat_id, str) else chat_id
         if self._duplicates:
-            seen[who] += 1  # also of a bad line: the keys of those after it stay theirs once it is mended
+            seen[who] += 1  # bad lines too: correcting one does not change the keys of the others
         text = self._template.render(row) if self._template is not None else value_of(row, "text")
         fields = {"chat_id": chat_id, "text": text, **self.params}
         compose(TicketId(""), BotId(0), fields, now=0.0)
@@ -314,17 +310,16 @@ class Mailing:
                     f"chat_id {chat_id} was in an earlier line: one message for each chat is allowed"
                 )
             seen[who] += 1
-        key = str(who) if seen[who] == 1 else f"{who}+{seen[who]}"
-        return FileMessage(line, key, fields)
+        return BroadcastMessage(line, row, fields, copy=seen[who])
 
 
 def _chat(text: str) -> ChatId:
-    """Bounded before it is read: a number of thousands of digits is no number to Python."""
+    """Read a chat. Its length is bounded first: Python refuses numbers of thousands of digits."""
     chat_id = check_chat(text) if len(text.strip()) <= LONGEST_CHAT else 0
     if isinstance(chat_id, int) and chat_id not in CHATS:
         chat_id = 0
     if chat_id == 0:
         shown = text.strip()
         shown = shown if len(shown) <= LONGEST_CHAT else f"{shown[:LONGEST_CHAT]}…"
-        raise BadInputError(f"chat_id {shown!r} is no chat: give a number other than 0, or an @name")
+        raise BadInputError(f"chat_id {shown!r} is not a chat: give a number other than 0, or an @name")
     return chat_id

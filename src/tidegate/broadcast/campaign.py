@@ -18,23 +18,27 @@ from tidegate.errors import BadInputError, ClosedError, StoreError
 from tidegate.model import BotId, Rate
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
+from tidegate.tasks import BackgroundTasks
 
-REMEMBER_SECONDS: Final = 30 * 86_400.0  # seconds
-AHEAD_SECONDS: Final = 5.0
-FEWEST_AHEAD, MOST_AHEAD = 100, 1_000  # that are chosen where nobody says
+log = logging.getLogger("tidegate.broadcast")
+
+REMEMBER_SECONDS: Final = 30 * 86_400.0
+AHEAD_SECONDS: Final = 5.0  # of sending: by default, so many messages wait in the outbox …
+FEWEST_AHEAD, MOST_AHEAD = 100, 1_000  # … within these bounds
+PROGRESS_SECONDS: Final = 1.0  # between two reports of the progress
 _NAME = re.compile(r"[\w.-]{1,64}")
 
 
 def check_name(name: object) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadInputError(
-            f"{name!r} is no name of a broadcast: write up to 64 letters, digits, dots and dashes"
+            f"{name!r} is not the name of a broadcast: write up to 64 letters, digits, dots and dashes"
         )
     return name
 
 
 def ahead_of(ahead: object, rate: Rate) -> int:
-    """How many may wait in the outbox at once: what was asked for, or else some seconds' worth."""
+    """Return how many messages may wait in the outbox at once: those asked for, or for some seconds."""
     if ahead is None:
         soon = math.ceil(AHEAD_SECONDS * rate.count / rate.seconds)
         return min(MOST_AHEAD, max(FEWEST_AHEAD, soon))
@@ -44,9 +48,9 @@ def ahead_of(ahead: object, rate: Rate) -> int:
 
 
 def check_remember(remember: float, total: int | None, rate: Rate) -> None:
-    """What is forgotten before the end is not known to the call that goes on after a restart."""
+    """Raise BadInputError if dedup keys could be forgotten before the end, so that a resume sends twice."""
     if not 0 < remember < math.inf:
-        raise BadInputError("remember is the seconds in which nobody gets it twice: give more than 0")
+        raise BadInputError("remember is how many seconds nobody gets it twice: give more than 0")
     takes = (total or 0) * rate.seconds / rate.count
     if remember < 2 * takes:
         raise BadInputError(
@@ -54,24 +58,22 @@ def check_remember(remember: float, total: int | None, rate: Rate) -> None:
         )
 
 
-log = logging.getLogger("tidegate.broadcast")
-
-PROGRESS_SECONDS: Final = 1.0  # seconds
-
-
 class Campaign:
-    """Goes on by itself, in its own task, until everybody in the audience was dealt with.
+    """Sends to an audience in background tasks, until every message has ended.
 
-    At most `ahead` of its messages wait in the outbox at any time. `rate` is the limit that it will meet.
-    Whoever had it within `remember` seconds under this name does not get it again. `total`: how many rows
-    there are, if the audience does not say.
+    At most `ahead` of its messages wait in the outbox at any time. `rate` is the limit of the bot. Nobody
+    gets a message twice under this name within `remember` seconds. `total` is the number of rows, if the
+    audience does not know it. Without `writer`, the audience consists of BroadcastMessages.
+
+    If not `tracked`, it puts all messages at once, finishes when all are put, and raises StoreError instead
+    of waiting for the store.
     """
 
     def __init__(
         self,
         name: str,
         audience: Audience,
-        letters: MessageWriter,
+        writer: MessageWriter | None,
         *,
         put: Put,
         outbox: Outbox,
@@ -81,40 +83,43 @@ class Campaign:
         remember: float = REMEMBER_SECONDS,
         total: int | None = None,
         on_dead: OnDead | None = None,
+        tracked: bool = True,
     ) -> None:
         self.name: Final = check_name(name)
         self._audience = check_audience(audience)
         self._total = size_of(audience) if total is None else total
-        ahead = ahead_of(ahead, rate)
+        room = ahead_of(ahead, rate) if tracked else None
         check_remember(remember, self._total, rate)
         self._clock = clock
         self._refusals = RefusalCounter(outbox, clock)
         self._tally = Tally(name, clock)
         self._gone = GoneNotifier(on_dead, name)
-        self._line = MessageTracker(outbox, clock, self._tally, self._gone, ahead=ahead)
+        self._tracker = MessageTracker(outbox, clock, self._tally, self._gone, ahead=room)
         self._feeder = Feeder(
             name,
             audience,
-            letters,
+            writer,
             put=put,
-            line=self._line,
+            tracker=self._tracker,
             tally=self._tally,
             clock=clock,
-            ahead=ahead,
+            ahead=room,
             remember=remember,
         )
-        self._stage: CampaignState = "running"
+        self._state: CampaignState = "running"
         self._error: BaseException | None = None
+        self._is_tracked = tracked
+        self._tasks = BackgroundTasks()
         self._feeding: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
         self._done = asyncio.Event()
         self._last: Progress | None = None
 
     async def start(self) -> None:
-        """Returns as soon as a row was found fit. Raises what stops it before that: nothing was sent then."""
-        self._feeding = asyncio.create_task(self._feed(), name=f"tidegate: broadcast {self.name}")
+        """Return when a first row could be sent. Raises the error that stops it before anything was sent."""
+        self._feeding = self._tasks.start(self._feed(), f"broadcast {self.name}", awaited=True)
         self._feeding.add_done_callback(lambda _: self._feeder.begun.set())
-        self._running = asyncio.create_task(self._run(self._feeding), name=f"tidegate: end of {self.name}")
+        self._running = self._tasks.start(self._run(self._feeding), f"end of {self.name}")
         try:
             await self._feeder.begun.wait()
             if not self._tally.found_one:
@@ -129,11 +134,11 @@ class Campaign:
 
     @property
     def progress(self) -> Progress:
-        """How it stands now."""
+        """The counts at this moment."""
         return self._last or self._progress()
 
     async def watch(self) -> AsyncIterator[Progress]:
-        """How it stands, now and each second; the last one is that of its end, however it ended."""
+        """Yield the progress now and each second; the last one is that of its end, however it ended."""
         while not self._done.is_set():
             yield self.progress
             with suppress(TimeoutError):
@@ -142,34 +147,34 @@ class Campaign:
         yield self.progress
 
     async def finished(self) -> Progress:
-        """Wait for its end. Raises what made it fail, or ClosedError if the gate was closed before it."""
+        """Wait for its end. Raises the error that made it fail, or ClosedError if the gate was closed."""
         await self._done.wait()
         if self._error is not None:
             raise self._error
         return self.progress
 
     async def pause(self) -> None:
-        """Put no more. What is in line already still goes: `ahead` messages at most, some seconds."""
+        """Put no more messages. Those in the outbox are still sent: at most `ahead`, for some seconds."""
         await self._feeder.pause()
 
     async def resume(self) -> None:
-        """Go on after a pause."""
+        """End a pause."""
         self._feeder.resume()
 
     async def cancel(self) -> None:
-        """End it, and take back what waits in line; what is being sent at this moment still goes.
+        """End it and cancel the messages that wait; those that are being sent still go.
 
-        Another call of the same name goes on with everybody who did not get it.
+        Another call of the same name sends to everybody who did not get it.
         """
         if self.has_ended:
             return
-        if self._stage == "running":
-            self._stage = "cancelled"
+        if self._state == "running":
+            self._state = "cancelled"
         await self._stop_feeding()
-        await self._line.take_back()
+        await self._tracker.take_back()
 
     async def close(self) -> None:
-        """The gate closes. What was accepted stays in the store; the same call goes on from there."""
+        """Stop, since the gate closes. Accepted messages stay in the store; the same call resumes."""
         if self.has_ended or self._running is None:
             return
         self._running.cancel()
@@ -177,34 +182,35 @@ class Campaign:
         if self.has_ended:
             return
         await self._stop_feeding()
-        await self._line.close()
+        await self._tracker.close()
         self._error = self._error or ClosedError(
-            f"the gate was closed while broadcast {self.name!r} ran: call it again, and it goes on"
+            f"the gate was closed while broadcast {self.name!r} ran: call it again to resume"
         )
         await self._end("stopped")
 
     # --- inside ---
 
     async def _feed(self) -> None:
-        await self._refusals.look()  # what was heard before it is not counted
+        await self._refusals.look()  # 429s heard before are not counted
         await self._feeder.run()
 
     async def _run(self, feeding: asyncio.Task[None]) -> None:
-        looking = asyncio.create_task(self._refusals.follow(), name=f"tidegate: refusals of {self.name}")
+        looks = BackgroundTasks()
+        looks.start(self._refusals.follow(), f"refusals of {self.name}")
         try:
             await self._until_empty(feeding)
             await self._end("finished")
         finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
+            await looks.stop()
 
     async def _until_empty(self, feeding: asyncio.Task[None]) -> None:
         await asyncio.wait([feeding])
         if not feeding.cancelled() and (error := feeding.exception()) is not None:
-            self._stage, self._error = "failed", error
-            if self._tally.found_one:  # else whoever starts it is told
-                log.error("broadcast %s has failed, what it put still goes", self.name, exc_info=error)
-        await self._line.empty()
+            self._state, self._error = "failed", error
+            if self._tally.found_one and self._is_tracked:  # else it is raised to the caller
+                text = "broadcast %s has failed; messages that it put are still sent"
+                log.error(text, self.name, exc_info=error)
+        await self._tracker.empty()
 
     async def _stop_feeding(self) -> None:
         await self._feeder.close()
@@ -213,17 +219,17 @@ class Campaign:
             await asyncio.gather(self._feeding, return_exceptions=True)
 
     async def _end(self, how: CampaignState) -> None:
-        stage = how if self._stage == "running" else self._stage
+        stage = how if self._state == "running" else self._state
         ended_at = self._clock.now()
         try:
             await self._refusals.look()
-        finally:  # nothing that happens during that look makes it end in another way
-            self._stage = stage
+        finally:  # whatever happens during that look, it ends in this state
+            self._state = stage
             self._last = self._progress(ended_at=ended_at)
             self._done.set()
 
     def _progress(self, ended_at: float | None = None) -> Progress:
-        rate, stage = self._tally.pace.per_second(), self._stage
+        rate, stage = self._tally.pace.per_second(), self._state
         if stage == "running" and self._feeder.is_paused:
             stage = "paused"
         return Progress(
@@ -240,7 +246,7 @@ class Campaign:
         )
 
     def _size(self) -> int | None:
-        """Some audiences know it only once they are read."""
+        """Return the number of rows. Some audiences know it only after they were read."""
         if self._total is None:
             self._total = size_of(self._audience)
         return self._total
@@ -253,18 +259,18 @@ class Campaign:
 
 
 class RunningCampaigns:
-    """Owns those that run, and ends them with the gate."""
+    """The running broadcasts of one gate, which are closed with it."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[BotId, str], Campaign] = {}
 
     async def start(self, bot: BotId, campaign: Campaign) -> Campaign:
-        """Raises BadInputError if one of this name runs already for the bot."""
+        """Start it. Raises BadInputError if one of this name already runs for the bot."""
         self._running = {key: known for key, known in self._running.items() if not known.has_ended}
         key = (bot, campaign.name)
         if key in self._running:
             raise BadInputError(
-                f"broadcast {campaign.name!r} runs already: wait for its end, or give another name"
+                f"broadcast {campaign.name!r} already runs: wait for its end, or give another name"
             )
         self._running[key] = campaign
         await campaign.start()
@@ -275,9 +281,9 @@ class RunningCampaigns:
 
 
 async def limit_for(bot: BotId, fields: Mapping[str, Any], rules: Rules, outbox: Outbox) -> Rate:
-    """The limit of the bot as things stand, which is what a broadcast runs into.
+    """Return the limit that a broadcast of the bot will meet: the learned one, or that of the rules.
 
-    That of the rules while the store cannot say what was learned: it may still take messages.
+    A store that cannot be read now may still take messages: then the limit of the rules is used.
     """
     if fields.get("allow_paid_broadcast") is True:
         return rules.paid

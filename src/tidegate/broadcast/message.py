@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tidegate.broadcast.template import Row, Template, value_of
 from tidegate.errors import BadInputError
@@ -27,15 +27,40 @@ CAPTIONED: Final = frozenset(
 RESERVED_FIELDS: Final = {
     "chat_id": "it is in each row of the audience",
     "dedup_key": "a broadcast makes its own, from its name and the chat",
-    "dedup_for": "say it with remember",
+    "dedup_for": "use remember",
 }
-_KINDS: Final = "text, a mapping of fields, or None for nobody"
+_KINDS: Final = "text, a mapping of fields, or None to skip the row"
+
+
+class BroadcastMessage(NamedTuple):
+    """The message of one row. Its key is the same whenever the audience is read, and no other message's."""
+
+    number: int  # of the row, or the line of a file
+    row: Row
+    fields: Fields  # as `send_many` takes them
+    copy: int = 1  # counts the messages of one chat: several lines of a file, or put again after a cancel
+
+    @property
+    def chat_id(self) -> ChatId:
+        chat: ChatId = self.fields["chat_id"]
+        return chat
+
+    @property
+    def key(self) -> str:
+        """The last part of the dedup key. An @name means the same chat in any case."""
+        chat = str(self.chat_id).lower()
+        return chat if self.copy == 1 else f"{chat}+{self.copy}"
+
+
+def dedup_prefix(name: str) -> str:
+    """Return the first part of the dedup keys of a broadcast's messages, and of no others."""
+    return f"broadcast:{name}:"
 
 
 class MessageWriter:
-    """`shared` are the fields that all letters have; those of a letter itself count more.
+    """Writes the message of a row. Fields of a message override the `shared` fields.
 
-    `convert` makes fields of an object that a bot library has for a call.
+    `convert` makes fields of an object in which a bot library describes a call.
     """
 
     def __init__(self, letter: object, shared: Mapping[str, Any], convert: Convert | None = None) -> None:
@@ -51,7 +76,10 @@ class MessageWriter:
         self.needed = ("chat_id", *(self._template.fields if self._template is not None else ()))
 
     async def write(self, row: Row) -> Fields | None:
-        """What goes to the row's chat; None: nothing. Raises BadInputError, or what the function raises."""
+        """Return the fields for the row's chat; None to skip it.
+
+        Raises BadInputError, or whatever the user's function raises.
+        """
         chat = check_chat(row.get("chat_id"))
         given = await self._given(row)
         if given is None:
@@ -67,7 +95,7 @@ class MessageWriter:
         if not callable(self._letter):
             return self._letter
         given = self._letter(row)
-        # Not whatever can be awaited: a call of a bot library can, and would be made at once.
+        # Only coroutines are awaited: a bot library's call can be awaited too, and would be made at once.
         return await given if inspect.iscoroutine(given) else given
 
     async def _as_fields(self, given: object) -> Mapping[str, Any]:
@@ -81,7 +109,7 @@ class MessageWriter:
 
     def _templated(self, text: str, shared: Mapping[str, Any]) -> Template:
         if self._text_field() in shared:
-            raise BadInputError(f"{self._text_field()} is what the template makes: give one of them")
+            raise BadInputError(f"{self._text_field()} is made from the template: give one of them")
         parse_mode = shared.get("parse_mode")
         if parse_mode not in {None, "HTML", "MarkdownV2"}:
             raise BadInputError(
@@ -96,7 +124,7 @@ class MessageWriter:
 
 
 def check_first(row: Row, needed: tuple[str, ...]) -> None:
-    """What the first row has no field for, no other one will have. Raises BadInputError."""
+    """Raise BadInputError if the first row lacks a field: no other row would have it."""
     for field in needed:
         if field not in row:
             hint = ": name it so, such as SELECT id AS chat_id" if field == "chat_id" else ""

@@ -16,7 +16,7 @@ CampaignState = Literal["running", "paused", "finished", "cancelled", "failed", 
 
 
 class BadRow(msgspec.Struct, frozen=True):
-    """A row that could not be sent. Rows are counted from 1."""
+    """A row that could not be sent. Rows are numbered from 1."""
 
     row: int
     chat_id: ChatId | None
@@ -24,7 +24,7 @@ class BadRow(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """At one moment. Times are seconds since the Unix epoch.
+    """The counts of a broadcast at one moment. Times are seconds since the Unix epoch.
 
     `read` = `accepted` + `skipped` + `bad` + `repeated`, and `accepted` = `delivered` + `dead` + `parked` +
     `expired` + `cancelled` + `forgotten` + `waiting`, but for the rows that are being put right now.
@@ -32,7 +32,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     state: CampaignState
-    total: int | None  # rows of the audience, if it says so
+    total: int | None  # rows of the audience, if it is known
     read: int  # rows so far
     accepted: int  # taken into the outbox, now or by an earlier call of this name
     earlier: int  # of these, by an earlier call
@@ -42,23 +42,23 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     parked: int
     expired: int
     cancelled: int
-    forgotten: int  # by the store: they ended, nobody knows how
+    forgotten: int  # ended, and no longer known to the store
     waiting: int  # in the outbox
-    skipped: int  # the function gave None
+    skipped: int  # the function returned None
     bad: int
     bad_rows: tuple[BadRow, ...]  # the first of them
     repeated: int  # chats that were in the audience before
-    unmarked: int  # dead ones for whom on_dead failed
-    refused: int  # 429s heard meanwhile, by any bot of the store; looked up each second
-    rate: float  # ends a second, lately
-    eta_seconds: float | None  # None: it cannot be said
+    unmarked: int  # dead messages for which on_dead failed
+    refused: int  # 429s heard meanwhile by any bot of the store; read each second
+    rate: float  # messages that ended a second, lately
+    eta_seconds: float | None  # None: unknown
     started_at: float
     ended_at: float | None
-    trouble: str | None  # what it waits for, if the store cannot be used now; why it failed
+    trouble: str | None  # why the store cannot be used now, or why it failed
 
     @property
     def ended(self) -> int:
-        """Rows that are done with, one way or another: of `total`, for a progress bar."""
+        """The rows that are done, of `total`: for a progress bar."""
         return self.accepted - self.waiting + self.skipped + self.bad + self.repeated
 
 
@@ -67,7 +67,7 @@ RATE_STEP_SECONDS: Final = 0.25  # seconds whose events are counted together
 
 
 class EndRate:
-    """Events a second over the last few seconds. Small, however fast it goes."""
+    """Counts events a second over the last few seconds, in bounded memory."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -98,9 +98,9 @@ REFUSALS_SECONDS: Final = 1.0  # seconds: some stores answer over the network
 
 
 class RefusalCounter:
-    """Keeps the count at hand, so that a broadcast can say how it stands without asking the store.
+    """Counts the 429s since a broadcast began, so that its progress needs no call to the store.
 
-    While the store cannot say, or takes too long, the last count stays.
+    While the store cannot be read, or takes too long, the last count stays.
     """
 
     def __init__(self, outbox: Outbox, clock: Clock) -> None:
@@ -110,7 +110,7 @@ class RefusalCounter:
         self.count = 0
 
     async def follow(self) -> None:
-        """Look now and then, until cancelled."""
+        """Read the count each second, until cancelled."""
         while True:
             await self._clock.sleep(REFUSALS_SECONDS)
             await self.look()

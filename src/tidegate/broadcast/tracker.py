@@ -6,8 +6,9 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from tidegate.broadcast.message import BroadcastMessage
 from tidegate.broadcast.progress import BadRow, EndRate
 from tidegate.broadcast.template import Row
 from tidegate.clock import Clock
@@ -15,19 +16,20 @@ from tidegate.errors import BadInputError, StoreError, TidegateError
 from tidegate.model import ChatId, Record, State, TicketId
 from tidegate.outbox.port import Outbox
 from tidegate.outbox.tickets import LiveTicket
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.broadcast")
 
 OnDead = Callable[[Row, str], Awaitable[None]]
 ON_DEAD_AT_ONCE: Final = 20
 
-# Why a message is dead where the person, or the group, wants none or is gone. For what is wrong with the
-# message itself, or with the bot, nobody must be marked: it would be everybody.
+# Reasons of dead messages whose user or group blocked the bot or is gone. Other reasons concern the message
+# or the bot: on_dead would be called for everybody.
 GONE_REASONS: Final = frozenset(("blocked", "deactivated", "kicked", "not_found"))
 
 
 class GoneNotifier:
-    """A hook that fails or is slow stops nothing: failures are counted, and told once."""
+    """Calls the application's `on_dead`. If it fails or is slow, nothing stops: failures are counted."""
 
     def __init__(self, on_dead: OnDead | None, name: str) -> None:
         if on_dead is not None and not inspect.iscoroutinefunction(on_dead):
@@ -47,7 +49,7 @@ class GoneNotifier:
                 self.failed += 1
                 if self.failed == 1:
                     log.exception(
-                        "broadcast %s: on_dead failed for chat %s. Further failures are counted in progress",
+                        "broadcast %s: on_dead failed for chat %s. Further failures are only counted",
                         self._name,
                         row.get("chat_id"),
                     )
@@ -57,13 +59,13 @@ COUNTED: Final = (
     *("read", "accepted", "earlier", "skipped", "bad", "repeated"),
     *("waiting", "delivered", "dead", "parked", "expired", "cancelled", "forgotten"),
 )
-BAD_ROWS_KEPT: Final = 20  # bad rows that are kept
-FAILURES_BEFORE_GIVING_UP: Final = (
-    100  # with not a single success: it is not the fault of those rows or people
-)
+BAD_ROWS_KEPT: Final = 20
+FAILURES_BEFORE_GIVING_UP: Final = 100  # without one success: then not the rows or the users are at fault
 
 
 class Tally:
+    """Counts the rows and messages of a campaign, each once."""
+
     def __init__(self, name: str, clock: Clock) -> None:
         self._name = name
         self.started_at = clock.now()
@@ -80,7 +82,7 @@ class Tally:
     # --- rows ---
 
     def read(self) -> int:
-        """The number of the row."""
+        """Count a row and return its number."""
         self.counts["read"] += 1
         return self.counts["read"]
 
@@ -93,24 +95,18 @@ class Tally:
         if len(self.bad_rows) < BAD_ROWS_KEPT:
             self.bad_rows.append(BadRow(row, chat_id, reason))
         if self.counts["bad"] == 1:
-            ours = isinstance(
-                error, TidegateError
-            )  # else it is a function's, who wrote it wants to see where
-            log.warning(
-                "broadcast %s: row %s is left out: %s. Further ones are counted in its progress",
-                self._name,
-                row,
-                reason,
-                exc_info=None if ours else error,
-            )
+            # The traceback helps only with an error of the user's function.
+            shown = None if isinstance(error, TidegateError) else error
+            text = "broadcast %s: row %s is left out: %s. Further ones are counted in its progress"
+            log.warning(text, self._name, row, reason, exc_info=shown)
 
     @property
     def found_one(self) -> bool:
-        """Whether there was a row that could be sent, or need not be."""
+        """Return True if a row could be sent, or was skipped."""
         return bool(self.counts["accepted"] or self.counts["skipped"])
 
     def check_rows(self, *, all_read: bool) -> None:
-        """Raises BadInputError if every row so far is bad."""
+        """Raise BadInputError if every row so far is bad."""
         bad = self.counts["bad"]
         if bad and not self.found_one and (bad >= FAILURES_BEFORE_GIVING_UP or all_read):
             first = self.bad_rows[0]
@@ -129,16 +125,16 @@ class Tally:
         self.counts["repeated"] += 1
 
     def put_again(self) -> None:
-        """An earlier call had taken it back, so it is this one's."""
+        """Count a message that an earlier call cancelled as a message of this call."""
         self.counts["earlier"] -= 1
 
     def leave_repeated(self) -> None:
-        """It was put by this very call, and is counted there."""
+        """Uncount a message that this call had put before, and count the row as repeated."""
         self.counts.subtract(("accepted", "waiting", "earlier"))
         self.repeat()
 
     def leave(self, record: Record | None, *, fresh: bool) -> None:
-        """It has ended; None: the store has forgotten it since."""
+        """Count the end of a message; None if the store has forgotten it."""
         self.counts["waiting"] -= 1
         if record is None:
             self.counts["forgotten"] += 1
@@ -162,13 +158,13 @@ class Tally:
             self._failures.clear()
 
     def check_messages(self) -> None:
-        """Raises TidegateError if the first messages have all died of what is nobody's own matter."""
+        """Raise TidegateError if the first messages have all died, and not because their users are gone."""
         if self._failures.total() >= FAILURES_BEFORE_GIVING_UP:
             (why, _), many = self._failures.most_common(1)[0], self._failures.total()
             raise TidegateError(
                 f"broadcast {self._name!r}: the first {many} messages have all died: {why}."
-                " What waited was taken back. Mend that, drop the dead letters (tidegate dlq drop), and call"
-                " it again: it goes to whoever did not get it"
+                " Those that waited were cancelled. Correct that, drop the dead letters (tidegate dlq drop),"
+                " and call it again: it goes to those who did not get it"
             )
 
     def report(self) -> dict[str, Any]:
@@ -177,70 +173,55 @@ class Tally:
         return counted | {"reasons": reasons, "bad_rows": tuple(self.bad_rows), "started_at": self.started_at}
 
 
-SETTLED_POLL_SECONDS: Final = 60.0  # seconds; nobody tells of a message that was erased from the store
-STORE_RETRY_SECONDS: Final = 5.0  # seconds until the next look, while the store cannot be read
-ON_DEAD_GRACE_SECONDS: Final = 10.0  # seconds to wait for on_dead when the gate closes
-
-
-class BroadcastMessage(NamedTuple):
-    """What one of the audience gets."""
-
-    number: int  # of the row
-    row: Row
-    fields: dict[str, Any]
-    copy: int = 1  # above 1 if those before it were taken back
-
-    @property
-    def chat_id(self) -> ChatId:
-        chat: ChatId = self.fields["chat_id"]
-        return chat
-
-    @property
-    def key(self) -> str:
-        """An @name means the same chat in any case."""
-        chat = str(self.chat_id).lower()
-        return chat if self.copy == 1 else f"{chat}+{self.copy}"
+SETTLED_POLL_SECONDS: Final = (
+    60.0  # after which a message is looked up again: it may have been erased from the store
+)
+STORE_RETRY_SECONDS: Final = 5.0  # until the next try, while the store cannot be used
+ON_DEAD_GRACE_SECONDS: Final = 10.0  # for on_dead to finish when the gate closes
 
 
 PutAgain = Callable[[BroadcastMessage], Awaitable[LiveTicket | None]]
 
 
 class _Tracked:
-    """One that waits."""
+    """A message that is followed."""
 
-    __slots__ = ("ended", "letter", "task", "ticket")
+    __slots__ = ("ended", "message", "task", "ticket")
 
-    def __init__(self, letter: BroadcastMessage, ticket: LiveTicket) -> None:
-        self.letter = letter
+    def __init__(self, message: BroadcastMessage, ticket: LiveTicket) -> None:
+        self.message = message
         self.ticket = ticket
-        self.ended = False  # and now on_dead is told
+        self.ended = False  # and on_dead is called
         self.task: asyncio.Task[None] | None = None
 
 
 class MessageTracker:
-    """Follows each message to its end: counts it, tells who is gone, and gives its place free after that.
+    """Follows each message to its end: counts it, calls on_dead if the user is gone, then frees its place.
 
-    `put_again` puts a letter that an earlier call had put and taken back; it gives None if that cannot be, as
-    this call is cancelled too.
+    With `ahead` None, messages are only counted when they are put. `put_again` puts a message that an earlier
+    call had put and cancelled; it returns None if this call was cancelled too.
     """
 
-    def __init__(self, outbox: Outbox, clock: Clock, tally: Tally, gone: GoneNotifier, *, ahead: int) -> None:
+    def __init__(
+        self, outbox: Outbox, clock: Clock, tally: Tally, gone: GoneNotifier, *, ahead: int | None
+    ) -> None:
         self._outbox = outbox
         self._clock = clock
         self._tally = tally
         self._gone = gone
         self._ahead = ahead
         self._places: dict[str, _Tracked] = {}  # by chat
+        self._tasks = BackgroundTasks()
         self._moved = asyncio.Event()
         self.put_again: PutAgain = _never
 
     async def room(self, count: int) -> None:
-        """Wait until so many more may come."""
-        while len(self._places) + count > self._ahead:
+        """Wait until `count` more messages may be put."""
+        while self._ahead is not None and len(self._places) + count > self._ahead:
             await self._move()
 
     async def empty(self) -> None:
-        """Wait until all have ended, and on_dead with them."""
+        """Wait until all messages have ended, and the calls of on_dead too."""
         while self._places:
             await self._move()
 
@@ -248,33 +229,33 @@ class MessageTracker:
         self._moved.clear()
         await self._moved.wait()
 
-    def enter(self, letter: BroadcastMessage, ticket: LiveTicket) -> None:
-        chat = letter.key
+    def enter(self, message: BroadcastMessage, ticket: LiveTicket) -> None:
+        """Count a message that was put, and follow it."""
+        chat = message.key
         if chat in self._places:
             self._tally.repeat()
             return
         self._tally.enter(fresh=ticket.fresh)
-        place = self._places[chat] = _Tracked(letter, ticket)
-        place.task = asyncio.create_task(self._follow(chat, place), name=f"tidegate: broadcast to {chat}")
+        if self._ahead is None:
+            return
+        place = self._places[chat] = _Tracked(message, ticket)
+        place.task = self._tasks.start(self._follow(chat, place), f"broadcast to {chat}")
 
     async def take_back(self) -> None:
-        """Cancel what is not being sent yet."""
+        """Cancel the messages that are not being sent yet."""
         await self._outbox.cancel([place.ticket.id for place in self._places.values()])
 
     async def close(self) -> None:
-        """Follow nobody any longer. An on_dead that runs may end, for a while."""
+        """Stop following. Calls of on_dead that run get some seconds to finish."""
         for place in self._places.values():
             if place.task is not None and not place.ended:
                 place.task.cancel()
         with suppress(TimeoutError):
             async with self._clock.timeout(ON_DEAD_GRACE_SECONDS):
                 await self.empty()
-        left = [place.task for place in self._places.values() if place.task is not None]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await self._tasks.stop()
 
-    # --- one of them ---
+    # --- one message ---
 
     async def _follow(self, chat: str, place: _Tracked) -> None:
         try:
@@ -285,22 +266,22 @@ class MessageTracker:
                 return
             self._tally.leave(record, fresh=place.ticket.fresh)
             if record is not None and record.state == State.DEAD:
-                await self._gone.tell(place.letter.row, record.reason)
+                await self._gone.tell(place.message.row, record.reason)
         finally:
             del self._places[chat]
             self._moved.set()
 
     async def _end_of(self, place: _Tracked) -> Record | None:
-        """What was taken back from an earlier call of the same name goes now."""
+        """Wait for the end. A message that an earlier call of this name had cancelled is put again."""
         while True:
             record = await self._settled(place.ticket.id)
             if not self._was_taken_back(record):
                 return record
-            letter = place.letter._replace(copy=place.letter.copy + 1)
-            again = await self.put_again(letter)
+            message = place.message._replace(copy=place.message.copy + 1)
+            again = await self.put_again(message)
             if again is None:
                 return record
-            place.letter, place.ticket = letter, again
+            place.message, place.ticket = message, again
             if again.fresh:
                 self._tally.put_again()
 
@@ -317,7 +298,7 @@ class MessageTracker:
                 await self._clock.sleep(STORE_RETRY_SECONDS)
 
     def _was_taken_back(self, record: Record | None) -> bool:
-        """Before this call, that is."""
+        """Return True if it was cancelled before this call."""
         return (
             record is not None
             and record.state == State.CANCELLED
@@ -325,7 +306,7 @@ class MessageTracker:
         )
 
     def _is_counted(self, ticket: LiveTicket, record: Record | None) -> bool:
-        """Whether an earlier row of this call put it, or another process that sends the same broadcast."""
+        """Return True if an earlier row of this call put it, or another process with the same broadcast."""
         return not ticket.fresh and record is not None and record.created_at >= self._tally.started_at
 
 

@@ -40,7 +40,7 @@ def test_a_file_that_is_written_to_meanwhile_is_refused(tmp_path: Path) -> None:
         list(file.lines())
         with path.open("ab") as writer:
             writer.write(b"2\n")
-        with pytest.raises(BadInputError, match="was written to while it was read"):
+        with pytest.raises(BadInputError, match="was changed while it was read"):
             list(file.lines())
 
 

@@ -211,7 +211,7 @@ async def test_a_progress_is_seen_each_second_until_the_end(here: Office) -> Non
 async def test_two_of_one_name_at_once_are_refused(here: Office) -> None:
     async with here.gate.worker():
         campaign = await here.broadcast("sale", people(100), "Hello")
-        with pytest.raises(BadInputError, match="broadcast 'sale' runs already"):
+        with pytest.raises(BadInputError, match="broadcast 'sale' already runs"):
             await here.broadcast("sale", people(100), "Hello")
         await (await here.broadcast("sale-2", people(100), "Hello")).finished()
         await campaign.finished()

@@ -119,7 +119,7 @@ async def test_a_function_writes_each_letter(here: Office) -> None:
     assert sorted(here.texts()) == ["fields", "photo", "text"]
     reasons = [bad.reason for bad in report.bad_rows]
     assert reasons == [
-        "a letter is text, a mapping of fields, or None for nobody: got int",
+        "a letter is text, a mapping of fields, or None to skip the row: got int",
         "KeyError: 'nothing'",
     ]
 
@@ -198,7 +198,7 @@ async def test_an_audience_that_raises_at_once_is_told_at_once(here: Office) -> 
 
 @pytest.mark.parametrize("name", ["", "a:b", "two words", "x" * 65, "a\n", 7])
 async def test_a_name_that_is_none_is_refused(here: Office, name: Any) -> None:  # noqa: ANN401
-    with pytest.raises(BadInputError, match="is no name of a broadcast"):
+    with pytest.raises(BadInputError, match="is not the name of a broadcast"):
         await here.broadcast(name, [1], "Hello")
 
 
@@ -207,8 +207,8 @@ async def test_a_name_that_is_none_is_refused(here: Office, name: Any) -> None: 
     [
         ({"ahead": 0}, "ahead is 0"),
         ({"ahead": True}, "ahead is True"),
-        ({"remember": 0}, "remember is the seconds"),
-        ({"remember": float("nan")}, "remember is the seconds"),
+        ({"remember": 0}, "remember is how many seconds"),
+        ({"remember": float("nan")}, "remember is how many seconds"),
         ({"remember": 3600, "total": 100_000}, "too short: sending takes 3,333 s or more"),
         ({"on_dead": print}, "on_dead must be an async function"),
     ],

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tidegate.broadcast.audience_file import AudienceFile, BadLine, FileMessage, Mailing
+from tidegate.broadcast.audience_file import AudienceFile, BadLine, Mailing
+from tidegate.broadcast.message import BroadcastMessage
 from tidegate.broadcast.template import ParseMode
 from tidegate.errors import BadInputError
 from tidegate.model import BotId
@@ -36,13 +37,13 @@ def mailing(
 def sent(letters: Mailing) -> list[tuple[object, object]]:
     return [
         (each.fields["chat_id"], each.fields["text"])
-        for each in letters.letters()
-        if isinstance(each, FileMessage)
+        for each in letters.messages()
+        if isinstance(each, BroadcastMessage)
     ]
 
 
 def bad(letters: Mailing) -> list[str]:
-    return [f"{each.number}: {each.reason}" for each in letters.letters() if isinstance(each, BadLine)]
+    return [f"{each.number}: {each.reason}" for each in letters.messages() if isinstance(each, BadLine)]
 
 
 @given(
@@ -93,7 +94,7 @@ def test_any_bytes_are_letters_bad_lines_or_bad_input(
     content: bytes, name: str, template: str | None
 ) -> None:
     with suppress(BadInputError):
-        letters = list(mailing(content, name, template=template).letters())
+        letters = list(mailing(content, name, template=template).messages())
         assert len(letters) <= content.count(b"\n") + 1
 
 
@@ -115,17 +116,17 @@ def test_any_bytes_are_letters_bad_lines_or_bad_input(
 )
 def test_a_file_that_is_useless_as_a_whole_is_refused(content: str, complaint: str) -> None:
     with pytest.raises(BadInputError, match=complaint):
-        list(mailing(content).letters())
+        list(mailing(content).messages())
 
 
 def test_a_template_with_an_unknown_column_is_refused_before_any_row() -> None:
     with pytest.raises(BadInputError, match=r"'nmae' but chat_id, name: the template asks for \{nmae\}"):
-        next(mailing("chat_id,name\n1,Ann", template="Hi {nmae}").letters())
+        next(mailing("chat_id,name\n1,Ann", template="Hi {nmae}").messages())
 
 
 def test_a_json_array_is_told_from_json_lines() -> None:
     with pytest.raises(BadInputError, match="is a JSON array: write one object in each line"):
-        list(mailing('[{"chat_id": 1, "text": "a"}]', "list.json").letters())
+        list(mailing('[{"chat_id": 1, "text": "a"}]', "list.json").messages())
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_a_json_array_is_told_from_json_lines() -> None:
         ("12x,Hi", "2: chat_id '12x' is no chat: give a number other than 0, or an @name"),
         ("0,Hi", "2: chat_id 0 is no chat"),
         (f"{2**63},Hi", "2: chat_id '9223372036854775808' is no chat"),
-        (f"{'9' * 5000},Hi", "2: chat_id '9999999999999999999999999999999999999999…' is no chat"),
+        (f"{'9' * 5000},Hi", "2: chat_id '9999999999999999999999999999999999999999…' is not a chat"),
         (",Hi", "2: chat_id is empty"),
         ("5", "2: text is empty"),
         ("5, ", "2: text is empty"),
@@ -179,7 +180,7 @@ def test_a_chat_gets_one_message_unless_it_may_get_more() -> None:
     once, often = mailing(content), mailing(content, duplicates=True)
     assert sent(once) == [(5, "a"), ("@Harbour", "b")]
     assert bad(once)[0] == "4: chat_id 5 was in an earlier line: one message for each chat is allowed"
-    keys = [each.key for each in often.letters() if isinstance(each, FileMessage)]
+    keys = [each.key for each in often.messages() if isinstance(each, BroadcastMessage)]
     assert keys == ["5", "@harbour", "5+2", "@harbour+2", "5+3"]
 
 
@@ -191,8 +192,8 @@ def test_what_all_letters_have_in_common() -> None:
     data = b"chat_id,name\n5,<Ann>"
     source = AudienceFile("list.csv", io.BytesIO(data), size=len(data))
     letters = Mailing(source, template="Hi {name}", parse_mode="HTML", params={"protect_content": True})
-    (letter,) = letters.letters()
-    assert isinstance(letter, FileMessage)
+    (letter,) = letters.messages()
+    assert isinstance(letter, BroadcastMessage)
     assert letter.fields == {
         "chat_id": 5,
         "text": "Hi &lt;Ann&gt;",
@@ -227,7 +228,7 @@ def test_a_mailing_is_still_the_same_with_other_parameters() -> None:
 def test_a_mended_line_leaves_the_keys_of_the_others_alone() -> None:
     spoilt, mended = "chat_id,text\n5,\n5,second", "chat_id,text\n5,first\n5,second"
     keys = [
-        {each.fields["text"]: each.key for each in letters.letters() if isinstance(each, FileMessage)}
+        {each.fields["text"]: each.key for each in letters.messages() if isinstance(each, BroadcastMessage)}
         for letters in (mailing(spoilt, duplicates=True), mailing(mended, duplicates=True))
     ]
     assert keys == [{"second": "5+2"}, {"first": "5", "second": "5+2"}]

@@ -56,13 +56,13 @@ async def test_a_letter_for_somebody_else_is_refused() -> None:
     ("letter", "shared", "complaint"),
     [
         ("Hi {name", {}, "the template has a single {"),
-        ("Hi", {"text": "Hello"}, "text is what the template makes"),
-        ("Hi", {"method": "sendPhoto", "caption": "Hello"}, "caption is what the template makes"),
+        ("Hi", {"text": "Hello"}, "text is made from the template"),
+        ("Hi", {"method": "sendPhoto", "caption": "Hello"}, "caption is made from the template"),
         ("Hi", {"method": "sendDice"}, "neither text nor caption"),
         ("Hi {name}", {"parse_mode": "Markdown"}, "choose HTML or MarkdownV2"),
         ("Hi", {"chat_id": 7}, "chat_id cannot be given for all"),
         ("Hi", {"dedup_key": "x"}, "dedup_key cannot be given for all"),
-        ("Hi", {"dedup_for": 60}, "say it with remember"),
+        ("Hi", {"dedup_for": 60}, "use remember"),
         (7, {}, "give a template, a mapping of fields, or a function of a row: got int"),
     ],
 )

@@ -14,7 +14,8 @@ import pytest
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.broadcast.audience_file import AudienceFile, FileMessage
+from tidegate.broadcast.audience_file import AudienceFile
+from tidegate.broadcast.message import BroadcastMessage
 from tidegate.cli import terminal
 from tidegate.cli.broadcast.command import BroadcastOrder
 from tidegate.cli.broadcast.run import BroadcastJob, broadcast
@@ -148,7 +149,7 @@ async def test_good_lines_are_sent_without_the_bad_ones_if_asked(desk: Desk) -> 
 
 async def test_of_many_bad_lines_the_first_are_shown(desk: Desk) -> None:
     with pytest.raises(
-        BadInputError, match=r"1,000 of 1,000 lines are bad, and nothing was sent: mend them$"
+        BadInputError, match=r"1,000 of 1,000 lines are bad, and nothing was sent: correct them$"
     ):
         await desk.show("chat_id,text\n" + "x,y\n" * 1000)
     lines = desk.told.splitlines()
@@ -212,7 +213,7 @@ async def test_ctrl_c_leaves_the_rest_in_the_store_and_the_same_command_goes_on(
 
     desk.stop.clear()
     code, report = await desk.run(people(300), text="Hi {name} #1")
-    assert "resuming: 300 of 300 are in already" in desk.told
+    assert "resuming: 300 of 300 are already in" in desk.told
     assert (code, report["delivered"], report["waiting"]) == (0, 300, 0)
     seen = telegram.report()
     assert (seen["accepted"], seen["doubled"], seen["refused"]) == (300, 0, 0)
@@ -228,7 +229,7 @@ async def test_ctrl_c_while_checking_sends_nothing(desk: Desk, gate: Tidegate) -
 async def test_ctrl_c_says_how_to_go_on(desk: Desk, clock: VirtualClock) -> None:
     clock.call_later(1.0, desk.stop.set)
     assert await desk.show(people(100), text="Hi") == 130
-    assert "to go on, run the same command again. Or leave them to tidegate worker." in desk.told
+    assert "to resume, run the same command again. Or leave them to tidegate worker." in desk.told
 
 
 async def test_without_waiting_it_returns_once_all_are_in(desk: Desk, gate: Tidegate) -> None:
@@ -316,10 +317,10 @@ async def test_a_pipe_gets_a_line_every_ten_seconds(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("written", "complaint"),
     [
-        ({"text": "a", "template": "b"}, "--text and --template say the same thing"),
+        ({"text": "a", "template": "b"}, "--text and --template exclude each other"),
         ({"text": "Hi {name"}, "--text: the template has a single {"),
         ({"template": "nowhere.txt"}, "--template: cannot read nowhere.txt: no such file"),
-        ({"name": "a:b"}, "--name: 'a:b' is no name"),
+        ({"name": "a:b"}, "--name: 'a:b' is not a name"),
         ({"remember": "soon"}, "--remember: 'soon' is not a duration"),
         ({"remember": "0d"}, "--remember: give more than 0"),
         ({"report": "nowhere/report.csv"}, "--report: nowhere/report.csv cannot be written"),
@@ -330,7 +331,7 @@ async def test_a_pipe_gets_a_line_every_ten_seconds(desk: Desk) -> None:
         ({"params": [f"x=[{2**64}]"]}, "--param: 'x' has a number that is too large"),
         ({"params": ["x=\udce9"]}, "--param: 'x' is no text in UTF-8"),
         ({"params": ['x="\\ud800"']}, "--param: 'x' is no text in UTF-8"),
-        ({"text": "caf\udce9"}, "--text: what was written is no text in UTF-8"),
+        ({"text": "caf\udce9"}, "--text: the text is not valid UTF-8"),
     ],
 )
 def test_what_is_ordered_wrongly_is_refused_at_once(written: dict[str, Any], complaint: str) -> None:
@@ -347,15 +348,17 @@ def test_what_is_ordered_wrongly_is_refused_at_once(written: dict[str, Any], com
 def test_a_template_may_come_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "text.html").write_text("\ufeffHi {name},\nnews!\n", "utf-8")
     order = BroadcastOrder(file="list.csv", template=str(tmp_path / "text.html"))
-    letter = next(order.mailing(source_of(people(1))).letters())
-    assert isinstance(letter, FileMessage)
+    letter = next(order.mailing(source_of(people(1))).messages())
+    assert isinstance(letter, BroadcastMessage)
     assert letter.fields["text"] == "Hi Person 0,\nnews!"
 
 
 async def test_skipping_bad_lines_without_a_name_is_refused_as_mending_them_would_send_all_again(
     desk: Desk, gate: Tidegate
 ) -> None:
-    with pytest.raises(BadInputError, match="give --name NAME with --skip-bad, so that the mended lines can"):
+    with pytest.raises(
+        BadInputError, match="give --name NAME with --skip-bad, so that the corrected lines can"
+    ):
         await desk.show(people(3) + "12x,Eve\n", text="Hi {name}", skip_bad=True)
     assert (await gate.stats()).waiting == 0
     assert await desk.show(people(3), text="Hi {name}", skip_bad=True) == 0
@@ -365,7 +368,7 @@ async def test_mended_lines_are_sent_under_the_same_name_and_the_others_not_agai
     desk: Desk, telegram: SimulatedTelegram
 ) -> None:
     await desk.show(people(3) + "12x,Eve\n", text="Hi {name}", skip_bad=True, name="may")
-    assert "1 bad lines were left out: mend them, and with --name may only they are sent." in desk.told
+    assert "1 bad lines were left out: correct them, and with --name may only they are sent." in desk.told
 
     code, report = await desk.run(people(3) + "12,Eve\n", text="Hi {name}", name="may")
 

@@ -1,31 +1,32 @@
-"""Before anything is sent: whether every line is fit to be, and what it would come to."""
+"""The check of the whole file before anything is sent, and the preview of a dry run."""
 
 import asyncio
 from typing import Any, Final
 
 import msgspec
 
-from tidegate.broadcast.audience_file import BadLine, FileMessage, Mailing
+from tidegate.broadcast.audience_file import BadLine, Mailing
+from tidegate.broadcast.message import BroadcastMessage
 from tidegate.cli.progress import ShowProgress
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
 from tidegate.model import Rate
 
-CHUNK: Final = 500  # lines between two looks at the world
+CHUNK: Final = 500  # lines between two looks at Ctrl-C
 COMPLAINTS: Final = 20
 SAMPLES: Final = 3
 
 
 class CheckedFile(msgspec.Struct):
-    """What was found in a file: how much, and the first of each kind."""
+    """The counts of good and bad lines, and the first of each."""
 
     good: int = 0
     bad: int = 0
     complaints: list[BadLine] = []
-    samples: list[FileMessage] = []
+    samples: list[BroadcastMessage] = []
 
-    def add(self, found: FileMessage | BadLine) -> None:
+    def add(self, found: BroadcastMessage | BadLine) -> None:
         if isinstance(found, BadLine):
             self.bad += 1
             if len(self.complaints) < COMPLAINTS:
@@ -36,7 +37,7 @@ class CheckedFile(msgspec.Struct):
                 self.samples.append(found)
 
     def lines(self) -> list[str]:
-        """What is wrong, for a person."""
+        """Return the bad lines and their reasons, for a person."""
         told = [f"line {line.number}: {printable(line.reason)}" for line in self.complaints]
         return [*told, f"… and {self.bad - len(told):,} more"] if self.bad > len(told) else told
 
@@ -46,12 +47,9 @@ class CheckedFile(msgspec.Struct):
 
 
 async def check(mailing: Mailing, clock: Clock, stop: asyncio.Event, show: ShowProgress) -> CheckedFile:
-    """Everything in the file, or what there was until `stop`.
-
-    Reads in the event loop: nothing else runs in it yet.
-    """
+    """Check every line, until `stop`. Reads in the event loop, in which nothing else runs yet."""
     checked = CheckedFile()
-    for number, found in enumerate(mailing.letters()):
+    for number, found in enumerate(mailing.messages()):
         checked.add(found)
         if number % CHUNK == 0:
             show(mailing.source.read, f"{number:,} lines")
@@ -62,12 +60,12 @@ async def check(mailing: Mailing, clock: Clock, stop: asyncio.Event, show: ShowP
 
 
 def forecast(count: int, rate: Rate) -> float:
-    """Seconds at best: the limit alone, with nobody else sending."""
+    """Return the seconds that sending takes at least, by the limit alone."""
     return max(0, count - rate.count) * rate.seconds / rate.count
 
 
 def preview(name: str, checked: CheckedFile, already: int, rate: Rate) -> dict[str, Any]:
-    """What a dry run found. `seconds`: how long it would take."""
+    """Build the report of a dry run. `seconds` is how long sending would take."""
     return {
         "dry_run": True,
         "name": name,
@@ -81,7 +79,7 @@ def preview(name: str, checked: CheckedFile, already: int, rate: Rate) -> dict[s
 
 
 def preview_lines(found: dict[str, Any]) -> list[str]:
-    """The same for a person."""
+    """Return the report of a dry run for a person."""
     lines: list[str] = []
     for message in found["first"]:
         lines += [
@@ -89,7 +87,7 @@ def preview_lines(found: dict[str, Any]) -> list[str]:
             *(f"  {printable(line)}" for line in message["text"].splitlines()),
         ]
     if found["already"]:
-        lines.append(f"{found['already']:,} are in the store already")
+        lines.append(f"{found['already']:,} are already in the store")
     lines.append(
         f"{found['would_send']:,} would be sent, in {span(found['seconds'])} or more "
         f"at the limit of {found['rate']} s; nothing was: this is a dry run"

@@ -16,7 +16,7 @@ from tidegate.cli.times import duration
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 TEXT, LINES, SENDING = "Text", "Lines", "Sending"
 
@@ -29,19 +29,19 @@ Text = Annotated[
         "--text",
         metavar="TEMPLATE",
         rich_help_panel=TEXT,
-        help="What to say: {name} is filled in from the line, {{ and }} are braces.",
+        help="The text: {name} is a field of the line, {{ and }} are braces.",
     ),
 ]
 TemplateFile = Annotated[
     str | None,
-    typer.Option("--template", metavar="FILE", rich_help_panel=TEXT, help="Likewise, from a file."),
+    typer.Option("--template", metavar="FILE", rich_help_panel=TEXT, help="The text, from a file."),
 ]
 ParseModeOption = Annotated[
     Literal["HTML", "MarkdownV2"] | None,
     typer.Option(
         "--parse-mode",
         rich_help_panel=TEXT,
-        help="How Telegram reads the text; what is filled in is escaped.",
+        help="How Telegram reads the text; values of fields are escaped.",
     ),
 ]
 Params = Annotated[
@@ -50,24 +50,28 @@ Params = Annotated[
         "--param",
         metavar="NAME=VALUE",
         rich_help_panel=TEXT,
-        help="A parameter for all, as Telegram spells it, its value as JSON or else as text; repeatable.",
+        help="A parameter for all messages; the value is JSON, or else text; repeatable.",
     ),
 ]
 SkipBad = Annotated[
     bool,
     typer.Option(
-        "--skip-bad", rich_help_panel=LINES, help="Send the good lines, though others are bad; needs --name."
+        "--skip-bad", rich_help_panel=LINES, help="Send the good lines even if others are bad; needs --name."
     ),
 ]
 AllowDuplicates = Annotated[
     bool,
     typer.Option(
-        "--allow-duplicates", rich_help_panel=LINES, help="A chat in several lines gets several messages."
+        "--allow-duplicates",
+        rich_help_panel=LINES,
+        help="Send several messages to a chat that is in several lines.",
     ),
 ]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", rich_help_panel=LINES, help="Check everything, show a few, send nothing."),
+    typer.Option(
+        "--dry-run", rich_help_panel=LINES, help="Check everything, show a few messages, send nothing."
+    ),
 ]
 Name = Annotated[
     str | None,
@@ -75,12 +79,12 @@ Name = Annotated[
         "--name",
         metavar="NAME",
         rich_help_panel=SENDING,
-        help="What this broadcast is known by; its file, text and bot if not given.",
+        help="Name of the broadcast; default: derived from its file, text and bot.",
     ),
 ]
 PriorityOption = Annotated[
     Literal["high", "normal", "low"],
-    typer.Option("--priority", rich_help_panel=SENDING, help="They share 16 : 4 : 1."),
+    typer.Option("--priority", rich_help_panel=SENDING, help="The three share the limits 16 : 4 : 1."),
 ]
 Remember = Annotated[
     str,
@@ -88,13 +92,13 @@ Remember = Annotated[
         "--remember",
         metavar="TIME",
         rich_help_panel=SENDING,
-        help="For so long a second run sends nobody anything twice: 12h, 7d.",
+        help="How long a second run sends nobody anything twice: 12h, 7d.",
     ),
 ]
 NoWait = Annotated[
     bool,
     typer.Option(
-        "--no-wait", rich_help_panel=SENDING, help="Put all into the store and leave it to a worker."
+        "--no-wait", rich_help_panel=SENDING, help="Put all into the store and leave the sending to a worker."
     ),
 ]
 Report = Annotated[
@@ -103,7 +107,7 @@ Report = Annotated[
         "--report",
         metavar="FILE",
         rich_help_panel=SENDING,
-        help="Write those it did not reach there, as CSV: chat_id, state, reason.",
+        help="Write those it did not reach into this CSV file: chat_id, state, reason.",
     ),
 ]
 
@@ -134,9 +138,9 @@ def broadcast(
     """Send a message to everybody in a file, as fast as the limits allow.
 
     The file has a field chat_id, and text unless a template is given. Every line is checked before anything
-    is sent. The same command again goes on where it stopped, and sends nobody anything twice.
+    is sent. Run the same command again to resume: nobody gets a message twice.
     """
-    from tidegate.cli.broadcast import run as broadcast_run  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.broadcast import run as broadcast_run  # noqa: PLC0415  (imports this module)
 
     order = BroadcastOrder(
         file=file,
@@ -168,7 +172,7 @@ _ELSEWHERE: Final = {
 
 
 class BroadcastOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """As it was written."""
+    """The options of the command, as they were written."""
 
     file: str
     text: str | None = None
@@ -188,13 +192,13 @@ class BroadcastOrder(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
 
     def check(self) -> None:
-        """Raises BadInputError that names the option."""
+        """Raise BadInputError that names a bad option."""
         self.remembered()
         if self.text is not None and self.template is not None:
-            raise BadInputError("--text and --template say the same thing: give one of them")
+            raise BadInputError("--text and --template exclude each other: give one of them")
         if self.name is not None and not _NAME.fullmatch(self.name):
             raise BadInputError(
-                f"--name: {self.name!r} is no name: write up to 64 letters, digits, dots and dashes"
+                f"--name: {self.name!r} is not a name: write up to 64 letters, digits, dots and dashes"
             )
         if self.report is not None:
             read = [self.file, *([self.template] if self.template is not None else [])]
@@ -202,7 +206,7 @@ class BroadcastOrder(msgspec.Struct, frozen=True, kw_only=True):
             check_place(Path(self.report), read=read, store=store)
 
     def remembered(self) -> float:
-        """Seconds."""
+        """Return --remember in seconds."""
         seconds = duration("--remember", self.remember)
         if seconds <= 0:
             raise BadInputError("--remember: give more than 0")
@@ -236,13 +240,11 @@ class BroadcastOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_unicode(text: str) -> None:
-    """Bytes that are no UTF-8 come from the command line as lone surrogates."""
+    """Raise BadInputError for bytes that are not UTF-8: arguments hold them as lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadInputError(
-            "what was written is no text in UTF-8: write it in a file, for --template"
-        ) from None
+        raise BadInputError("the text is not valid UTF-8: write it into a file, for --template") from None
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -1,35 +1,37 @@
 """`tidegate broadcast`: check the file, send its messages, report."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
-from itertools import islice
 from pathlib import Path
 from sys import maxsize
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from rich.console import RenderableType
 
-from tidegate.broadcast.audience_file import FileMessage, Mailing, open_audience
-from tidegate.broadcast.campaign import limit_for
+from tidegate.broadcast.audience_file import Mailing, open_audience
+from tidegate.broadcast.campaign import Campaign, limit_for
+from tidegate.broadcast.message import BroadcastMessage, dedup_prefix
 from tidegate.cli import loop, terminal
-from tidegate.cli.broadcast.check import CHUNK, CheckedFile, check, forecast, preview, preview_lines
+from tidegate.cli.broadcast.check import CheckedFile, check, forecast, preview, preview_lines
 from tidegate.cli.broadcast.command import BroadcastOrder
 from tidegate.cli.broadcast.report import NOT_REACHED, BroadcastCounts, report_table, write_unreached
-from tidegate.cli.errors import FAILED
+from tidegate.cli.errors import FAILED, INTERRUPTED
 from tidegate.cli.progress import CountRate, ShowProgress, phase
-from tidegate.cli.store import choose_bot, gate_at, paused_of, reached, someone_delivers
+from tidegate.cli.store import choose_bot, gate_at, reached
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError, NotTheSenderError, TidegateError
+from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, TidegateError
 from tidegate.gate import Tidegate
 from tidegate.model import BotId, Rate
 from tidegate.settings import Settings
+from tidegate.tasks import BackgroundTasks
 
 
 class BroadcastJob(NamedTuple):
+    """The steps of one broadcast share these."""
+
     gate: Tidegate
     bot: BotId
     name: str
@@ -37,35 +39,18 @@ class BroadcastJob(NamedTuple):
     clock: Clock
     as_json: bool
 
-    @property
-    def prefix(self) -> str:
-        """Of the dedup keys of all its messages, and of no others."""
-        return f"broadcast:{self.name}:"
-
     async def counts(self) -> BroadcastCounts:
-        return BroadcastCounts.of(await self.gate.outbox.tally(self.bot, self.prefix))
+        return BroadcastCounts.of(await self.gate.outbox.tally(self.bot, dedup_prefix(self.name)))
 
     def say(self, line: str) -> None:
-        if self.as_json:
-            terminal.note(line)
-        else:
-            terminal.put_line(line)
-
-    def show(self, report: Mapping[str, object], *pictures: RenderableType) -> None:
-        """The report for a program, or the pictures for a person."""
-        if self.as_json:
-            terminal.put_json(report)
-        else:
-            for picture in pictures:
-                # A text is put as it is: Rich would read what stands in brackets as markup.
-                terminal.put_line(picture) if isinstance(picture, str) else terminal.put(picture)
+        terminal.announce(line, as_json=self.as_json)
 
 
-FEW: Final = 1_000  # messages: while more wait, chats are not looked at
+CHATS_CHECKED_BELOW: Final = 1_000  # messages: while more wait, pauses of chats are not looked up
 
 
-class Pauses:
-    """Says once that there is a pause, and again only after it was over."""
+class PauseNotes:
+    """Says once that the bot or its chats are paused, and again only after that has ended."""
 
     def __init__(self, job: BroadcastJob) -> None:
         self._job = job
@@ -78,51 +63,64 @@ class Pauses:
         self._said = line
 
     async def _line(self, waiting: int) -> str | None:
-        bot, held = self._job.bot, await paused_of(self._job.gate, chats=waiting <= FEW)
+        bot, held = self._job.bot, await self._job.gate.store.pauses(chats=waiting <= CHATS_CHECKED_BELOW)
         chats = [chat for paused, chat in held if paused == bot]
         if None in chats:
-            return f"bot {bot} is paused: nothing leaves until tidegate queue resume --bot {bot}"
-        if waiting <= len(chats):  # before that, others move
-            return (
-                f"{len(chats):,} chats of bot {bot} are paused: what is for them waits (tidegate queue stats)"
-            )
+            return f"bot {bot} is paused: nothing is sent until tidegate queue resume --bot {bot}"
+        if waiting <= len(chats):  # else messages of other chats are still sent
+            return f"{len(chats):,} chats of bot {bot} are paused: their messages wait (tidegate queue stats)"
         return None
 
 
-LOOK_SHARE: Final = 0.05  # of the time, at most: to count a million messages is not free
-SOONEST_LOOK, LATEST_LOOK = 0.25, 30.0  # seconds until the next
-HERE: Final = "no worker runs for this store: this command delivers (Ctrl-C ends it, nothing is lost)"
-TOO: Final = "this command delivers, beside the workers of this store (Ctrl-C ends it, nothing is lost)"
-TRY_TO_SEND: Final = 10.0  # seconds until the next try, should the worker have gone meanwhile
+LOOK_SHARE: Final = 0.05  # of the time, at most, goes into counting: a million messages take a while
+SOONEST_LOOK, LATEST_LOOK = 0.25, 30.0  # seconds between two looks
+HERE: Final = "no worker runs for this store: this command delivers (Ctrl-C stops it, nothing is lost)"
+TOO: Final = "this command delivers, beside the workers of this store (Ctrl-C stops it, nothing is lost)"
+TRY_TO_SEND: Final = 10.0  # seconds between two tries to become the sender, in case the worker has ended
 
 
-async def put(job: BroadcastJob, mailing: Mailing, total: int, **options: Any) -> None:  # noqa: ANN401  (a message's)
-    """Put all letters, until Ctrl-C. What an earlier run has put is known by its dedup key."""
-    done = 0
-    letters = (
-        each for each in mailing.letters() if isinstance(each, FileMessage)
-    )  # bad lines were told before
-    with phase(job.clock, "putting", total, as_json=job.as_json) as show:
-        while not job.stop.is_set() and (chunk := list(islice(letters, CHUNK))):
-            await job.gate.send_many(_fields(job, chunk), bot=job.bot, **options)
-            done += len(chunk)
-            show(done, f"{done:,} of {total:,}")
+async def put(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing, limit: Rate, total: int) -> None:
+    """Put all messages into the store, until Ctrl-C. Their dedup keys tell those of an earlier run."""
+    campaign = Campaign(
+        job.name,
+        (each for each in mailing.messages() if isinstance(each, BroadcastMessage)),  # the rest was reported
+        None,
+        put=lambda items: job.gate.send_many(items, bot=job.bot, priority=order.priority),
+        outbox=job.gate.outbox,
+        clock=job.clock,
+        rate=limit,
+        remember=order.remembered(),
+        tracked=False,
+    )
+    tasks = BackgroundTasks()
+    tasks.start(_close_when(job.stop, campaign), "Ctrl-C")
+    try:
+        with phase(job.clock, "putting", total, as_json=job.as_json) as show, suppress(ClosedError):
+            await campaign.start()
+            async for progress in campaign.watch():
+                show(progress.read, f"{progress.read:,} of {total:,}")
+            await campaign.finished()
+    finally:
+        await tasks.stop()
+    if campaign.progress.bad:
+        raise BadInputError(campaign.progress.bad_rows[0].reason)
 
 
-def _fields(job: BroadcastJob, letters: list[FileMessage]) -> Iterator[dict[str, Any]]:
-    return ({**letter.fields, "dedup_key": f"{job.prefix}{letter.key}"} for letter in letters)
+async def _close_when(stop: asyncio.Event, campaign: Campaign) -> None:
+    await stop.wait()
+    await campaign.close()
 
 
 async def deliver(job: BroadcastJob) -> None:
-    """Until nothing of this broadcast waits, or Ctrl-C. If no process sends for the store, this one does."""
+    """Wait until no message of this broadcast waits, or Ctrl-C. If no process sends, this one does."""
     counts = await job.counts()
     if not counts.waiting:
         return
     async with AsyncExitStack() as stack:
-        others = await someone_delivers(job.gate)
+        others = (await job.gate.store.activity()).delivers
         delivers = await _send_here(job, stack)
         job.say(delivers or (TOO if others else HERE))
-        next_try, pauses = job.clock.monotonic() + TRY_TO_SEND, Pauses(job)
+        next_try, pauses = job.clock.monotonic() + TRY_TO_SEND, PauseNotes(job)
         with phase(job.clock, "delivering", counts.accepted, as_json=job.as_json) as show:
             async for counts in _looks(job, show):
                 if not counts.waiting:
@@ -136,7 +134,7 @@ async def deliver(job: BroadcastJob) -> None:
 
 
 async def _looks(job: BroadcastJob, show: ShowProgress) -> AsyncIterator[BroadcastCounts]:
-    """How it stands, now and then, until Ctrl-C."""
+    """Count the messages now and then, until Ctrl-C."""
     pace, refused = CountRate(job.clock), (await job.gate.stats()).refused
     while not job.stop.is_set():
         started = job.clock.monotonic()
@@ -151,11 +149,11 @@ async def _looks(job: BroadcastJob, show: ShowProgress) -> AsyncIterator[Broadca
 
 
 async def _send_here(job: BroadcastJob, stack: AsyncExitStack) -> str | None:
-    """Deliver in this process until the stack is closed; or else say who does."""
+    """Deliver in this process until the stack is closed. If another process sends, return its name."""
     try:
         await stack.enter_async_context(job.gate.worker())
     except NotTheSenderError as error:
-        return str(error).partition(":")[0]  # the rest is advice to others
+        return str(error).partition(":")[0]  # the rest is advice for other callers
     return None
 
 
@@ -167,14 +165,13 @@ async def _look_later(job: BroadcastJob, cost: float) -> None:
 
 
 _SKIP_HINT: Final = (
-    "give --name NAME with --skip-bad, so that the mended lines can be sent later under the same name, "
+    "give --name NAME with --skip-bad, so that the corrected lines can be sent later under the same name, "
     "without sending to the others again"
 )
-STOPPED: Final = 130  # as a shell shows it of what Ctrl-C ended
 
 
 def run(order: BroadcastOrder) -> int:
-    """Blocks until everything has ended, or Ctrl-C. Returns the exit code."""
+    """Block until everything has ended, or Ctrl-C. Return the exit code."""
     order.check()
     with open_audience(order.file) as source:
         mailing = order.mailing(source)
@@ -190,26 +187,18 @@ async def _run(order: BroadcastOrder, mailing: Mailing, gate: Tidegate) -> int:
 
 
 async def broadcast(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing) -> int:
-    """The whole of it, in an open gate. Returns the exit code."""
+    """Run a broadcast in an open gate. Return the exit code."""
     with phase(job.clock, "checking", mailing.source.size, as_json=job.as_json) as show:
         checked = await check(mailing, job.clock, job.stop, show)
     if job.stop.is_set():
         job.say("stopped while checking: nothing was sent")
-        return STOPPED
+        return INTERRUPTED
     _refuse_bad(checked, order)
-    before, limit = await job.counts(), await _limit(job, mailing)
-    _refuse_forgetting(forecast(checked.good, limit), order)
-    if order.dry_run:
-        found = preview(job.name, checked, before.accepted, limit)
-        job.show(found, *preview_lines(found))
-        return 0
-    if before.accepted:
-        job.say(f"resuming: {min(before.accepted, checked.good):,} of {checked.good:,} are in already")
-    return await _send(job, order, mailing, checked, before)
+    return await _send(job, order, mailing, checked)
 
 
 def _refuse_bad(checked: CheckedFile, order: BroadcastOrder) -> None:
-    """Raises BadInputError if lines are bad, or there are none."""
+    """Raise BadInputError if lines are bad, or there are none."""
     for line in checked.lines():
         terminal.note(line)
     if checked.good and (not checked.bad or (order.skip_bad and order.name is not None)):
@@ -218,15 +207,15 @@ def _refuse_bad(checked: CheckedFile, order: BroadcastOrder) -> None:
         terminal.put_json({"accepted": 0, **checked.report(), "passed": False})
     if not checked.bad:
         raise BadInputError(f"nobody is in {order.file}: nothing was sent")
-    hint = _SKIP_HINT if order.skip_bad else "mend them, or send the others with --skip-bad --name NAME"
-    hint = hint if checked.good else "mend them"
+    hint = _SKIP_HINT if order.skip_bad else "correct them, or send the others with --skip-bad --name NAME"
+    hint = hint if checked.good else "correct them"
     raise BadInputError(
         f"{checked.bad:,} of {checked.bad + checked.good:,} lines are bad, and nothing was sent: {hint}"
     )
 
 
 def _refuse_forgetting(seconds: float, order: BroadcastOrder) -> None:
-    """What is forgotten before the end would neither be reported nor be known to the next run."""
+    """Raise BadInputError if messages could be forgotten before the end: a second run would repeat them."""
     if order.remembered() < 2 * seconds:
         raise BadInputError(
             f"--remember: {order.remember} is too short: sending takes {span(seconds)} or more"
@@ -237,11 +226,17 @@ async def _limit(job: BroadcastJob, mailing: Mailing) -> Rate:
     return await limit_for(job.bot, mailing.params, Settings.read().rules(), job.gate.outbox)
 
 
-async def _send(
-    job: BroadcastJob, order: BroadcastOrder, mailing: Mailing, checked: CheckedFile, before: BroadcastCounts
-) -> int:
+async def _send(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing, checked: CheckedFile) -> int:
+    before, limit = await job.counts(), await _limit(job, mailing)
+    _refuse_forgetting(forecast(checked.good, limit), order)
+    if order.dry_run:
+        found = preview(job.name, checked, before.accepted, limit)
+        terminal.report(found, *preview_lines(found), as_json=job.as_json)
+        return 0
+    if before.accepted:
+        job.say(f"resuming: {min(before.accepted, checked.good):,} of {checked.good:,} are already in")
     started, refused = job.clock.monotonic(), (await job.gate.stats()).refused
-    await put(job, mailing, checked.good, priority=order.priority, dedup_for=order.remembered())
+    await put(job, order, mailing, limit, checked.good)
     if order.wait and not job.stop.is_set():
         await deliver(job)
     counts, seconds = await job.counts(), job.clock.monotonic() - started
@@ -255,15 +250,16 @@ async def _send(
         "avg_rps": round((counts.delivered - before.delivered) / seconds, 1) if seconds else 0.0,
         "passed": passed,
     }
-    job.show(report, report_table(report), *_what_now(job, order, checked, before, counts))
+    lines = _what_now(job, order, checked, before, counts)
+    terminal.report(report, report_table(report), *lines, as_json=job.as_json)
     await _write_unreached(job, order, counts)
     if job.stop.is_set():
-        return STOPPED
+        return INTERRUPTED
     return FAILED if passed is False else 0
 
 
 def _passed(job: BroadcastJob, order: BroadcastOrder, counts: BroadcastCounts) -> bool | None:
-    """None: nobody can know yet, and nobody asked to wait until it is known."""
+    """Return None if it is not known yet, and was not to be waited for."""
     if job.stop.is_set() or not counts.flawless:
         return False
     if counts.waiting:
@@ -278,10 +274,10 @@ async def _write_unreached(job: BroadcastJob, order: BroadcastOrder, counts: Bro
     found = await job.gate.outbox.records(bot=job.bot, states=NOT_REACHED, limit=maxsize) if some else []
     shown = printable(order.report)
     try:
-        written = await asyncio.to_thread(write_unreached, Path(order.report), found, job.prefix)
+        written = await asyncio.to_thread(write_unreached, Path(order.report), found, dedup_prefix(job.name))
     except OSError as error:
         raise TidegateError(
-            f"--report: {shown} was not written ({error.strerror}): mend that and run the same command again"
+            f"--report: {shown} was not written ({error.strerror}): correct that and run the command again"
         ) from error
     job.say(f"{written:,} who were not reached are in {shown}")
 
@@ -295,14 +291,14 @@ def _what_now(
 ) -> list[str]:
     if job.stop.is_set():
         missing = checked.good - counts.accepted
-        lines = [f"Stopped. {counts.waiting:,} wait in the store; to go on, run the same command again."]
+        lines = [f"Stopped. {counts.waiting:,} wait in the store; to resume, run the same command again."]
         if missing > 0:
             return [f"{missing:,} are not in the store yet.", *lines]
         return [f"{lines[0]} Or leave them to tidegate worker."]
     lines = []
     if checked.bad:
         left_out = f"{checked.bad:,} bad lines were left out"
-        lines.append(f"{left_out}: mend them, and with --name {job.name} only they are sent.")
+        lines.append(f"{left_out}: correct them, and with --name {job.name} only they are sent.")
     if before.accepted == counts.accepted and not before.waiting:
         return [*lines, "It was complete: nothing was sent. To send it again, give it another --name."]
     if counts.waiting and not order.wait:

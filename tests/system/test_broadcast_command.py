@@ -229,7 +229,7 @@ def test_kill_9_while_putting_loses_and_doubles_nothing(office: Office) -> None:
     code, out, err = office.run("broadcast", "people.csv", *HELLO, "--no-wait", "--json")
 
     assert code == 0
-    assert f"resuming: {put:,} of 12,000 are in already" in err
+    assert f"resuming: {put:,} of 12,000 are already in" in err
     report = json.loads(out)
     assert (report["accepted"], report["waiting"], report["passed"]) == (12_000, 12_000, None)
     assert office.in_store() == 12_000
@@ -259,7 +259,7 @@ def test_a_paused_bot_is_told_once_instead_of_standing_still_in_silence(office: 
     office.run("queue", "resume", "--bot", "42")
     out, err = process.communicate(timeout=PATIENCE)
 
-    assert told[1] == "bot 42 is paused: nothing leaves until tidegate queue resume --bot 42\n"
+    assert told[1] == "bot 42 is paused: nothing is sent until tidegate queue resume --bot 42\n"
     assert "paused" not in err
     assert (process.returncode, json.loads(out)["delivered"]) == (0, 20)
 

@@ -85,7 +85,7 @@ def test_what_is_cancelled_never_leaves(desk: Desk) -> None:
         [one], [two, three], [last] = desk.put(named), desk.put(swept, swept), desk.put(kept)
 
         assert desk.told("queue", "cancel", one) == {"cancelled": 1, "not_cancelled": 0}
-        assert "2 messages? Nobody can be asked here: add --yes" in desk.complains(
+        assert "2 messages? Not a terminal: pass --yes" in desk.complains(
             "queue", "cancel", "--chat", str(swept)
         )
         assert desk.told("queue", "cancel", "--chat", str(swept), "--yes")["cancelled"] == 2
@@ -184,7 +184,7 @@ def test_without_a_sender_that_is_the_first_reason(desk: Desk) -> None:
     assert why["waits_for"][0].startswith("nobody sends: start a worker")
     assert any("paused" in reason for reason in why["waits_for"])
     assert why["expected_in"] is None
-    assert "none runs, so nothing leaves" in desk.run("queue", "stats").stdout
+    assert "none runs, so nothing is sent" in desk.run("queue", "stats").stdout
 
 
 def test_everything_about_a_chat_is_erased(desk: Desk) -> None:

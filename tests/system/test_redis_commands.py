@@ -237,7 +237,7 @@ def test_an_operator_looks_and_takes_hold(office: Office) -> None:
     stats = office.told("queue", "stats")
     assert (stats["total_queued"], stats["sender"], stats["delivers"]) == (3, None, False)
     assert (stats["bots"], stats["paused"]) == ([42], [{"bot": 42, "chat_id": chat}])
-    assert "nothing leaves" in office.run("queue", "stats")[1]
+    assert "nothing is sent" in office.run("queue", "stats")[1]
     listed = office.told("queue", "list", "--chat", str(chat))["messages"]
     assert [message["id"] for message in listed] == [first, later]
     assert office.told("queue", "cancel", second)["cancelled"] == 1
@@ -292,7 +292,7 @@ def test_workers_share_the_work_and_a_broadcast_joins_them(office: Office, tmp_p
 
 @pytest.mark.parametrize("command", [("backup", "copy.db"), ("restore", "copy.db", "--park")])
 def test_what_is_for_files_says_so(office: Office, command: tuple[str, ...]) -> None:
-    assert "this works on a store in a file" in office.complains(*command)
+    assert "this command needs a store in a file" in office.complains(*command)
 
 
 @pytest.mark.parametrize("command", ["queue stats", "send 1 hello", "bot list", "dlq list", "worker"])

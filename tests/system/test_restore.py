@@ -101,7 +101,7 @@ def test_what_cannot_be_restored_leaves_the_store_as_it_is(desk: Desk) -> None:
     for arguments, told in (
         (["copy.db"], "say --park to hold it back until you decide, or --resend"),
         (["copy.db", "--park", "--resend"], "choose one of them"),
-        (["copy.db", "--park"], "Nobody can be asked here: add --yes"),
+        (["copy.db", "--park"], "Not a terminal: pass --yes"),
         (["cut.db", "--park", "--yes"], "cut.db is damaged: use an earlier backup"),
         (["text.db", "--park", "--yes"], "text.db is not a store of Tidegate"),
         (["none.db", "--park", "--yes"], "there is no file none.db"),

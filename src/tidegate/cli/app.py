@@ -1,99 +1,118 @@
-"""The commands. Whatever is slow to import is imported by the command that needs it."""
+"""The table of commands. A command's module is imported only when that command is called."""
 
+import importlib
 import inspect
 import json
+import platform
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from tidegate.cli.backup import app as copies
-from tidegate.cli.bot import app as bots
-from tidegate.cli.broadcast.command import app as broadcast
-from tidegate.cli.demo.command import app as demo
-from tidegate.cli.dlq import app as dlq
 from tidegate.cli.errors import UNREAD, check_arguments, complain, wants_traceback
-from tidegate.cli.flow import app as flow
-from tidegate.cli.inbox import app as inbox
-from tidegate.cli.key import app as keys
-from tidegate.cli.move import app as moving
 from tidegate.cli.options import AsJson
-from tidegate.cli.queue import app as queue
-from tidegate.cli.send import app as sending
-from tidegate.cli.sim.command import app as sim
-from tidegate.cli.stress.command import app as stress
-from tidegate.cli.webhook.command import app as webhook
+
+# The module of each command, and what `tidegate --help` says of it: the first paragraph of its own help.
+COMMANDS: Final = {
+    "demo": ("demo.command", "Watch a naive bot and one with Tidegate do the same work side by side."),
+    "sim": ("sim.command", "Simulate Telegram or NocoDB, with limits that count, to test bots against."),
+    "stress": ("stress.command", "Put polling under simulated load and measure it."),
+    "bot": ("bot", "Register, list and remove the bots of a store."),
+    "key": ("key", "Make and rotate the keys that encrypt bot tokens."),
+    "send": ("send", "Put one message into the store for a worker to deliver, and print its id."),
+    "worker": ("worker", "Deliver the messages of the store until Ctrl-C or SIGTERM."),
+    "broadcast": ("broadcast.command", "Send a message to everybody in a file, as fast as the limits allow."),
+    "webhook": ("webhook.command", "Set, inspect and delete the webhooks of bots."),
+    "inbox": ("inbox", "List updates and events that could not be handled; replay or drop them."),
+    "queue": ("queue", "Inspect, pause, resume and cancel queued messages."),
+    "dlq": ("dlq", "List, replay and drop dead letters."),
+    "backup": ("backup", "Copy a store into a file, also while it is in use."),
+    "restore": ("backup", "Replace the store by a backup, while no process uses it."),
+    "forget": ("forget", "Erase every message to a chat, waiting or ended. Asks first."),
+    "move": ("move", "Move everything that waits from a file to Redis, in order."),
+    "flow": ("flow", "Check and draw conversations that are declared as flows."),
+    "version": ("app", "Print the version of Tidegate and of Python."),
+    "doctor": ("doctor", "Check that this machine has what Tidegate needs, and say what to do."),
+}
 
 
-def unwrap(command: Any) -> None:  # noqa: ANN401  (Typer does not export what a command is)
-    """Make one line of each paragraph, here and in every command below: Rich would wrap it twice."""
+class LazyGroup(TyperGroup):
+    """Lists every command by its line in the table, and imports the one that is called."""
+
+    def __init__(self, **options: Any) -> None:  # noqa: ANN401  (Typer's)
+        super().__init__(**options)
+        self.commands = {name: TyperCommand(name, help=text) for name, (_, text) in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  (Typer's, not exported)
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = load_command(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def load_command(name: str) -> Any:  # noqa: ANN401  (Typer does not export what a command is)
+    """Import a command. Each paragraph of its help becomes one line: Rich would wrap it twice otherwise."""
+    found: Any = get_command(importlib.import_module(f"tidegate.cli.{COMMANDS[name][0]}").app)
+    found = getattr(found, "commands", {}).get(name, found)  # a module may define several
+    found.name = name
+    _unwrap_help(found)
+    return found
+
+
+def _unwrap_help(command: Any) -> None:  # noqa: ANN401  (likewise)
     if command.help:
         paragraphs = inspect.cleandoc(command.help).split("\n\n")
         command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     for below in getattr(command, "commands", {}).values():
-        unwrap(below)
+        _unwrap_help(below)
 
 
-app = typer.Typer(
+tidegate = typer.Typer(
+    cls=LazyGroup,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(demo, name="demo")
-app.add_typer(sim, name="sim")
-app.add_typer(stress, name="stress")
-app.add_typer(bots, name="bot")
-app.add_typer(keys, name="key")
-app.add_typer(sending)
-app.add_typer(broadcast)
-app.add_typer(webhook, name="webhook")
-app.add_typer(inbox, name="inbox")
-app.add_typer(queue, name="queue")
-app.add_typer(dlq, name="dlq")
-app.add_typer(copies)
-app.add_typer(moving)
-app.add_typer(flow, name="flow")
+app = typer.Typer(add_completion=False)  # the commands that are defined here
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """One command, with its errors as one line."""
+    """Run one command and return its exit code. An error is printed as one line."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without box characters gets question marks
             stream.reconfigure(errors="replace")
     try:
         check_arguments(sys.argv[1:] if arguments is None else arguments)
-        command = get_command(app)
-        unwrap(command)
-        code = command.main(arguments, prog_name="tidegate", standalone_mode=False)
+        code = get_command(tidegate).main(arguments, prog_name="tidegate", standalone_mode=False)
         sys.stdout.flush()
-    except Exception as error:  # whatever it is, a person gets one line
+    except Exception as error:  # a person gets one line, whatever it is
         if wants_traceback(error):
             raise
         return complain(error)
-    except SystemExit:  # Rich's way when nobody reads any more
+    except SystemExit:  # raised by Rich when the reader of a pipe has gone
         return UNREAD
     return code if isinstance(code, int) else 0
 
 
-def _show_version(wanted: bool) -> None:  # noqa: FBT001  (the way Typer calls back)
+def _show_version(wanted: bool) -> None:  # noqa: FBT001  (called by Typer)
     if wanted:
         version()
         raise typer.Exit
 
 
-@app.callback(
+@tidegate.callback(
     invoke_without_command=True,
     epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate sim telegram --latency 5-40  ·  tidegate doctor",
 )
-def tidegate(
+def main(
     context: typer.Context,
     *,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Say which version this is."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Stands between a Telegram bot and everything that limits it."""
@@ -103,20 +122,8 @@ def tidegate(
 
 @app.command()
 def version(*, as_json: AsJson = False) -> None:
-    """Say which version this is, and which Python runs it."""
-    from tidegate.cli import version as known  # noqa: PLC0415  (keeps --help fast)
+    """Print the version of Tidegate and of Python."""
+    from importlib.metadata import version as installed_version  # noqa: PLC0415  (slow to import)
 
-    typer.echo(json.dumps(known.versions()) if as_json else known.line())
-
-
-@app.command(epilog="[b]Try it:[/b]  REDIS_URL=redis://localhost:6379/0 tidegate doctor")
-def doctor(*, as_json: AsJson = False) -> None:
-    """Look whether this machine has what Tidegate needs, and say what to do.
-
-    Looks at Python, the optional parts, Redis (TIDEGATE_STORE, REDIS_URL), the database (DATABASE_URL), ports
-    and clocks.
-    Ends with 1 if something failed.
-    """
-    from tidegate.cli.doctor.examination import examine  # noqa: PLC0415  (keeps --help fast)
-
-    raise typer.Exit(examine(as_json=as_json))
+    known = {"version": installed_version("tidegate"), "python": platform.python_version()}
+    typer.echo(json.dumps(known) if as_json else f"tidegate {known['version']} (Python {known['python']})")

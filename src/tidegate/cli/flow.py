@@ -12,17 +12,18 @@ from typing import Annotated, Any, Final
 import msgspec
 import typer
 
-from tidegate.cli.options import AsJson
-from tidegate.cli.terminal import printable, put_json, put_line
+from tidegate.cli import terminal
+from tidegate.cli.messages import amount
+from tidegate.cli.options import AsJson, command_group
+from tidegate.cli.terminal import printable
 from tidegate.errors import BadInputError, MissingExtraError, TidegateError
 from tidegate.flows.builder import FlowBuilder
 from tidegate.flows.declaration import load_flow
 from tidegate.flows.events import FlowEvent
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import transitions_of
-from tidegate.flows.validation import Problem
 
-app = typer.Typer(help="Check and draw conversations that are declared as flows.")
+app = command_group("Check and draw conversations that are declared as flows.")
 
 Where = Annotated[
     str,
@@ -33,45 +34,59 @@ Where = Annotated[
     ),
 ]
 Svg = Annotated[
-    str | None, typer.Option("--svg", metavar="FILE", help="Draw it into this file; needs mmdc on the PATH.")
+    str | None,
+    typer.Option("--svg", metavar="FILE", help="Draw an SVG into this file; needs mmdc on the PATH."),
 ]
 
-
-@app.callback(invoke_without_command=True)
-def flow(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+FLOW_FILES: Final = frozenset((".toml", ".json"))
+RENDER_WITHIN: Final = 120  # seconds; mmdc starts a browser
 
 
 @app.command(
     epilog="[b]Try it:[/b]  tidegate flow check shop.flows:payment  ·  tidegate flow check payment.toml"
 )
 def check(where: Where, *, as_json: AsJson = False) -> None:
-    """Say everything that is wrong with a flow, state by state. Ends with 1 if something is.
+    """List every problem of a flow, state by state. Exits with 1 if there is one.
 
-    Finds states that nothing leads to or out of, ways to states that do not exist, triggers with two
-    meanings, texts that a language lacks, and more. In a file, guards are taken for granted: they are given
-    in Python.
+    Finds states without a way in or out, transitions to states that do not exist, ambiguous triggers, texts
+    that a language lacks, and more. Guards that a file names are assumed to exist: they are functions.
     """
-    raise typer.Exit(check_flow(where, as_json=as_json))
+    flow = find_flow(where)
+    problems = flow.validate()
+    ways = sum(len(transitions_of(state)) for state in flow.states) + len(flow.commands)
+    if problems:
+        summary = f"flow {flow.name}: {amount(len(problems), 'problem')}"
+    else:
+        summary = f"flow {flow.name} is sound: {len(flow.states)} states, {ways} transitions"
+    found = {
+        "flow": flow.name,
+        "passed": not problems,
+        "states": len(flow.states),
+        "ways": ways,
+        "problems": [msgspec.structs.asdict(problem) for problem in problems],
+    }
+    terminal.report(found, *map(printable, [*problems, summary]), as_json=as_json)
+    raise typer.Exit(1 if problems else 0)
 
 
 @app.command(
     epilog="[b]Try it:[/b]  tidegate flow diagram shop.flows:payment  ·  tidegate flow diagram payment.toml"
 )
 def diagram(where: Where, *, svg: Svg = None, as_json: AsJson = False) -> None:
-    """Draw a flow as a Mermaid diagram: GitHub, GitLab and many editors show it.
+    """Draw a flow as a Mermaid diagram, which GitHub, GitLab and many editors show.
 
-    Draws it as it is, also one with mistakes in it.
+    The flow is drawn as it is declared, even if it has problems.
     """
-    draw_flow(where, svg=svg, as_json=as_json)
-
-
-FLOW_FILES: Final = frozenset((".toml", ".json"))
+    flow = find_flow(where)
+    picture = flow.diagram()
+    if svg is not None:
+        _render_svg(picture, svg)
+    line = picture.rstrip("\n") if svg is None else f"drawn into {svg}"
+    terminal.report({"flow": flow.name, "diagram": picture, "svg": svg}, line, as_json=as_json)
 
 
 def find_flow(where: str) -> Flow:
-    """As it is declared, not checked. Raises BadInputError that says what is not there."""
+    """Load a flow without checking it. Raises BadInputError that says what is missing."""
     if Path(where).suffix.lower() in FLOW_FILES:
         return _in_file(Path(where))
     module, colon, name = where.partition(":")
@@ -81,12 +96,12 @@ def find_flow(where: str) -> Flow:
     if isinstance(found, FlowBuilder):
         return found.build_unchecked()
     if not isinstance(found, Flow):
-        raise BadInputError(f"{where} is no flow but {type(found).__name__}: name a Flow or a FlowBuilder")
+        raise BadInputError(f"{where} is not a flow but {type(found).__name__}: name a Flow or a FlowBuilder")
     return found
 
 
 def _in_file(path: Path) -> Flow:
-    """Its guards are functions, which no file has: whatever it calls is taken to be there."""
+    """Load a declaration. A file cannot hold its guards, which are functions: they are assumed to exist."""
     flow = load_flow(path)
     used = {guard for state in flow.states for guard in state.guards()}
     return msgspec.structs.replace(flow, guards=dict.fromkeys(used, _granted))
@@ -97,7 +112,7 @@ def _granted(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001
 
 
 def _imported(module: str) -> ModuleType:
-    """From the current folder too, as `python -m` does."""
+    """Import a module, from the current folder too, as `python -m` does."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -107,7 +122,7 @@ def _imported(module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise BadInputError(
-                f"there is no module {error.name} in {here} or among what is installed"
+                f"there is no module {error.name} in {here} or among the installed packages"
             ) from error
         raise BadInputError(f"{module} needs {error.name}, which is not installed") from error
     except (Exception, SystemExit) as error:  # whatever its code raises; a script may also end
@@ -123,53 +138,6 @@ def _in_module(module: ModuleType, name: str) -> object:
             raise BadInputError(f"{module.__name__} has no {name}: {hint}")
         found = getattr(found, part)
     return found
-
-
-def check_flow(where: str, *, as_json: bool) -> int:
-    """Returns the exit code."""
-    flow = find_flow(where)
-    problems = flow.validate()
-    if as_json:
-        put_json(_report(flow, problems))
-    else:
-        for problem in problems:
-            put_line(printable(problem))
-        put_line(printable(_summary(flow, problems)))
-    return 1 if problems else 0
-
-
-def _report(flow: Flow, problems: list[Problem]) -> dict[str, object]:
-    return {
-        "flow": flow.name,
-        "passed": not problems,
-        "states": len(flow.states),
-        "ways": _ways(flow),
-        "problems": [msgspec.structs.asdict(problem) for problem in problems],
-    }
-
-
-def _summary(flow: Flow, problems: list[Problem]) -> str:
-    if problems:
-        return f"flow {flow.name}: {len(problems)} {'problem' if len(problems) == 1 else 'problems'}"
-    return f"flow {flow.name} is sound: {len(flow.states)} states, {_ways(flow)} ways"
-
-
-def _ways(flow: Flow) -> int:
-    return sum(len(transitions_of(state)) for state in flow.states) + len(flow.commands)
-
-
-RENDER_WITHIN: Final = 120  # seconds; it starts a browser
-
-
-def draw_flow(where: str, *, svg: str | None, as_json: bool) -> None:
-    flow = find_flow(where)
-    picture = flow.diagram()
-    if svg is not None:
-        _render_svg(picture, svg)
-    if as_json:
-        put_json({"flow": flow.name, "diagram": picture, "svg": svg})
-    else:
-        put_line(picture.rstrip("\n") if svg is None else f"drawn into {svg}")
 
 
 def _render_svg(picture: str, svg: str) -> None:

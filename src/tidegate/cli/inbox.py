@@ -15,9 +15,9 @@ from rich.text import Text
 
 from tidegate.cli import terminal
 from tidegate.cli.messages import amount
-from tidegate.cli.options import AsJson, Store, Yes, a_bots_number
+from tidegate.cli.options import AsJson, OfBot, Store, Yes
 from tidegate.cli.progress import progress_bar
-from tidegate.cli.store import using_gate
+from tidegate.cli.store import sender_is_gone, using_gate
 from tidegate.cli.terminal import confirm, printable
 from tidegate.cli.times import distance, moment
 from tidegate.clock import Clock
@@ -33,26 +33,44 @@ from tidegate.inbound.inbox import (
     hook_source,
 )
 from tidegate.inbound.signed_hooks import unpack_event
-from tidegate.stores.sqlite.outbox import SqliteOutbox
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 Keys = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY", help="As tidegate inbox shows them: an update_id, the id of an event."),
+    typer.Argument(metavar="KEY", help="As shown by tidegate inbox: an update_id, or the id of an event."),
 ]
-Key = Annotated[str, typer.Argument(metavar="KEY", help="As tidegate inbox shows it.")]
-OfBot = Annotated[
-    int | None,
-    typer.Option("--bot", metavar="N", callback=a_bots_number, help="Of this bot only, by its number."),
-]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="As shown by tidegate inbox.")]
 OfHook = Annotated[
-    str | None, typer.Option("--hook", metavar="NAME", help="Of this hook only, such as payments.")
+    str | None, typer.Option("--hook", metavar="NAME", help="Only of this hook, such as payments.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All that are parked; with --bot or --hook, all of that.")]
-Limit = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="The newest so many.")]
+All = Annotated[bool, typer.Option("--all", help="All that are parked, of any source or of --bot or --hook.")]
+Limit = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="At most this many, the newest.")]
 
-NEWEST = 20
+Json = dict[str, Any]
+Act = Callable[[InboxSource, str], Awaitable[bool]]
+
+NEWEST: Final = 20
+MOST_PARKED: Final = 1_000_000  # more than can be parked
+REPLAYED_UNASKED: Final = 100  # items that are replayed without a question
+LANES_PER_STEP: Final = 100  # lanes whose steps share commits
+
+
+class UpdateChoice(NamedTuple):
+    """The items that the command line names."""
+
+    keys: Sequence[str] = ()
+    everything: bool = False
+    bot: int | None = None
+    hook: str | None = None
+
+
+class InboxView(NamedTuple):
+    """The state of an inbox. One more parked item than asked for tells that there are more."""
+
+    stats: InboxStats
+    parked: list[ParkedItem]
+    is_left: bool = False  # the items being handled belong to a process that ended
 
 
 @app.callback(
@@ -68,16 +86,16 @@ def inbox(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """See which updates and events could not be handled, and why; handle them again, or drop them.
+    """List updates and events that could not be handled; replay or drop them.
 
-    Alone, it says how many wait or are being handled, and lists those that are parked. An update is parked
-    when its handler raised an error, took too long, or killed its process again and again. It is kept, with
-    the reason, until you replay or drop it; others of its chat go on. The bot may run meanwhile.
+    Without a subcommand, shows how many wait or are being handled, and lists those that are parked. An update
+    is parked when its handler raised an error, took too long, or killed its process several times. It is kept
+    with the reason until you replay or drop it; other updates of its chat go on. The bot may run meanwhile.
     """
     if context.invoked_subcommand is None:
         list_(bot=bot, hook=hook, limit=limit, store=store, as_json=as_json)
     elif (bot, hook, limit, store, as_json) != (None, None, NEWEST, None, False):
-        raise typer.BadParameter(f"options belong behind {context.invoked_subcommand}")
+        raise typer.BadParameter(f"options belong after {context.invoked_subcommand}")
 
 
 @app.command("list", epilog="[b]Try it:[/b]  tidegate inbox list --hook payments --limit 100")
@@ -89,16 +107,25 @@ def list_(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how many wait or are being handled, and list those that are parked: as tidegate inbox alone."""
-    show_inbox(store, bot=bot, hook=hook, limit=limit, as_json=as_json)
+    """Show how many wait or are being handled, and list those that are parked. Same as tidegate inbox."""
+    source = source_of(bot, hook)
+
+    async def look(gate: Tidegate) -> InboxView:
+        inbox = gate.store.inbox
+        parked = await inbox.parked(source, limit=limit + 1)
+        return InboxView(await inbox.stats(), parked, await sender_is_gone(gate))
+
+    seen = using_gate(store, look)
+    terminal.report(inbox_report(seen, limit), picture(seen, limit, Clock().now()), as_json=as_json)
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate inbox show 815  ·  tidegate inbox show evt_1 --hook payments")
 def show(
     key: Key, *, bot: OfBot = None, hook: OfHook = None, store: Store = None, as_json: AsJson = False
 ) -> None:
-    """Show everything known of a parked one: why and when it was given up, its chat, its body in full."""
-    show_update(store, UpdateChoice([key], bot=bot, hook=hook), as_json=as_json)
+    """Show everything known of a parked item: the reason, the times, the chat, and the whole body."""
+    [one] = _chosen(store, UpdateChoice([key], bot=bot, hook=hook))
+    terminal.report(update_json(one), update_details(one, Clock().now()), as_json=as_json)
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate inbox replay 815 816  ·  tidegate inbox replay --all --bot 42")
@@ -112,12 +139,16 @@ def replay(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Handle parked ones again, behind whatever waits in their chats: by their keys, or all.
+    """Handle parked items again, after those that wait in their chats: by their keys, or all.
 
-    A bot that runs takes them up within a second. What a handler had sent through Tidegate before it failed
-    is not sent again. Asks before it replays more than 100.
+    A running bot picks them up within a second. Messages that the handler put through Tidegate before it
+    failed are not sent again. Asks before it replays more than 100.
     """
-    replay_updates(store, UpdateChoice(keys or [], everything, bot, hook), yes=yes, as_json=as_json)
+    chosen = _chosen(store, UpdateChoice(keys or [], everything, bot, hook))
+    if len(chosen) > REPLAYED_UNASKED:
+        confirm(f"Replay {amount(len(chosen), 'item')}?", yes=yes)
+    done = using_gate(store, lambda gate: work_on(chosen, gate.store.inbox.replay, "Replaying"))
+    terminal.report({"replayed": done}, f"Replayed {amount(done, 'item')}.", as_json=as_json)
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate inbox drop 815  ·  tidegate inbox drop --all --hook payments")
@@ -131,24 +162,16 @@ def drop(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Forget parked ones for good: by their keys, or all. Asks first."""
-    drop_updates(store, UpdateChoice(keys or [], everything, bot, hook), yes=yes, as_json=as_json)
-
-
-EVERY: Final = 1_000_000  # more than can be parked
-
-
-class UpdateChoice(NamedTuple):
-    """What was written on the command line."""
-
-    keys: Sequence[str] = ()
-    everything: bool = False
-    bot: int | None = None
-    hook: str | None = None
+    """Delete parked items for good: by their keys, or all. Asks first."""
+    chosen = _chosen(store, UpdateChoice(keys or [], everything, bot, hook))
+    if chosen:
+        confirm(f"Drop {amount(len(chosen), 'item')} for good?", yes=yes)
+    done = using_gate(store, lambda gate: work_on(chosen, gate.store.inbox.drop, "Dropping"))
+    terminal.report({"dropped": done}, f"Dropped {amount(done, 'item')}.", as_json=as_json)
 
 
 def source_of(bot: int | None, hook: str | None) -> InboxSource | None:
-    """None: of any source."""
+    """Return the source that the options name; None for any source."""
     if bot is not None and hook is not None:
         raise BadInputError("give either --bot or --hook, not both")
     if bot is not None:
@@ -157,7 +180,7 @@ def source_of(bot: int | None, hook: str | None) -> InboxSource | None:
 
 
 async def choose(inbox: Inbox, which: UpdateChoice) -> list[ParkedItem]:
-    """Those meant, the oldest first: so they are replayed in the order in which they were parked.
+    """Find the items, the oldest first, so that they are replayed in the order in which they were parked.
 
     Raises BadInputError for a key that is not parked, or that several sources have.
     """
@@ -165,8 +188,8 @@ async def choose(inbox: Inbox, which: UpdateChoice) -> list[ParkedItem]:
     if which.keys and which.everything:
         raise BadInputError("give either keys or --all, not both")
     if not which.keys and not which.everything:
-        raise BadInputError("say which ones: their keys as tidegate inbox shows them, or --all")
-    parked = (await inbox.parked(source, limit=EVERY))[::-1]
+        raise BadInputError("say which items: their keys, as shown by tidegate inbox, or --all")
+    parked = (await inbox.parked(source, limit=MOST_PARKED))[::-1]
     if which.everything:
         return parked
     for key in which.keys:
@@ -176,43 +199,21 @@ async def choose(inbox: Inbox, which: UpdateChoice) -> list[ParkedItem]:
 
 def _check(key: str, sources: Sequence[InboxSource]) -> None:
     if not sources:
-        raise BadInputError(f"{key} is not parked: look with tidegate inbox")
+        raise BadInputError(f"{key} is not parked: see tidegate inbox")
     if len(sources) > 1:
         named = ", ".join(source.replace(":", " ", 1) for source in sources)
         raise BadInputError(f"{key} is parked for {named}: say which one with --bot or --hook")
 
 
-REPLAYED_UNASKED: Final = 100  # so many are replayed without a question
-LANES_PER_STEP: Final = 100  # lanes whose steps share commits
-
-Act = Callable[[InboxSource, str], Awaitable[bool]]
-
-
-def replay_updates(store: str | None, which: UpdateChoice, *, yes: bool, as_json: bool) -> None:
-    chosen = _chosen(store, which)
-    if len(chosen) > REPLAYED_UNASKED:
-        confirm(f"Replay {amount(len(chosen), 'arrival')}?", yes=yes)
-    done = using_gate(store, lambda gate: work_on(chosen, gate.handler_registry.inbox.replay, "Replaying"))
-    _tell("replayed", done, as_json=as_json)
-
-
-def drop_updates(store: str | None, which: UpdateChoice, *, yes: bool, as_json: bool) -> None:
-    chosen = _chosen(store, which)
-    if chosen:
-        confirm(f"Drop {amount(len(chosen), 'arrival')} for good?", yes=yes)
-    done = using_gate(store, lambda gate: work_on(chosen, gate.handler_registry.inbox.drop, "Dropping"))
-    _tell("dropped", done, as_json=as_json)
-
-
 def _chosen(store: str | None, which: UpdateChoice) -> list[ParkedItem]:
     async def look(gate: Tidegate) -> list[ParkedItem]:
-        return await choose(gate.handler_registry.inbox, which)
+        return await choose(gate.store.inbox, which)
 
     return using_gate(store, look)
 
 
 async def work_on(chosen: Sequence[ParkedItem], act: Act, title: str) -> int:
-    """One lane in order, lanes side by side. Returns how many were still there."""
+    """Act on the items: one lane in order, lanes side by side. Return how many were still parked."""
     lanes: dict[tuple[InboxSource, str], list[str]] = {}
     for one in chosen:
         lanes.setdefault((one.item.source, one.item.lane), []).append(one.item.key)
@@ -229,43 +230,33 @@ async def _work_through(source: InboxSource, keys: Sequence[str], act: Act) -> i
     return sum([await act(source, key) for key in keys])
 
 
-def _tell(what: str, count: int, *, as_json: bool) -> None:
-    if as_json:
-        terminal.put_json({what: count})
-    else:
-        terminal.put_line(f"{what.capitalize()} {amount(count, 'arrival')}.")
-
-
-Json = dict[str, Any]
-
-
 def update_json(one: ParkedItem) -> Json:
-    """`body`: the update; of an event as it was sent, in base64 if it is no text: `encoding` says so."""
-    arrival = one.item
+    """Return a parked item as JSON. The body of an event is text, or base64 if `encoding` says so."""
+    item = one.item
     known = {
-        "source": arrival.source,
-        "key": arrival.key,
-        "lane": arrival.lane,
+        "source": item.source,
+        "key": item.key,
+        "lane": item.lane,
         "arrived_at": one.arrived_at,
         "parked_at": one.parked_at,
         "reason": one.reason,
     }
-    return known | (_event(arrival.body) if arrival.source.startswith("hook:") else _update(arrival.body))
+    return known | (_event(item.body) if item.source.startswith("hook:") else _update(item.body))
 
 
-def chat_of_update(arrival: InboxItem) -> str:
-    """Empty for what is of no chat: events, and updates that are nobody's."""
-    is_of_chat = arrival.source.startswith("bot:") and not arrival.lane.startswith("update ")
-    return arrival.lane if is_of_chat else ""
+def chat_of_update(item: InboxItem) -> str:
+    """Return the chat of an update; empty for events, and for updates without a chat."""
+    is_of_chat = item.source.startswith("bot:") and not item.lane.startswith("update ")
+    return item.lane if is_of_chat else ""
 
 
-def name_of(arrival: InboxItem) -> str:
-    """`bot 42`, `hook payments`."""
-    return printable(arrival.source.replace(":", " ", 1))
+def name_of(item: InboxItem) -> str:
+    """Return the source in words: `bot 42`, `hook payments`."""
+    return printable(item.source.replace(":", " ", 1))
 
 
 def update_details(one: ParkedItem, now: float) -> RenderableType:
-    """An item a line, what is not known left out; then the headers and the body, whole."""
+    """Show one field a line, without those that are not known; then the headers and the whole body."""
     known = update_json(one)
     items = {
         "source": name_of(one.item),
@@ -301,7 +292,7 @@ def _update(body: bytes) -> Json:
 def _event(record: bytes) -> Json:
     try:
         event = unpack_event(record)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # what another version wrote: shown as it is
+    except (msgspec.DecodeError, UnicodeDecodeError):  # written by another version: shown as it is
         return {"headers": {}, "timestamp": None} | _text_of(record)
     return {"headers": event.headers, "timestamp": event.timestamp} | _text_of(event.body)
 
@@ -318,7 +309,7 @@ def _moment(at: float | None, now: float) -> str:
 
 
 def _readable(body: object) -> str:
-    """JSON over several lines; anything else as it is."""
+    """Return JSON over several lines; anything else as it is."""
     if isinstance(body, str):
         try:
             body = json.loads(body)
@@ -329,46 +320,6 @@ def _readable(body: object) -> str:
 
 def _indented(text: str) -> Text:
     return Text("\n".join(f"  {printable(line)}" for line in text.splitlines()), overflow="fold")
-
-
-class InboxView(NamedTuple):
-    """One more parked one than asked for tells that there are more."""
-
-    stats: InboxStats
-    parked: list[ParkedItem]
-    is_left: bool = False  # what is in hand is that of a process that ended
-
-
-def show_inbox(store: str | None, *, bot: int | None, hook: str | None, limit: int, as_json: bool) -> None:
-    source = source_of(bot, hook)
-
-    async def look(gate: Tidegate) -> InboxView:
-        inbox = gate.handler_registry.inbox
-        return InboxView(
-            await inbox.stats(), await inbox.parked(source, limit=limit + 1), await _nobody_handles(gate)
-        )
-
-    seen = using_gate(store, look)
-    if as_json:
-        terminal.put_json(inbox_report(seen, limit))
-    else:
-        terminal.put(picture(seen, limit, Clock().now()))
-
-
-def show_update(store: str | None, which: UpdateChoice, *, as_json: bool) -> None:
-    async def look(gate: Tidegate) -> list[ParkedItem]:
-        return await choose(gate.handler_registry.inbox, which)
-
-    [one] = using_gate(store, look)
-    if as_json:
-        terminal.put_json(update_json(one))
-    else:
-        terminal.put(update_details(one, Clock().now()))
-
-
-async def _nobody_handles(gate: Tidegate) -> bool:
-    """Who sends for a file handles what arrives. In Redis, what the dead held goes back by itself."""
-    return isinstance(gate.outbox, SqliteOutbox) and await gate.outbox.sender() is None
 
 
 def inbox_report(seen: InboxView, limit: int) -> dict[str, Any]:
@@ -383,9 +334,9 @@ def picture(seen: InboxView, limit: int, now: float) -> RenderableType:
     if seen.parked:
         parts += [Text(), _table(seen.parked[:limit], now)]
     elif seen.stats.parked:
-        parts.append(Text("None of those that are parked is of this source."))
+        parts.append(Text("No parked item is of this source."))
     if len(seen.parked) > limit:
-        parts.append(Text(f"These are the newest {limit:,}; there are more: --limit", style="dim"))
+        parts.append(Text(f"These are the newest {limit:,}; for more: --limit", style="dim"))
     return Group(*parts)
 
 
@@ -396,13 +347,13 @@ def _counts(seen: InboxView) -> list[str]:
     lines = [f"{waiting:,} {waits}, {busy:,} {are} being handled, {parked:,} parked"]
     if seen.is_left and handling:
         were, they = ("was", "it is") if handling == 1 else ("were", "they are")
-        ended = "in hand of a process that ended"
+        ended = "being handled by a process that ended"
         lines.append(f"{handling:,} {were} {ended}: {they} handled at the next start")
     return lines
 
 
 def _table(parked: Sequence[ParkedItem], now: float) -> Table:
-    """A row each; in a terminal of 80 columns the reasons take several lines, and are whole."""
+    """One row each. In a terminal of 80 columns the reasons take several lines, but are complete."""
     has_chats = any(chat_of_update(one.item) for one in parked)
     rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True, padding=(0, 1, 0, 0))
     rows.add_column("source", overflow="fold", max_width=20)

@@ -1,9 +1,10 @@
 """`tidegate move`: everything that waits in a file goes to Redis."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import msgspec
 import typer
 
 from tidegate.cli import loop, terminal
@@ -16,127 +17,43 @@ from tidegate.cli.times import span
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreFullError
 from tidegate.settings import Settings
-from tidegate.stores import transfer
-from tidegate.stores.sqlite import export, message_rows
-from tidegate.stores.sqlite.file import StoreFile
-from tidegate.stores.transfer import (
-    MessageTransfer,
-    TransferTarget,
-    carry_subscriptions,
-    carry_updates,
-    transfer_bots,
-)
+from tidegate.stores.transfer import transfer_store
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 Source = Annotated[str, typer.Argument(metavar="FROM", help="A store in a file: tidegate.db.")]
 Target = Annotated[str, typer.Argument(metavar="TO", help="A store in Redis: redis://host:6379/0.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would move; change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move; change nothing.")]
+
+USAGE: Final = "write tidegate move tidegate.db redis://host:6379/0"
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate move tidegate.db redis://localhost:6379/0 --dry-run")
 def move(source: Source, target: Target, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Move everything that waits from a file to Redis, in order, with its times, keys and pauses.
+    """Move everything that waits from a file to Redis, in order.
 
-    Stop the worker of the file first. Bots that are registered go along if TIDEGATE_KEY is set. Stopped or
-    killed at any moment, do it again: it goes on. What was tried before has all its attempts again, and no
-    pause before the next. Dead letters, parked messages and what has ended stay in the file.
+    Times, keys and pauses go along. Stop the worker of the file first. Registered bots are moved too if
+    TIDEGATE_KEY is set. If it is stopped or killed, run it again: it goes on. Messages that were tried before
+    get all their attempts again, at once. Dead letters, parked and ended messages stay in the file.
     """
-    raise typer.Exit(move_store(source, target, dry_run=dry_run, as_json=as_json))
-
-
-def move_lines(found: dict[str, Any]) -> list[str]:
-    """For a person: what went, what stays and where, what to do next."""
-    return [*_gone(found), *_bots(found), *_stays(found)]
-
-
-def _gone(found: dict[str, Any]) -> list[str]:
-    where = f"from {found['from']} to {found['to']}"
-    if found["dry_run"]:
-        return [f"{amount(found['waiting'], 'message')} would move {where}; nothing was changed."]
-    told = [f"Moved {amount(found['moved'], 'message')} {where} in {found['seconds']:,.1f} s."]
-    if found["known"]:
-        told.append(f"{amount(found['known'], 'message was', 'messages were')} there already.")
-    if found["duplicates"]:
-        which = amount(found["duplicates"], "message was", "messages were")
-        told.append(f"{which} dropped: others with the same dedup key are there.")
-    if found["updates"]:
-        told.append(f"{amount(found['updates'], 'update')} that waited to be handled moved too.")
-    if found["subscriptions"]:
-        told.append(f"{amount(found['subscriptions'], 'subscription')} moved too.")
-    if found["paused"]:
-        told.append(f"{amount(found['paused'], 'pause')} kept.")
-    if found["waiting"]:
-        told.append(f"{amount(found['waiting'], 'message still waits', 'messages still wait')} in the file.")
-        told.append("Run the same command again, once nobody puts into the file any more.")
-    return told
-
-
-def _bots(found: dict[str, Any]) -> list[str]:
-    told = []
-    if found["bots"]:
-        word = "would be registered" if found["dry_run"] else "registered"
-        told.append(f"Bots {word} there: {_named(found['bots'])}")
-    if found["bots_left"]:
-        told.append(
-            f"Not registered there: {_named(found['bots_left'])}; their messages wait until tidegate bot add."
-            f" {found['why_left']}"
-        )
-    return told
-
-
-def _stays(found: dict[str, Any]) -> list[str]:
-    told = []
-    letters = found["dead"] + found["parked"]
-    if letters:
-        told.append(
-            f"{amount(letters, 'dead or parked message')}: tidegate dlq list --store {found['from']};"
-            " what is replayed there moves with another run"
-        )
-    if found["ended"]:
-        told.append(f"{amount(found['ended'], 'message')} that ended, known in the file only")
-    if found["dedup_keys"]:
-        told.append(
-            f"{amount(found['dedup_keys'], 'dedup key')} of what has ended or is dead: the same broadcast,"
-            " run on Redis, would send to these again"
-        )
-    if found["closed_for"]:
-        closed = span(found["closed_for"])
-        told.append(f"What 429s have closed, for another {closed}: start workers there after that")
-    return ["Stays behind:", *(f"  {line}" for line in told)] if told else []
-
-
-def _named(bots: list[int]) -> str:
-    return ", ".join(f"{bot}:…" for bot in bots)
-
-
-WAYS: Final = "write tidegate move tidegate.db redis://host:6379/0"
-
-
-def move_store(from_: str, to: str, *, dry_run: bool, as_json: bool) -> int:
-    """Returns the exit code: 1 if something was left."""
-    path = file_named(from_)
-    if not is_redis(to):
-        raise BadInputError(f"TO is no store in Redis: {WAYS}")
+    path = file_named(source)
+    if not is_redis(target):
+        raise BadInputError(f"TO is not a store in Redis: {USAGE}")
     with quietly():
-        found = loop.run(_move(path, to, dry_run=dry_run, as_json=as_json))
-    if as_json:
-        terminal.put_json(found)
-    else:
-        for line in move_lines(found):
-            terminal.put_line(line)
+        found = loop.run(_move(path, target, dry_run=dry_run, as_json=as_json))
+    terminal.report(found, *move_lines(found), as_json=as_json)
     if found["stopped"]:
-        return INTERRUPTED
-    return 0 if found["passed"] else FAILED
+        raise typer.Exit(INTERRUPTED)
+    raise typer.Exit(0 if found["passed"] else FAILED)
 
 
 def file_named(text: str) -> Path:
-    """`tidegate.db`, `sqlite:tidegate.db` or `sqlite:///tidegate.db`. Raises BadInputError."""
+    """Read `tidegate.db`, `sqlite:tidegate.db` or `sqlite:///tidegate.db`. Raises BadInputError."""
     name = text.removeprefix("sqlite:///").removeprefix("sqlite:")
     if is_redis(name):
-        raise BadInputError(f"from Redis, nothing is moved: its messages are delivered by any worker; {WAYS}")
+        raise BadInputError(f"nothing moves out of Redis, where any worker delivers its messages: {USAGE}")
     if "://" in name or not name:
-        raise BadInputError(f"FROM is no store in a file: {WAYS}")
+        raise BadInputError(f"FROM is not a store in a file: {USAGE}")
     check_there(name)
     path = Path(name)
     if path.is_dir():
@@ -145,63 +62,98 @@ def file_named(text: str) -> Path:
 
 
 async def _move(path: Path, to: str, *, dry_run: bool, as_json: bool) -> dict[str, Any]:
-    clock, settings = Clock(), Settings.read()
+    clock = Clock()
     started = clock.monotonic()
-    report: dict[str, Any] = {"from": str(path), "to": shown_store(to), "dry_run": dry_run, "stopped": False}
+
+    @contextmanager
+    def progress(total: int) -> Iterator[Callable[[int], None]]:
+        rate = CountRate(clock)
+        with phase(clock, "moving", total, as_json=as_json) as show:
+
+            def tell(done: int) -> None:
+                rate.read(done)
+                show(done, f"{done:,} of {total:,}, {rate.words(total)}")
+
+            yield tell
+
     try:
-        async with (
-            transfer.open_source(path) as file,
-            transfer.open_target(to, settings, clock, touch=not dry_run) as there,
-        ):
-            for risk in there.risks:
-                terminal.note(f"tidegate: warning: {risk}")
-            if dry_run:
-                report |= await _would_move(file, there, path, settings)
-            else:
-                async with transfer.exclusive_sender(path, clock):
-                    report |= await _carry(file, there, path, settings, as_json=as_json)
-            report |= await _left(file, clock)
+        found = await transfer_store(
+            path,
+            to,
+            Settings.read(),
+            clock,
+            dry_run=dry_run,
+            stop=loop.stop_signal(),
+            warn=lambda risk: terminal.note(f"tidegate: warning: {risk}"),
+            progress=progress,
+        )
     except (StoreAwayError, StoreFullError) as error:
         raise type(error)(f"{shown_store(to)}: {error}") from error
-    report["seconds"] = round(clock.monotonic() - started, 1)
-    return report | {"passed": dry_run or not report["waiting"]}
+    seconds, passed = round(clock.monotonic() - started, 1), dry_run or not found["waiting"]
+    where = {"from": str(path), "to": shown_store(to), "dry_run": dry_run}
+    return {**where, **found, "seconds": seconds, "passed": passed}
 
 
-async def _carry(
-    file: StoreFile, there: TransferTarget, path: Path, settings: Settings, *, as_json: bool
-) -> dict[str, Any]:
-    """Bots and pauses first: workers may run there."""
-    clock, stop, rules = Clock(), loop.stop_signal(), settings.rules()
-    await transfer.settle_crashes(file, clock, rules)
-    await transfer.remember_calls(there.outbox, await file.read(export.recent_calls), rules, clock.now())
-    bots = await transfer_bots(file, there.shelf, path, settings)
-    pauses = await file.read(message_rows.pauses)
-    for bot, chat in pauses:
-        await there.outbox.pause(bot, chat)
-    carrier, pace = MessageTransfer(file, there.outbox, clock), CountRate(clock)
-    total = sum(await file.read(export.count_to_move))
-    with phase(clock, "moving", total, as_json=as_json) as show:
-
-        def tell(done: int) -> None:
-            pace.read(done)
-            show(done, f"{done:,} of {total:,}, {pace.words(total)}")
-
-        await carrier.carry(stop, tell)
-    updates = 0 if stop.is_set() else await carry_updates(file, there.link, clock)
-    waiting = 0 if stop.is_set() else await carry_subscriptions(file, there.link, clock)
-    told = msgspec.structs.asdict(carrier.carried) | {"updates": updates, "subscriptions": waiting}
-    return {**told, **bots, "paused": len(pauses), "stopped": stop.is_set()}
+def move_lines(found: dict[str, Any]) -> list[str]:
+    """Say what moved, what stays and where, and what to do next."""
+    return [*_moved(found), *_bots(found), *_stays(found)]
 
 
-async def _would_move(
-    file: StoreFile, there: TransferTarget, path: Path, settings: Settings
-) -> dict[str, Any]:
-    bots = await transfer_bots(file, there.shelf, path, settings, really=False)
-    pauses = await file.read(message_rows.pauses)
-    nothing = dict.fromkeys(("moved", "known", "duplicates", "updates", "subscriptions"), 0)
-    return {**nothing, **bots, "paused": len(pauses)}
+def _moved(found: dict[str, Any]) -> list[str]:
+    where = f"from {found['from']} to {found['to']}"
+    if found["dry_run"]:
+        return [f"{amount(found['waiting'], 'message')} would move {where}; nothing was changed."]
+    lines = [f"Moved {amount(found['moved'], 'message')} {where} in {found['seconds']:,.1f} s."]
+    if found["known"]:
+        lines.append(f"{amount(found['known'], 'message was', 'messages were')} there already.")
+    if found["duplicates"]:
+        which = amount(found["duplicates"], "message was", "messages were")
+        lines.append(f"{which} dropped: others with the same dedup key exist there.")
+    if found["updates"]:
+        lines.append(f"{amount(found['updates'], 'update')} that waited to be handled moved too.")
+    if found["subscriptions"]:
+        lines.append(f"{amount(found['subscriptions'], 'subscription')} moved too.")
+    if found["paused"]:
+        lines.append(f"{amount(found['paused'], 'pause')} kept.")
+    if found["waiting"]:
+        lines.append(f"{amount(found['waiting'], 'message still waits', 'messages still wait')} in the file.")
+        lines.append("Run the same command again once no process puts messages into the file.")
+    return lines
 
 
-async def _left(file: StoreFile, clock: Clock) -> dict[str, Any]:
-    stays = await file.read(lambda tx: export.left_behind(tx, clock.now()))
-    return {"waiting": sum(await file.read(export.count_to_move)), **msgspec.structs.asdict(stays)}
+def _bots(found: dict[str, Any]) -> list[str]:
+    lines = []
+    if found["bots"]:
+        word = "would be registered" if found["dry_run"] else "registered"
+        lines.append(f"Bots {word} there: {_named(found['bots'])}")
+    if found["bots_left"]:
+        lines.append(
+            f"Not registered there: {_named(found['bots_left'])}; their messages wait until tidegate bot add."
+            f" {found['why_left']}"
+        )
+    return lines
+
+
+def _stays(found: dict[str, Any]) -> list[str]:
+    lines = []
+    letters = found["dead"] + found["parked"]
+    if letters:
+        lines.append(
+            f"{amount(letters, 'dead or parked message')}: tidegate dlq list --store {found['from']};"
+            " messages replayed there move with another run"
+        )
+    if found["ended"]:
+        lines.append(f"{amount(found['ended'], 'message')} that ended, known only in the file")
+    if found["dedup_keys"]:
+        lines.append(
+            f"{amount(found['dedup_keys'], 'dedup key')} of ended or dead messages: the same broadcast,"
+            " run on Redis, would send to these again"
+        )
+    if found["closed_for"]:
+        closed = span(found["closed_for"])
+        lines.append(f"Chats and bots closed by 429s, for another {closed}: start workers there after that")
+    return ["Stays behind:", *(f"  {line}" for line in lines)] if lines else []
+
+
+def _named(bots: list[int]) -> str:
+    return ", ".join(f"{bot}:…" for bot in bots)

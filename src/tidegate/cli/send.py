@@ -13,10 +13,11 @@ import msgspec
 import typer
 from typer.core import TyperCommand
 
+from tidegate.broadcast.message import CAPTIONED
 from tidegate.cli import loop, terminal
-from tidegate.cli.messages import record_json as known_of
+from tidegate.cli.messages import record_json
 from tidegate.cli.options import AsJson, BotOption, Store
-from tidegate.cli.store import choose_bot, gate_at, quietly, reached, someone_delivers, store_option
+from tidegate.cli.store import choose_bot, gate_at, quietly, reached, store_option
 from tidegate.cli.times import duration
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, NotDeliveredError
@@ -24,23 +25,23 @@ from tidegate.gate import Tidegate
 from tidegate.model import File
 from tidegate.outbox.tickets import LiveTicket, Receipt
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 MESSAGE, WHEN, WAITING = "Message", "When", "Waiting"
 _GROUP = re.compile(r"-\d+")
 
-Chat = Annotated[str, typer.Argument(metavar="CHAT", help="A number (groups have one below 0) or @name.")]
+Chat = Annotated[str, typer.Argument(metavar="CHAT", help="A number (negative for groups) or @name.")]
 Text = Annotated[
     str | None,
-    typer.Argument(metavar="TEXT", help="What to say; the caption of a file; - reads it from stdin."),
+    typer.Argument(metavar="TEXT", help="The text, or the caption of a file; - reads it from stdin."),
 ]
 PriorityOption = Annotated[
     Literal["high", "normal", "low"],
-    typer.Option("--priority", rich_help_panel=WHEN, help="They share 16 : 4 : 1."),
+    typer.Option("--priority", rich_help_panel=WHEN, help="The three share the limits 16 : 4 : 1."),
 ]
 Method = Annotated[
     str | None,
-    typer.Option("--method", metavar="NAME", rich_help_panel=MESSAGE, help="Another than sendMessage."),
+    typer.Option("--method", metavar="NAME", rich_help_panel=MESSAGE, help="The method, if not sendMessage."),
 ]
 Params = Annotated[
     list[str] | None,
@@ -48,26 +49,26 @@ Params = Annotated[
         "--param",
         metavar="NAME=VALUE",
         rich_help_panel=MESSAGE,
-        help="A parameter as Telegram spells it, its value as JSON or else as text; repeatable.",
+        help="A parameter of the method; the value is JSON, or else text; repeatable.",
     ),
 ]
 Photo = Annotated[
     str | None,
-    typer.Option("--photo", metavar="FILE", rich_help_panel=MESSAGE, help="A file, a file_id or an address."),
+    typer.Option("--photo", metavar="FILE", rich_help_panel=MESSAGE, help="A file, a file_id or a URL."),
 ]
 Document = Annotated[
     str | None,
-    typer.Option("--document", metavar="FILE", rich_help_panel=MESSAGE, help="Likewise."),
+    typer.Option("--document", metavar="FILE", rich_help_panel=MESSAGE, help="A file, a file_id or a URL."),
 ]
 At = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="TIME", rich_help_panel=WHEN, help="Not before: 18:30, or 2030-01-31T18:30 (+02:00)."
+        "--at", metavar="TIME", rich_help_panel=WHEN, help="Send at: 18:30, or 2030-01-31T18:30 (+02:00)."
     ),
 ]
 In = Annotated[
     str | None,
-    typer.Option("--in", metavar="SECONDS", rich_help_panel=WHEN, help="Not before so long: 90, 30m, 2h."),
+    typer.Option("--in", metavar="SECONDS", rich_help_panel=WHEN, help="Send after this delay: 90, 30m, 2h."),
 ]
 DedupKey = Annotated[
     str | None,
@@ -75,32 +76,31 @@ DedupKey = Annotated[
         "--dedup-key",
         metavar="KEY",
         rich_help_panel=WHEN,
-        help="Once only: within a day, the same key sends nothing and gives the first id.",
+        help="Send once: within a day, the same key sends nothing and prints the first id.",
     ),
 ]
 Wait = Annotated[
-    bool, typer.Option("--wait", rich_help_panel=WAITING, help="Until it is delivered; 1 if it is not.")
+    bool,
+    typer.Option("--wait", rich_help_panel=WAITING, help="Wait for the delivery; exits with 1 if it fails."),
 ]
 Timeout = Annotated[
     float | None,
     typer.Option(
-        "--timeout", metavar="SECONDS", min=0.0, rich_help_panel=WAITING, help="Wait so long at most."
+        "--timeout", metavar="SECONDS", min=0.0, rich_help_panel=WAITING, help="Wait at most this long."
     ),
 ]
-Concurrency = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Calls at once, at most.")]
-Drain = Annotated[bool, typer.Option("--drain", help="End when nothing waits any more.")]
 
 
-class TakesChats(TyperCommand):
-    """A group's number, -1001234, is not mistaken for an option."""
+class GroupNumbersCommand(TyperCommand):
+    """A command that does not mistake the number of a group, -1001234, for an option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  (Typer's own, not exported)
-        # A space before it is enough, and is stripped where the value is read.
+        # A space in front is enough; it is stripped where the value is read.
         return super().parse_args(ctx, [f" {arg}" if _GROUP.fullmatch(arg) else arg for arg in args])
 
 
 @app.command(
-    cls=TakesChats,
+    cls=GroupNumbersCommand,
     epilog='[b]Try it:[/b]  tidegate send 1001 "Hello"'
     '  ·  tidegate send @channel "Look" --photo cat.jpg --at 18:30',
 )
@@ -122,7 +122,9 @@ def send(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put one message into the store, for a worker to deliver. Says its id, once the store has it."""
+    """Put one message into the store for a worker to deliver, and print its id."""
+    if dedup_key == "":
+        raise BadInputError("--dedup-key: the key is empty: give one, or leave the option out")
     wanted = MessageOptions(
         chat=chat,
         text=text,
@@ -133,32 +135,14 @@ def send(
         at=at,
         delay=delay,
     )
-    send_message(
-        store,
-        wanted,
-        {"bot": bot, "priority": priority, "dedup_key": dedup_key},
-        wait=wait or timeout is not None,
-        timeout=timeout,
-        as_json=as_json,
-    )
+    fields = fields_of(wanted, Clock().now()) | {"bot": bot, "priority": priority, "dedup_key": dedup_key}
+    gate, waits = gate_at(store), wait or timeout is not None
+    with quietly():
+        loop.run(_send(gate, store, fields, wait=waits, timeout=timeout, as_json=as_json))
 
 
-@app.command(epilog="[b]Try it:[/b]  tidegate worker  ·  tidegate worker --drain --json")
-def worker(
-    *, concurrency: Concurrency = 100, drain: Drain = False, store: Store = None, as_json: AsJson = False
-) -> None:
-    """Deliver what is in the store, and what comes, until Ctrl-C or SIGTERM.
-
-    Then it finishes what is in flight; what waits stays in the store. A file has one worker at a time; in
-    Redis any number share the work and the limits.
-    """
-    from tidegate.cli import worker  # noqa: PLC0415  (keeps --help fast)
-
-    worker.run_worker(store, concurrency=concurrency, drain=drain, as_json=as_json)
-
-
-# They have options of their own, and stand for one thing only.
-_OURS: Final = {
+# Parameters that have an option of their own.
+_OPTIONS: Final = {
     "chat_id": "write the chat as CHAT",
     "bot": "use --bot",
     "method": "use --method",
@@ -166,17 +150,7 @@ _OURS: Final = {
     "dedup_key": "use --dedup-key",
     "not_before": "use --at or --in",
 }
-CAPTIONED: Final = {
-    "sendPhoto",
-    "sendDocument",
-    "sendVideo",
-    "sendAnimation",
-    "sendAudio",
-    "sendVoice",
-    "sendPaidMedia",
-    "copyMessage",
-    "editMessageCaption",
-}
+CAPTION_METHODS: Final = CAPTIONED | {"editMessageCaption"}
 DEEPEST: Final = 100  # Telegram nests a handful of levels
 _MARKED_GROUP = re.compile(r" -\d+")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?")
@@ -184,7 +158,7 @@ _NUMBER = re.compile(r"\d{1,9}(?:\.\d{1,3})?")
 
 
 class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """As it was written."""
+    """The options that describe the message, as they were written."""
 
     chat: str
     text: str | None = None
@@ -197,16 +171,16 @@ class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fields_of(wanted: MessageOptions, now: float) -> dict[str, Any]:
-    """What `Tidegate.send` takes. Raises BadInputError that names the option."""
+    """Return the fields that `Tidegate.send` takes. Raises BadInputError that names the option."""
     fields: dict[str, Any] = {"chat_id": wanted.chat.strip(), "method": wanted.method or "sendMessage"}
     params = dict(map(parameter, wanted.params))
     fields |= params
     if wanted.photo is not None and wanted.document is not None:
-        raise BadInputError("--photo and --document are two messages: send them one after the other")
+        raise BadInputError("--photo and --document are two messages: send them separately")
     for kind, given in (("photo", wanted.photo), ("document", wanted.document)):
         if given is not None:
             if wanted.method is not None:
-                raise BadInputError(f"--{kind} says which method it is: leave --method out")
+                raise BadInputError(f"--{kind} implies its method: leave out --method")
             fields |= {"method": f"send{kind.title()}", kind: file_or_id(given, f"--{kind}")}
     _check_text(wanted, fields["method"], params)
     if wanted.text is not None:
@@ -224,13 +198,13 @@ def _check_text(wanted: MessageOptions, method: str, params: Mapping[str, Any]) 
 
 
 def parameter(text: str) -> tuple[str, Any]:
-    """`name=value`; the value is what it is as JSON, or else a text."""
+    """Parse `name=value`: the value is JSON if it can be read as such, else text."""
     name, equals, value = text.partition("=")
     name = name.strip()
     if not equals or not name:
         raise BadInputError(f"--param: {text!r} has no name: write name=value, such as parse_mode=HTML")
-    if name in _OURS:
-        raise BadInputError(f"--param: {name} is not given this way: {_OURS[name]}")
+    if name in _OPTIONS:
+        raise BadInputError(f"--param: {name} is not given this way: {_OPTIONS[name]}")
     try:
         known = json.loads(value, parse_constant=_no_constant, parse_float=_finite_float)
         _check_depth(known, DEEPEST)
@@ -252,21 +226,21 @@ def _check_depth(value: object, left: int) -> None:
 def _finite_float(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(text)  # 1e999 is as little a number as Infinity
+        raise ValueError(text)  # 1e999 is infinite
     return number
 
 
 def _no_constant(name: str) -> object:
-    raise ValueError(name)  # NaN and Infinity are no JSON: they are texts
+    raise ValueError(name)  # NaN and Infinity are not JSON: they are text
 
 
 def file_or_id(given: str, option: str) -> File | str:
-    """A file here, by its whole path: the worker may run elsewhere. What is none is Telegram's to know."""
+    """Return a file of this machine by its absolute path, or a file_id or URL as it is."""
     path = _path_of(given, option)
     if _holds(path.is_file):
         return File(path=str(path.absolute()))
     if _holds(path.is_dir) or not given.strip():
-        raise BadInputError(f"{option}: {given!r} is no file: give the path of one, a file_id or an address")
+        raise BadInputError(f"{option}: {given!r} is not a file: give the path of one, a file_id or a URL")
     looks_like_a_path = path.suffix or len(path.parts) > 1
     if looks_like_a_path and "://" not in given:
         raise BadInputError(f"{option}: there is no file {given!r} here")
@@ -285,25 +259,25 @@ def _path_of(given: str, option: str) -> Path:
 def _holds(question: Callable[[], bool]) -> bool:
     try:
         return question()
-    except OSError:  # such as an address that is too long for a file's name
+    except OSError:  # such as a URL that is too long for a file name
         return False
 
 
 def text_of(given: str) -> str:
     if given != "-":
-        return given.strip() if _MARKED_GROUP.fullmatch(given) else given  # the space that made it no option
+        return given.strip() if _MARKED_GROUP.fullmatch(given) else given  # see GroupNumbersCommand
     try:
         return sys.stdin.buffer.read().decode().removesuffix("\n")
     except UnicodeDecodeError:
-        raise BadInputError("what came on stdin is no text in UTF-8: convert it first") from None
+        raise BadInputError("stdin is not valid UTF-8: convert it first") from None
 
 
 def _place_of_text(method: str) -> str:
-    return "caption" if method in CAPTIONED else "text"
+    return "caption" if method in CAPTION_METHODS else "text"
 
 
 def moment_of(wanted: MessageOptions, now: float) -> float | None:
-    """When it may leave; None is at once."""
+    """Return when the message may be sent; None for now."""
     if wanted.at is not None and wanted.delay is not None:
         raise BadInputError("--at and --in say the same thing: give one of them")
     if wanted.delay is not None:
@@ -317,7 +291,7 @@ def _seconds(text: str) -> float:
 
 
 def _time(text: str, now: float) -> float:
-    """Local unless it names its zone. A time of day is the next one."""
+    """Read a time: local unless it has a zone. A time of day is the next one."""
     here = datetime.fromtimestamp(now, UTC).astimezone()
     match = _CLOCK.fullmatch(text.strip())
     if match is not None:
@@ -334,23 +308,6 @@ def _time(text: str, now: float) -> float:
     if moment <= now:
         raise BadInputError(f"--at: {text} is in the past: leave it out to send at once")
     return moment
-
-
-def send_message(
-    store: str | None,
-    wanted: MessageOptions,
-    shared: dict[str, Any],
-    *,
-    wait: bool,
-    timeout: float | None,
-    as_json: bool,
-) -> None:
-    if shared.get("dedup_key") == "":
-        raise BadInputError("--dedup-key: an empty key is none: give one, or leave the option out")
-    fields = fields_of(wanted, Clock().now()) | shared
-    gate = gate_at(store)
-    with quietly():
-        loop.run(_send(gate, store, fields, wait=wait, timeout=timeout, as_json=as_json))
 
 
 async def _send(
@@ -380,9 +337,9 @@ async def _send(
 
 
 async def _hint(gate: Tidegate, store: str | None, *, wait: bool) -> None:
-    """Whoever waits for a worker that does not run would wait for ever."""
-    if not await someone_delivers(gate):
-        then = "; this waits until it has delivered" if wait else ""
+    """Say that no worker runs: nothing would be sent until one is started."""
+    if not (await gate.store.activity()).delivers:
+        then = "; this command waits for the delivery" if wait else ""
         terminal.note(f"tidegate: no worker runs: start one with tidegate worker{store_option(store)}{then}")
 
 
@@ -395,24 +352,21 @@ async def _delivered(
         return await ticket.delivered(timeout)
     except TimeoutError:
         raise NotDeliveredError(
-            f"{ticket.id} was not delivered within {timeout:g} s and still waits: ask tidegate queue why",
+            f"{ticket.id} was not delivered within {timeout:g} s and still waits: see tidegate queue why",
             method=fields["method"],
             chat_id=fields["chat_id"],
         ) from None
 
 
 async def _known(gate: Tidegate, ticket: LiveTicket) -> dict[str, Any]:
-    """As `tidegate queue show` has it, and whether this put was the first with its dedup key."""
+    """Return the message as `queue show` does, and `fresh`: whether this put was the first with its key."""
     record = await gate.outbox.find(ticket.id)
-    return {"id": ticket.id, "fresh": ticket.fresh} | ({} if record is None else known_of(record))
+    return {"id": ticket.id, "fresh": ticket.fresh} | ({} if record is None else record_json(record))
 
 
 def _accepted(ticket: LiveTicket) -> str:
-    return (
-        f"Accepted as {ticket.id}"
-        if ticket.fresh
-        else f"Accepted before, with this dedup key, as {ticket.id}"
-    )
+    before = "" if ticket.fresh else " before, with this dedup key,"
+    return f"Accepted{before} as {ticket.id}"
 
 
 def _arrived(receipt: Receipt, seconds: float) -> str:

@@ -16,8 +16,20 @@ Draw = Callable[[], None]
 
 
 def is_watched() -> bool:
-    """Whether a person looks at what is written."""
+    """Return True if stdout is a terminal, so that a person sees it."""
     return sys.stdout.isatty()
+
+
+def report(found: Mapping[str, object], *parts: RenderableType, as_json: bool) -> None:
+    """Print a command's result: as one JSON object for a program, or its parts for a person.
+
+    Parts that are strings are written as they are: Rich would read brackets in them as markup.
+    """
+    if as_json:
+        put_json(found)
+        return
+    for part in parts:
+        put_line(part) if isinstance(part, str) else put(part)
 
 
 def put(picture: RenderableType) -> None:
@@ -25,14 +37,14 @@ def put(picture: RenderableType) -> None:
 
 
 def put_line(line: str) -> None:
-    """As it is, however long: a program may look for an address in it."""
+    """Write a line as it is, however long: a program may look for an address in it."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
-def put_json(report: Mapping[str, object]) -> None:
-    """What JSON has no number for, such as a time that never comes, is null."""
-    sys.stdout.write(json.dumps(_finite(report), allow_nan=False) + "\n")
+def put_json(found: Mapping[str, object]) -> None:
+    """Write one line of JSON. Numbers that JSON lacks (infinity, NaN) become null."""
+    sys.stdout.write(json.dumps(_finite(found), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
@@ -45,14 +57,19 @@ def _finite(value: object) -> object:
 
 
 def note(line: str) -> None:
-    """For a person, where stdout belongs to a program."""
+    """Write a line for a person to stderr: stdout may belong to a program."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
+def announce(line: str, *, as_json: bool) -> None:
+    """Say what a command that runs for a while does: on stderr if stdout gets JSON."""
+    note(line) if as_json else put_line(line)
+
+
 @contextmanager
 def drawing(picture: Callable[[], RenderableType]) -> Iterator[Draw]:
-    """Gives a function that draws `picture` anew, in place; draws a last time at the end."""
+    """Give a function that draws `picture` again in place; it is drawn a last time at the end."""
     with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
 
         def draw() -> None:
@@ -63,22 +80,22 @@ def drawing(picture: Callable[[], RenderableType]) -> Iterator[Draw]:
 
 
 def printable(value: object) -> str:
-    """Without what could steer the terminal: people write what they like."""
+    """Replace control characters by spaces: texts of users could steer the terminal."""
     return "".join(letter if letter.isprintable() else " " for letter in str(value))
 
 
 class DeclinedError(TidegateError):
-    """A person said no."""
+    """A person answered no."""
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Returns if it may be done. Asks on stderr, since stdout may belong to a program.
+    """Return if a person agrees. Asks on stderr, since stdout may belong to a program.
 
-    Ask outside an event loop: inside one, Ctrl-C would not end the question.
+    Call it outside an event loop: inside one, Ctrl-C would not end the question.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise BadInputError(f"{question} Nobody can be asked here: add --yes if it shall be done")
+        raise BadInputError(f"{question} Not a terminal: pass --yes to confirm.")
     if not typer.confirm(question, err=True):
         raise DeclinedError("aborted")

@@ -2,8 +2,9 @@
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from typing import Any
+from typing import Annotated, Any, Final
 
+import typer
 from rich.console import RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -11,7 +12,8 @@ from rich.text import Text
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.messages import amount
-from tidegate.cli.progress import Meter, sparkline
+from tidegate.cli.options import AsJson, Store
+from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
 from tidegate.cli.store import gate_at, is_redis, place_of, reached, shown_store
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
@@ -19,14 +21,38 @@ from tidegate.gate import Tidegate
 from tidegate.model import Message
 from tidegate.outbox.port import OutboxStats
 
-COUNTED = ("delivered", "parked", "expired", "refused")
+app = typer.Typer(add_completion=False)
+
+Concurrency = Annotated[
+    int, typer.Option(min=1, max=10_000, metavar="N", help="At most this many calls at once.")
+]
+Drain = Annotated[bool, typer.Option("--drain", help="Stop when nothing waits any more.")]
+
+COUNTED: Final = ("delivered", "parked", "expired", "refused")
+WIDTH: Final = 80  # fits a terminal of 80 columns and 24 lines
+MARKS: Final = 50  # seconds of a sparkline
+LINES: Final = ("high", "normal", "low", "retry")
+GOOD_RATE: Final = 30  # messages a second that fill a mark, unless there were more: a bot's limit
+
+
+@app.command(epilog="[b]Try it:[/b]  tidegate worker  ·  tidegate worker --drain --json")
+def worker(
+    *, concurrency: Concurrency = 100, drain: Drain = False, store: Store = None, as_json: AsJson = False
+) -> None:
+    """Deliver the messages of the store until Ctrl-C or SIGTERM.
+
+    Then it finishes the calls in flight; messages that wait stay in the store. A file has one worker at a
+    time; in Redis any number of workers share the work and the limits.
+    """
+    run = WorkerRun(gate_at(store), Clock(), shared=is_redis(place_of(store)))
+    loop.run(_deliver(run, store, concurrency=concurrency, drain=drain, as_json=as_json))
+    terminal.report(run.report(), summary(run.report()), as_json=as_json)
 
 
 class WorkerRun:
-    """Counts from `start`: the store's own counts go further back. What it tells is of the last `look`.
+    """The counts of one worker since `start`, as of the last `look`: the store's own counts go further back.
 
-    Where the store is `shared` with other workers, it tells what was delivered and died here, and for the
-    rest what all of them did.
+    If other workers share the store, `delivered` and `dead` are of this worker, the other counts of all.
     """
 
     def __init__(self, gate: Tidegate, clock: Clock, *, shared: bool = False) -> None:
@@ -46,17 +72,17 @@ class WorkerRun:
         self._started = self.clock.monotonic()
 
     async def look(self) -> None:
-        """A store that cannot say it now does not end the worker: the last counts stay."""
+        """Read the counts. A store that cannot be read now must not end the worker: the last counts stay."""
         with suppress(StoreError):
             self.stats = await self.gate.stats()
 
     async def end(self) -> None:
-        """The gate is about to close: its counts stay as they are now."""
+        """Take the last counts, before the gate closes."""
         self._ended, self._over = self.clock.monotonic(), True
         await self.look()
 
     async def _note_dead(self, _message: Message, _reason: str) -> None:
-        # Letters may be dropped and replayed meanwhile: what died is counted, not what is there.
+        # Counted one by one: dead letters may be dropped or replayed meanwhile.
         self._dead += 1
 
     async def _note_delivered(self, _message: Message, _result: object) -> None:
@@ -67,7 +93,7 @@ class WorkerRun:
         return (self._ended if self._over else self.clock.monotonic()) - self._started
 
     def report(self) -> dict[str, Any]:
-        """In the vocabulary of all reports."""
+        """Return the counts under the keys that all reports share."""
         counts = {name: max(0, getattr(self.stats, name) - getattr(self._before, name)) for name in COUNTED}
         if self._delivered is not None:
             counts["delivered"] = self._delivered
@@ -94,14 +120,8 @@ def summary(report: dict[str, Any]) -> str:
     )
 
 
-WIDTH = 80  # fits a terminal of 80 columns and 24 lines
-MARKS = 50  # seconds of a sparkline
-LINES = ("high", "normal", "low", "retry")
-GOOD_RATE = 30  # the height of a full mark, unless there was a higher one: Telegram's limit for a bot
-
-
 class WorkerView:
-    """Remembers what it drew, to know how fast things go."""
+    """Draws a worker that runs. It keeps what it drew, to compute rates."""
 
     def __init__(self, run: WorkerRun, name: str) -> None:
         self._run, self._name = run, name
@@ -129,7 +149,9 @@ class WorkerView:
         )
         grid.add_row("429s", _number(report["refused"], _alarm(report["refused"])))
         title = Text(f"Delivering from {self._name}", style="bold")
-        hint = Text(f"for {report['seconds']:,.0f} s · Ctrl-C ends it, after what is in flight", style="dim")
+        hint = Text(
+            f"for {report['seconds']:,.0f} s · Ctrl-C stops it after the calls in flight", style="dim"
+        )
         return Panel(grid, title=title, subtitle=hint, width=WIDTH, padding=(1, 2), border_style="cyan")
 
 
@@ -150,23 +172,6 @@ def _alarm(count: int) -> str:
     return "bold red" if count else "bold"
 
 
-TOLD_EVERY = 10.0  # seconds, in a pipe
-
-
-def run_worker(store: str | None, *, concurrency: int, drain: bool, as_json: bool) -> None:
-    """Blocks until SIGINT or SIGTERM, or until nothing waits.
-
-    Raises NotTheSenderError if another runs, and the store has one sender only.
-    """
-    gate = gate_at(store)
-    run = WorkerRun(gate, Clock(), shared=is_redis(place_of(store)))
-    loop.run(_deliver(run, store, concurrency=concurrency, drain=drain, as_json=as_json))
-    if as_json:
-        terminal.put_json(run.report())
-    else:
-        terminal.put_line(summary(run.report()))
-
-
 async def _deliver(
     run: WorkerRun, store: str | None, *, concurrency: int, drain: bool, as_json: bool
 ) -> None:
@@ -175,7 +180,11 @@ async def _deliver(
     async with reached(gate, store):
         async with gate.worker(concurrency=concurrency), AsyncExitStack() as beside:
             await run.start()
-            _announce(run, name, watched=watched, as_json=as_json)
+            if not gate.bots():
+                terminal.note("tidegate: warning: no bot is registered: tidegate bot add")
+            if not watched:
+                waiting = amount(run.stats.waiting, "message waits", "messages wait")
+                terminal.announce(f"Delivering from {name}: {waiting} (Ctrl-C stops it)", as_json=as_json)
             if drain:
                 await beside.enter_async_context(loop.beside(_stop_when_drained(gate, stop)))
             if watched:
@@ -183,17 +192,8 @@ async def _deliver(
             elif as_json:
                 await stop.wait()
             else:
-                await tell(run, stop)
+                await print_lines(run, stop)
         await run.end()
-
-
-def _announce(run: WorkerRun, name: str, *, watched: bool, as_json: bool) -> None:
-    if not run.gate.bots():
-        terminal.note("tidegate: warning: no bot is registered: tidegate bot add")
-    if not watched:
-        waiting = amount(run.stats.waiting, "waits", "wait")
-        say = terminal.note if as_json else terminal.put_line
-        say(f"Delivering from {name}: {waiting} (Ctrl-C ends it)")
 
 
 async def _stop_when_drained(gate: Tidegate, stop: asyncio.Event) -> None:
@@ -209,15 +209,15 @@ async def _watch(run: WorkerRun, name: str, stop: asyncio.Event) -> None:
         await run.look()
 
 
-async def tell(run: WorkerRun, stop: asyncio.Event) -> None:
-    """A line now and then, while there is something new to tell."""
-    told = run.line()
+async def print_lines(run: WorkerRun, stop: asyncio.Event) -> None:
+    """Print the counts every 10 s, if they have changed."""
+    last = run.line()
     while not stop.is_set():
         with suppress(TimeoutError):
-            async with run.clock.timeout(TOLD_EVERY):
+            async with run.clock.timeout(LINE_EVERY):
                 await stop.wait()
         await run.look()
         line = run.line()
-        if line != told and not stop.is_set():
+        if line != last and not stop.is_set():
             terminal.put_line(line)
-            told = line
+            last = line

@@ -66,7 +66,7 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     def interrupted(**_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tidegate.cli.doctor.examination.examine", interrupted)
+    monkeypatch.setattr("tidegate.cli.doctor.examine", interrupted)
 
     assert main(["doctor"]) == 130
     assert capsys.readouterr().err == ""

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.doctor import checks
-from tidegate.cli.doctor.checks import State
+from tidegate.cli import doctor
+from tidegate.cli.doctor import CheckState
+from tidegate.cli.store import public_address
 from tidegate.stores.redis.durability import RedisFacts
 
 GOOD_REDIS = RedisFacts(version="7.2.4", policy="noeviction", appends=True, saves=True)
@@ -14,8 +15,8 @@ GOOD_REDIS = RedisFacts(version="7.2.4", policy="noeviction", appends=True, save
 @pytest.mark.parametrize(
     ("version", "state"), [((3, 10, 14), "failed"), ((3, 11, 0), "ok"), ((3, 13, 1), "ok")]
 )
-def test_python_is_recent_enough_or_fails(version: tuple[int, ...], state: State) -> None:
-    assert checks.python(version).state == state
+def test_python_is_recent_enough_or_fails(version: tuple[int, ...], state: CheckState) -> None:
+    assert doctor.python_check(version).state == state
 
 
 def test_extras_come_from_the_metadata_without_all() -> None:
@@ -28,27 +29,27 @@ def test_extras_come_from_the_metadata_without_all() -> None:
         "redis[hiredis]>=5.2; extra == 'all'",
     ]
 
-    assert checks.extras_of(requirements) == {"redis": ["redis"], "postgres": ["asyncpg", "alembic"]}
+    assert doctor.extras_of(requirements) == {"redis": ["redis"], "postgres": ["asyncpg", "alembic"]}
 
 
 def test_a_missing_extra_is_information_with_its_command() -> None:
-    check = checks.extra_part("redis", {"redis": None})
+    check = doctor.extra_check("redis", {"redis": None})
 
     assert (check.state, check.found) == ("info", "not installed")
     assert "pip install 'tidegate[redis]'" in check.advice
 
 
 def test_half_an_extra_says_what_is_missing() -> None:
-    assert checks.extra_part("postgres", {"asyncpg": "0.30", "alembic": None}).found == "without alembic"
+    assert doctor.extra_check("postgres", {"asyncpg": "0.30", "alembic": None}).found == "without alembic"
 
 
 def test_a_good_redis_is_ok_throughout() -> None:
-    assert {check.state for check in checks.redis("host:1/0", GOOD_REDIS)} == {"ok"}
+    assert {check.state for check in doctor.redis_checks("host:1/0", GOOD_REDIS)} == {"ok"}
 
 
 @pytest.mark.parametrize("version", ["6.0.20", "5.0.14"])
 def test_an_old_redis_fails(version: str) -> None:
-    found = checks.redis("host:1/0", GOOD_REDIS._replace(version=version))
+    found = doctor.redis_checks("host:1/0", GOOD_REDIS._replace(version=version))
 
     assert [check.state for check in found] == ["failed"]
     assert "6.2" in found[0].advice
@@ -56,7 +57,7 @@ def test_an_old_redis_fails(version: str) -> None:
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_redis_that_evicts_is_warned_about(policy: str) -> None:
-    _, memory, _ = checks.redis("host:1/0", GOOD_REDIS._replace(policy=policy))
+    _, memory, _ = doctor.redis_checks("host:1/0", GOOD_REDIS._replace(policy=policy))
 
     assert memory.state == "warning"
     assert "noeviction" in memory.advice
@@ -72,43 +73,47 @@ def test_a_redis_that_evicts_is_warned_about(policy: str) -> None:
         (None, None, "info"),
     ],
 )
-def test_what_a_restart_of_redis_would_lose(appends: bool | None, saves: bool | None, state: State) -> None:  # noqa: FBT001
-    *_, persistence = checks.redis("host:1/0", GOOD_REDIS._replace(appends=appends, saves=saves))
+def test_what_a_restart_of_redis_would_lose(
+    appends: bool | None,  # noqa: FBT001
+    saves: bool | None,  # noqa: FBT001
+    state: CheckState,
+) -> None:
+    *_, persistence = doctor.redis_checks("host:1/0", GOOD_REDIS._replace(appends=appends, saves=saves))
 
     assert persistence.state == state
 
 
 def test_a_redis_whose_file_is_written_whenever_is_warned_about() -> None:
-    *_, persistence = checks.redis("host:1/0", GOOD_REDIS._replace(fsync="no"))
+    *_, persistence = doctor.redis_checks("host:1/0", GOOD_REDIS._replace(fsync="no"))
 
     assert (persistence.state, "everysec" in persistence.advice) == ("warning", True)
 
 
 def test_the_store_s_redis_is_named_as_the_store() -> None:
-    names = [check.name for check in checks.redis("host:1/0", GOOD_REDIS, "store")]
+    names = [check.name for check in doctor.redis_checks("host:1/0", GOOD_REDIS, "store")]
 
     assert names == ["store", "store memory", "store persistence"]
 
 
 def test_a_taken_port_is_a_warning_with_a_way_out() -> None:
-    assert checks.port(8081, free=True).state == "ok"
-    taken = checks.port(8081, free=False)
+    assert doctor.port_check(8081, free=True).state == "ok"
+    taken = doctor.port_check(8081, free=False)
     assert (taken.state, "--port" in taken.advice) == ("warning", True)
 
 
 def test_a_clock_from_before_the_release_fails() -> None:
-    assert checks.wall_clock(0).state == "failed"
-    assert checks.wall_clock(1_900_000_000).state == "ok"
+    assert doctor.wall_clock_check(0).state == "failed"
+    assert doctor.wall_clock_check(1_900_000_000).state == "ok"
 
 
 def test_a_coarse_clock_is_a_warning() -> None:
-    assert checks.monotonic_clock(1e-9).state == "ok"
-    assert checks.monotonic_clock(0.0156).state == "warning"
+    assert doctor.monotonic_clock_check(1e-9).state == "ok"
+    assert doctor.monotonic_clock_check(0.0156).state == "warning"
 
 
 def test_missing_time_zones_are_a_warning() -> None:
-    assert checks.time_zones(599).state == "ok"
-    assert "tzdata" in checks.time_zones(0).advice
+    assert doctor.time_zones_check(599).state == "ok"
+    assert "tzdata" in doctor.time_zones_check(0).advice
 
 
 @pytest.mark.parametrize(
@@ -125,9 +130,9 @@ def test_missing_time_zones_are_a_warning() -> None:
     ],
 )
 def test_addresses_show_host_port_and_database_only(url: str, shown: str) -> None:
-    assert checks.address(url) == shown
+    assert public_address(url) == shown
 
 
 @given(st.text("abc/?#@:%[]", min_size=1))
 def test_no_password_shows_whatever_its_characters(tail: str) -> None:
-    assert "HUSH" not in checks.address(f"redis://user:HUSH{tail}@host:6379/0")
+    assert "HUSH" not in public_address(f"redis://user:HUSH{tail}@host:6379/0")

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.doctor import probes
-from tidegate.cli.doctor.probes import installed, reason, sqlite
+from tidegate.cli import doctor
+from tidegate.cli.doctor import failure_reason, installed_version, probe_sqlite
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings
 
@@ -21,7 +21,7 @@ from tidegate.settings import Settings
 def test_a_missing_sqlite_file_is_fine_and_stays_missing(tmp_path: Path) -> None:
     path = tmp_path / "new.db"
 
-    assert sqlite(str(path)).state == "ok"
+    assert probe_sqlite(str(path)).state == "ok"
     assert not path.exists()
 
 
@@ -30,7 +30,7 @@ def test_a_sqlite_file_is_opened(tmp_path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("create table things (id)")
 
-    check = sqlite(str(path))
+    check = probe_sqlite(str(path))
 
     assert (check.state, sqlite3.sqlite_version in check.found) == ("ok", True)
 
@@ -39,23 +39,23 @@ def test_a_file_that_is_no_database_fails(tmp_path: Path) -> None:
     path = tmp_path / "text.db"
     path.write_text("not a database, but long enough to look at" * 50)
 
-    assert sqlite(str(path)).state == "failed"
+    assert probe_sqlite(str(path)).state == "failed"
 
 
 def test_a_missing_folder_fails_and_says_what_to_do(tmp_path: Path) -> None:
-    check = sqlite(str(tmp_path / "none" / "new.db"))
+    check = probe_sqlite(str(tmp_path / "none" / "new.db"))
 
     assert check.state == "failed"
     assert "create that folder" in check.advice
 
 
 def test_sqlite_in_memory_is_a_warning() -> None:
-    assert sqlite(":memory:").state == "warning"
+    assert probe_sqlite(":memory:").state == "warning"
 
 
 def test_a_package_that_is_not_there_has_no_version() -> None:
-    assert installed("no-such-package") is None
-    assert installed("tidegate") is not None
+    assert installed_version("no-such-package") is None
+    assert installed_version("tidegate") is not None
 
 
 def test_reasons_are_found_behind_a_drivers_error() -> None:
@@ -63,9 +63,9 @@ def test_reasons_are_found_behind_a_drivers_error() -> None:
     wrapped = RuntimeError("redis://:hush@host")
     wrapped.__cause__ = refused
 
-    assert reason(wrapped) == "connection refused"
-    assert reason(TimeoutError()) == "no answer within 2 s"
-    assert reason(RuntimeError("hush")) == "RuntimeError"
+    assert failure_reason(wrapped) == "connection refused"
+    assert failure_reason(TimeoutError()) == "no answer within 2 s"
+    assert failure_reason(RuntimeError("hush")) == "RuntimeError"
 
 
 async def test_a_setting_whose_driver_is_missing_fails_with_its_command(
@@ -74,12 +74,12 @@ async def test_a_setting_whose_driver_is_missing_fails_with_its_command(
     for driver in ("redis", "redis.asyncio", "tidegate.stores.redis.connection", "asyncpg"):
         monkeypatch.setitem(sys.modules, driver, None)
 
-    (redis,) = await probes.redis("redis://host/0")
-    (database,) = await probes.database("postgresql://host/name")
+    (redis,) = await doctor.probe_redis("redis://host/0")
+    (database,) = await doctor.probe_database("postgresql://host/name")
 
     assert (redis.state, database.state) == ("failed", "failed")
     assert "pip install 'tidegate[redis]'" in redis.advice
-    assert "pip install 'tidegate[postgres]'" in database.advice
+    assert "pip install 'tidegate[sql]'" in database.advice
 
 
 PASSWORD = "S3CRET"
@@ -104,14 +104,14 @@ def test_no_database_password_shows_however_the_address_is_written(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "asyncpg", SimpleNamespace(connect=_refuse))
         patch.setenv("DATABASE_URL", url)
-        shown = str(asyncio.run(probes.database(url)))
+        shown = str(asyncio.run(doctor.probe_database(url)))
         try:
             known = Settings.read().database_url
         except BadInputError as error:
             shown += str(error)
         else:
             assert known is not None
-            shown += str(asyncio.run(probes.database(known.get_secret_value())))
+            shown += str(asyncio.run(doctor.probe_database(known.get_secret_value())))
 
     assert PASSWORD not in shown
 
@@ -123,7 +123,7 @@ def test_no_redis_password_shows_however_the_address_is_written(
     url = f"{space}{scheme}{slash}:{before}{PASSWORD}{after}@host/0{space}"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(probes, "_ask_redis", _refuse)
+        patch.setattr(doctor, "_ask_redis", _refuse)
         patch.setenv("REDIS_URL", url)
         try:
             known = Settings.read().redis_url
@@ -131,12 +131,12 @@ def test_no_redis_password_shows_however_the_address_is_written(
             shown = str(error)
         else:
             assert known is not None
-            shown = str(asyncio.run(probes.redis(known.get_secret_value())))
+            shown = str(asyncio.run(doctor.probe_redis(known.get_secret_value())))
 
     assert PASSWORD not in shown
 
 
 async def test_what_is_no_database_is_not_taken_for_a_file() -> None:
-    (check,) = await probes.database("mysql://user:hush@host/name")
+    (check,) = await doctor.probe_database("mysql://user:hush@host/name")
 
     assert (check.state, "hush" in str(check)) == ("failed", False)

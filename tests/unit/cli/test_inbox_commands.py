@@ -151,7 +151,7 @@ def test_what_a_process_that_ended_had_in_hand_is_told_apart(runner: CliRunner) 
     counts, left, *_ = runner.invoke(app, [], catch_exceptions=False).stdout.splitlines()
 
     assert counts == "0 wait, 0 are being handled, 3 parked"
-    assert left == "1 was in hand of a process that ended: it is handled at the next start"
+    assert left == "1 was being handled by a process that ended: it is handled at the next start"
     assert answer(runner)["left_behind"] == 1
 
 
@@ -187,7 +187,7 @@ def test_nothing_is_dropped_unless_somebody_is_sure(runner: CliRunner) -> None:
     result = runner.invoke(app, ["drop", "--all"])
 
     assert isinstance(result.exception, BadInputError)
-    assert "Drop 3 arrivals for good? Nobody can be asked here: add --yes" in str(result.exception)
+    assert "Drop 3 items for good? Not a terminal: pass --yes" in str(result.exception)
     assert len(listed(runner)) == 3
 
 
@@ -205,9 +205,9 @@ def test_an_option_before_a_command_is_not_passed_over(runner: CliRunner) -> Non
 @pytest.mark.parametrize(
     ("which", "told"),
     [
-        (UpdateChoice(), "say which ones: their keys as tidegate inbox shows them, or --all"),
+        (UpdateChoice(), "say which items: their keys, as shown by tidegate inbox, or --all"),
         (UpdateChoice(["1"], everything=True), "give either keys or --all"),
-        (UpdateChoice(["9"]), "9 is not parked: look with tidegate inbox"),
+        (UpdateChoice(["9"]), "9 is not parked: see tidegate inbox"),
         (UpdateChoice(["2"], bot=43), "2 is not parked"),
         (UpdateChoice(["1"]), "1 is parked for bot 42, bot 43: say which one with --bot or --hook"),
         (UpdateChoice(["1"], bot=42, hook="payments"), "give either --bot or --hook"),
@@ -293,12 +293,14 @@ def test_one_and_none_are_counted_as_people_say_it() -> None:
         drawn(InboxView(InboxStats(0, 0, 0), [], is_left=True)) == "0 wait, 0 are being handled, 0 parked\n"
     )
     left = drawn(InboxView(InboxStats(0, 2, 0), [], is_left=True))
-    assert "2 were in hand of a process that ended: they are handled at the next start" in left
-    assert "None of those that are parked is of this source." in drawn(InboxView(InboxStats(0, 0, 2), []))
+    assert "2 were being handled by a process that ended: they are handled at the next start" in left
+    assert "No parked item is of this source." in drawn(InboxView(InboxStats(0, 0, 2), []))
 
 
 def test_that_there_are_more_is_said() -> None:
-    assert "newest 1; there are more" in drawn(InboxView(InboxStats(0, 0, 2), [parked("1"), parked("2")]), 1)
+    assert "newest 1; for more: --limit" in drawn(
+        InboxView(InboxStats(0, 0, 2), [parked("1"), parked("2")]), 1
+    )
 
 
 def test_an_update_is_given_as_an_object() -> None:

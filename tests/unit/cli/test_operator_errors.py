@@ -62,11 +62,11 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("dlq drop --chat 0x5 --yes", "--chat: chat_id '0x5' is no chat"),
         ("forget", "see tidegate forget --help"),
         ("forget me --yes", "chat_id 'me' is no chat"),
-        ("forget -1001", "add --yes if it shall be done"),
+        ("forget -1001", "pass --yes to confirm"),
         ("forget 5 --nonsense", "see tidegate forget --help"),
         ("backup", "see tidegate backup --help"),
         ("restore", "see tidegate restore --help"),
-        ("backup x --store memory://", "this works on a store in a file"),
+        ("backup x --store memory://", "this command needs a store in a file"),
     ],
 )
 def test_bad_input_is_one_line(

@@ -10,15 +10,23 @@ from rich.console import Console, RenderableType
 
 from tidegate.cli import queue as queue_stats
 from tidegate.cli.messages import COUNTED, amount, counted, record_details, record_json, record_table
-from tidegate.cli.queue import OPEN, MessageChoice, check_choice, states_of, which_bots, why_lines, why_report
-from tidegate.cli.store import StoreFacts
+from tidegate.cli.queue import (
+    OPEN,
+    MessageChoice,
+    StoreFacts,
+    check_choice,
+    states_of,
+    which_bots,
+    why_lines,
+    why_report,
+)
 from tidegate.cli.terminal import confirm
 from tidegate.cli.times import moment
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, File, Message, Record, State, TicketId, Why
 from tidegate.outbox.port import OutboxStats
-from tidegate.stores.redis.operator import OtherProcesses
 from tidegate.stores.sqlite.sender_lock import SenderProcess
+from tidegate.stores.store import StoreActivity
 
 NOW = 1_800_000_000.0
 
@@ -139,7 +147,7 @@ def test_why_names_each_thing_and_the_time() -> None:
 def test_why_does_not_promise_a_time_that_depends_on_someone() -> None:
     why = Why(State.QUEUED, ("its bot is paused",), None)
 
-    assert "depends on someone" in why_lines(record(), why, NOW)[-1]
+    assert "depends on a person or a process" in why_lines(record(), why, NOW)[-1]
 
 
 def test_why_does_not_say_that_something_is_being_sent_where_nobody_sends() -> None:
@@ -169,7 +177,7 @@ def test_why_says_what_became_of_what_does_not_wait(state: State) -> None:
 def test_stats_have_the_keys_of_the_api_and_say_that_nobody_sends() -> None:
     told = queue_stats.stats_report(
         OutboxStats(high=1, normal=2, low=3, retry=4, dead=5, parked=6, refused=7),
-        StoreFacts(None, [BotId(42)], [(BotId(42), None), (BotId(42), -5)]),
+        StoreFacts(StoreActivity(), [BotId(42)], [(BotId(42), None), (BotId(42), -5)]),
     )
 
     assert told["stats"] == {"high": 1, "normal": 2, "low": 3, "retry": 4, "dlq": 11}
@@ -177,27 +185,27 @@ def test_stats_have_the_keys_of_the_api_and_say_that_nobody_sends() -> None:
     assert (told["dead"], told["parked"], told["refused"]) == (5, 6, 7)
     assert told["sender"] is None
     shown = drawn(queue_stats.stats_picture(told), width=100)
-    assert "none runs, so nothing leaves" in shown
+    assert "none runs, so nothing is sent" in shown
     assert "bot 42: tidegate queue resume --bot 42" in shown
     assert "bot 42, chat -5: tidegate queue resume --bot 42 --chat -5" in shown
 
 
 def test_of_a_store_that_many_share_the_stats_say_how_many_and_what_is_spooled() -> None:
     told = queue_stats.stats_report(
-        OutboxStats(spooled=7), StoreFacts(None, [], [], OtherProcesses(3, delivers=True))
+        OutboxStats(spooled=7), StoreFacts(StoreActivity(processes=3, delivers=True), [], [])
     )
-    alone = queue_stats.stats_report(
-        OutboxStats(), StoreFacts(None, [], [], OtherProcesses(0, delivers=False))
-    )
+    alone = queue_stats.stats_report(OutboxStats(), StoreFacts(StoreActivity(processes=0), [], []))
 
     assert (told["processes"], told["delivers"], told["spooled"]) == (3, True, 7)
     assert "3" in drawn(queue_stats.stats_picture(told))
     assert "until Redis takes them" in drawn(queue_stats.stats_picture(told))
-    assert "nothing leaves" in drawn(queue_stats.stats_picture(alone))
+    assert "nothing is sent" in drawn(queue_stats.stats_picture(alone))
 
 
 def test_stats_name_the_sender() -> None:
-    told = queue_stats.stats_report(OutboxStats(), StoreFacts(SenderProcess(321, "tidegate worker"), [], []))
+    told = queue_stats.stats_report(
+        OutboxStats(), StoreFacts(StoreActivity(sender=SenderProcess(321, "tidegate worker")), [], [])
+    )
 
     assert told["sender"] == {"pid": 321, "command": "tidegate worker"}
     assert "process 321 (tidegate worker)" in drawn(queue_stats.stats_picture(told))
@@ -244,14 +252,14 @@ def test_where_nobody_can_be_asked_yes_must_be_said(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
 
     confirm("Drop 3 letters?", yes=True)
-    with pytest.raises(BadInputError, match=r"Drop 3 letters\? Nobody can be asked here: add --yes"):
+    with pytest.raises(BadInputError, match=r"Drop 3 letters\? Not a terminal: pass --yes"):
         confirm("Drop 3 letters?", yes=False)
 
 
 def test_every_number_of_the_store_is_in_the_report() -> None:
-    of_the_sender = set(queue_stats.OF_THE_SENDER)
+    of_the_sender = set(queue_stats.SENDER_COUNTS)
     numbers = msgspec.structs.asdict(OutboxStats())
-    told = queue_stats.stats_report(OutboxStats(), StoreFacts(None, [], []))
+    told = queue_stats.stats_report(OutboxStats(), StoreFacts(StoreActivity(), [], []))
 
     assert set(numbers) - of_the_sender <= set(told) | set(told["stats"])
 

@@ -55,7 +55,7 @@ def test_a_dash_reads_the_text_from_stdin(monkeypatch: pytest.MonkeyPatch) -> No
 def test_bytes_that_are_no_text_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe")))
 
-    with pytest.raises(BadInputError, match="no text in UTF-8"):
+    with pytest.raises(BadInputError, match="stdin is not valid UTF-8"):
         fields(text="-")
 
 

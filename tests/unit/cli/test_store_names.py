@@ -42,7 +42,7 @@ def test_another_command_is_named_with_its_store() -> None:
 
 
 def test_what_works_on_files_only_says_so_of_redis() -> None:
-    with pytest.raises(BadInputError, match="a store in a file; Redis has its own ways") as caught:
+    with pytest.raises(BadInputError, match="a store in a file; Redis has its own means") as caught:
         file_of("redis://:hush@host/0")
     assert "hush" not in str(caught.value)
 

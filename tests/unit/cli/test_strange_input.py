@@ -48,7 +48,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2
 def test_a_bots_number_that_no_store_can_hold_is_refused(
     command: str, number: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "--bot: that is no bot's number" in complaint(capsys, *command.split(), "--bot", number)
+    assert "--bot: not a bot's number" in complaint(capsys, *command.split(), "--bot", number)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_parameter_with_the_name_of_one_of_pythons_is_sent(capsys: pytest.Capt
 def test_an_empty_dedup_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     line = complaint(capsys, "send", "1001", "x", "--dedup-key", "")
 
-    assert "--dedup-key: an empty key is none: give one, or leave the option out" in line
+    assert "--dedup-key: the key is empty: give one, or leave the option out" in line
 
 
 def test_the_hint_names_no_store_where_none_was_given(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,14 +98,14 @@ def test_the_hint_names_no_store_where_none_was_given(capsys: pytest.CaptureFixt
 
 
 def test_park_and_resend_together_are_a_choice_to_make(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "choose one of them" in complaint(capsys, "restore", "x.db", "--park", "--resend")
-    assert "say --park to hold it back" in complaint(capsys, "restore", "x.db")
+    assert "pass one of them" in complaint(capsys, "restore", "x.db", "--park", "--resend")
+    assert "pass --park to hold them back" in complaint(capsys, "restore", "x.db")
 
 
 def test_an_address_with_a_password_is_refused_and_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
     line = complaint(capsys, "bot", "add", "--no-check", "--api-url", "http://me:hush@example.org")
 
-    assert "--api-url: an address with a user or a password in it" in line
+    assert "--api-url: the address must not contain a user or a password" in line
 
 
 def test_looking_needs_no_key(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +126,7 @@ def broken(**_: object) -> int:
 def test_a_mistake_of_ours_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tidegate.cli.doctor.examination.examine", broken)
+    monkeypatch.setattr("tidegate.cli.doctor.examine", broken)
 
     line = complaint(capsys, "doctor", code=1)
 
@@ -134,7 +134,7 @@ def test_a_mistake_of_ours_is_one_line(
 
 
 def test_a_mistake_of_ours_is_a_traceback_for_whoever_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidegate.cli.doctor.examination.examine", broken)
+    monkeypatch.setattr("tidegate.cli.doctor.examine", broken)
     monkeypatch.setenv("TIDEGATE_DEBUG", "1")
 
     with pytest.raises(ZeroDivisionError):

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.cli.worker import WorkerRun, WorkerView, summary, tell
+from tidegate.cli.worker import WorkerRun, WorkerView, print_lines, summary
 from tidegate.errors import StoreError
 from tidegate.outbox.port import OutboxStats
 from tidegate.sim.telegram import SimulatedTelegram
@@ -97,7 +97,7 @@ async def test_a_pipe_is_told_now_and_then_and_only_what_is_new(
     run, stop = WorkerRun(gate, clock), asyncio.Event()
     await run.start()
     async with gate.worker(), asyncio.TaskGroup() as group:
-        group.create_task(tell(run, stop))
+        group.create_task(print_lines(run, stop))
         await clock.sleep(25)
         await put(gate, 2)
         await clock.sleep(60)

@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_sound_flow_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flow", "check", "shop_flows:good"]) == 0
-    assert capsys.readouterr().out == "flow tiny is sound: 1 states, 0 ways\n"
+    assert capsys.readouterr().out == "flow tiny is sound: 1 states, 0 transitions\n"
 
 
 def test_problems_are_listed_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +91,7 @@ def test_a_diagram_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         ("no_such_flows:x", "there is no module no_such_flows in"),
         ("shop_flows.inner:x", "there is no module shop_flows.inner in"),
         ("shop_flows:x", "shop_flows has no x: its flows are builder, good, wrong"),
-        ("shop_flows:number", "shop_flows:number is no flow but int"),
+        ("shop_flows:number", "shop_flows:number is not a flow but int"),
         ("breaks_flows:x", "breaks_flows needs nowhere_to_be_found, which is not installed"),
         ("ends_flows:x", "ends_flows cannot be imported: SystemExit: no token"),
         ("raises_flows:x", "raises_flows cannot be imported: ZeroDivisionError: division by zero"),

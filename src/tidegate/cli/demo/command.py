@@ -1,4 +1,4 @@
-"""`tidegate demo`: only the options; the work is in the neighbours."""
+"""`tidegate demo`: its options."""
 
 from typing import Annotated, Literal
 
@@ -6,15 +6,19 @@ import typer
 
 from tidegate.cli.options import AsJson
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
-Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stops by itself after so long.")]
-People = Annotated[int, typer.Option(min=1, max=100_000, metavar="N", help="Who the broadcast goes to.")]
-Users = Annotated[int, typer.Option(min=1, max=2_000, metavar="N", help="Who order, and pay or cancel.")]
-Seed = Annotated[int, typer.Option(metavar="N", help="The same seed draws the same delays and people.")]
+Seconds = Annotated[int, typer.Option(min=1, max=600, metavar="N", help="Stop after this many seconds.")]
+People = Annotated[
+    int, typer.Option(min=1, max=100_000, metavar="N", help="People that the broadcast goes to.")
+]
+Users = Annotated[
+    int, typer.Option(min=1, max=2_000, metavar="N", help="People who order, and pay or cancel.")
+]
+Seed = Annotated[int, typer.Option(metavar="N", help="The same seed gives the same delays and people.")]
 Mode = Annotated[
     Literal["delta", "batch"],
-    typer.Option(help="How payments are looked for: what changed, or 20 at a time."),
+    typer.Option(help="How the bot looks for payments: by changes, or 20 orders at a time."),
 ]
 
 
@@ -33,13 +37,13 @@ def demo(
     """Watch a naive bot and one with Tidegate do the same work side by side.
 
     Each has a simulated Telegram of its own, with Telegram's published limits, over real HTTP; each sends a
-    broadcast and answers 20 people who write to it. Tidegate writes every message to disk first. Nothing is
-    staged: what is shown is measured.
+    broadcast and answers 20 people who write to it. Tidegate writes every message to disk first. All numbers
+    are measured.
     """
     if (below := context.invoked_subcommand) is not None:
         _refuse_options(context, below)
         return
-    from tidegate.cli.demo import comparison as side_by_side  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.demo import comparison as side_by_side  # noqa: PLC0415  (slow to import)
 
     side_by_side.show(seconds=seconds, people=people, seed=seed, as_json=as_json)
 
@@ -58,18 +62,18 @@ def payment(
     """Watch a bot that takes orders, waits for their payment and confirms it.
 
     The bot of examples/payment_bot, a simulated Telegram and a simulated NocoDB with the limits of the real
-    ones, over real HTTP. People come, order, and pay or cancel; the bot sees it in NocoDB. Ends when all are
-    done. Ends with 1 if somebody was refused, or was not told within 60 s of paying.
+    ones, over real HTTP. People order, and pay or cancel; the bot sees it in NocoDB. Stops when all are done.
+    Exits with 1 if a request was refused, or somebody was not told within 60 s of paying.
     """
-    from tidegate.cli.demo import payment  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.demo import payment  # noqa: PLC0415  (slow to import)
 
     raise typer.Exit(payment.show(users=users, seconds=seconds, mode=mode, seed=seed, as_json=as_json))
 
 
 def _refuse_options(context: typer.Context, below: str) -> None:
-    """An option before the name of the other demo would be ignored."""
+    """Raise for an option before the name of the subcommand: it would be ignored."""
     for name in context.params:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
             option = "--json" if name == "as_json" else f"--{name}"
-            raise typer.BadParameter(f"write it behind {below}: tidegate demo {below} {option}")
+            raise typer.BadParameter(f"write it after {below}: tidegate demo {below} {option}")

@@ -1,12 +1,12 @@
-"""`tidegate sim`: what can be asked of the simulator. Only the options; the work is in the neighbours."""
+"""`tidegate sim`: its options."""
 
 from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.options import AsJson
+from tidegate.cli.options import AsJson, command_group
 
-app = typer.Typer(help="A Telegram and a NocoDB to try bots against: their limits really count.")
+app = command_group("Simulate Telegram or NocoDB, with limits that count, to test bots against.")
 
 LIMITS, FAULTS, WORLD = "Limits", "Faults", "World"
 
@@ -25,23 +25,25 @@ GroupRate = Annotated[
 ]
 Closes = Annotated[
     Literal["nothing", "chat", "bot"],
-    typer.Option(rich_help_panel=LIMITS, help="What a 429 shuts until its retry_after has passed."),
+    typer.Option(rich_help_panel=LIMITS, help="What a 429 closes until its retry_after has passed."),
 ]
 Escalate = Annotated[
     bool,
-    typer.Option("--escalate", rich_help_panel=LIMITS, help="Calls to what is shut double the wait."),
+    typer.Option("--escalate", rich_help_panel=LIMITS, help="Calls to something closed double the wait."),
 ]
 Edits = Annotated[
     Literal["shared", "separate"],
-    typer.Option(rich_help_panel=LIMITS, help="Whether edits count with messages."),
+    typer.Option(rich_help_panel=LIMITS, help="Limits of edits: shared with messages, or separate."),
 ]
 Actions = Annotated[
     Literal["shared", "separate"],
-    typer.Option(rich_help_panel=LIMITS, help="Whether “typing …” counts with messages."),
+    typer.Option(rich_help_panel=LIMITS, help="Limits of “typing …”: shared with messages, or separate."),
 ]
 HiddenFloods = Annotated[
     str,
-    typer.Option(metavar="SHARE", rich_help_panel=LIMITS, help="Of albums' 429s, how many come as a 400: 1."),
+    typer.Option(
+        metavar="SHARE", rich_help_panel=LIMITS, help="Share of albums' 429s that come as a 400: 1."
+    ),
 ]
 Latency = Annotated[
     str,
@@ -75,7 +77,7 @@ Tokens = Annotated[
 ClosedWorld = Annotated[
     bool,
     typer.Option(
-        "--closed-world", rich_help_panel=WORLD, help="Only people who wrote first can be written to."
+        "--closed-world", rich_help_panel=WORLD, help="Only people who wrote first can get messages."
     ),
 ]
 CrowdSize = Annotated[
@@ -86,11 +88,11 @@ CrowdSize = Annotated[
         max=100_000,
         metavar="N",
         rich_help_panel=WORLD,
-        help="So many people write to the first bot.",
+        help="This many people write to the first bot.",
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(metavar="N", rich_help_panel=WORLD, help="The same seed draws the same faults.")
+    int, typer.Option(metavar="N", rich_help_panel=WORLD, help="The same seed gives the same faults.")
 ]
 Rate = Annotated[
     str,
@@ -101,12 +103,14 @@ Rate = Annotated[
 Block = Annotated[
     str,
     typer.Option(
-        metavar="SECONDS", rich_help_panel=LIMITS, help="Nothing but 429 after one too many; 0: never."
+        metavar="SECONDS",
+        rich_help_panel=LIMITS,
+        help="Answer only 429 for this long after one request too many; 0: never.",
     ),
 ]
 RetryAfter = Annotated[
     Literal["seconds", "date", "missing"],
-    typer.Option(rich_help_panel=LIMITS, help="How a 429 says when to come again, if it does."),
+    typer.Option(rich_help_panel=LIMITS, help="How a 429 says when to retry, if it does."),
 ]
 RowCount = Annotated[
     int,
@@ -121,22 +125,18 @@ RowCount = Annotated[
 ]
 PayEvery = Annotated[
     str,
-    typer.Option(metavar="SECONDS", rich_help_panel=WORLD, help="One of them is paid so often; 0: never."),
+    typer.Option(metavar="SECONDS", rich_help_panel=WORLD, help="Seconds between two payments; 0: none."),
 ]
 ApiTokens = Annotated[
     list[str] | None,
     typer.Option(
-        "--token", metavar="TEXT", rich_help_panel=WORLD, help="Only this one is known; repeatable."
+        "--token", metavar="TEXT", rich_help_panel=WORLD, help="Only this token is accepted; repeatable."
     ),
 ]
-Host = Annotated[str, typer.Option(metavar="HOST", help="Where to listen. The control API has no password.")]
+Host = Annotated[
+    str, typer.Option(metavar="HOST", help="Address to listen on. The control API has no password.")
+]
 Port = Annotated[int, typer.Option(min=0, max=65_535, metavar="PORT", help="0 takes a free one.")]
-
-
-@app.callback(invoke_without_command=True)
-def sim(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 @app.command(
@@ -167,15 +167,15 @@ def telegram(
     crowd: CrowdSize = 0,
     seed: Seed = 0,
 ) -> None:
-    """Be Telegram, until Ctrl-C: point a bot of any library at it.
+    """Simulate Telegram until Ctrl-C: point a bot of any library at it.
 
     aiogram: [cyan]TelegramAPIServer.from_base("http://127.0.0.1:8081")[/cyan]  ·
     python-telegram-bot: [cyan].base_url("http://127.0.0.1:8081/bot")[/cyan] and
     [cyan].base_file_url("http://127.0.0.1:8081/file/bot")[/cyan].
-    Shares are between 0 and 1. What was counted: GET /sim/report.
+    Shares are between 0 and 1. The counts: GET /sim/report.
     """
-    from tidegate.cli.sim import options as sim_options  # noqa: PLC0415  (keeps --help fast)
-    from tidegate.cli.sim import telegram as sim_telegram  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sim import options as sim_options  # noqa: PLC0415  (slow to import)
+    from tidegate.cli.sim import telegram as sim_telegram  # noqa: PLC0415  (slow to import)
 
     sim_telegram.serve(
         sim_telegram.ListenAddress(host, port),
@@ -227,16 +227,16 @@ def nocodb(
     token: ApiTokens = None,
     seed: Seed = 0,
 ) -> None:
-    """Be a NocoDB, until Ctrl-C: its records API (v2), its limit, and its quirks.
+    """Simulate NocoDB until Ctrl-C: its records API (v2), its limit, and its quirks.
 
     There is a table of orders, whose id is shown (OrderId, Title, Email, Amount, Total, State, Paid, PaidAt,
-    chat, user_id, username). What is paid:
+    chat, user_id, username). Paid orders:
     [cyan]curl -H 'xc-token: any' 'http://127.0.0.1:8082/api/v2/tables/ID/records?where=(Paid,checked)'[/cyan].
-    Pay by hand: POST /sim/pay. What was counted: GET /sim/report. Shares are between 0 and 1.
+    Pay by hand: POST /sim/pay. The counts: GET /sim/report. Shares are between 0 and 1.
     """
-    from tidegate.cli.sim import nocodb as sim_nocodb  # noqa: PLC0415  (keeps --help fast)
-    from tidegate.cli.sim import options as sim_options  # noqa: PLC0415  (keeps --help fast)
-    from tidegate.cli.sim.telegram import ListenAddress  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.sim import nocodb as sim_nocodb  # noqa: PLC0415  (slow to import)
+    from tidegate.cli.sim import options as sim_options  # noqa: PLC0415  (slow to import)
+    from tidegate.cli.sim.telegram import ListenAddress  # noqa: PLC0415  (slow to import)
 
     sim_nocodb.serve(
         ListenAddress(host, port),

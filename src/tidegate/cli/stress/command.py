@@ -1,31 +1,31 @@
-"""`tidegate stress`: what can be put under load. Only the options; the work is in the neighbours."""
+"""`tidegate stress`: its options."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from tidegate.cli.options import AsJson
+from tidegate.cli.options import AsJson, command_group
 
-app = typer.Typer(help="Put a part under load and measure it: nothing real is asked.")
+app = command_group("Put polling under simulated load and measure it.")
 
 Users = Annotated[
     int | None,
     typer.Option(metavar="N", show_default="300", help="People who wait to be told that their payment came."),
 ]
-Duration = Annotated[float, typer.Option(metavar="SECONDS", help="How long it is played.")]
+Duration = Annotated[float, typer.Option(metavar="SECONDS", help="Length of the scenario.")]
 Interval = Annotated[
     float,
     typer.Option(
-        metavar="SECONDS", help="Everybody is to be told within so long; a per-user bot asks so often."
+        metavar="SECONDS", help="Everybody should be told within this time; per-user asks this often."
     ),
 ]
 ModeOption = Annotated[
     Literal["per-user", "paced", "batch", "delta", "all"],
-    typer.Option(help="Which bot polls; all: each in its turn, in one table."),
+    typer.Option(help="How the bot polls; all: every mode, in one table."),
 ]
 BatchSize = Annotated[
-    int | None, typer.Option(metavar="N", help="Users in a request of batch mode; chosen if not given.")
+    int | None, typer.Option(metavar="N", help="Users per request in batch mode; default: computed.")
 ]
 Scenarios = Annotated[
     bool,
@@ -33,24 +33,20 @@ Scenarios = Annotated[
 ]
 RealTime = Annotated[
     bool,
-    typer.Option("--real-time", help="By the real clock over real HTTP: takes as long as --duration says."),
+    typer.Option("--real-time", help="Use the real clock and real HTTP: takes as long as --duration."),
 ]
 Svg = Annotated[
     Path | None, typer.Option("--svg", metavar="FILE", help="Draw the result as a chart into this file.")
 ]
-Seed = Annotated[int, typer.Option(metavar="N", help="The same seed draws the same payments and delays.")]
+Seed = Annotated[int, typer.Option(metavar="N", help="The same seed gives the same payments and delays.")]
 Crowds = Annotated[
     list[int] | None,
-    typer.Option("--users", metavar="N", help="So many are restored; repeatable. 45 … 2,000 if not given."),
+    typer.Option("--users", metavar="N", help="Number of people restored; repeatable. Default: 45 to 2,000."),
 ]
-GroupSize = Annotated[int, typer.Option("--group", metavar="N", help="Restored at a time.")]
-Every = Annotated[float, typer.Option("--every", metavar="SECONDS", help="From one group to the next.")]
-
-
-@app.callback(invoke_without_command=True)
-def stress(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
+GroupSize = Annotated[int, typer.Option("--group", metavar="N", help="People restored at a time.")]
+Every = Annotated[
+    float, typer.Option("--every", metavar="SECONDS", help="Seconds from one group to the next.")
+]
 
 
 @app.command(
@@ -70,23 +66,23 @@ def polling(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """People wait for a payment, a bot polls NocoDB for it: four ways, side by side.
+    """Compare four ways to poll NocoDB for the payments that people wait for.
 
-    [b]per-user[/b] asks for each person every 60 s, without a limiter: most bots are written so.
+    [b]per-user[/b] asks for each person every 60 s without a limiter, as most bots do.
     [b]paced[/b] is Tidegate asking for each person, within the limit.
     [b]batch[/b] asks for many in one request.
-    [b]delta[/b] asks what has changed, for everybody at once.
+    [b]delta[/b] asks what has changed, for everybody in one request.
 
-    NocoDB is simulated: 5 requests a second, then 30 s shut; 50 to 250 ms there and back. Half of the people
-    pay, at random times. All are restored at the start, as after a restart.
+    NocoDB is simulated: 5 requests a second, then closed for 30 s; round trips of 50 to 250 ms. Half of the
+    people pay, at random times. All are restored at the start, as after a restart.
 
-    Batch looks a little more often than the interval, so that the last answer of a cycle comes in time.
+    Batch polls a little more often than the interval, so that the last answer of a cycle comes in time.
 
-    In virtual time: 300 s take seconds, [cyan]--scenarios[/cyan] less than a minute. Ends with 1 if one of
-    Tidegate's modes missed its target: no 429; batch and delta: everybody told within the interval, and on
-    average below 1 request a second (delta: at most half of the limit).
+    It runs in virtual time: 300 s take seconds, [cyan]--scenarios[/cyan] less than a minute. Exits with 1 if
+    one of Tidegate's modes missed its target: no 429; batch and delta: everybody told within the interval,
+    and on average below 1 request a second (delta: at most half of the limit).
     """
-    from tidegate.cli.stress import polling as driver  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.stress import polling as driver  # noqa: PLC0415  (slow to import)
     from tidegate.sim.polling import PollingScenario  # noqa: PLC0415
 
     driver.check(users=users, scenarios=scenarios, mode=mode, batch_size=batch_size)
@@ -116,12 +112,12 @@ def restore(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """A bot starts again while many wait: how many requests come in each second, and who is refused.
+    """Measure a restart while many people wait: the requests in each second, and how many are refused.
 
-    Beside each other: a bot that asks for everybody at once, and Tidegate, which restores groups and keeps
-    within 5 requests a second. In virtual time, some seconds. Ends with 1 if Tidegate was refused.
+    Compares a bot that asks for everybody at once with Tidegate, which restores in groups and stays within 5
+    requests a second. It runs in virtual time, for some seconds. Exits with 1 if Tidegate was refused.
     """
-    from tidegate.cli.stress import restore as driver  # noqa: PLC0415  (keeps --help fast)
+    from tidegate.cli.stress import restore as driver  # noqa: PLC0415  (slow to import)
 
     raise typer.Exit(
         driver.stress(users or driver.CROWDS, group=group, every=every, seed=seed, as_json=as_json)

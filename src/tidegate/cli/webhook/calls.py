@@ -9,11 +9,8 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
 
-from tidegate.bots.encryption import TokenCipher
-from tidegate.bots.port import BotStore
 from tidegate.bots.registry import TELEGRAM, BotRegistry
-from tidegate.cli import loop
-from tidegate.cli.store import file_of, gate_at, is_redis, link_of, place_of, quietly, reached
+from tidegate.cli.store import is_redis, place_of, using_gate
 from tidegate.clock import Clock
 from tidegate.delivery.bot_api import BotApiClient
 from tidegate.delivery.sender import BotAccess
@@ -24,20 +21,20 @@ from tidegate.gate import Tidegate
 from tidegate.model import BotId
 from tidegate.settings import Settings
 from tidegate.sim.telegram.update_delivery import is_loopback
-from tidegate.stores.sqlite.bots import SqliteBotStore
-from tidegate.stores.sqlite.outbox import SqliteOutbox
 
 PATH: Final = "/webhook/telegram"  # and the bot's number
 _TOKEN = re.compile(r"\d{1,15}(?::|%3a)[\w-]{20,}", re.IGNORECASE)
 
 
 def base_of(text: str) -> str:
-    """The address that was given, without its last slash. Raises BadInputError that repeats nothing of it."""
+    """Check an address and drop its last slash. Raises BadInputError that repeats nothing of it."""
     if _TOKEN.search(text):
-        raise BadInputError("ADDRESS has a token in it: leave it out, others can see where a webhook is")
+        raise BadInputError(
+            "ADDRESS contains a token: leave it out, since others can see the address of a webhook"
+        )
     try:
         parts = urlsplit(text.strip())
-        host, _ = parts.hostname, parts.port  # an impossible port is found when it is asked for
+        host, _ = parts.hostname, parts.port  # reading the port raises for an impossible one
     except ValueError:
         raise BadInputError("ADDRESS cannot be read: give one such as https://bots.example.org") from None
     _check_address(parts, host)
@@ -49,14 +46,14 @@ def _check_address(parts: SplitResult, host: str | None) -> None:
         raise BadInputError("ADDRESS must be an https address: https://bots.example.org")
     if "@" in parts.netloc or parts.query or parts.fragment:
         raise BadInputError(
-            "ADDRESS takes no user, password, ? or #: Telegram shows a secret that is set with it"
+            "ADDRESS must have no user, password, ? or #: others can see the address of a webhook"
         )
     if parts.scheme == "http" and not is_loopback(host):
         raise BadInputError(
-            "ADDRESS must be https: Telegram posts nowhere else (http is taken on this machine, for tests)"
+            "ADDRESS must be https: Telegram posts nowhere else (http is allowed on this machine, for tests)"
         )
     if PATH in parts.path:
-        raise BadInputError(f"ADDRESS ends before {PATH}: that, and the bot's number, is added to it")
+        raise BadInputError(f"ADDRESS must end before {PATH}: the path and the bot's number are added to it")
 
 
 def webhook_at(base: str, bot: int) -> str:
@@ -64,13 +61,13 @@ def webhook_at(base: str, bot: int) -> str:
 
 
 def bot_at(url: str) -> int | None:
-    """Whose updates this address takes, if it is one of Tidegate's."""
+    """Return the bot that a webhook address of Tidegate is for; None for other addresses."""
     match = re.search(rf"{PATH}/(\d{{1,16}})$", url)
     return int(match[1]) if match else None
 
 
 def without_token(text: str, token: str) -> str:
-    """Without the token, which many bots have in their webhook's address."""
+    """Remove the token from a text: many bots have it in their webhook's address."""
     secret = token.partition(":")[2]
     for known in (token, quote(token, safe=""), secret):
         text = text.replace(known, "…")
@@ -78,19 +75,19 @@ def without_token(text: str, token: str) -> str:
 
 
 Result = TypeVar("Result")
-CALL_SECONDS: Final = 20.0  # seconds for a call to leave; its answer has its own time
+CALL_SECONDS: Final = 20.0  # for a call to leave; its answer has a timeout of its own
 _ADVICE: Final = (
     ("https url", "give an address that begins with https://"),
-    ("port", "put it behind one of the ports that Telegram takes: 443, 80, 88 or 8443"),
-    ("resolve host", "is the name right, and in the public DNS already?"),
+    ("port", "use one of the ports that Telegram allows: 443, 80, 88 or 8443"),
+    ("resolve host", "check that the name is right and in the public DNS"),
     ("reserved", "Telegram reaches public addresses only: use one, or long polling"),
-    ("allowed_updates", "look at the kinds in --allowed-updates"),
-    ("connections", "give fewer --max-connections"),
+    ("allowed_updates", "check the kinds in --allowed-updates"),
+    ("connections", "pass a smaller --max-connections"),
 )
 
 
 class WebhookCalls:
-    """Whom to ask; `wire` stays its owner's."""
+    """Calls to Telegram about webhooks. The caller closes `wire`."""
 
     def __init__(self, wire: BotApiTransport, clock: Clock) -> None:
         self._wire = wire
@@ -100,7 +97,7 @@ class WebhookCalls:
         return self._clock.now()
 
     async def call(self, bot: BotAccess, method: str, params: Mapping[str, Any] | None = None) -> Any:  # noqa: ANN401  (Telegram's)
-        """The result. Raises NotDeliveredError, in one line that says what to do."""
+        """Return the result. Raises NotDeliveredError whose text says what to do."""
         deadline = self._clock.monotonic() + CALL_SECONDS
         wire = bot.wire or self._wire
         answer = await wire.call(bot.token, method, params or {}, api_url=bot.api_url, deadline=deadline)
@@ -112,7 +109,7 @@ class WebhookCalls:
 
 
 async def with_calls(work: Callable[[WebhookCalls], Awaitable[Result]]) -> Result:
-    """What `work` makes of Telegram, which is reached for it and let go after it."""
+    """Run `work` with a connection to Telegram, which is closed after it."""
     clock = Clock()
     wire = BotApiClient(clock)
     try:
@@ -122,33 +119,33 @@ async def with_calls(work: Callable[[WebhookCalls], Awaitable[Result]]) -> Resul
 
 
 def complaint(answer: ApiAnswer | NoAnswer, api_url: str) -> str:
-    """What was said, and what to do."""
+    """Say what the answer was, and what to do."""
     if isinstance(answer, NoAnswer):
-        perhaps = "; it may have been done all the same: tidegate webhook info" if answer.left else ""
-        return f"no answer from {api_url} ({answer.reason}): look at the address and the network{perhaps}"
+        perhaps = "; it may have been done nevertheless: see tidegate webhook info" if answer.left else ""
+        return f"no answer from {api_url} ({answer.reason}): check the address and the network{perhaps}"
     if answer.body is None:
-        return f"{api_url} answers with status {answer.status}, but not as Telegram does: look at the address"
+        return f"{api_url} answers with status {answer.status}, but not as Telegram does: check the address"
     said = str(answer.body.get("description") or f"status {answer.status}")
     return f"{said}: {_advice(answer.status, said, answer.body)}"
 
 
 def _advice(status: int, said: str, body: Mapping[str, Any]) -> str:
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND}:
-        return "the token is not good any more: take the new one from @BotFather, tidegate bot add"
+        return "the token is no longer valid: register the new one from @BotFather with tidegate bot add"
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         seconds = (body.get("parameters") or {}).get("retry_after", 1)
-        return f"do it again in {seconds} s"
+        return f"try again in {seconds} s"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return "Telegram has trouble of its own: do it again in a minute"
+        return "Telegram has a failure of its own: try again in a minute"
     known = (advice for word, advice in _ADVICE if word in said.lower())
-    return next(known, "correct that and do it again")
+    return next(known, "correct that and try again")
 
 
 Bots = dict[BotId, BotAccess]
 
 
 class BotOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said of the bots: a store, a number, the address of a Bot API server."""
+    """The options that choose bots: a store, a number, the address of a Bot API server."""
 
     store: str | None
     bot: int | None
@@ -156,11 +153,9 @@ class BotOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_bots(whose: BotOptions) -> Bots:
-    """Never call it inside an event loop. Raises BadInputError if there is none, or not the one named."""
+    """Find the bots. Raises BadInputError if there is none, or not the one named. Runs an event loop."""
     if whose.api_url is not None and "@" in whose.api_url:
-        raise BadInputError(
-            "--api-url: an address with a user or a password in it is not taken: leave it out"
-        )
+        raise BadInputError("--api-url: the address must not contain a user or a password")
     found = _registered(whose)
     found |= _of_the_environment(whose.api_url, found)
     return _chosen(found, whose.bot)
@@ -177,7 +172,7 @@ def _chosen(found: Bots, number: int | None) -> Bots:
 
 
 def _of_the_environment(api_url: str | None, registered: Bots) -> Bots:
-    """Its token counts more than a registered one: whoever serves the bot may have it from there, too."""
+    """Return the bot of TELEGRAM_BOT_TOKEN, whose token overrides a registered one."""
     known = Settings.read().telegram_bot_token
     if known is None:
         return {}
@@ -189,16 +184,11 @@ def _of_the_environment(api_url: str | None, registered: Bots) -> Bots:
 
 
 def _registered(whose: BotOptions) -> Bots:
-    if not _is_needed(whose.store):
-        return {}
-    gate = gate_at(whose.store)
-    shelf = _shelf(gate, whose.store)  # here: the key may be in a file
-    with quietly():
-        return {} if shelf is None else loop.run(_open(gate, whose.store, shelf))
+    return using_gate(whose.store, _read_bots) if _needs_store(whose.store) else {}
 
 
-def _is_needed(store: str | None) -> bool:
-    """Who has given a token need not have a store; one that was named must be there."""
+def _needs_store(store: str | None) -> bool:
+    """A store is optional if a token is in the environment; one that was named must exist."""
     place = place_of(store)
     if place == "memory://":
         return False
@@ -208,18 +198,9 @@ def _is_needed(store: str | None) -> bool:
     )
 
 
-async def _open(gate: Tidegate, store: str | None, shelf: BotStore) -> Bots:
-    """Not through the gate: a worker may be its sender, and these calls need no turn."""
-    async with reached(gate, store):
-        return {bot.id: BotAccess(await shelf.open(bot), bot.api_url) for bot in await shelf.all()}
-
-
-def _shelf(gate: Tidegate, store: str | None) -> BotStore | None:
-    key, link = gate.settings.tidegate_key, link_of(gate)
-    if link is not None:
-        from tidegate.stores.redis.bots import RedisBotStore  # noqa: PLC0415  (its driver is an extra)
-
-        return RedisBotStore(link, TokenCipher.of(key, None))
-    if isinstance(gate.outbox, SqliteOutbox):
-        return SqliteBotStore(gate.outbox.file, TokenCipher.of(key, file_of(store)))
-    return None
+async def _read_bots(gate: Tidegate) -> Bots:
+    """Read the tokens from the store. The gate itself is not used: a worker may be the sender."""
+    bots = gate.store.shelf
+    if bots is None:
+        return {}
+    return {bot.id: BotAccess(await bots.open(bot), bot.api_url) for bot in await bots.all()}

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.messages import amount
-from tidegate.cli.options import AsJson, Store, Yes, a_bots_number
+from tidegate.cli.options import AsJson, Store, Yes, a_bots_number, command_group
 from tidegate.cli.terminal import confirm
 from tidegate.cli.times import distance
 from tidegate.cli.webhook.calls import (
@@ -31,18 +31,18 @@ from tidegate.delivery.sender import BotAccess
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.inbound.webhook_app import webhook_secret
 
-app = typer.Typer(help="Say where Telegram sends a bot's updates.")
+app = command_group("Set, inspect and delete the webhooks of bots.")
 
 Base = Annotated[
     str,
     typer.Argument(
         metavar="ADDRESS",
-        help="Where the bot can be reached, https://bots.example.org; /webhook/telegram/ID is added.",
+        help="Public address of the bot, https://bots.example.org; /webhook/telegram/ID is added.",
     ),
 ]
 OfBot = Annotated[
     int | None,
-    typer.Option("--bot", metavar="ID", callback=a_bots_number, help="This bot only; all if not given."),
+    typer.Option("--bot", metavar="ID", callback=a_bots_number, help="Only this bot; default: all."),
 ]
 Connections = Annotated[
     int | None,
@@ -51,7 +51,7 @@ Connections = Annotated[
         min=1,
         max=100_000,
         metavar="N",
-        help="Updates posted at once; Telegram's usual: 40.",
+        help="Updates posted at once; Telegram's default: 40.",
     ),
 ]
 Allowed = Annotated[
@@ -59,26 +59,20 @@ Allowed = Annotated[
     typer.Option(
         "--allowed-updates",
         metavar="A,B",
-        help='Only these kinds: message,callback_query. "" for the usual ones; as it was if not given.',
+        help='Only these kinds: message,callback_query; "" for Telegram\'s default. Not given: unchanged.',
     ),
 ]
 DropPending = Annotated[
-    bool, typer.Option("--drop-pending", help="Throw away what waits at Telegram. Asks first.")
+    bool, typer.Option("--drop-pending", help="Discard the updates that wait at Telegram. Asks first.")
 ]
 ApiUrl = Annotated[
     str | None,
     typer.Option(
         "--api-url",
         metavar="URL",
-        help="Of a Bot API server of your own, for TELEGRAM_BOT_TOKEN; registered bots have theirs.",
+        help="Your own Bot API server, for TELEGRAM_BOT_TOKEN; registered bots have theirs.",
     ),
 ]
-
-
-@app.callback(invoke_without_command=True)
-def webhook(context: typer.Context) -> None:
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
 
 
 @app.command(
@@ -97,14 +91,12 @@ def set_(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let Telegram post updates to ADDRESS, from now on, instead of waiting for getUpdates.
+    """Let Telegram post updates to ADDRESS from now on, instead of waiting for getUpdates.
 
-    For the bots that are registered in the store, and for that of TELEGRAM_BOT_TOKEN. The secret that comes
-    with each update is made of the bot's token: every process knows it, and nothing has to be kept. After a
-    token was changed, set the webhook again.
+    Applies to the bots registered in the store and to that of TELEGRAM_BOT_TOKEN. The secret that comes with
+    each update is derived from the bot's token, so that every process can compute it. After a change of the
+    token, set the webhook again.
     """
-    from tidegate.cli.webhook.calls import BotOptions  # noqa: PLC0415  (likewise)
-
     wish = WebhookOptions(
         max_connections=max_connections, allowed_updates=allowed_updates, drop_pending=drop_pending
     )
@@ -114,13 +106,14 @@ def set_(
 
 @app.command(epilog="[b]Try it:[/b]  tidegate webhook info  ·  tidegate webhook info --bot 42 --json")
 def info(*, bot: OfBot = None, api_url: ApiUrl = None, store: Store = None, as_json: AsJson = False) -> None:
-    """Ask Telegram where updates go, how many wait, and what went wrong last; say what to do.
+    """Show where updates go, how many wait at Telegram, the last error, and what to do.
 
-    Ends with 1 if something is wrong.
+    Exits with 1 if something is wrong.
     """
-    from tidegate.cli.webhook.calls import BotOptions  # noqa: PLC0415  (likewise)
-
-    raise typer.Exit(show(BotOptions(store=store, bot=bot, api_url=api_url), as_json=as_json))
+    bots = find_bots(BotOptions(store=store, bot=bot, api_url=api_url))
+    found = loop.run(with_calls(lambda telegram: ask(telegram, bots)))
+    terminal.report({"webhooks": found}, *map(webhook_picture, found), as_json=as_json)
+    raise typer.Exit(0 if all(each["is_well"] for each in found) else 1)
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate webhook delete --bot 42")
@@ -133,9 +126,7 @@ def delete(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Go back to long polling. What waits at Telegram stays there for whoever polls, unless it is dropped."""
-    from tidegate.cli.webhook.calls import BotOptions  # noqa: PLC0415  (likewise)
-
+    """Go back to long polling. Updates that wait at Telegram stay there, unless they are dropped."""
     whose = BotOptions(store=store, bot=bot, api_url=api_url)
     raise typer.Exit(delete_webhooks(whose, drop_pending=drop_pending, yes=yes, as_json=as_json))
 
@@ -143,19 +134,8 @@ def delete(
 Found = dict[str, Any]
 
 
-def show(whose: BotOptions, *, as_json: bool) -> int:
-    """The exit code: 1 if one of them is not well."""
-    bots = find_bots(whose)
-    found = loop.run(with_calls(lambda telegram: ask(telegram, bots)))
-    if as_json:
-        terminal.put_json({"webhooks": found})
-    else:
-        terminal.put(Group(*(webhook_picture(each) for each in found)))
-    return 0 if all(each["is_well"] for each in found) else 1
-
-
 async def ask(telegram: WebhookCalls, bots: Bots) -> list[Found]:
-    """One bot after another; a failure stops no other. Of a bot alone it is raised: NotDeliveredError."""
+    """Ask for one bot after another. A failure is reported; of a single bot, NotDeliveredError is raised."""
     found: list[Found] = []
     for bot, access in sorted(bots.items()):
         try:
@@ -170,7 +150,7 @@ async def ask(telegram: WebhookCalls, bots: Bots) -> list[Found]:
 
 
 def webhook_report(number: int, access: BotAccess, info: Mapping[str, Any], now: float) -> Found:
-    """What may be shown: an address may hold a token, and so may what Telegram says of it."""
+    """Build the report without tokens: an address may hold one, and so may Telegram's error text."""
     verdict = judge(number, info, now)
     at, said = info.get("last_error_date"), info.get("last_error_message")
     return {
@@ -195,9 +175,8 @@ def webhook_picture(found: Found) -> RenderableType:
     grid.add_row("bot", Text(f"{found['bot']}:…", "bold"))
     for name, value in _rows(found):
         grid.add_row(name, Text(terminal.printable(value)))
-    grid.add_row(
-        "verdict", Text(terminal.printable(found["verdict"]), "green" if found["is_well"] else "red")
-    )
+    style = "green" if found["is_well"] else "red"
+    grid.add_row("verdict", Text(terminal.printable(found["verdict"]), style))
     return Group(grid, "")
 
 
@@ -212,7 +191,7 @@ def _rows(found: Found) -> list[tuple[str, str]]:
     if found["max_connections"] is not None:
         rows.append(("connections", str(found["max_connections"])))
     kinds = found["allowed_updates"]
-    rows.append(("updates", ", ".join(kinds) if kinds else "the usual kinds"))
+    rows.append(("updates", ", ".join(kinds) if kinds else "Telegram's default kinds"))
     return rows
 
 
@@ -229,14 +208,16 @@ KINDS: Final = frozenset({
 
 
 def kinds_of(text: str) -> list[str]:
-    """From a list with commas. One that is not known is only told: it may be newer than this."""
+    """Read a list with commas. An unknown kind is only warned about: it may be newer than this version."""
     kinds = [kind for part in text.split(",") if (kind := part.strip())]
     for kind in kinds:
         if not _NAME.fullmatch(kind):
-            raise BadInputError(f"--allowed-updates: {kind!r} is no kind of update: message,callback_query")
+            raise BadInputError(
+                f"--allowed-updates: {kind!r} is not a kind of update, such as message,callback_query"
+            )
     unknown = ", ".join(kind for kind in kinds if kind not in KINDS)
     if unknown:
-        terminal.note(f"tidegate: warning: not known as a kind of update, and perhaps never sent: {unknown}")
+        terminal.note(f"tidegate: warning: unknown kinds of updates, which may never be sent: {unknown}")
     return kinds
 
 
@@ -245,7 +226,7 @@ Change = Callable[[WebhookCalls, int, BotAccess], Awaitable[Done]]
 
 
 class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left out stays as it is at Telegram."""
+    """The options of `webhook set`. Those left out are unchanged at Telegram."""
 
     max_connections: int | None = None
     allowed_updates: str | None = None
@@ -263,26 +244,22 @@ class WebhookOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def set_webhooks(whose: BotOptions, address: str, wish: WebhookOptions, *, yes: bool, as_json: bool) -> int:
-    """The exit code: 1 if one could not be set."""
+    """Return the exit code: 1 if one could not be set."""
     base, params = base_of(address), wish.params()
     bots = find_bots(whose)
     if wish.drop_pending:
         _ask_before_dropping(bots, yes=yes)
     done = loop.run(with_calls(lambda telegram: change(telegram, bots, setting(base, params))))
-    return _report_changes(
-        done, lambda each: f"{each['bot']}:… gets its updates at {each['url']}", as_json=as_json
-    )
+    return _report_changes(done, "{bot}:… gets its updates at {url}", as_json=as_json)
 
 
 def delete_webhooks(whose: BotOptions, *, drop_pending: bool, yes: bool, as_json: bool) -> int:
-    """Likewise."""
+    """Return the exit code: 1 if one could not be deleted."""
     bots = find_bots(whose)
     if drop_pending:
         _ask_before_dropping(bots, yes=yes)
     done = loop.run(with_calls(lambda telegram: change(telegram, bots, deleting(drop_pending=drop_pending))))
-    return _report_changes(
-        done, lambda each: f"{each['bot']}:… has no webhook: it uses long polling", as_json=as_json
-    )
+    return _report_changes(done, "{bot}:… has no webhook: it uses long polling", as_json=as_json)
 
 
 def setting(base: str, params: dict[str, Any]) -> Change:
@@ -305,7 +282,7 @@ def deleting(*, drop_pending: bool) -> Change:
 
 
 async def change(telegram: WebhookCalls, bots: Bots, change_one: Change) -> list[Done]:
-    """One bot after another; a failure is told and stops no other. Of a bot alone it is raised."""
+    """Change one bot after another. A failure is reported; of a single bot, it is raised."""
     done: list[Done] = []
     for bot, access in sorted(bots.items()):
         try:
@@ -319,23 +296,19 @@ async def change(telegram: WebhookCalls, bots: Bots, change_one: Change) -> list
 
 
 def _ask_before_dropping(bots: Bots, *, yes: bool) -> None:
-    """Outside an event loop, as every question."""
     if yes:
         return
     found = loop.run(with_calls(lambda telegram: ask(telegram, bots)))
     waiting = sum(each.get("waiting", 0) for each in found)
     if waiting:
         subject = amount(waiting, "update waits", "updates wait")
-        confirm(f"{subject} at Telegram, and nobody has seen them. Drop them for good?", yes=yes)
+        confirm(f"{subject} at Telegram and would never be handled. Drop them for good?", yes=yes)
 
 
-def _report_changes(done: list[Done], line: Callable[[Done], str], *, as_json: bool) -> int:
+def _report_changes(done: list[Done], line: str, *, as_json: bool) -> int:
     failed = [each for each in done if each["error"] is not None]
-    if as_json:
-        terminal.put_json({"webhooks": done})
-    for each in done:
-        if each["error"] is not None:
-            terminal.note(f"tidegate: {each['error']}")
-        elif not as_json:
-            terminal.put_line(line(each))
+    for each in failed:
+        terminal.note(f"tidegate: {each['error']}")
+    lines = (line.format(**each) for each in done if each["error"] is None)
+    terminal.report({"webhooks": done}, *lines, as_json=as_json)
     return 1 if failed else 0

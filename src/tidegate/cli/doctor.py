@@ -1,0 +1,347 @@
+"""`tidegate doctor`: checks this process, this machine, Redis and the database, each bounded in time.
+
+Texts of drivers are never shown: they may repeat the password of an address.
+"""
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+import sqlite3
+import sys
+import time
+import zoneinfo
+from collections.abc import Awaitable, Iterable, Mapping
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli import loop, terminal
+from tidegate.cli.options import AsJson
+from tidegate.cli.store import is_redis, public_address
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, TidegateError
+from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES, Settings
+from tidegate.stores.redis.durability import RedisFacts, judge_redis, read_redis_facts
+
+CheckState = Literal["ok", "info", "warning", "failed"]
+
+OLDEST_PYTHON: Final = (3, 11)
+RELEASE_YEAR: Final = 2026  # a clock that shows an earlier year is wrong
+COARSE_CLOCK: Final = 0.005  # seconds; waits of a few milliseconds need a finer one
+PORTS: Final = (8080, 8081)  # of the gateway and of the simulator
+CONNECT_SECONDS: Final = 2.0
+PROBE_SECONDS: Final = 3.0
+MARKS: Final[dict[CheckState, tuple[str, str]]] = {
+    "ok": ("✓", "green"),
+    "info": ("·", "dim"),
+    "warning": ("!", "bold yellow"),
+    "failed": ("✗", "bold red"),
+}
+_REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+).*;.*extra == ['\"](\w+)['\"]")
+
+app = typer.Typer(add_completion=False)
+
+
+class Check(NamedTuple):
+    """One finding. `info` is neither good nor bad; `advice` says what to do, if anything."""
+
+    name: str
+    state: CheckState
+    found: str
+    advice: str = ""
+
+
+@app.command(epilog="[b]Try it:[/b]  REDIS_URL=redis://localhost:6379/0 tidegate doctor")
+def doctor(*, as_json: AsJson = False) -> None:
+    """Check that this machine has what Tidegate needs, and say what to do.
+
+    Checks Python, the installed extras, Redis (TIDEGATE_STORE, REDIS_URL), the database (DATABASE_URL), ports
+    and clocks.
+    Exits with 1 if a check failed.
+    """
+    raise typer.Exit(examine(as_json=as_json))
+
+
+def examine(*, as_json: bool) -> int:
+    """Print every check; return 1 if one failed, else 0."""
+    checks = loop.run(_all_checks())
+    failed = any(check.state == "failed" for check in checks)
+    if as_json:
+        terminal.put_json({"checks": [check._asdict() for check in checks], "passed": not failed})
+    else:
+        terminal.put(_table(checks))
+        terminal.put(Text(_summary(checks), style="bold red" if failed else "bold green"))
+    return 1 if failed else 0
+
+
+async def _all_checks() -> list[Check]:
+    settings, complaints = _settings()
+    probes = [
+        _bounded("python", asyncio.to_thread(probe_machine)),
+        _bounded("extras", asyncio.to_thread(probe_extras)),
+        _bounded("ports", asyncio.to_thread(probe_ports)),
+    ]
+    for variable, url in _redis_addresses(settings).items():
+        probes.append(_bounded("redis", probe_redis(url, variable)))
+    if settings.database_url:
+        probes.append(_bounded("database", probe_database(settings.database_url.get_secret_value())))
+    return complaints + [check for found in await asyncio.gather(*probes) for check in found]
+
+
+def _redis_addresses(settings: Settings) -> dict[str, str]:
+    """Addresses by the variables that give them. One that is also the store is checked once, as the store."""
+    found = {"TIDEGATE_STORE": settings.tidegate_store} if is_redis(settings.tidegate_store) else {}
+    url = settings.redis_url.get_secret_value() if settings.redis_url else None
+    return found if url is None or url in found.values() else found | {"REDIS_URL": url}
+
+
+def _settings() -> tuple[Settings, list[Check]]:
+    """Read the settings. A bad one is a failed check; the other checks run without settings."""
+    try:
+        return Settings.read(), []
+    except BadInputError as error:
+        return Settings.model_construct(), [Check("settings", "failed", "cannot be read", str(error))]
+
+
+async def _bounded(name: str, probe: Awaitable[list[Check]]) -> list[Check]:
+    try:
+        async with Clock().timeout(PROBE_SECONDS):
+            return await probe
+    except TimeoutError:
+        found = f"no result within {PROBE_SECONDS:g} s"
+        return [Check(name, "failed", found, "check whether a host name or a disk does not answer")]
+
+
+def _table(checks: list[Check]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column("check", no_wrap=True)
+    table.add_column("found")
+    table.add_column("what to do")
+    for check in checks:
+        mark, style = MARKS[check.state]
+        # As Text: Rich would take brackets in an address for markup.
+        table.add_row(Text(mark, style), Text(check.name), Text(check.found), Text(check.advice))
+    return table
+
+
+def _summary(checks: list[Check]) -> str:
+    failed = sum(check.state == "failed" for check in checks)
+    warnings = sum(check.state == "warning" for check in checks)
+    if failed:
+        return f"{failed} failed, {warnings} to look at."
+    return f"Nothing failed, {warnings} to look at." if warnings else "All is well."
+
+
+# --- probes: each looks at one thing and returns its checks ---
+
+
+def probe_machine() -> list[Check]:
+    return [
+        python_check(sys.version_info[:3]),
+        wall_clock_check(Clock().now()),
+        monotonic_clock_check(time.get_clock_info("monotonic").resolution),
+        time_zones_check(len(zoneinfo.available_timezones())),
+    ]
+
+
+def probe_extras() -> list[Check]:
+    """Check the packages of each extra that this version of Tidegate declares."""
+    declared = extras_of(requires("tidegate") or [])
+    return [
+        extra_check(name, {package: installed_version(package) for package in packages})
+        for name, packages in declared.items()
+    ]
+
+
+def installed_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def probe_ports() -> list[Check]:
+    return [port_check(number, free=port_is_free(number)) for number in PORTS]
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+async def probe_redis(url: str, variable: str = "REDIS_URL") -> list[Check]:
+    """Check the Redis at `url`, which comes from the environment variable `variable`."""
+    where, name = public_address(url), "store" if variable == "TIDEGATE_STORE" else "redis"
+    try:
+        facts = await _ask_redis(url)
+    except ImportError:
+        advice = f"the driver is missing: {install_command('redis')}"
+        return [Check(name, "failed", f"{variable} is set", advice)]
+    except Exception as error:  # noqa: BLE001  (whatever a driver raises is a finding)
+        advice = f"start Redis there, or correct {variable} ({failure_reason(error)})"
+        return [Check(name, "failed", f"{where} cannot be used", advice)]
+    return redis_checks(where, facts, name)
+
+
+async def _ask_redis(url: str) -> RedisFacts:
+    from tidegate.stores.redis.connection import RedisPyConnection  # noqa: PLC0415  (its driver is an extra)
+
+    # In a thread: it reads script files.
+    link = await asyncio.to_thread(RedisPyConnection, url, Clock(), secrets.token_hex(6))
+    try:
+        async with Clock().timeout(CONNECT_SECONDS):
+            return await read_redis_facts(link)
+    finally:
+        await link.close()
+
+
+async def probe_database(url: str) -> list[Check]:
+    scheme, _, rest = url.partition("://")
+    if scheme in POSTGRES_SCHEMES:
+        return [await _probe_postgres(f"postgresql://{rest}")]
+    if scheme in SQLITE_SCHEMES:
+        name = rest.partition("?")[0].removeprefix("/")
+        # With an @ it may be a server's address, with its password, that has one slash too many.
+        return [await asyncio.to_thread(probe_sqlite, name, shown="@" not in rest)]
+    advice = "write postgresql://user:password@host:5432/name or sqlite:///file.db"
+    return [Check("database", "failed", "DATABASE_URL is not the address of a database", advice)]
+
+
+async def _probe_postgres(url: str) -> Check:
+    where = public_address(url)
+    try:
+        import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra; ships no types)
+
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        try:
+            await connection.fetchval("select 1")
+            number = await connection.fetchval("show server_version")
+        finally:
+            await connection.close(timeout=CONNECT_SECONDS)
+    except ImportError:
+        advice = f"the driver is missing: {install_command('sql')}"
+        return Check("database", "failed", "DATABASE_URL is set", advice)
+    except Exception as error:  # noqa: BLE001  (likewise)
+        advice = f"start PostgreSQL there, or correct DATABASE_URL ({failure_reason(error)})"
+        return Check("database", "failed", f"{where} cannot be used", advice)
+    return Check("database", "ok", f"{where}, PostgreSQL {number}")
+
+
+def probe_sqlite(name: str, *, shown: bool = True) -> Check:
+    """Open the file if it exists; never create one. Blocks on the disk."""
+    if name in {"", ":memory:"}:
+        return Check("database", "warning", "SQLite in memory", "gone at the end: write sqlite:///file.db")
+    path = Path(name)
+    file, folder = (path, path.parent) if shown else ("the file given", "its folder")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        advice = "create that folder, make it writable, or correct DATABASE_URL"
+        return Check("database", "failed", f"{folder} is not a writable folder", advice)
+    if not path.exists():
+        return Check("database", "ok", f"{file} (does not exist yet, will be created)")
+    address = f"{path.absolute().as_uri()}?mode=rw"
+    try:
+        with closing(sqlite3.connect(address, uri=True, timeout=1)) as connection:
+            connection.execute("pragma schema_version").fetchone()
+    except sqlite3.Error:
+        found = f"{file} is not a SQLite file, or may not be opened"
+        return Check("database", "failed", found, "correct DATABASE_URL")
+    return Check("database", "ok", f"{file}, SQLite {sqlite3.sqlite_version}")
+
+
+def failure_reason(error: BaseException | None) -> str:
+    """Describe a failure in words that hold nothing of an address."""
+    kind = str(error) if isinstance(error, TidegateError) else type(error).__name__  # ours hold none either
+    while error is not None:
+        if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+            return f"no answer within {CONNECT_SECONDS:g} s"
+        if isinstance(error, OSError) and error.strerror and error.errno:
+            return os.strerror(error.errno).lower() if error.errno > 0 else "no such host"
+        error = error.__cause__ or error.__context__
+    return kind
+
+
+# --- conclusions: pure, without file, network or clock ---
+
+
+def python_check(number: tuple[int, ...]) -> Check:
+    found = ".".join(map(str, number[:3]))
+    if number < OLDEST_PYTHON:
+        return Check("python", "failed", found, "install Python 3.11 or later")
+    return Check("python", "ok", found)
+
+
+def extras_of(requirements: Iterable[str]) -> dict[str, list[str]]:
+    """The packages of each extra, from a package's metadata; without `all`, which repeats the others."""
+    extras: dict[str, list[str]] = {}
+    for requirement in requirements:
+        match = _REQUIREMENT.match(requirement)
+        if match and match[2] != "all":
+            extras.setdefault(match[2], []).append(match[1])
+    return extras
+
+
+def extra_check(name: str, versions: Mapping[str, str | None]) -> Check:
+    missing = [package for package, number in versions.items() if number is None]
+    if missing:
+        found = "not installed" if len(missing) == len(versions) else f"without {', '.join(missing)}"
+        return Check(f"extra {name}", "info", found, f"to use it: {install_command(name)}")
+    return Check(
+        f"extra {name}", "ok", ", ".join(f"{package} {number}" for package, number in versions.items())
+    )
+
+
+def install_command(extra: str) -> str:
+    return f"pip install 'tidegate[{extra}]'"
+
+
+def redis_checks(where: str, facts: RedisFacts, name: str = "redis") -> list[Check]:
+    """Check whether it can be used, evicts keys, and survives a restart."""
+    return [
+        Check(name, one.verdict, f"{where}, version {one.found}", one.advice)
+        if one.about == "version"
+        else Check(f"{name} {one.about}", one.verdict, one.found, one.advice)
+        for one in judge_redis(facts)
+    ]
+
+
+def port_check(number: int, *, free: bool) -> Check:
+    if free:
+        return Check(f"port {number}", "ok", "free")
+    return Check(f"port {number}", "warning", "taken", "stop what uses it, or choose another with --port")
+
+
+def wall_clock_check(now: float) -> Check:
+    today = datetime.fromtimestamp(now, UTC)
+    shown = today.strftime("%Y-%m-%d %H:%M UTC")
+    if today.year < RELEASE_YEAR:
+        advice = "set the clock, for instance by NTP: timedatectl set-ntp true"
+        return Check("wall clock", "failed", shown, advice)
+    return Check("wall clock", "ok", shown)
+
+
+def monotonic_clock_check(resolution: float) -> Check:
+    found = f"steps of {resolution * 1e6:g} µs"
+    if resolution > COARSE_CLOCK:
+        return Check("monotonic clock", "warning", found, "short waits will take longer than asked for")
+    return Check("monotonic clock", "ok", found)
+
+
+def time_zones_check(count: int) -> Check:
+    if count == 0:
+        return Check("time zones", "warning", "no data", "local times need it: pip install tzdata")
+    return Check("time zones", "ok", f"{count} known")

@@ -1,1 +1,0 @@
-"""`tidegate doctor`."""

@@ -64,7 +64,7 @@ def test_rates_are_read() -> None:
         (lambda text: limits(hidden_floods=text), "2", "--hidden-floods: '2' is not a share"),
         (lambda text: faults(server_errors=text), "1.5", "--server-errors: '1.5' is not a share"),
         (lambda text: faults(silent=text), "nan", "--silent: 'nan' is not a share"),
-        (lambda text: faults(silent=text, server_errors=text), "0.6", "not above 1 together"),
+        (lambda text: faults(silent=text, server_errors=text), "0.6", "their sum at most 1"),
     ],
 )
 def test_what_cannot_be_names_its_option(make: Callable[[str], object], text: str, told: str) -> None:

@@ -148,7 +148,7 @@ def test_nothing_is_sent_if_one_line_is_bad(office: Office) -> None:
     office.write(3, "12x,Eve\n1001,Bob again\n1009,\n")
     code, out, err = office.run("broadcast", "people.csv", *HELLO)
     assert (code, out) == (2, "")
-    hint = "mend them, or send the others with --skip-bad --name NAME"
+    hint = "correct them, or send the others with --skip-bad --name NAME"
     assert err.splitlines() == [
         "line 5: chat_id '12x' is no chat: give a number other than 0, or an @name",
         "line 6: chat_id 1001 was in an earlier line: one message for each chat is allowed",

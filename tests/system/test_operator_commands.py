@@ -121,7 +121,7 @@ def test_a_dead_letter_is_found_replayed_and_delivered(desk: Desk) -> None:
 def test_a_person_is_asked_before_letters_are_destroyed(desk: Desk) -> None:
     bury(desk, next(chats))
 
-    assert "add --yes" in desk.complains("dlq", "drop", "--all")
+    assert "pass --yes" in desk.complains("dlq", "drop", "--all")
     no, refused = in_a_terminal(desk, "n", "dlq", "drop", "--all")
     assert desk.told("queue", "stats")["dead"] == 1
     yes, dropped = in_a_terminal(desk, "y", "dlq", "drop", "--all")

@@ -395,7 +395,7 @@ def test_a_move_is_refused_while_a_worker_sends_and_says_what_bots_stay(office: 
 
 
 def test_a_move_to_what_is_no_redis_is_refused(office: Office, file: Desk) -> None:
-    assert "TO is no store in Redis" in office.complains("move", str(file.store), "other.db")
+    assert "TO is not a store in Redis" in office.complains("move", str(file.store), "other.db")
     assert "cannot be reached" in office.complains(
         "move", str(file.store), "redis://me:hush@127.0.0.1:1/0", code=1
     )

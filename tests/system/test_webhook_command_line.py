@@ -65,7 +65,7 @@ def test_what_waits_is_dropped_only_by_who_is_sure(desk: Desk) -> None:
     desk.say_to_telegram("say", bot=42, user=7, text="hello")
     line = desk.complains("webhook", "delete", "--drop-pending")
     assert "1 update waits at Telegram" in line
-    assert "add --yes" in line
+    assert "pass --yes" in line
     assert ask(desk, "getWebhookInfo")["pending_update_count"] == 1
     desk.told("webhook", "delete", "--drop-pending", "--yes")
     assert ask(desk, "getWebhookInfo")["pending_update_count"] == 0

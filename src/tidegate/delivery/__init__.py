@@ -1,1 +1,1 @@
-"""⑤ A message is sent, its answer judged, its claim settled."""
+"""Delivery: messages are claimed, sent, judged by their answers, and settled."""

@@ -1,4 +1,4 @@
-"""Calls to the Bot API over HTTP, with aiohttp. Its errors end here: what is known comes back as a value."""
+"""The Bot API client over HTTP, with aiohttp. Its errors end here: callers get an answer or a reason."""
 
 import asyncio
 import math
@@ -24,15 +24,15 @@ from tidegate.delivery.request_body import (
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.network_errors import network_failure
 
-ANSWER_TIMEOUT: Final = 20.0  # from the last byte of a request to the last of its answer
+ANSWER_TIMEOUT: Final = 20.0  # seconds from the last byte of a request to the last of its answer
 CONNECTIONS_PER_HOST: Final = 100  # to one host
 CONNECT_TIMEOUT: Final = 30.0  # a bound for callers whose deadline is far
-NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)  # a trip has its own
+NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)  # a request has its own
 DNS_CACHE: Final = 300
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 JSON: Final = "application/json"
 
-# How Telegram says that a file_id is not, or no longer, one of this bot's for this use.
+# Telegram's texts for a file_id that this bot cannot use, or not for this.
 _REJECTED = re.compile(
     r"wrong (?:remote )?file|file_id|file_reference|type of file mismatch|can't use file of type"
 )
@@ -41,12 +41,12 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class BotApiClient:
-    """A `Wire` with one pool of connections, opened at the first call. Belongs to one event loop.
+    """A transport with one pool of connections, opened at the first call. Belongs to one event loop.
 
     A POST is never repeated by aiohttp (only idempotent methods are), redirects are not followed.
-    A file is uploaded once for each bot and kind; later calls name it by its file_id, and its caption
-    belongs to the call, but its thumbnail, title and duration are those of the first upload.
-    `lend` gives a session of somebody else, who closes it: one that knows a proxy, for instance.
+    A file is uploaded once for each bot and kind; later calls name it by its file_id. The caption belongs to
+    the call; thumbnail, title and duration are those of the first upload.
+    `lend` gives a session that its owner closes, for instance one with a proxy.
     """
 
     def __init__(
@@ -76,8 +76,8 @@ class BotApiClient:
         deadline: float,
         on_written: Callable[[], None] | None = None,
     ) -> ApiAnswer | NoAnswer:
-        """As `Wire.call` says. A connection that was cut before it read anything counts as left, too:
-        from here it looks like one that was cut afterwards.
+        """See `BotApiTransport.call`. A connection that was cut before the server read anything counts as
+        left, too: it looks the same from here.
         """
         pattern = api_url if "{token}" in api_url else f"{api_url.rstrip('/')}/bot{{token}}/{{method}}"
         url = pattern.replace("{token}", token).replace("{method}", method)
@@ -90,12 +90,12 @@ class BotApiClient:
         answer = await trip.bounded(lambda: self._post_files(trip, owner, params, spots))
         if not trip.rejected:
             return answer
-        # The id is forgotten: this time the file is uploaded, by us or by whoever is first.
+        # The id is forgotten by now: this time the file is uploaded, by this call or another one.
         again = _Request(self._clock, url, deadline, self._timeout, None)
         return await again.bounded(lambda: self._post_files(again, owner, params, spots))
 
     async def close(self) -> None:
-        """Hang up. Calls under way come back without an answer, later ones do not leave."""
+        """Close the connections. Calls under way return without an answer, later ones do not leave."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
@@ -162,7 +162,7 @@ class BotApiClient:
                     limit=0, limit_per_host=self._connections, ttl_dns_cache=DNS_CACHE
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                # Answers are small; unpacking one could make it any size.
+                # Answers are small, but a compressed one could have any size.
                 headers={"Accept-Encoding": "identity", "User-Agent": "tidegate"},
                 auto_decompress=False,
                 trust_env=False,
@@ -171,7 +171,7 @@ class BotApiClient:
 
 
 class _Request:
-    """One request on its way: it may leave until its deadline, then has a time for its answer."""
+    """One request: it may leave until its deadline, and then has a timeout for its answer."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class _Request:
         on_written: Callable[[], None] | None,
     ) -> None:
         self.url = url
-        self.rejected = False  # Telegram does not take an id that we remembered
+        self.rejected = False  # Telegram rejected a remembered file_id
         self._clock = clock
         self._deadline = deadline
         self._timeout = timeout
@@ -194,7 +194,7 @@ class _Request:
     async def bounded(
         self, send: Callable[[], Coroutine[Any, Any, ApiAnswer | NoAnswer]]
     ) -> ApiAnswer | NoAnswer:
-        """Run `send`; whatever it waits for before it writes (files, a connection) ends at the deadline."""
+        """Run `send`. What it waits for before it writes (files, a connection) ends at the deadline."""
         seconds = self._deadline - self._clock.monotonic()
         if seconds <= 0:
             return NoAnswer(left=False, reason="late")
@@ -224,13 +224,13 @@ class _Request:
             self._on_written()
 
     def _extend(self) -> None:
-        # aiohttp writes in a task of its own, which may still run when the call is over.
+        # aiohttp writes in its own task, which may still run when the call is over.
         if not self._over and not self._timer.expired():
             self._timer.reschedule(asyncio.get_running_loop().time() + self._timeout)
 
 
 async def _read(response: aiohttp.ClientResponse) -> Mapping[str, Any] | None:
-    """Telegram's JSON, or None for anything else, and for more than could be Telegram's."""
+    """Telegram's JSON; None for anything else, and for an answer too large to be Telegram's."""
     length = response.content_length
     if length is not None and length <= LARGEST_ANSWER:
         raw: bytes | bytearray = await response.read()

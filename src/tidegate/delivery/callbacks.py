@@ -9,11 +9,12 @@ from typing import Any, Final, TypeVar
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Message, Record, State
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate")
 
 CALLBACKS_AT_ONCE: Final = 20
-CALLBACK_GRACE: Final = 10.0  # seconds to wait for hooks when the gate closes
+CALLBACK_GRACE: Final = 10.0  # seconds to wait for callbacks when the gate closes
 
 OnDelivered = Callable[[Message, Any], Awaitable[None]]
 OnDead = Callable[[Message, str], Awaitable[None]]
@@ -21,37 +22,35 @@ Callback = TypeVar("Callback", OnDelivered, OnDead)
 
 
 class DeliveryCallbacks:
-    """A slow hook holds up neither delivery nor many others."""
+    """The application's callbacks, called beside delivery: a slow one delays neither it nor many others."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._on_delivered: list[OnDelivered] = []
         self._on_dead: list[OnDead] = []
         self._ended: asyncio.Queue[Record] = asyncio.Queue()
-        self._telling: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
 
-    def on_delivered(self, hook: OnDelivered) -> None:
-        self._on_delivered.append(_checked(hook))
+    def on_delivered(self, callback: OnDelivered) -> None:
+        self._on_delivered.append(_checked(callback))
 
-    def on_dead(self, hook: OnDead) -> None:
-        self._on_dead.append(_checked(hook))
+    def on_dead(self, callback: OnDead) -> None:
+        self._on_dead.append(_checked(callback))
 
     def start(self) -> None:
         self._ended = asyncio.Queue()  # of this loop
-        self._telling = asyncio.create_task(self._tell(), name="tidegate: hooks")
+        self._tasks.start(self._call_all(), "callbacks")
 
     async def stop(self) -> None:
-        """Wait for those that run, for a while."""
-        if self._telling is None:
+        """Wait for running callbacks, for a while."""
+        if not self._tasks:
             return
         try:
             async with self._clock.timeout(CALLBACK_GRACE):
                 await self._ended.join()
         except TimeoutError:
-            log.warning("some hooks did not end within %s s and are cancelled", CALLBACK_GRACE)
-        self._telling.cancel()
-        await asyncio.gather(self._telling, return_exceptions=True)
-        self._telling = None
+            log.warning("some callbacks did not end within %s s and are cancelled", CALLBACK_GRACE)
+        await self._tasks.stop()
 
     def note(self, record: Record) -> None:
         """A message has ended."""
@@ -60,15 +59,15 @@ class DeliveryCallbacks:
         ):
             self._ended.put_nowait(record)
 
-    async def _tell(self) -> None:
+    async def _call_all(self) -> None:
         free = asyncio.Semaphore(CALLBACKS_AT_ONCE)
         async with asyncio.TaskGroup() as group:
             while True:
                 record = await self._ended.get()
                 await free.acquire()
-                group.create_task(self._tell_one(record, free))
+                group.create_task(self._call_for(record, free))
 
-    async def _tell_one(self, record: Record, free: asyncio.Semaphore) -> None:
+    async def _call_for(self, record: Record, free: asyncio.Semaphore) -> None:
         try:
             await self._call(record)
         finally:
@@ -76,17 +75,17 @@ class DeliveryCallbacks:
             self._ended.task_done()
 
     async def _call(self, record: Record) -> None:
-        told: list[Awaitable[None]] = (
-            [hook(record.message, record.result) for hook in self._on_delivered]
+        calls: list[Awaitable[None]] = (
+            [callback(record.message, record.result) for callback in self._on_delivered]
             if record.state == State.DELIVERED
-            else [hook(record.message, record.reason or "") for hook in self._on_dead]
+            else [callback(record.message, record.reason or "") for callback in self._on_dead]
         )
-        for error in await asyncio.gather(*told, return_exceptions=True):
+        for error in await asyncio.gather(*calls, return_exceptions=True):
             if isinstance(error, Exception):
-                log.error("a hook failed for message %s", record.message.id, exc_info=error)
+                log.error("a callback failed for message %s", record.message.id, exc_info=error)
 
 
-def _checked(hook: Callback) -> Callback:
-    if not inspect.iscoroutinefunction(hook):
-        raise BadInputError("a hook must be an async function: async def hook(message, …)")
-    return hook
+def _checked(callback: Callback) -> Callback:
+    if not inspect.iscoroutinefunction(callback):
+        raise BadInputError("a callback must be an async function: async def callback(message, …)")
+    return callback

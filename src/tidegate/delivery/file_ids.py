@@ -1,4 +1,4 @@
-"""Uploads once: what Telegram called a file is remembered, and a second upload of it waits for the first."""
+"""The cache of file_ids: each file is uploaded once, and a second upload of it waits for the first."""
 
 import asyncio
 from collections import OrderedDict
@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 MOST_IDS: Final = 4_096
-# What a message may hold and a later one may name by its file_id. Thumbnails cannot be named.
+# Kinds of files that a later message may name by their file_id. Thumbnails cannot be named.
 REUSABLE_KINDS: Final = frozenset(
     ("photo", "document", "video", "audio", "voice", "animation", "sticker", "video_note")
 )
 
-FileKey = Hashable  # whose bot, which kind, which content
+FileKey = Hashable  # bot, kind and content
 
 
 class FileIdCache:
-    """A bounded memory, the least recently used make room. Belongs to one event loop."""
+    """Bounded: the least recently used ids make room. Belongs to one event loop."""
 
     def __init__(self, most: int = MOST_IDS) -> None:
         self._most = most
-        self._ids: OrderedDict[FileKey, str | None] = OrderedDict()  # None: uploaded, and no id was told
+        self._ids: OrderedDict[FileKey, str | None] = OrderedDict()  # None: the upload gave none
         self._flights: dict[FileKey, asyncio.Event] = {}
 
     def __len__(self) -> int:
@@ -28,10 +28,10 @@ class FileIdCache:
 
     @asynccontextmanager
     async def claim(self, keys: Collection[FileKey]) -> AsyncIterator[Mapping[FileKey, str]]:
-        """The ids that are known. The rest is the caller's to upload; whoever asks meanwhile waits.
+        """The known ids. The caller uploads the rest; other callers that ask for it meanwhile wait.
 
-        Nobody waits while holding a claim, so two albums that share files cannot block each other.
-        A holder that leaves without `learn` passes the duty to one of those who wait.
+        No caller waits while holding a claim, so two albums that share files cannot block each other.
+        A holder that leaves without `learn` passes the duty to one of the callers that wait.
         """
         while flight := next((self._flights[key] for key in keys if key in self._flights), None):
             await flight.wait()
@@ -46,14 +46,14 @@ class FileIdCache:
                 landed.set()
 
     def learn(self, key: FileKey, file_id: str | None) -> None:
-        """Remember. None says that an upload gives no id, so that nobody waits for one again."""
+        """Remember an id. None: an upload gives no id, so that no caller waits for one again."""
         self._ids[key] = file_id
         self._ids.move_to_end(key)
         if len(self._ids) > self._most:
             self._ids.popitem(last=False)
 
     def forget(self, key: FileKey, file_id: str) -> None:
-        """Telegram rejected this id. A newer one, which another caller has learned since, stays."""
+        """Telegram rejected this id. A newer one that another caller has learned since stays."""
         if self._ids.get(key) == file_id:
             del self._ids[key]
 

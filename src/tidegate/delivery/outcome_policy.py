@@ -1,8 +1,8 @@
-"""What an answer, or its absence, means for a message. Pure: the worker acts on it.
+"""The outcome policy: judges an answer, or its absence. Pure: the worker acts on the outcome.
 
-Descriptions are Telegram's only way to tell most errors apart. The texts are those of its Bot API server
+Most errors differ by their descriptions only. The texts are those of the Bot API server
 (github.com/tdlib/telegram-bot-api, Client.cpp) and the upper-case codes of the servers behind it, which
-pass through as they are.
+it passes on as they are.
 """
 
 import random
@@ -16,11 +16,11 @@ import msgspec
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.model import Dead, Delivered, Migrated, NotSent, Outcome, Refused, Retry, Unknown, Unreachable
 
-# A 429 always names its wait. Should one not, 5 s is what Telegram's short refusals come to; asking again
-# sooner makes the waits grow.
+# A 429 always names its wait. If one does not: Telegram's short refusals are about 5 s, and calling again
+# sooner makes them grow.
 ASSUMED_WAIT: Final = 5.0
 SHORTEST_WAIT: Final = 1.0  # 0 would spin
-LONGEST_WAIT: Final = 7 * 86_400.0  # beyond any that was seen (hours)
+LONGEST_WAIT: Final = 7 * 86_400.0  # seconds; observed waits are hours at most
 MOST_DOUBLINGS: Final = 60
 
 _FLOOD = re.compile(r"too many requests|flood_wait|slowmode_wait")
@@ -52,7 +52,7 @@ def _verdict(text: str, reason: str, *, whole_chat: bool = True) -> _Verdict:
     return _Verdict(re.compile(text), reason, whole_chat)
 
 
-# The first that matches counts. Some come as 400 or as 403, depending on which server noticed.
+# The first match counts. Some come as 400 or as 403, depending on which server noticed.
 _VERDICTS: Final = (
     _verdict(r"bot was blocked by the user|user_is_blocked|you_blocked_user", "blocked"),
     _verdict(r"user is deactivated|user_deactivated", "deactivated"),
@@ -63,7 +63,7 @@ _VERDICTS: Final = (
     _verdict(r"bot can't initiate conversation|bot can't send messages to", "forbidden"),
     _verdict(r"have no rights to send a message|chat_write_forbidden|chat_restricted", "forbidden"),
     _verdict(r"need administrator rights in the channel", "forbidden"),
-    # One kind of message is not allowed here; others may be.
+    # One kind of message is not allowed in this chat; others may be.
     _verdict(r"not enough rights|chat_admin_required|chat_send_\w+_forbidden", "forbidden", whole_chat=False),
     _verdict(r"voice_messages_forbidden|topic_closed", "forbidden", whole_chat=False),
 )
@@ -73,7 +73,7 @@ _DEAD_BY_CODE: Final[Mapping[int, str]] = {
     HTTPStatus.NOT_FOUND: "not_found_method",
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
 }
-# These name a second chat or a person beside the chat they go to, and the text does not say who is meant.
+# These name a second chat or user beside their own chat, and the text does not say which is meant.
 _NAMES_ANOTHER = re.compile(
     r"(?:forward|copy)message|chatmember|chatsenderchat|joinrequest|chatadministrator"
 )
@@ -87,15 +87,15 @@ def judge(
     draw: random.Random,
     method: str = "",
 ) -> Outcome:
-    """Decide. Never raises, whatever was answered.
+    """Judge an answer. Never raises.
 
-    With `method` given, a call that names a second chat (a forward) cannot condemn the chat it goes to
-    for what may be the other's fault.
+    With `method` given, a call that names a second chat (a forward) never counts against its own chat: the
+    other one may be at fault.
     """
     if isinstance(answer, NoAnswer):
         if answer.left:
             return Unknown(answer.reason)
-        # A late one never tried: it goes back uncounted. Nor is an outage the fault of any message.
+        # A late call was never tried and goes back uncounted. An outage is not the fault of any message.
         late = answer.reason == "late"
         return NotSent("late") if late else Unreachable(policy.base_delay, answer.reason)
     body = answer.body or {}
@@ -130,7 +130,7 @@ class _Error:
             return "server_error"
         if self.code == HTTPStatus.CONFLICT:
             return "conflict"
-        # A page of something before Telegram (a portal, a filter): its 403 is nothing Telegram said.
+        # The page of a proxy or portal in front of Telegram: its 403 does not come from Telegram.
         return None if self.told or self.code in _SUCCESS else "not_telegram"
 
     def new_chat(self) -> int | None:
@@ -140,10 +140,10 @@ class _Error:
         return chat_id or None
 
     def wait(self) -> float | None:
-        """How long Telegram refuses, if that is what it says; an album's refusal hides inside a 400."""
+        """Seconds for which Telegram refuses calls, if it does. An album's refusal hides in a 400."""
         wait = self.parameters.get("retry_after")
         if isinstance(wait, int | float) and not isinstance(wait, bool):
-            # In this order a NaN becomes the shortest, and a huge integer is never made a float.
+            # In this order a NaN becomes the shortest, and a huge integer is never converted to a float.
             return float(min(LONGEST_WAIT, max(SHORTEST_WAIT, wait)))
         if self.code != HTTPStatus.TOO_MANY_REQUESTS and not _FLOOD.search(self.text):
             return None
@@ -152,28 +152,28 @@ class _Error:
 
 
 def _final(error: _Error, method: str) -> Outcome:
-    """What no second try would change, or what only another one than we can decide."""
+    """The outcome of an error that another attempt would not change."""
     if (wait := error.wait()) is not None:
         return Refused(wait)
     if error.code in _SUCCESS:
-        return Unknown("malformed")  # Telegram, or whoever spoke for it, may have done it
+        return Unknown("malformed")  # it may have happened
     if (chat_id := error.new_chat()) is not None:
         return Migrated(chat_id)
     if _NOT_MODIFIED.search(error.text):
-        # The edit asked for what is already there. Its wish is fulfilled: nobody wants that among the dead.
-        # The message itself is not in the answer; True is what Telegram gives where it has none to give.
+        # The message already is as the edit wants it: that is no failure. The message is not in the answer;
+        # True is what Telegram returns where it has no message to return.
         return Delivered(True)  # noqa: FBT003
     return _dead(error, method)
 
 
 def _dead(error: _Error, method: str) -> Dead:
-    # 401 is the token's fault: the chat is well.
+    # A 401 is the token's fault, not the chat's.
     if (reason := _DEAD_BY_CODE.get(error.code)) is not None:
         return Dead(reason, error.description)
     for text, reason, whole_chat in _VERDICTS:
         if text.search(error.text):
             sure = reason in _SURELY_THE_RECIPIENT or not _NAMES_ANOTHER.search(method.lower())
             if not sure:
-                break  # whoever is meant: nobody may be taken for gone because of it
+                break  # the other chat may be meant
             return Dead(reason, error.description, whole_chat=whole_chat)
     return Dead("forbidden" if error.code == HTTPStatus.FORBIDDEN else "bad_request", error.description)

@@ -23,7 +23,7 @@ _REUSING: Final = ("send", "editmessagemedia")  # setChatPhoto and others take u
 
 
 class FileSpot(NamedTuple):
-    """A file in the parameters. `kind`: as what Telegram may know it again, `place`: in an album."""
+    """A file in the parameters. `kind`: under which its file_id may be reused; `place`: in an album."""
 
     file: File
     kind: str | None
@@ -31,7 +31,7 @@ class FileSpot(NamedTuple):
 
 
 class DiskFile(NamedTuple):
-    """A file on disk as it was when it was looked at."""
+    """A file on disk, as it was when it was inspected."""
 
     path: str
     size: int
@@ -76,13 +76,13 @@ def as_json(params: Mapping[str, Any]) -> bytes:
 
 
 def inspect_file(file: File) -> tuple[Part, tuple[object, ...]]:
-    """What to send, and what tells this content from any other. Blocks: for a thread."""
+    """The part to send, and a key of its content. Blocks: call it in a thread."""
     if file.content is not None:
         return file.content, (file.name, sha256(file.content).digest())
     if file.path is None:
         raise BadInputError("a file has neither a path nor content: give one of them")
     try:
-        # Opened too, as a directory or a file of somebody else has a state as well.
+        # Opened, as stat alone would succeed for a folder or an unreadable file.
         with open(file.path, "rb") as opened:  # noqa: PTH123  (fstat of what was opened, no race)
             state = os.fstat(opened.fileno())
     except (OSError, ValueError) as error:
@@ -93,7 +93,7 @@ def inspect_file(file: File) -> tuple[Part, tuple[object, ...]]:
 
 
 def as_form(params: Mapping[str, Any], uploads: Sequence[tuple[str, File, Part]]) -> tuple[str, list[Part]]:
-    """The content type and the parts of a multipart body. Each upload goes under its name."""
+    """The content type and the parts of a multipart body, with each upload under its name."""
     boundary = secrets.token_hex(16)
     parts: list[Part] = []
     text = bytearray()
@@ -115,7 +115,7 @@ def _head(boundary: str, disposition: str) -> bytes:
 
 
 def _quoted(name: str) -> str:
-    """As browsers write it: raw UTF-8, with what would end the header as %XX."""
+    """A name as browsers write it: raw UTF-8, with characters that would end the header as %XX."""
     clean = name.encode("utf-8", "replace").decode()
     return _UNSAFE.sub(lambda match: f"%{ord(match[0]):02X}", clean)
 
@@ -132,7 +132,7 @@ SMALL_BODY_BYTES: Final = 32 * 1024  # below what makes aiohttp wait for the net
 
 
 class NotSentError(Exception):
-    """Nothing was written, on purpose."""
+    """The request was stopped before its first byte."""
 
 
 class FileChangedError(Exception):
@@ -140,10 +140,14 @@ class FileChangedError(Exception):
 
 
 class RequestBody(Payload):
-    """Written at most once. `left` is true as soon as a byte may have reached the network.
+    """A body that knows how far it got. `left` is true as soon as a byte may have reached the network.
 
-    `obstacle` is asked right before the first byte: a word stops it. `moved` is told before each chunk
-    of a larger body, `written` once all is handed over (to the kernel, but for the last 64 KiB).
+    aiohttp's tracing hooks cannot tell that: "headers sent" fires while they are only buffered, "chunk sent"
+    before the chunk is written. But a payload is asked for its bytes when the connection is there, and the
+    headers wait for the first of them: before that call nothing has left, after it everything may have.
+
+    `obstacle` is asked right before the first byte; a word stops the request. `moved` is called before each
+    chunk of a larger body, `written` once all is handed over (to the kernel, except the last 64 KiB).
     """
 
     def __init__(
@@ -159,20 +163,20 @@ class RequestBody(Payload):
         self._autoclose = True  # no file stays open between two reads
         self._parts = parts
         self._size = sum(part.size if isinstance(part, DiskFile) else len(part) for part in parts)
-        # Almost every call: one write, which the transport takes at once.
+        # Almost every body: one write, which the transport takes at once.
         first = parts[0]
         self._small = (
             first if len(parts) == 1 and isinstance(first, bytes) and self._size <= SMALL_BODY_BYTES else None
         )
         self._obstacle, self._moved, self._written = obstacle, moved, written
         self.left = False
-        self.failure: str | None = None  # a word, where it is not the network's
+        self.failure: str | None = None  # a word for a failure that is not the network's
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        del content_length  # ours is what was announced
+        del content_length  # it is our own size
         transport = writer.transport
-        # A kept connection whose end we have heard of: aiohttp would fail as well, but not say that it
-        # wrote nothing.
+        # A kept connection that the server has closed: aiohttp would fail too, without saying that it wrote
+        # nothing.
         closing = transport is None or transport.is_closing()
         self.failure = "disconnected" if closing else self._obstacle()
         if self.failure is not None:
@@ -192,7 +196,7 @@ class RequestBody(Payload):
         await self.write_with_length(writer, None)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        raise NotImplementedError("a body is written, never shown: it may be large, and it is private")
+        raise NotImplementedError("a body is never shown: it may be large, and it is private")
 
     async def _chunks(self) -> AsyncIterator[bytes | memoryview]:
         for part in self._parts:
@@ -215,7 +219,7 @@ class RequestBody(Payload):
 
 
 def _read(disk: DiskFile, start: int) -> bytes:
-    """One chunk, opened anew: a handle that waits for a slow network would be left open by a cancellation."""
+    """Read one chunk. Opened anew each time: a cancellation would leave a kept handle open."""
     with open(disk.path, "rb") as file:  # noqa: PTH123  (seek and read)
         file.seek(start)
         chunk = file.read(min(CHUNK_BYTES, disk.size - start))

@@ -1,4 +1,4 @@
-"""One call out: sent in time, judged, and held back while its bot cannot send."""
+"""The sender: makes one call in time, judges its answer, and leaves a bot alone that cannot send."""
 
 import asyncio
 import logging
@@ -12,61 +12,34 @@ from tidegate.clock import Clock
 from tidegate.delivery.outcome_policy import RetryBackoff, judge
 from tidegate.delivery.transport import BotApiTransport
 from tidegate.model import BotId, Dead, NotSent, Outcome, Unknown, Unreachable
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.worker")
 
 LONGEST_OUTAGE_WAIT: Final = 30.0  # seconds: what waits should leave soon after the end of an outage
 MOST_OUTAGE_DOUBLINGS: Final = 10
-
-
-class _Outage(msgspec.Struct):
-    tries: int
-    until: float  # monotonic
-
-
-class OutageTracker:
-    def __init__(self, first: float) -> None:
-        self._first = first
-        self._of: dict[BotId, _Outage] = {}
-
-    def note(self, bot: BotId, outcome: Outcome, now: float) -> Outcome:
-        """The outcome of a call; of one that could not be made, with the wait that is due by now."""
-        if not isinstance(outcome, Unreachable):
-            if self._of.pop(bot, None) is not None:
-                log.warning("bot %s:… sends again", bot)
-            return outcome
-        outage = self._of.setdefault(bot, _Outage(0, now))
-        if now >= outage.until:  # else a call that was under way when the wait began
-            wait = min(LONGEST_OUTAGE_WAIT, self._first * 2.0 ** min(outage.tries, MOST_OUTAGE_DOUBLINGS))
-            outage.tries, outage.until = outage.tries + 1, now + wait
-            log.warning("bot %s:… cannot send (%s): waiting %.0f s", bot, outcome.reason, wait)
-        return Unreachable(outage.until - now, outcome.reason)
-
-
-LATE_AFTER: Final = 5.0  # seconds after its claim, from which a call is not sent any more
+LATE_AFTER: Final = 5.0  # seconds after its claim, after which a call is not sent any more
 NOT_ADDED: Final = "its token is not known here: add the bot"
 REVOKED: Final = "its token was refused, 401: add the bot again with its new token"
-SILENCE_AFTER: Final = (
-    5.0  # seconds after the request was written, from which its slots cool without an answer
-)
+SILENCE_AFTER: Final = 5.0  # seconds without an answer after which the slots of a call cool
 
 
 class BotAccess(msgspec.Struct, frozen=True):
-    """What a call needs to know of a bot. Its repr hides the token."""
+    """The credentials of a bot. Its repr hides the token."""
 
     token: str
     api_url: str  # or a pattern that has {token} and {method} in it
-    wire: BotApiTransport | None = None  # of its own, such as one that goes through a proxy
+    wire: BotApiTransport | None = None  # its own transport, for instance through a proxy
 
     def __repr__(self) -> str:
         return f"BotAccess({self.token.partition(':')[0]}:…, {self.api_url})"
 
-    def __rich_repr__(self) -> list[tuple[str, Any]]:  # else rich, in a traceback, would show the fields
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # else rich would show the fields in a traceback
         return [("api_url", self.api_url)]
 
 
 class OutgoingCall(msgspec.Struct):
-    """A call in the making."""
+    """A call to be made. The sender fills in `written` and `ended_at`."""
 
     bot: BotId
     method: str
@@ -74,9 +47,9 @@ class OutgoingCall(msgspec.Struct):
     attempt: int
     claimed_at: float  # monotonic
     on_silence: Callable[[], Coroutine[Any, Any, None]]  # lets the slots cool
-    queued: bool = False  # it can wait
+    queued: bool = False  # from the queue: it can wait
     written: bool = False
-    ended_at: float = 0.0  # monotonic: when the answer came, or it was given up
+    ended_at: float = 0.0  # monotonic: when the answer came, or the call was given up
 
 
 class Sender:
@@ -98,12 +71,12 @@ class Sender:
         self._draw = draw or random.Random()  # noqa: S311  (jitter)
         self._late, self._silence = late, silence
         self._outages = OutageTracker(self._policy.base_delay)
-        self._cooling: set[asyncio.Task[None]] = set()  # held until they are done
+        self._tasks = BackgroundTasks()
         self.bots: dict[BotId, BotAccess] = {}
-        self.look_for_bots: Callable[[], Awaitable[None]] | None = None  # one may have been added elsewhere
+        self.look_for_bots: Callable[[], Awaitable[None]] | None = None  # another process may have added one
 
     async def send(self, call: OutgoingCall) -> Outcome:
-        """Make it, at most once. `interrupted` says what to think of one whose task was cancelled."""
+        """Make a call, at most once. If the task is cancelled, `interrupted` gives the outcome."""
         if call.bot not in self.bots and self.look_for_bots is not None:
             await self.look_for_bots()
         access = self.bots.get(call.bot)
@@ -115,7 +88,9 @@ class Sender:
         def written() -> None:
             nonlocal timer
             call.written = True
-            timer = self._clock.call_later(self._silence, lambda: self._cool(call))
+            timer = self._clock.call_later(
+                self._silence, lambda: self._tasks.start(call.on_silence(), "cool a silent call")
+            )
 
         try:
             answer = await (access.wire or self._wire).call(
@@ -134,18 +109,39 @@ class Sender:
             answer, attempt=call.attempt, policy=self._policy, draw=self._draw, method=call.method
         )
         if call.queued and isinstance(outcome, Dead) and outcome.reason == "unauthorized":
-            outcome = Unreachable(0.0, REVOKED)  # it is no fault of the message: it waits for a better one
+            outcome = Unreachable(0.0, REVOKED)  # not the message's fault: it waits for a new token
         return self._outages.note(call.bot, outcome, call.ended_at)
 
     async def close(self) -> None:
         await self._wire.close()
 
-    def _cool(self, call: OutgoingCall) -> None:
-        task = asyncio.create_task(call.on_silence())
-        self._cooling.add(task)
-        task.add_done_callback(self._cooling.discard)
-
 
 def interrupted(call: OutgoingCall) -> Outcome:
     """The outcome of a call that was cancelled on its way."""
     return Unknown("interrupted") if call.written else NotSent("interrupted")
+
+
+class _Outage(msgspec.Struct):
+    tries: int
+    until: float  # monotonic
+
+
+class OutageTracker:
+    """Decides how long to leave a bot alone while it cannot send: longer each time, logged once a time."""
+
+    def __init__(self, first: float) -> None:
+        self._first = first
+        self._of: dict[BotId, _Outage] = {}
+
+    def note(self, bot: BotId, outcome: Outcome, now: float) -> Outcome:
+        """Note the outcome of a call. One that could not be made is returned with the wait that is due."""
+        if not isinstance(outcome, Unreachable):
+            if self._of.pop(bot, None) is not None:
+                log.warning("bot %s:… sends again", bot)
+            return outcome
+        outage = self._of.setdefault(bot, _Outage(0, now))
+        if now >= outage.until:  # else the call was under way when the wait began
+            wait = min(LONGEST_OUTAGE_WAIT, self._first * 2.0 ** min(outage.tries, MOST_OUTAGE_DOUBLINGS))
+            outage.tries, outage.until = outage.tries + 1, now + wait
+            log.warning("bot %s:… cannot send (%s): waiting %.0f s", bot, outcome.reason, wait)
+        return Unreachable(outage.until - now, outcome.reason)

@@ -7,14 +7,14 @@ import msgspec
 
 
 class ApiAnswer(msgspec.Struct, frozen=True):
-    """Something answered. `body` is None where that was not Telegram's JSON: a proxy's page, a torn text."""
+    """An answer. `body` is None if it was not Telegram's JSON: a proxy's page, a truncated text."""
 
     status: int
     body: Mapping[str, Any] | None
 
 
 class NoAnswer(msgspec.Struct, frozen=True):
-    """Nothing answered. With `left` false not one byte was sent, so it surely did not happen.
+    """No answer. With `left` false not one byte was sent, so the call surely did not happen.
 
     `reason` is a fixed word ("late" where the deadline had passed), never an error's own text:
     that may hold the token.
@@ -37,7 +37,7 @@ class BotApiTransport(Protocol):
     ) -> ApiAnswer | NoAnswer:
         """Make one call, at most once.
 
-        What is not on the wire at `deadline` (monotonic time) is not sent: NoAnswer(left=False, "late").
+        A call that has not left at `deadline` (monotonic time) is not sent: NoAnswer(left=False, "late").
         `on_written` is called once, when the whole request has been handed to the network; it must not raise.
         Raises nothing but `CancelledError`, and `BadInputError` for parameters that cannot be sent.
         """

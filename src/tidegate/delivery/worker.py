@@ -10,6 +10,7 @@ from tidegate.delivery.sender import OutgoingCall, Sender, interrupted
 from tidegate.errors import BadInputError
 from tidegate.model import Claim, Dead, Outcome, Settlement
 from tidegate.outbox.port import OutboxSender
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.worker")
 
@@ -19,10 +20,10 @@ STORE_RETRY_PAUSE: Final = 1.0  # seconds after a failure of the store
 
 
 class Worker:
-    """`async with` it: delivers while the body runs, then finishes what is in flight.
+    """`async with` it: delivers while the body runs, then finishes the calls in flight.
 
     Never more than `concurrency` calls at once. At the end it claims no more, waits `grace` seconds for the
-    calls in flight, and hands back the rest: as unknown where the request had left, as not sent where not.
+    calls in flight, and hands back the rest: as unknown if the request had left, else as not sent.
     """
 
     def __init__(
@@ -47,12 +48,15 @@ class Worker:
         self._room = asyncio.Event()
         self._ended: list[tuple[Claim, Outcome, float]] = []
         self._news = asyncio.Event()
+        self._tasks = BackgroundTasks()
         self._loops: list[asyncio.Task[None]] = []
         self._over = False
 
     async def __aenter__(self) -> Self:
         loops = {"claim": self._claim(), "settle": self._settle(), "renew": self._renew()}
-        self._loops = [asyncio.create_task(loop, name=f"worker: {name}") for name, loop in loops.items()]
+        self._loops = [
+            self._tasks.start(loop, f"worker: {name}", awaited=True) for name, loop in loops.items()
+        ]
         for task in self._loops:
             task.add_done_callback(_log_failure)
         return self
@@ -65,11 +69,11 @@ class Worker:
                 with suppress(TimeoutError):
                     async with self._clock.timeout(self._grace):
                         await asyncio.wait(self._calls)
-        finally:  # also if this is cancelled: nothing may run on without a worker
+        finally:  # also if this is cancelled: no task may outlive the worker
             await _cancel_all([*self._calls, renewing])
             self._over = True
             self._news.set()
-            await asyncio.wait([settling])  # not cancelled: a settlement half told would be told twice
+            await asyncio.wait([settling])  # not cancelled: an interrupted settlement would be made twice
             await self._settle_all()
 
     async def _claim(self) -> None:
@@ -124,13 +128,13 @@ class Worker:
                 await self._clock.sleep(STORE_RETRY_PAUSE)
 
     async def _settle_all(self) -> None:
-        """Everything that ended since the last time, in one step. Each answer's age goes along."""
+        """Settle everything that ended since the last time in one step, each with its answer's age."""
         if not self._ended:
             return
         now = self._clock.monotonic()
         settlements = [Settlement(claim, outcome, now - at) for claim, outcome, at in self._ended]
         records = await self._outbox.settle(settlements)
-        del self._ended[: len(settlements)]  # not before: what the store did not take is told again
+        del self._ended[: len(settlements)]  # not before: what the store did not take is settled again
         for settlement, record in zip(settlements, records, strict=True):
             if record is None:
                 log.warning(

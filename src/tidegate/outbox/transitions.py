@@ -5,6 +5,7 @@ from typing import Final, assert_never
 import msgspec
 
 from tidegate.model import (
+    ChatId,
     Dead,
     Delivered,
     Message,
@@ -68,6 +69,16 @@ def after_crash(message: Message, attempts: int, crashes: int) -> NextState:
     if message.on_unknown == "park":
         return NextState(State.PARKED, attempts, reason="unknown", description="its worker died")
     return NextState(State.QUEUED, attempts, reason="crash")
+
+
+def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
+    """The chat id that an answer tells: of a chat that has moved, or is known by an @name so far."""
+    if isinstance(outcome, Migrated):
+        return outcome.chat_id
+    result = outcome.result if isinstance(chat, str) and isinstance(outcome, Delivered) else None
+    known = result.get("chat") if isinstance(result, dict) else None
+    number = known.get("id") if isinstance(known, dict) else None
+    return number if isinstance(number, int) else None
 
 
 def _retry_or_dead(message: Message, made: int, delay: float, reason: str) -> NextState:

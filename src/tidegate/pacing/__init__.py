@@ -1,1 +1,1 @@
-"""When a call may be made: windows, buckets, rules and learned limits. Pure arithmetic."""
+"""Pacing: windows, buckets, rules and learned limits decide when a call may be made. Pure arithmetic."""

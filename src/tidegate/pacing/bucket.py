@@ -1,6 +1,6 @@
-"""A token bucket, for calls made to us, and where an operator wants smoothness.
+"""Token buckets, for calls made to us.
 
-Kept as one number, the instant at which the bucket is full again (GCRA), so that a key costs a float.
+A bucket is kept as one number, the instant at which it is full again (GCRA), so that a key costs a float.
 """
 
 from collections.abc import Hashable
@@ -21,19 +21,19 @@ class Bucket:
         self.depth = capacity / refill  # seconds from empty to full
 
     def take(self, full_at: float, now: float, cost: float = 1) -> tuple[float, float]:
-        """The new number and 0 if `cost` tokens were taken; the old one and the seconds to wait if not."""
+        """The new number and 0 if `cost` tokens were taken, else the old one and the seconds to wait."""
         base = max(full_at, now)
         after = base + cost * self._interval
         wait = after - self.depth - now
-        # An empty bucket may be off by the rounding of a sum; a billionth of a token is none.
+        # A bucket may be off by the rounding of a sum: a billionth of a token does not count.
         return (after, 0.0) if wait <= 1e-9 * self.depth else (full_at, wait)
 
 
 class KeyedBuckets:
     """One bucket for each key, forgotten once it is full again.
 
-    Whatever was not taken from for as long as an empty bucket needs to fill is full. So the keys stand in
-    two generations, and the older one is dropped as a whole, without a look at its keys.
+    A bucket that was not used for as long as an empty one needs to fill is full. So keys are kept in two
+    generations, and the older one is dropped as a whole, without a look at its keys.
     """
 
     def __init__(self, bucket: Bucket) -> None:
@@ -46,7 +46,7 @@ class KeyedBuckets:
         return len(self._young) + len(self._old)
 
     def take(self, key: Hashable, now: float, cost: float = 1) -> float:
-        """0 if taken, else the seconds to wait."""
+        """Returns 0 if taken, else the seconds to wait."""
         if now - self._turned_at >= self._bucket.depth:
             self._turn(now)
         full_at = self._young.get(key) or self._old.get(key, 0.0)

@@ -1,4 +1,4 @@
-"""What a limit really allows, learned from the 429s it drew.
+"""Learned limits: what a limit really allows, judged by the 429s that it drew.
 
 The allowance is one step on a ladder: n, n-1, … 2, 1 calls in W seconds, and below that one call in a
 window that stretches by a quarter with each step. A 429 goes down the ladder, quiet time goes up again;
@@ -17,11 +17,11 @@ LOWEST = -20  # one call in W · 1.25^21, about 108 W
 STEP_UP_AFTER = 10.0  # windows of quiet before the next step towards what is known to be bad
 PROBE_AFTER = 60.0  # seconds until a bad step is tried again, at first
 PROBE_AT_MOST = 6 * 3600.0
-FORGET_AFTER = 3600.0  # for what nobody calls any more
+FORGET_AFTER = 3600.0  # seconds without a 429
 
 
 class LearnedSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """A learned limit between two runs; times as seconds from the moment it was kept."""
+    """A learned limit between two runs; times are seconds from the moment it was stored."""
 
     step: int
     bad: int | None
@@ -47,28 +47,28 @@ class LearnedLimit:
 
     @property
     def rate(self) -> Rate:
-        """What to allow now."""
+        """The rate to allow now."""
         stretch = STRETCH ** max(0, 1 - self._step)
         return Rate(max(1, self._step), self._rule.seconds * stretch)
 
     @property
     def intact(self) -> bool:
-        """Whether this is the rule itself, with nothing learned that would have to be kept."""
+        """Whether this is the rule itself, with nothing learned."""
         return self._bad is None
 
     def stale(self, now: float) -> bool:
         """Whether it is so old that starting from the rule again is as good."""
         return self.intact or now - self._cut_at > FORGET_AFTER
 
-    def dump(self, now: float) -> "LearnedSnapshot":
-        """What to keep over a restart."""
+    def dump(self, now: float) -> LearnedSnapshot:
+        """The state to store over a restart."""
         return LearnedSnapshot(
             self._step, self._bad, self._interval, self._probing, now - self._cut_at, self._next_up - now
         )
 
     @classmethod
-    def load(cls, rule: Rate, kept: "LearnedSnapshot", now: float, elapsed: float) -> Self:
-        """As it was when it was kept, `elapsed` seconds ago."""
+    def load(cls, rule: Rate, kept: LearnedSnapshot, now: float, elapsed: float) -> Self:
+        """Restore the state that was stored `elapsed` seconds ago."""
         learned = cls(rule)
         learned._step = min(kept.step, rule.count)  # the rule may have been lowered since
         learned._bad, learned._interval, learned._probing = kept.bad, kept.interval, kept.probing
@@ -86,7 +86,7 @@ class LearnedLimit:
         self._cut_at = now
         self._bad = self._step
         if self._probing:
-            self._step -= 1  # what was there before the probe was good
+            self._step -= 1  # the step before the probe was good
             self._interval = min(2 * self._interval, PROBE_AT_MOST)
         else:
             self._step = max(LOWEST, min(int(self._step * CUT), self._step - 1))
@@ -99,7 +99,7 @@ class LearnedLimit:
         if now < self._next_up:
             return False
         if self._probing:
-            # The step held for a whole interval: it is not bad. Above it everything is to be tried anew.
+            # The step held for a whole interval: it is not bad, and higher ones are tried anew.
             self._interval = PROBE_AFTER
             self._bad = self._step + 1 if self._step < self._rule.count else None
         if self._bad is None:

@@ -1,4 +1,4 @@
-"""Which limits a call falls under, as data. One table of defaults; settings override it."""
+"""The rules of pacing as data: which limits a call falls under. Settings override the defaults."""
 
 import functools
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ Family = Literal["send", "edit", "action", "free"]
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Telegram's limits as its FAQ and practitioners give them; nobody outside knows the exact ones."""
+    """Telegram's limits as its FAQ and practitioners give them; the exact ones are not published."""
 
     bot: Rate = Rate(30, 1)
     private: Rate = Rate(1, 1)  # 3/3 lets short bursts pass
@@ -25,13 +25,13 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.private if is_private(chat_id) else self.group
 
     def kind(self, family: Family) -> str:
-        """Which lane of a chat a call belongs to. What is free of limits keeps its order among sends."""
+        """The lane of a chat that a call belongs to. Calls without limits keep their order among sends."""
         if family == "action":
             return "action"
         return "edit" if family == "edit" and self.edits == "separate" else "send"
 
 
-# They put nothing into a chat that people read as a message.
+# Methods by prefix that put no message into a chat.
 _FREE: Final = (
     "answer",
     "approve",
@@ -40,7 +40,7 @@ _FREE: Final = (
     "create",
     "decline",
     "delete",
-    "edit",  # of links and topics: those of messages are named before
+    "edit",  # of links and topics; edits of messages are matched before
     "export",
     "get",
     "hide",
@@ -61,21 +61,19 @@ _FREE: Final = (
     "verify",
 )
 _EDITS: Final = ("editMessage", "editEphemeralMessage", "stop")
-# Shown for a moment and then gone, as "typing" is.
+# Shown for a moment only, such as "typing".
 _ACTIONS: Final = frozenset(("sendChatAction", "sendMessageDraft", "sendRichMessageDraft"))
-
-
 _MANY: Final = {"sendMediaGroup": "media", "copyMessages": "message_ids", "forwardMessages": "message_ids"}
 
 
 def is_private(chat_id: ChatId) -> bool:
-    """People have positive ids; groups and channels negative ones or an @name."""
+    """Users have positive ids; groups and channels negative ones or an @name."""
     return isinstance(chat_id, int) and chat_id > 0
 
 
 @functools.lru_cache(maxsize=256)
 def family_of(method: str) -> Family:
-    """What kind of budget a Bot API method draws on. What is not known counts as a send."""
+    """The budget that a Bot API method draws on. An unknown method counts as a send."""
     if method in _ACTIONS:
         return "action"
     if method.startswith(_EDITS):
@@ -84,7 +82,7 @@ def family_of(method: str) -> Family:
 
 
 def cost_of(method: str, params: Mapping[str, Any]) -> int:
-    """Slots a call takes: each item of an album, each message of a bulk copy or forward."""
+    """The slots that a call takes: one for each item of an album or message of a bulk copy or forward."""
     what = _MANY.get(method)
     if what is None:
         return 1

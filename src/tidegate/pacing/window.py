@@ -1,4 +1,4 @@
-"""A limit of n calls in W seconds as n slots, each free again W seconds after the answer to its call.
+"""A window: a limit of n calls in W seconds as n slots, each free again W seconds after its call's answer.
 
 Telegram counts a call somewhere between our sending it and our hearing back. Take any W seconds at its
 end and, among the calls counted in them, the one claimed last: every other one was then in flight or
@@ -22,7 +22,7 @@ class Window(msgspec.Struct, gc=False, eq=False):
     seconds: float
     held: int = 0  # slots of calls in flight
     cooling: list[float] = []  # when each answered call's slot is free again, rising
-    cooled: int = 0  # how many of those, from the first, are free by now: removed by and by
+    cooled: int = 0  # how many of the first ones are free by now, and not removed yet
 
     @classmethod
     def of(cls, rate: Rate) -> Self:
@@ -33,7 +33,7 @@ class Window(msgspec.Struct, gc=False, eq=False):
         return Rate(self.count, self.seconds)
 
     def free(self, now: float) -> int:
-        """Slots that can be taken now. Below zero after an urgent call went into debt."""
+        """Slots that can be taken now; negative while an urgent call's debt lasts."""
         cooling = self.cooling
         if len(cooling) > self.cooled and cooling[self.cooled] <= now:
             self._cool(now)
@@ -41,19 +41,19 @@ class Window(msgspec.Struct, gc=False, eq=False):
 
     @property
     def taken(self) -> int:
-        """Slots of calls in flight, and of those answered lately, as of the last look."""
+        """Slots of calls in flight and of those answered lately, as of the last look."""
         return self.held + len(self.cooling) - self.cooled
 
     def fits(self, now: float, cost: int) -> bool:
         """Whether a call of this cost may be made now. One larger than the window needs it empty."""
-        cooling = self.cooling  # as in `free`: this is asked for every call, twice
+        cooling = self.cooling  # `free` inlined: this is asked twice for every call
         if len(cooling) > self.cooled and cooling[self.cooled] <= now:
             self._cool(now)
         free = self.count - self.held - len(cooling) + self.cooled
         return free >= cost if cost <= self.count else free == self.count
 
     def wait(self, now: float, cost: int = 1) -> float:
-        """Seconds until the call fits if nobody takes a slot; infinite if an answer has to come first."""
+        """Seconds until the call fits if no slot is taken; infinite if an answer has to come first."""
         if self.fits(now, cost):
             return 0.0
         last = self.cooled + min(cost, self.count) - (self.count - self.taken) - 1
@@ -77,25 +77,25 @@ class Window(msgspec.Struct, gc=False, eq=False):
             if not cooling or cooling[-1] <= free_at:
                 cooling.append(free_at)
             else:
-                insort(cooling, free_at)  # an older answer was told later
+                insort(cooling, free_at)  # an older answer that was reported later
 
     def give_back(self, cost: int = 1) -> None:
         """The call was never sent: its slots are free at once."""
         self.held -= cost
 
     def resize(self, rate: Rate) -> None:
-        """From now on a slot cools for the new time; what cools already is not touched."""
+        """Change the rate. Slots that cool already keep their time."""
         self.count, self.seconds = rate.count, rate.seconds
 
     def idle(self, now: float) -> bool:
-        """Nothing is in flight and nothing cools: it can be forgotten."""
+        """Whether nothing is in flight and nothing cools, so that it can be forgotten."""
         return self.held == 0 and (not self.cooling or self.cooling[-1] <= now)
 
     def _cool(self, now: float) -> None:
         cooling, cooled = self.cooling, self.cooled
         while cooled < len(cooling) and cooling[cooled] <= now:
             cooled += 1
-        if 2 * cooled > len(cooling):  # else a large window would be moved as a whole, each time
+        if 2 * cooled > len(cooling):  # rarely, as this moves the rest of a large window
             del cooling[:cooled]
             cooled = 0
         self.cooled = cooled

@@ -26,7 +26,7 @@ def unpack(body: bytes) -> Message:
 def _with_files_packed(value: Any) -> Any:  # noqa: ANN401  (as JSON)
     """A file is an extension type: as a plain structure it would come back as a dictionary."""
     if isinstance(value, File):
-        if value.path is not None:  # whoever sends it may work in another folder
+        if value.path is not None:  # the sender may run in another folder
             value = msgspec.structs.replace(value, path=str(Path(value.path).absolute()))
         return msgspec.msgpack.Ext(_FILE, encode(value))
     if isinstance(value, Mapping):

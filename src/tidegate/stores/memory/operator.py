@@ -21,7 +21,7 @@ LEVELS: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW
 
 
 class StoredMessage:
-    """A message with its place in the schedule."""
+    """A message with its entry in the schedule."""
 
     __slots__ = ("created_at", "description", "entry", "message", "reason", "result", "settled_at", "state")
 
@@ -36,7 +36,7 @@ class StoredMessage:
         self.result: object = None
 
     def waits(self) -> bool:
-        """Whether it is neither being sent nor just granted to someone."""
+        """Whether it is neither being sent nor just granted."""
         return self.state in {State.QUEUED, State.RETRY} and not self.entry.token
 
     def record(self) -> Record:

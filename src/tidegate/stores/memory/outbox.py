@@ -14,7 +14,6 @@ from tidegate.model import (
     Dead,
     Delivered,
     Message,
-    Migrated,
     Outcome,
     Priority,
     Record,
@@ -27,7 +26,7 @@ from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.lanes import TURN, Entry, Lane
 from tidegate.outbox.port import Outbox, Turn
 from tidegate.outbox.schedule import Schedule
-from tidegate.outbox.transitions import NextState, after_call, after_crash
+from tidegate.outbox.transitions import NextState, after_call, after_crash, other_name
 from tidegate.pacing.rules import Family, Rules
 from tidegate.stores.memory.operator import MemoryOperator, StoredMessage
 
@@ -74,7 +73,7 @@ class MemoryOutbox(MemoryOperator, Outbox):
         return tickets
 
     def _put_one(self, message: Message, now: float, offset: float) -> Ticket:
-        if message.id in self._messages:  # told once already; whoever asks again did not hear the answer
+        if message.id in self._messages:  # put before: its caller did not hear the answer
             return Ticket(message.id, fresh=False)
         if message.dedup_key is not None:
             first, until = self._dedup.get((message.bot, message.dedup_key), (message.id, 0.0))
@@ -112,7 +111,7 @@ class MemoryOutbox(MemoryOperator, Outbox):
 
     @staticmethod
     def _takes_place(entry: Entry, older: Entry, *, in_line: bool) -> bool:
-        """There is a place to keep if both stand in the same line, and do not wait for their time to come."""
+        """Whether a newer message can take the place of an older one: both in the same line, and due."""
         return (
             in_line
             and older.seq > 0
@@ -120,7 +119,7 @@ class MemoryOutbox(MemoryOperator, Outbox):
         )
 
     def _replace(self, older: StoredMessage, newer: Entry) -> Entry:
-        """The place in line stays with its entry; the older message keeps its history in another."""
+        """The entry keeps its place for the newer message; the older one gets an entry for its history."""
         entry = older.entry
         older.entry = Entry(entry.id, entry.lane, entry.level, entry.cost)
         older.entry.attempts, older.entry.crashes = entry.attempts, entry.crashes
@@ -173,10 +172,9 @@ class MemoryOutbox(MemoryOperator, Outbox):
         if isinstance(outcome, Delivered):
             stored.result = outcome.result
         self._step(stored, step, now)
-        if isinstance(outcome, Delivered):
-            self._learn_name(lane, stored.message.chat_id, outcome.result, now)
-        elif isinstance(outcome, Migrated):
-            self._dispatcher.alias(lane, outcome.chat_id, now)
+        name = other_name(stored.message.chat_id, outcome)
+        if name is not None:
+            self._dispatcher.alias(lane, name, now)
         elif isinstance(outcome, Dead) and outcome.whole_chat:
             self._bury_lane(lane, step, now)
         self.schedule.settle_lane(entry.lane, now)
@@ -217,16 +215,10 @@ class MemoryOutbox(MemoryOperator, Outbox):
             self.schedule.again(entry, now + step.delay if step.delay else 0.0)
 
     def _bury_lane(self, lane: Lane, step: NextState, now: float) -> None:
-        """Nothing for this chat can succeed: what waits in its lane follows."""
+        """Nothing for this chat can succeed: what waits in its lane dies, too."""
         for entry in self.schedule.waiting_in(lane):
             self.schedule.remove(entry, now)
             self._end(self._messages[TicketId(str(entry.id))], step)
-
-    def _learn_name(self, lane: Lane, name: ChatId, result: object, now: float) -> None:
-        """An @name and its number are one lane once an answer has told that they are."""
-        chat = result.get("chat") if isinstance(name, str) and isinstance(result, dict) else None
-        if isinstance(chat, dict) and isinstance(chat.get("id"), int):
-            self._dispatcher.alias(lane, chat["id"], now)
 
     # --- turns ---
 
@@ -246,8 +238,9 @@ class MemoryOutbox(MemoryOperator, Outbox):
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         entry, now = self._dispatcher.end_turn(turn, outcome, age), self._clock.monotonic()
         lane = None if entry is None else entry.lane
-        if lane is not None and isinstance(outcome, Delivered):
-            self._learn_name(lane, turn.chat_id, outcome.result, now)
+        name = other_name(turn.chat_id, outcome)
+        if lane is not None and name is not None and isinstance(outcome, Delivered):
+            self._dispatcher.alias(lane, name, now)
         elif lane is not None and isinstance(outcome, Dead) and outcome.whole_chat:
             step = NextState(State.DEAD, 0, reason=outcome.reason, description=outcome.description)
             self._bury_lane(lane, step, now)

@@ -17,7 +17,7 @@ from tidegate.stores.sqlite.schema import APPLICATION_ID, prepare
 from tidegate.stores.sqlite.sender_lock import SenderLock
 
 RESTORED: Final = "restored"  # the reason of what a restore parked
-SIDE_FILES: Final = ("-wal", "-shm", "-journal")  # what SQLite keeps beside a file, until it is closed well
+SIDE_FILES: Final = ("-wal", "-shm", "-journal")  # which SQLite keeps beside an open file
 LOCK_TIMEOUT: Final = 2.0  # seconds for another process to end its step
 _ASIDE: Final = ".before-restore"
 _COUNT: Final = (
@@ -29,7 +29,7 @@ _ARRIVED: Final = "it waited when the backup was made, and may have been handled
 
 
 def back_up(store: Path, target: Path) -> None:
-    """Copy the store as it is at one moment, whoever uses it. `target` then is whole and on disk, or absent.
+    """Copy the store as of one moment, while it may be in use. `target` is then whole and on disk, or absent.
 
     Raises BadInputError if the target exists, or the store is none or damaged.
     """
@@ -78,13 +78,13 @@ def ready_copy(source: Path, store: Path) -> Iterator[Path]:
             _copy(source, copy)
             _check_whole(copy, source)
             prepare(copy, source)
-            # What was sent since is not in it: the next sender is to be as careful as after a crash.
+            # Calls made since are not in it: the next sender must be as careful as after a crash.
             copy.execute("INSERT OR REPLACE INTO facts VALUES ('clean', 0)")
         yield draft
 
 
 def park_all(draft: Path, now: float) -> int:
-    """Park what waits or was being sent in a copy; returns how many. What is past its deadline stays."""
+    """Park messages of a copy that wait or were being sent, unless expired; returns how many."""
     with closing(_connect(draft)) as copy:
         copy.execute("BEGIN")
         moved = copy.execute(
@@ -107,7 +107,7 @@ def park_all(draft: Path, now: float) -> int:
 
 
 def _park_arrivals(copy: sqlite3.Connection, now: float) -> None:
-    """Updates too: they may have been handled since. A copy of an older version has none."""
+    """Park updates, too: they may have been handled since. A copy of version 1 has none."""
     if copy.execute("SELECT 1 FROM sqlite_schema WHERE name = 'arrivals'").fetchone() is None:
         return
     copy.execute(
@@ -121,9 +121,9 @@ def _park_arrivals(copy: sqlite3.Connection, now: float) -> None:
 
 
 def replace_store(draft: Path, store: Path) -> Path | None:
-    """Put a copy in the place of the store; returns where the old one is now, if there was one.
+    """Replace the store by a copy; returns where the old one is now, if there was one.
 
-    Raises StoreError if a process has the store in use. Killed at any instant, one of the two is in place.
+    Raises StoreError if a process uses the store. After a kill at any instant, one of the two is in place.
     """
     aside = store.with_name(store.name + _ASIDE)
     there = store.exists()
@@ -144,14 +144,14 @@ def replace_store(draft: Path, store: Path) -> Path | None:
 
 
 def _set_aside(store: Path, aside: Path) -> None:
-    """The old store under another name too."""
+    """Keep the old store under another name."""
     if aside.exists():
         if not aside.samefile(store):
             raise BadInputError(f"{aside} is there from an earlier restore: move it elsewhere first")
-        aside.unlink()  # a restore was killed right here
+        aside.unlink()  # an earlier restore was killed right here
     try:
         aside.hardlink_to(store)
-    except OSError:  # not every file system knows links
+    except OSError:  # some file systems have no links
         store.rename(aside)
     _move_side_files(store, aside)
 
@@ -164,7 +164,7 @@ def _move_side_files(store: Path, aside: Path) -> None:
 
 @contextmanager
 def _exclusive_use(store: Path) -> Iterator[None]:
-    """While the body runs, nobody else has the store open; all of it is in the one file."""
+    """While the body runs, no other process has the store open, and all of it is in the one file."""
     with closing(_connect(store)) as old:
         try:
             # SQLite leaves the WAL only if no other connection is open, in any process.
@@ -173,14 +173,14 @@ def _exclusive_use(store: Path) -> Iterator[None]:
         except sqlite3.OperationalError as error:
             left = error.sqlite_errorcode not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
         except sqlite3.DatabaseError:
-            left = True  # it is damaged, which may be why a backup is put in its place
+            left = True  # it is damaged, which may be the reason for the restore
         if not left:
             raise StoreError(f"a process has {store} open: stop whatever uses it, then restore")
         yield
 
 
 def _copy(source: Path, copy: sqlite3.Connection) -> None:
-    """All of the source as it is at one moment, in one file without a WAL."""
+    """Copy all of the source as of one moment into one file without a WAL."""
     if source.is_dir():
         raise BadInputError(f"{source} is a folder: give the file of a store")
     if not source.exists():
@@ -190,7 +190,7 @@ def _copy(source: Path, copy: sqlite3.Connection) -> None:
             [owner] = original.execute("PRAGMA application_id").fetchone()
             if owner != APPLICATION_ID:
                 raise BadInputError(f"{source} is not a store of Tidegate: give another file")
-            original.backup(copy)  # in one step: in several, a store in use would begin again and again
+            original.backup(copy)  # in one step: in several, a store in use makes it start over
         copy.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.DatabaseError as error:
         raise _unusable(source, error) from error
@@ -202,7 +202,7 @@ def _check_whole(copy: sqlite3.Connection, source: Path) -> None:
         [found] = copy.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
         raise _unusable(source, error) from error
-    # SQLite itself takes a last page that is cut off for one that ends in zeros.
+    # SQLite reads a last page that is cut off as if it ended in zeros.
     if found != "ok" or source.stat().st_size % page:
         raise BadInputError(f"{source} is damaged: use an earlier backup")
 
@@ -222,7 +222,7 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
 
 @contextmanager
 def _reserved_name(target: Path) -> Iterator[None]:
-    """The name is ours while the body runs, and stays only if the body put something there."""
+    """Reserve a name while the body runs; it stays only if the body succeeds."""
     try:
         target.touch(0o600, exist_ok=False)
     except FileExistsError:
@@ -236,7 +236,7 @@ def _reserved_name(target: Path) -> Iterator[None]:
 
 @contextmanager
 def _draft_for(place: Path) -> Iterator[Path]:
-    """An empty file in the same folder, that only its owner may read; gone at the end if nobody moved it."""
+    """An empty file in the same folder, readable by its owner alone; removed at the end unless moved."""
     handle, name = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
     os.close(handle)
     try:
@@ -247,7 +247,7 @@ def _draft_for(place: Path) -> Iterator[Path]:
 
 
 def _copy_ownership(model: Path, draft: Path) -> None:
-    """Root may act for a service: the file belongs to whoever owns the store, or its folder."""
+    """Give the file the owner of the store or its folder: root may act for a service."""
     known = model.stat()
     if os.geteuid() == 0:
         os.chown(draft, known.st_uid, known.st_gid)
@@ -265,7 +265,7 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def _translated_errors(place: Path) -> Iterator[None]:
-    """The disk's errors, and SQLite's while it writes, in words that name the place."""
+    """Errors of the disk, and of SQLite while it writes, as StoreError that names the place."""
     try:
         yield
     except StoreError:

@@ -14,12 +14,10 @@ from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.model import (
     BotId,
-    ChatId,
     Claim,
     Dead,
     Delivered,
     Message,
-    Migrated,
     NotSent,
     Outcome,
     Record,
@@ -30,7 +28,7 @@ from tidegate.model import (
 from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.lanes import NEVER, TURN, Entry, Lane
 from tidegate.outbox.schedule_snapshot import limits_of
-from tidegate.outbox.transitions import NextState, after_call, after_crash
+from tidegate.outbox.transitions import NextState, after_call, after_crash, other_name
 from tidegate.stores.message_codec import unpack
 from tidegate.stores.sqlite import settle_sql
 from tidegate.stores.sqlite.file import MOST_UNWRITTEN_STEPS, Counts, StoreFile, Transaction
@@ -324,16 +322,6 @@ class Claims:
     def _tell_ends(self, rows: Iterable[Any] | None, wall: float) -> None:
         for _, _, *record in rows or ():
             self._tell_end(record_of(tuple(record), wall))
-
-
-def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
-    """The chat id that an answer tells: of a chat that has moved, or is known by an @name so far."""
-    if isinstance(outcome, Migrated):
-        return outcome.chat_id
-    result = outcome.result if isinstance(chat, str) and isinstance(outcome, Delivered) else None
-    known = result.get("chat") if isinstance(result, dict) else None
-    number = known.get("id") if isinstance(known, dict) else None
-    return number if isinstance(number, int) else None
 
 
 def _waits(state: State) -> bool:

@@ -1,7 +1,7 @@
-"""How what waits leaves a file for another store: in order, some at a time, held back until the other has it.
+"""Export of waiting messages to another store: in order, in chunks, held back until the other store has them.
 
-Only for a process that holds the sender's lock. What is on its way is parked, with a reason of its own:
-whatever happens to the move, nobody sends it from here.
+Only for a process that holds the sender's lock. Messages on their way are parked with a reason of their own:
+whatever happens to the move, they are not sent from here.
 """
 
 import json
@@ -24,7 +24,7 @@ _AMONG: Final = "id IN (SELECT value FROM json_each(?))"
 
 
 class LeftBehind(msgspec.Struct, frozen=True):
-    """What a file holds that does not move. `dedup_keys`: of what has ended, that still count."""
+    """What does not move. `dedup_keys`: of ended messages, that still count."""
 
     dead: int = 0
     parked: int = 0
@@ -34,9 +34,9 @@ class LeftBehind(msgspec.Struct, frozen=True):
 
 
 def number_waiting(tx: Transaction, now: float) -> int:
-    """Note the order in which everything that waits would go, in a table of this process; how many there are.
+    """Write the order in which waiting messages would go into a temporary table; returns how many.
 
-    That is the order of the numbers, but what waited for its time stands where that time has put it.
+    That is the order of arrival; a message with `not_before` stands where it became due.
     """
     tx.execute("DROP TABLE IF EXISTS temp.moving")
     tx.execute("CREATE TEMP TABLE moving (n INTEGER PRIMARY KEY, seq INTEGER NOT NULL)")
@@ -52,9 +52,9 @@ def number_waiting(tx: Transaction, now: float) -> int:
 
 
 def hold_chunk(tx: Transaction, after: int, now: float) -> tuple[int, list[Message]]:
-    """The next few after this place, held back from now on, and the last place looked at.
+    """Hold back the next messages after this place; returns the last place, and the messages.
 
-    As they are to be put: with the name by which their chat goes now, and what is left of their dedup time.
+    They are ready to be put: with the present id of their chat, and the rest of their dedup lifetime.
     """
     last = _end_of_chunk(tx, after)
     rows = tx.execute(
@@ -74,7 +74,7 @@ def hold_chunk(tx: Transaction, after: int, now: float) -> tuple[int, list[Messa
 
 
 def _end_of_chunk(tx: Transaction, after: int) -> int:
-    """Few are many bytes where they hold files."""
+    """The last place of a chunk, bounded in messages and bytes: messages may hold files."""
     size = 0
     for n, length in tx.execute(
         "SELECT n, length(body) FROM moving JOIN messages USING (seq) WHERE n > ? ORDER BY n LIMIT ?",
@@ -109,7 +109,7 @@ def _as_put(
 
 
 def remove_moved(tx: Transaction, ids: Iterable[TicketId]) -> None:
-    """The other store has them."""
+    """Remove messages that the other store has."""
     rows = tx.execute(
         f"DELETE FROM messages WHERE {_AMONG} AND state = 'parked' AND reason = ? RETURNING bot, seq",
         (json.dumps(list(ids)), MOVING),
@@ -120,10 +120,10 @@ def remove_moved(tx: Transaction, ids: Iterable[TicketId]) -> None:
 
 
 def release_held(tx: Transaction, ids: Iterable[TicketId]) -> None:
-    """The other store has surely not taken them: they wait here, in their places."""
+    """Queue held messages again in their places: the other store has surely not taken them."""
     rows = tx.execute(
         "UPDATE messages AS held SET state = 'queued', reason = NULL, description = NULL, settled_at = NULL,"
-        # Another one may have come with the same key meanwhile.
+        # A newer one with the same key may have come meanwhile.
         " coalesce_key = iif(EXISTS (SELECT 1 FROM messages AS newer WHERE newer.bot = held.bot"
         " AND newer.chat_id = held.chat_id AND newer.coalesce_key = held.coalesce_key"
         " AND newer.settled_at IS NULL), NULL, coalesce_key)"
@@ -136,7 +136,7 @@ def release_held(tx: Transaction, ids: Iterable[TicketId]) -> None:
 
 
 def count_to_move(tx: Transaction) -> tuple[int, int]:
-    """How many there are to move: that wait; and that an earlier move has held back."""
+    """Numbers of messages to move: those that wait, and those that an earlier move has held back."""
     held = f"forget_at IS NULL AND settled_at IS NOT NULL AND state = 'parked' AND reason = '{MOVING}'"
     return (
         tx.execute("SELECT count(*) FROM messages WHERE settled_at IS NULL").fetchone()[0],
@@ -156,12 +156,12 @@ def left_behind(tx: Transaction, now: float) -> LeftBehind:
 
 
 def recent_calls(tx: Transaction) -> list[AnsweredCall]:
-    """Those answered lately, whose slots still cool."""
+    """Recent calls, whose slots still cool."""
     rows = tx.execute("SELECT body FROM calls ORDER BY n")
     return [call for [body] in rows for call in msgspec.msgpack.decode(body, type=list[AnsweredCall])]
 
 
 def ended_cleanly(tx: Transaction) -> bool:
-    """Whether the last sender has written down every call it made."""
+    """Whether the last sender has written every call that it made."""
     row = tx.execute("SELECT value FROM facts WHERE name = 'clean'").fetchone()
     return row is None or bool(row[0])

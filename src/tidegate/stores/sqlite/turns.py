@@ -24,9 +24,10 @@ from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.lanes import Entry
 from tidegate.outbox.port import Turn
 from tidegate.outbox.schedule_snapshot import limits_of
+from tidegate.outbox.transitions import other_name
 from tidegate.pacing.rules import Family, Rules
 from tidegate.stores.sqlite import settle_sql
-from tidegate.stores.sqlite.claims import Claims, other_name
+from tidegate.stores.sqlite.claims import Claims
 from tidegate.stores.sqlite.file import Counts, StoreFile, Transaction
 from tidegate.stores.sqlite.settle_sql import AnsweredCall
 

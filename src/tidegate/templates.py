@@ -4,10 +4,10 @@ import html
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from tidegate.flows.model import ParseMode
+ParseMode = Literal["HTML", "MarkdownV2"]
 
 MAX_TEXT_LENGTH: Final = 4_096  # https://core.telegram.org/bots/api#sendmessage
 MAX_VALUE_LENGTH: Final = 1_000  # less, if several together make a message too long to be sent

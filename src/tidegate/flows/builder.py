@@ -18,7 +18,6 @@ from tidegate.flows.flow import EXPIRED, OTHERWISE, STALE, Flow
 from tidegate.flows.model import (
     Button,
     Guard,
-    ParseMode,
     Poll,
     Save,
     State,
@@ -27,6 +26,7 @@ from tidegate.flows.model import (
     Work,
 )
 from tidegate.flows.texts import Texts
+from tidegate.templates import ParseMode
 
 G = TypeVar("G", bound=Callable[..., bool])
 

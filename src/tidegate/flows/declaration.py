@@ -10,8 +10,9 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.flows.flow import EXPIRED, OTHERWISE, STALE, Flow
-from tidegate.flows.model import Guard, ParseMode, State
+from tidegate.flows.model import Guard, State
 from tidegate.flows.texts import Texts, read_texts, texts_of
+from tidegate.templates import ParseMode
 
 T = TypeVar("T")
 

@@ -7,9 +7,10 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.flows.diagram import draw
-from tidegate.flows.model import Guard, ParseMode, State, Transition, transitions_of
+from tidegate.flows.model import Guard, State, Transition, transitions_of
 from tidegate.flows.texts import Texts
 from tidegate.flows.validation import Problem, problems_of
+from tidegate.templates import ParseMode
 
 OTHERWISE = "Please use the buttons."
 EXPIRED = "This conversation has expired. Please start again."

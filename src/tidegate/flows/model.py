@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 Guard = Callable[[Mapping[str, Any], "FlowEvent"], bool]
 """Pure: of the session's data and the event, whether this way is open."""
-ParseMode = Literal["HTML", "MarkdownV2"]
 Save = str | tuple[str, ...]
 """A name: the event's value is kept under it. Several: these fields of the value are kept."""
 

@@ -381,11 +381,11 @@ def test_pending_effects_are_named_by_event_and_place_until_they_are_done(talk: 
     assert second is not None
     named = [(pending.event, pending.place, type(pending.effect).__name__) for pending in second.pending]
     assert named == [
-        ("u1", 0, "Say"),
+        ("u1", 0, "SayText"),
         ("u1", 1, "SetTimer"),
         ("u2", 0, "ClearTimer"),
-        ("u2", 1, "Say"),
-        ("u2", 2, "End"),
+        ("u2", 1, "SayText"),
+        ("u2", 2, "EndSession"),
     ]
     assert second.done().pending == ()
 

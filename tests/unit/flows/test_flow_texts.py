@@ -10,8 +10,7 @@ from tidegate.errors import BadInputError
 from tidegate.flows import Button, Flow, State, Texts, Transition, read_texts, texts_of
 from tidegate.flows.effects import SayText
 from tidegate.flows.events import Begin, ButtonPress
-from tidegate.flows.model import ParseMode
-from tidegate.templates import MAX_TEXT_LENGTH, MAX_VALUE_LENGTH, fields_in, fill, utf16_length
+from tidegate.templates import MAX_TEXT_LENGTH, MAX_VALUE_LENGTH, ParseMode, fields_in, fill, utf16_length
 from unit.flows.talk import Talk, words
 
 TEXTS = texts_of({"default": "en", "de": {"hi": "Hallo"}, "en": {"hi": "Hello", "buttons": {"go": "Go"}}})

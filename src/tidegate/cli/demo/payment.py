@@ -21,7 +21,7 @@ from tidegate.outbox.port import OutboxStats
 from tidegate.settings import Settings
 
 # An installed package carries a copy; in a checkout it is where everybody looks for it.
-EXAMPLE_FOLDERS: Final = (Path(__file__).with_name("examples"), Path(__file__).parents[5] / "examples")
+EXAMPLE_FOLDERS: Final = (Path(__file__).with_name("examples"), Path(__file__).parents[4] / "examples")
 
 
 def find_bot(name: str = "payment_bot.bot") -> ModuleType:

@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from tidegate import Tidegate
-from tidegate.adapters.aiogram.flow_storage import StorageFlowSessions
 from tidegate.clock import Clock
 from tidegate.delivery.transport import ApiAnswer
 from tidegate.flows import Flow, FlowBuilder
-from tidegate.flows.executor import FlowRunner, LocalSessionLocks, SessionKey
+from tidegate.flows.executor import FlowRunner, SessionKey
 
 USERS: Final = 100_000
 MOST: Final = 500  # MB
@@ -68,9 +67,7 @@ class Bot:
 
     async def __aenter__(self) -> Self:
         await self.gate.start()
-        await self.executor.start(
-            StorageFlowSessions(self.gate.fsm_storage(), "payment"), LocalSessionLocks()
-        )
+        await self.executor.start(self.gate.flow_sessions("payment"))
         return self
 
     async def __aexit__(self, *exc: object) -> None:

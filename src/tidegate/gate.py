@@ -45,6 +45,7 @@ from tidegate.errors import (
     TidegateError,
 )
 from tidegate.extras import extra
+from tidegate.flows.port import FlowSessionStore
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import AttachedLibrary, GateHandlers, HookEventHandler, UpdateHandler
@@ -535,6 +536,10 @@ class Tidegate:
         if not (kept := self._kept.subscriptions(name)).is_durable:
             return kept
         return reopenable_subscriptions(lambda: self._kept, name)
+
+    def flow_sessions(self, flow: str) -> FlowSessionStore:
+        """The store of a flow's sessions, for its executor; good until the gate is closed."""
+        return self._kept.flow_sessions(flow)
 
     def poll(self, poller: Poller) -> None:
         """Let a poller run while this gate delivers in this process: between `start` and `stop`, `worker`.

@@ -1,19 +1,28 @@
-"""The ports that the executor of a flow needs: the gate, the store of sessions, and locks."""
+"""The ports that the executor of a flow needs: the gate, and the store of its sessions."""
 
-from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError
-from tidegate.flows.session import Session
-from tidegate.polling.poller import Poller
+from tidegate.errors import BadInputError, StoreError
+from tidegate.flows.session import Session, read_session
+from tidegate.leader_lease import LeaseStore
 from tidegate.polling.subscriptions import Subscription, Subscriptions
+
+if TYPE_CHECKING:
+    from tidegate.polling.poller import Poller
+
+log = logging.getLogger("tidegate.flows")
 
 
 class SessionKey(msgspec.Struct, frozen=True):
-    """One session of a flow at most. `thread`: a topic of a forum."""
+    """A user in a chat with a bot, who has one session of a flow at most. `thread`: a topic of a forum."""
 
     bot: int
     chat: int
@@ -21,26 +30,28 @@ class SessionKey(msgspec.Struct, frozen=True):
     thread: int | None = None
 
     @property
-    def key(self) -> str:
-        """Names it in the store."""
+    def text(self) -> str:
+        """The key as stores and dedup keys spell it."""
         thread = "" if self.thread is None else f":{self.thread}"
         return f"{self.bot}:{self.chat}:{self.user}{thread}"
 
 
-def parse_session_key(key: str) -> SessionKey:
-    """What has this key."""
-    return SessionKey(*map(int, key.split(":")))
+def parse_session_key(text: str) -> SessionKey:
+    return SessionKey(*map(int, text.split(":")))
 
 
-def subscription_data(place: SessionKey, username: object) -> dict[str, Any]:
+def subscription_data(key: SessionKey, username: object) -> dict[str, Any]:
     """The data of a subscription, by which its news find the session after any restart."""
     named = {"username": username} if username else {}
-    thread = {} if place.thread is None else {"thread_id": place.thread}
-    return {"bot_id": place.bot, "chat_id": place.chat, "user_id": place.user, **thread, **named}
+    thread = {} if key.thread is None else {"thread_id": key.thread}
+    return {"bot_id": key.bot, "chat_id": key.chat, "user_id": key.user, **thread, **named}
 
 
 def session_key_in(subscription: Subscription, bot: int | None = None) -> SessionKey:
-    """Whom it is about. Where only a user is named, it is the chat with him. Raises BadInputError."""
+    """The session that a subscription is for. Without a chat it is the private chat with the user.
+
+    Raises BadInputError if the data names no user.
+    """
     data = subscription.data
     user = data.get("user_id", data.get("chat_id"))
     ids = (data.get("bot_id", bot), data.get("chat_id", user), user)
@@ -53,17 +64,15 @@ def session_key_in(subscription: Subscription, bot: int | None = None) -> Sessio
 
 
 class FlowGate(Protocol):
-    """`Tidegate`, as seen from below."""
+    """The part of `Tidegate` that a flow uses."""
 
     clock: Clock
 
-    @property
-    def outbox(self) -> object:
-        """Another one each time that the gate is opened anew."""
+    def flow_sessions(self, flow: str) -> "FlowSessionStore": ...
 
     def subscriptions(self, name: str) -> Subscriptions: ...
 
-    def poll(self, poller: Poller) -> None: ...
+    def poll(self, poller: "Poller") -> None: ...
 
     async def send(self, *, bot: int | None = None, **fields: Any) -> object:  # noqa: ANN401  (Telegram's)
         """Durable when it returns."""
@@ -71,17 +80,106 @@ class FlowGate(Protocol):
     async def call(self, method: str, params: dict[str, Any], *, bot: int | None = None) -> Any: ...  # noqa: ANN401
 
 
+class SessionConflictError(StoreError):
+    """Another process has changed the session since it was loaded. Nothing was written."""
+
+    def __init__(self, flow: str, key: SessionKey) -> None:
+        super().__init__(f"session {key.text} of flow {flow} was changed by another process: try again")
+
+
+class StoredSession(msgspec.Struct, frozen=True):
+    """A session as it was loaded. `version` rises with each commit; 0: nothing is stored."""
+
+    session: Session | None = None
+    version: int = 0
+    is_seen: bool = False  # the event that was asked about
+
+
+class SessionPage(msgspec.Struct, frozen=True):
+    """`cursor` continues the scan; an empty one says that it is complete."""
+
+    keys: Sequence[SessionKey]
+    cursor: str = ""
+
+
 class FlowSessionStore(Protocol):
-    """Where they are kept. Each step is whole or not at all, and durable as far as the place is."""
+    """The sessions of one flow, with their timers, pending effects and seen events.
 
-    async def get(self, place: SessionKey) -> Session | None: ...
+    Each call is one atomic step, durable when it returns. All processes that share the store share them.
+    """
 
-    async def put(self, place: SessionKey, session: Session) -> None: ...
+    flow: str
+    is_durable: bool  # survives the process
+    leases: LeaseStore
 
-    async def drop(self, place: SessionKey) -> None: ...
+    async def load(self, key: SessionKey, event: str | None = None) -> StoredSession:
+        """`event`: the id of an event, to be looked for among those that were seen."""
+        ...
+
+    async def commit(
+        self,
+        key: SessionKey,
+        session: Session | None,
+        *,
+        expected: int,
+        seen: str | None = None,
+        at: float = 0.0,
+    ) -> int:
+        """Replace the session, its timer and its pending effects, and note `seen` as seen at that time.
+
+        None removes the session. Returns the new version. Raises SessionConflictError, and changes nothing,
+        if the stored version is not the expected one.
+        """
+        ...
+
+    async def due(self, now: float, limit: int) -> Sequence[tuple[SessionKey, Session]]:
+        """Sessions whose timer is due, the earliest first."""
+        ...
+
+    async def timers(self, now: float) -> tuple[int, float | None]:
+        """The number of timers that are set, and the time of the first after now."""
+        ...
+
+    async def unfinished(self, cursor: str = "") -> SessionPage:
+        """A page of the sessions that have pending effects."""
+        ...
+
+    async def scan(self, cursor: str = "") -> SessionPage:
+        """A page of all sessions. One that is stored during the whole scan is found at least once."""
+        ...
+
+    async def forget_seen(self, before: float) -> int:
+        """Forget the events that were seen before that time, and return how many there were."""
+        ...
+
+    async def fingerprint(self) -> str | None:
+        """The fingerprint of the declaration that all sessions were last brought in line with."""
+        ...
+
+    async def save_fingerprint(self, fingerprint: str) -> None: ...
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[None]:
+        """A lock, first come first served within a process; one holder among all that share the store."""
+        ...
 
 
-class SessionLocks(Protocol):
-    """Who has the word: one at a time, in all processes that share the sessions."""
+def readable_session(flow: str, key: SessionKey, body: bytes) -> Session | None:
+    """The session in these bytes. One that cannot be read is logged, and counts as none."""
+    try:
+        return read_session(body)
+    except BadInputError as error:
+        log.error("flow %s forgets session %s, which cannot be read: %s", flow, key.text, error)  # noqa: TRY400
+        return None
 
-    def hold(self, key: str) -> AbstractAsyncContextManager[None]: ...
+
+class LocalLocks:
+    """Locks by name in this process, in the order of arrival. One that nobody holds takes no room."""
+
+    def __init__(self) -> None:
+        self.held: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        lock = self.held.setdefault(name, asyncio.Lock())
+        async with lock:
+            yield

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidegate.bots.port import BotStore
 from tidegate.clock import Clock
+from tidegate.flows.port import FlowSessionStore
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.throttle import ThrottleRules, ThrottleStore
@@ -55,6 +56,10 @@ class Store(Protocol):
 
     def subscriptions(self, name: str) -> Subscriptions:
         """Of the poller with this name."""
+        ...
+
+    def flow_sessions(self, flow: str) -> FlowSessionStore:
+        """The sessions of the flow with this name."""
         ...
 
     def limiter(self, name: str, rate: Rate) -> Limiter:

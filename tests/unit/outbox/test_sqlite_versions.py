@@ -13,11 +13,14 @@ from contract.post import BOT
 from restarts import Disk, in_thread, store
 from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
 from tidegate.errors import BadInputError, StoreError, TidegateError
+from tidegate.flows.port import SessionKey
+from tidegate.flows.session import Session
 from tidegate.inbound.inbox import InboxItem, bot_source
 from tidegate.model import File
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.sqlite.conversations import SqliteConversations
+from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.schema import MIGRATIONS, prepare
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
@@ -312,6 +315,22 @@ async def test_a_file_of_each_version_has_conversations(disk: Disk, version: int
     assert await conversations.update_data(StorageKey(42, 8, 8), {"n": 1}) == (
         {"n": 1} if version < 3 else {"seen": True, "n": 1}
     )
+
+
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
+async def test_a_file_of_each_version_has_flow_sessions(disk: Disk, version: int) -> None:
+    await in_thread(shutil.copy, SAMPLES / f"store-v{version}.db", disk.path)
+    sessions = SqliteFlowSessions(store(await disk.sender()).file, disk.clock, "shop")
+    is_old = version < 4
+
+    stored = await sessions.load(SessionKey(42, 7, 7), "campaign")
+
+    waiting = Session(flow="shop", state="waiting", visit=3, data={"order": 5}, due=100.0, expires_at=900.0)
+    assert (stored.session, stored.is_seen) == ((None, False) if is_old else (waiting, True))
+    assert await sessions.timers(0.0) == ((0, None) if is_old else (1, 100.0))
+    assert list((await sessions.unfinished()).keys) == ([] if is_old else [SessionKey(42, -100, 7, 3)])
+    assert await sessions.fingerprint() == (None if is_old else "b5")
+    assert await sessions.commit(SessionKey(42, 8, 8), waiting, expected=0) == 1
 
 
 # --- damage ---

@@ -25,14 +25,13 @@ from tidegate.failure import describe_error
 from tidegate.flows.events import ButtonPress, Command, FlowEvent
 from tidegate.flows.executor.effect_runner import OnUnknown
 from tidegate.flows.executor.executor import FlowRunner
-from tidegate.flows.executor.locks import LocalSessionLocks
 from tidegate.flows.executor.polls import MakePoller
 from tidegate.flows.executor.restorer import FlowRestorer
 from tidegate.flows.executor.stats import FlowStats
 from tidegate.flows.executor.work import WORK_TRIES, WorkFunction
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError
-from tidegate.flows.port import FlowGate, FlowSessionStore, SessionKey, SessionLocks
+from tidegate.flows.port import FlowGate, FlowSessionStore, SessionKey
 from tidegate.polling.poller import Poller
 from tidegate.polling.restorer import (
     RESTORE_EVERY,
@@ -42,7 +41,6 @@ from tidegate.polling.restorer import (
     SubscriptionSource,
     show,
 )
-from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
 
 
 class FlowBotGate(FlowGate, Protocol):
@@ -115,7 +113,7 @@ class FlowExecutor:
         self.gate = gate if gate is not None else default_gate()
         self.flow = flow if lifetime is None else msgspec.structs.replace(flow, lifetime=lifetime)
         self._storage = storage
-        self._memory = MemoryFlowSessions()
+        self._memory: FlowSessionStore | None = None
         self._sorry = sorry
         self._executor = FlowRunner(
             self.flow,
@@ -171,29 +169,24 @@ class FlowExecutor:
             self.gate.attach(None, self.bot)
         if self._on_message_of_nobody not in dispatcher.message.outer_middleware:
             dispatcher.message.outer_middleware.register(self._on_message_of_nobody)
-        storage = self._chosen(dispatcher)
-        await self._executor.start(self._sessions(storage), self._turns(storage))
+        await self._executor.start(self._session_store(dispatcher))
 
-    def _chosen(self, dispatcher: Dispatcher) -> BaseStorage:
-        """The gate's file; with Redis the dispatcher has a storage there since the gate was attached."""
-        if self._storage is not None:
-            return self._storage
+    def _session_store(self, dispatcher: Dispatcher) -> FlowSessionStore:
+        """The gate's store, and beside it the FSM storage in which earlier versions kept sessions."""
+        store = self.gate.flow_sessions(self.flow.name)
+        if not store.is_durable:  # one store for as long as this executor lives
+            self._memory = store = self._memory or store
+        storage = self._storage or self._former_storage(dispatcher)
+        # aiogram's own storage in memory never forgets a user: it is used only if it was given.
+        if type(storage) is MemoryStorage and self._storage is None:
+            return store
+        return StorageFlowSessions(store, storage, self.gate.clock)
+
+    def _former_storage(self, dispatcher: Dispatcher) -> BaseStorage:
         try:
             return self.gate.fsm_storage()
-        except BadInputError:
+        except BadInputError:  # no file: the dispatcher has its own, or one in Redis since it was attached
             return dispatcher.storage
-
-    def _sessions(self, storage: BaseStorage) -> FlowSessionStore:
-        # aiogram's own keeps a record of whoever has ever written.
-        forgets = type(storage) is MemoryStorage and self._storage is None
-        return self._memory if forgets else StorageFlowSessions(storage, self.flow.name)
-
-    def _turns(self, storage: BaseStorage) -> SessionLocks:
-        if not hasattr(storage, "redis"):
-            return LocalSessionLocks()
-        from tidegate.adapters.aiogram.flow_locks import RedisSessionLocks  # noqa: PLC0415  (only there if it is used)
-
-        return RedisSessionLocks(storage, self.gate.clock, self.flow.name)  # type: ignore[arg-type]  # a RedisStorage
 
     # What people do
 

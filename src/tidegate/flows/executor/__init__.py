@@ -1,10 +1,8 @@
-"""Runs a flow: events in, effects out, nothing lost and nothing twice, whatever dies in between."""
+"""Runs a flow. It knows no bot library: an adapter gives it events, and effects go through the gate."""
 
 from tidegate.flows.executor.executor import FlowRunner
-from tidegate.flows.executor.locks import LocalSessionLocks
 from tidegate.flows.executor.stats import FlowStats
 from tidegate.flows.executor.work import WorkContext
 from tidegate.flows.port import SessionKey
-from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
 
-__all__ = ["FlowRunner", "FlowStats", "LocalSessionLocks", "MemoryFlowSessions", "SessionKey", "WorkContext"]
+__all__ = ["FlowRunner", "FlowStats", "SessionKey", "WorkContext"]

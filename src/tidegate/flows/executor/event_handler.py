@@ -1,39 +1,211 @@
-"""Handles one event of a flow: the machine decides, the decision is written, its effects are done."""
+"""Handles one event of a flow: the machine decides, the decision is committed, its effects are done.
 
+One commit holds the session, its timer, the events that brought it there and the effects that are yet to be
+done. The effects follow, then a second commit clears them. Effects that a crash left behind are done before
+the next event, or by the recovery; each has a dedup key, so nothing happens twice.
+"""
+
+import hashlib
 import logging
+from collections.abc import Callable
 
 import msgspec
 
 from tidegate.errors import ClosedError
 from tidegate.failure import describe_error
-from tidegate.flows.effects import PendingEffect, RunWork, Unsubscribe
-from tidegate.flows.events import Begin, Expired, FlowEvent, Polled, Signal, TimedOut, WorkDone, WorkFailed
+from tidegate.flows.effects import ClearTimer, PendingEffect, RunWork, SetTimer, Unsubscribe
+from tidegate.flows.events import Begin, FlowEvent, Polled, WorkDone, WorkFailed
 from tidegate.flows.executor.effect_runner import EffectRunner
-from tidegate.flows.executor.recovery import UnfinishedSessions
-from tidegate.flows.executor.seen_events import SeenEvents
 from tidegate.flows.executor.stats import FlowCounts
-from tidegate.flows.executor.timers import SessionTimers
 from tidegate.flows.executor.work import WorkRunner
 from tidegate.flows.flow import Flow
 from tidegate.flows.machine import FlowStep, step
 from tidegate.flows.model import FlowError
-from tidegate.flows.port import FlowSessionStore, SessionKey, SessionLocks, parse_session_key
+from tidegate.flows.port import FlowSessionStore, SessionKey, StoredSession
 from tidegate.flows.session import Session
 
+log = logging.getLogger("tidegate.flows")
 
-def comes_once(event: FlowEvent) -> bool:
-    """Whether nobody may bring it again after a crash. A reversal ends what would bring it; and a timer rings
-    again until it is cleared, which is before the last of what it caused is done.
-    """
-    if isinstance(event, Polled):
-        return event.kind == "reversed"
-    return isinstance(event, Begin | Signal | WorkDone | WorkFailed | TimedOut | Expired)
+
+class EventHandler:
+    """Handles the events of one flow, between `open` and the end of the store."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        *,
+        effects: EffectRunner,
+        works: WorkRunner,
+        counts: FlowCounts,
+        on_timer: Callable[[float], None],
+        now: Callable[[], float],
+    ) -> None:
+        self._flow = flow
+        self._silent_flow = silent_flow(flow)
+        self._effects = effects
+        self._works = works
+        self._counts = counts
+        self._on_timer = on_timer
+        self._now = now
+        self._store: FlowSessionStore | None = None
+
+    def open(self, store: FlowSessionStore) -> None:
+        self._store = store
+
+    @property
+    def store(self) -> FlowSessionStore:
+        if self._store is None:
+            raise ClosedError(f"flow {self._flow.name} does not run yet: start the bot first")
+        return self._store
+
+    async def handle(
+        self, key: SessionKey, event: FlowEvent, *, awaited_only: bool = False, once: bool = False
+    ) -> bool:
+        """See `FlowRunner.handle`. `once`: the event is known again even after its session has ended."""
+        seen = event_digest(event.id) if once else None
+        async with self.store.hold(key.text):
+            stored = await self.store.load(key, seen)
+            is_known = stored.is_seen or (stored.session is not None and event.id in stored.session.recent)
+            stored = await self._finish(key, stored)
+            flow = self._silent_flow if awaited_only else self._flow
+            before = stored.session
+            decided = FlowStep(before) if is_known else self._decide(flow, before, event)
+            is_moved = is_known or bool(decided.effects) or decided.session is not before
+            if awaited_only and not is_moved:
+                return False
+            is_ours = is_moved or before is not None
+            await self._apply(key, event, stored, decided, seen if is_ours and not is_known else None)
+            return is_ours
+
+    async def resume(self, key: SessionKey) -> None:
+        """Do the effects that a process which died, or failed, has left."""
+        async with self.store.hold(key.text):
+            await self._finish(key, await self.store.load(key))
+
+    async def begin_with(self, key: SessionKey, session: Session) -> bool:
+        """Store this session if there is none. One that waits for the same is subscribed again."""
+        async with self.store.hold(key.text):
+            stored = await self._finish(key, await self.store.load(key))
+            if stored.session is None:
+                self._counts.begun += 1
+                await self._finish(key, await self._commit(key, stored, session))
+                return True
+            if (held := stored.session.held) is not None and held == session.held:
+                await self._effects.do(key, stored.session, PendingEffect("restored", 0, held))
+            return False
+
+    async def adopt(self, key: SessionKey, seen: str | None = None) -> None:
+        """Write a session that was kept elsewhere, and do its pending effects. `seen`: digest of an event."""
+        async with self.store.hold(key.text):
+            stored = await self.store.load(key)
+            if stored.session is not None or seen is not None:
+                await self._finish(key, await self._commit(key, stored, stored.session, seen))
+
+    async def give_up_timeout(self, key: SessionKey, at: float) -> None:
+        """The flow failed on the timer of that time. The end of the lifetime still comes."""
+        async with self.store.hold(key.text):
+            stored = await self.store.load(key)
+            if (session := stored.session) is None or session.timer != at:
+                return
+            expires_at = session.expires_at
+            if expires_at is not None and expires_at <= at:
+                expires_at = None  # the next event sets it again, and ends the session
+            await self._commit(key, stored, msgspec.structs.replace(session, due=None, expires_at=expires_at))
+
+    # The steps of one event. Each needs the lock of the session.
+
+    def _decide(self, flow: Flow, session: Session | None, event: FlowEvent) -> FlowStep:
+        try:
+            decided = step(flow, session, event)
+        except FlowError:
+            self._counts.errors += 1
+            raise
+        self._counts.events += 1
+        return decided
+
+    async def _apply(
+        self, key: SessionKey, event: FlowEvent, stored: StoredSession, decided: FlowStep, seen: str | None
+    ) -> None:
+        before, after = stored.session, decided.session
+        if after is None:  # the answer to a press of an old button
+            for number, effect in enumerate(decided.effects):
+                await self._effects.do(
+                    key, blank_session(self._flow), PendingEffect(event.id, number, effect)
+                )
+        elif after is not before or seen is not None or isinstance(event, WorkDone | WorkFailed):
+            stored = await self._commit(key, stored, without_finished(after, event), seen)
+            self._counts.begun += before is None or (isinstance(event, Begin) and after is not before)
+            await self._finish(key, stored)
+
+    async def _finish(self, key: SessionKey, stored: StoredSession) -> StoredSession:
+        """Do the pending effects and clear them. Work stays pending until it has an outcome."""
+        session = stored.session
+        if session is None or not (session.pending or session.ended):
+            return stored
+        for one in session.pending:
+            if not isinstance(one.effect, RunWork):
+                await self._effects.do(key, session, one)
+        if session.ended:
+            await self.store.commit(key, None, expected=stored.version)
+            return StoredSession()
+        works = due_works(session)
+        if works != session.pending:
+            stored = await self._commit(key, stored, with_pending(session, works))
+        for one in works:
+            if isinstance(one.effect, RunWork):
+                self._begin_work(key, one.effect)
+        return stored
+
+    async def _commit(
+        self, key: SessionKey, stored: StoredSession, session: Session | None, seen: str | None = None
+    ) -> StoredSession:
+        if session is not None:  # the store keeps the timer with the session
+            kept = (one for one in session.pending if not isinstance(one.effect, SetTimer | ClearTimer))
+            session = with_pending(session, tuple(kept))
+        version = await self.store.commit(key, session, expected=stored.version, seen=seen, at=self._now())
+        if session is not None and session.timer is not None:
+            self._on_timer(session.timer)
+        return StoredSession(session, version)
+
+    # Work
+
+    def _begin_work(self, key: SessionKey, run: RunWork) -> None:
+        self._works.begin(key, run.visit, lambda: self._work(key, run))
+
+    async def _work(self, key: SessionKey, run: RunWork) -> None:
+        async with self.store.hold(f"{key.text}:work:{run.visit}"):  # not in two processes at once
+            session = (await self.store.load(key)).session
+            if session is None or all(one.effect != run for one in session.pending):
+                return
+            outcome = await self._works.attempt(key, session, run)
+            try:
+                await self.handle(key, outcome)
+            except FlowError as error:
+                log.error("%s", describe_error(error))  # noqa: TRY400
+                await self._fail_work(key, run, type(error).__name__)
+
+    async def _fail_work(self, key: SessionKey, run: RunWork, reason: str) -> None:
+        """The flow cannot use the result."""
+        try:
+            await self.handle(key, self._works.failure(run, reason))
+        except FlowError as error:
+            log.error("%s", describe_error(error))  # noqa: TRY400
+            async with self.store.hold(key.text):
+                stored = await self.store.load(key)
+                if stored.session is not None:
+                    await self._commit(key, stored, without_work(stored.session, run))
+
+
+# Pure
+
+
+def event_digest(event: str) -> str:
+    """A short name for an event, however long the application's own is."""
+    return hashlib.blake2b(event.encode(), digest_size=12).hexdigest()
 
 
 def due_works(session: Session) -> tuple[PendingEffect, ...]:
-    """The work of the visit that it is on. That of another would come too late."""
-    if session.ended:
-        return ()
+    """The work of the current visit. The result of an earlier visit's work would come too late."""
     return tuple(
         one
         for one in session.pending
@@ -50,8 +222,10 @@ def without_work(session: Session, run: RunWork) -> Session:
 
 
 def without_finished(session: Session, event: FlowEvent) -> Session:
-    """The work that has an outcome. And, of what came true, the subscription: its poller ends it as soon as
-    it was told; were it ended before, nobody would tell it again after a crash.
+    """The session without effects that this event makes superfluous.
+
+    Work is done when it has an outcome. A subscription whose news this is, is ended by its poller after the
+    callback; if it ended before, nobody would repeat the news after a crash.
     """
     match event:
         case WorkDone() | WorkFailed():
@@ -65,7 +239,7 @@ def without_finished(session: Session, event: FlowEvent) -> Session:
 
 
 def silent_flow(flow: Flow) -> Flow:
-    """The same, but silent about what is out of place."""
+    """The same flow, without the texts for input that is out of place."""
     states = tuple(msgspec.structs.replace(state, otherwise="") for state in flow.states)
     return msgspec.structs.replace(flow, otherwise="", states=states)
 
@@ -73,172 +247,3 @@ def silent_flow(flow: Flow) -> Flow:
 def blank_session(flow: Flow) -> Session:
     """Stands for a session where there is none."""
     return Session(flow=flow.name, state=flow.initial, visit=0)
-
-
-log = logging.getLogger("tidegate.flows")
-
-
-class EventHandler:
-    """Of one flow, while `sessions` and `turns` are there."""
-
-    def __init__(
-        self,
-        flow: Flow,
-        *,
-        doer: EffectRunner,
-        timers: SessionTimers,
-        unfinished: UnfinishedSessions,
-        heard: SeenEvents,
-        works: WorkRunner,
-        counts: FlowCounts,
-    ) -> None:
-        self._flow = flow
-        self._quiet = silent_flow(flow)
-        self._doer = doer
-        self._timers = timers
-        self._unfinished = unfinished
-        self._heard = heard
-        self._works = works
-        self._counts = counts
-        self._kept: tuple[FlowSessionStore, SessionLocks] | None = None
-
-    def keep(self, sessions: FlowSessionStore, turns: SessionLocks) -> None:
-        self._kept = sessions, turns
-
-    @property
-    def sessions(self) -> FlowSessionStore:
-        return self._here()[0]
-
-    @property
-    def turns(self) -> SessionLocks:
-        return self._here()[1]
-
-    def _here(self) -> tuple[FlowSessionStore, SessionLocks]:
-        if self._kept is None:
-            raise ClosedError(f"flow {self._flow.name} does not run yet: start the bot first")
-        return self._kept
-
-    async def handle(
-        self, place: SessionKey, event: FlowEvent, *, awaited_only: bool = False, once: bool = False
-    ) -> bool:
-        """See `Executor.handle`. `once`: also if its session has ended, and it comes again."""
-        async with self.turns.hold(place.key):
-            session = await self.sessions.get(place)
-            is_known = (session is not None and event.id in session.recent) or (
-                once and await self._heard.knows(place.key, event.id)
-            )
-            session = await self.finish(place, session)
-            flow = self._quiet if awaited_only else self._flow
-            decided = FlowStep(session) if is_known else self._decide(flow, session, event)
-            is_moved = is_known or bool(decided.effects) or decided.session is not session
-            if awaited_only and not is_moved:
-                return False
-            is_ours = is_moved or session is not None
-            session = await self._take(place, event, session, decided)
-            if isinstance(event, TimedOut) and (session is None or session.timer is None):
-                await self._timers.clear(place.key)  # it has rung
-            if once and is_ours and not is_known:
-                await self._heard.note(place.key, event.id)
-            return is_ours
-
-    async def resume(self, key: str) -> None:
-        """Do what a process that died, or failed, has left."""
-        place = parse_session_key(key)
-        async with self.turns.hold(key):
-            session = await self.finish(place, await self.sessions.get(place))
-            if session is None or not session.pending:
-                await self._unfinished.cross_off(key)
-
-    async def begin_with(self, place: SessionKey, session: Session) -> None:
-        """Nobody will come back to it after a crash, so it is noted. While it has the turn."""
-        await self._unfinished.note(place.key)
-        await self.sessions.put(place, session)
-        self._counts.begun += 1
-        after = await self.finish(place, session)
-        if after is None or not after.pending:
-            await self._unfinished.cross_off(place.key)
-
-    async def finish(self, place: SessionKey, session: Session | None) -> Session | None:
-        """Do what is pending, and cross it off; work stays pending until it has an outcome. None: it is over.
-
-        While it has the turn.
-        """
-        if session is None or not session.pending:
-            return session
-        try:
-            return await self._finish(place, session)
-        except BaseException:  # an update is not handled again by itself if it failed
-            self._unfinished.remember(place.key)
-            raise
-
-    async def _finish(self, place: SessionKey, session: Session) -> Session | None:
-        for one in session.pending:
-            if not isinstance(one.effect, RunWork):
-                await self._doer.do(place, session, one)
-        if session.ended:
-            await self.sessions.drop(place)
-            return None
-        works = [one.effect for one in due_works(session) if isinstance(one.effect, RunWork)]
-        if not all(self._works.is_under_way(place.key, run) for run in works):
-            await self._unfinished.note(place.key)
-        after = with_pending(session, due_works(session))
-        if after is not session:
-            await self.sessions.put(place, after)
-        for run in works:
-            self._begin_work(place, run)
-        return after
-
-    def _decide(self, flow: Flow, session: Session | None, event: FlowEvent) -> FlowStep:
-        try:
-            decided = step(flow, session, event)
-        except FlowError:
-            self._counts.errors += 1
-            raise
-        self._counts.events += 1
-        return decided
-
-    async def _take(
-        self, place: SessionKey, event: FlowEvent, before: Session | None, decided: FlowStep
-    ) -> Session | None:
-        """Write it and do it."""
-        after, is_noted = decided.session, False
-        if after is None:  # an answer to a press, and nobody to remember it
-            for number, effect in enumerate(decided.effects):
-                await self._doer.do(place, blank_session(self._flow), PendingEffect(event.id, number, effect))
-        elif after is not before or isinstance(event, WorkDone | WorkFailed):
-            if is_noted := comes_once(event):
-                await self._unfinished.note(place.key)
-            await self.sessions.put(place, left := without_finished(after, event))
-            self._counts.begun += before is None or (isinstance(event, Begin) and after is not before)
-            after = await self.finish(place, left)
-        if is_noted and not (after is not None and after.pending):
-            await self._unfinished.cross_off(place.key)
-        return after
-
-    # Work
-
-    def _begin_work(self, place: SessionKey, run: RunWork) -> None:
-        self._works.begin(place.key, run.visit, lambda: self._work(place, run))
-
-    async def _work(self, place: SessionKey, run: RunWork) -> None:
-        async with self.turns.hold(f"{place.key}:work:{run.visit}"):  # not in two processes at once
-            session = await self.sessions.get(place)
-            if session is None or all(one.effect != run for one in session.pending):
-                return
-            outcome = await self._works.attempt(place, session, run)
-            try:
-                await self.handle(place, outcome)
-            except FlowError as error:
-                log.error("%s", describe_error(error))  # noqa: TRY400
-                await self._give_up(place, run, type(error).__name__)
-
-    async def _give_up(self, place: SessionKey, run: RunWork, reason: str) -> None:
-        """The flow cannot use what came of it."""
-        try:
-            await self.handle(place, self._works.gave_up(run, reason))
-        except FlowError as error:
-            log.error("%s", describe_error(error))  # noqa: TRY400
-            async with self.turns.hold(place.key):
-                session = await self.sessions.get(place)
-                if session is not None:
-                    await self.sessions.put(place, without_work(session, run))

@@ -1,4 +1,4 @@
-"""Goes on with sessions that a crash, a failure or a changed flow left behind."""
+"""Goes on with sessions that a crash, a failure, a changed flow or an earlier version left behind."""
 
 import asyncio
 import hashlib
@@ -11,139 +11,157 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
 from tidegate.failure import describe_error
+from tidegate.flows.executor.event_handler import EventHandler
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError
-from tidegate.flows.port import SessionKey, parse_session_key, session_key_in
+from tidegate.flows.port import FlowSessionStore, SessionKey, SessionPage, parse_session_key, session_key_in
 from tidegate.polling.failure_log import FailureLog
 from tidegate.polling.restorer import SUBSCRIPTIONS_PER_PAGE
-from tidegate.polling.subscriptions import Subscription, Subscriptions
+from tidegate.polling.subscriptions import StoredSubscription, Subscriptions
 
 log = logging.getLogger("tidegate.flows")
 
-SESSIONS_AT_ONCE: Final = 16  # sessions
-UNFINISHED_SCAN_INTERVAL: Final = 30.0  # seconds between two looks
-
-Resume = Callable[[str], Awaitable[None]]
-
-
-class UnfinishedSessions:
-    """`resume` is called for each, when it starts and from time to time; it crosses off whoever is done."""
-
-    def __init__(self, subscriptions: Subscriptions, clock: Clock, resume: Resume) -> None:
-        self._subscriptions = subscriptions
-        self._clock = clock
-        self._resume = resume
-        self._troubles = FailureLog(subscriptions.name)
-        self._left: set[str] = set()
-        self._running: asyncio.Task[None] | None = None
-
-    def remember(self, key: str) -> None:
-        """Doing what was decided has failed: perhaps the store is away, and nothing can be noted in it."""
-        self._left.add(key)
-
-    async def note(self, key: str) -> None:
-        await self._subscriptions.add([Subscription(key, {}, self._clock.now())])
-
-    async def cross_off(self, key: str) -> None:
-        await self._subscriptions.remove([key])
-
-    def start(self) -> None:
-        self._running = asyncio.create_task(self._run(), name=f"tidegate: {self._subscriptions.name}")
-
-    async def stop(self) -> None:
-        running, self._running = self._running, None
-        if running is not None:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self._look()
-            except StoreError as error:
-                await self._clock.sleep(self._troubles.note(error, doing="read what is unfinished"))
-            else:
-                self._troubles.over("read what is unfinished")
-                await self._clock.sleep(UNFINISHED_SCAN_INTERVAL)
-
-    async def _look(self) -> None:
-        left, self._left = self._left, set()
-        await self._resume_all(list(left))
-        number = 0
-        while page := await self._subscriptions.after(number, SUBSCRIPTIONS_PER_PAGE):
-            number = page[-1].number
-            await self._resume_all([kept.subscription.key for kept in page])
-
-    async def _resume_all(self, keys: Sequence[str]) -> None:
-        coming = iter(keys)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(SESSIONS_AT_ONCE, len(keys))):
-                group.create_task(self._resume_each(coming))
-
-    async def _resume_each(self, keys: Iterator[str]) -> None:
-        for key in keys:
-            try:
-                await self._resume(key)
-            except Exception as error:  # noqa: BLE001  (the others go on; it is looked at again)
-                log.error("session %s cannot go on, and is tried again: %s", key, describe_error(error))  # noqa: TRY400
-
+SESSIONS_AT_ONCE: Final = 16
+RECOVERY_INTERVAL: Final = 30.0  # seconds between two scans for pending effects
+SEEN_SECONDS: Final = 7 * 86_400.0  # longer than anybody repeats a call that was not answered
+SEEN_SWEEP_INTERVAL: Final = 3_600.0
 
 Inspect = Callable[[SessionKey], Awaitable[object]]
 
 
-class FlowCatchUp:
-    """Once for each declaration. Known are those with a timer, and those who are subscribed; others are
-    looked at when they write. `marks`: where it is kept which declaration was looked at last.
-    """
+class FlowRecovery:
+    """Runs beside the executor. `inspect` gives a session the chance to follow a changed flow."""
 
     def __init__(
         self,
         flow: Flow,
         clock: Clock,
+        handler: EventHandler,
         *,
-        marks: Subscriptions,
-        timers: Subscriptions,
+        inspect: Inspect,
+        legacy: Callable[[str], Subscriptions],
         polls: Sequence[Subscriptions],
     ) -> None:
-        self._mark = _fingerprint(flow)
-        self._marks = marks
-        self._timers = timers
-        self._polls = polls
+        self._name = f"flow:{flow.name}"
+        self._fingerprint = flow_fingerprint(flow)
         self._clock = clock
-        self._troubles = FailureLog(marks.name)
+        self._handler = handler
+        self._inspect = inspect
+        self._legacy = legacy
+        self._polls = polls
+        self._failures = FailureLog(self._name)
+        self._sweep_at = 0.0  # monotonic
 
-    async def run(self, look: Inspect) -> None:
+    @property
+    def _store(self) -> FlowSessionStore:
+        return self._handler.store
+
+    async def run_unfinished(self) -> None:
+        """Do pending effects that nobody else comes back to, now and from time to time. Never returns."""
+        doing = "read what is unfinished"
         while True:
             try:
-                if await self._marks.watermark() != self._mark:
-                    await self._look_at_all(look)
-                    await self._marks.save_watermark(self._mark)
+                await self._each(self._store.unfinished, self._resume_all)
+                await self._sweep()
+            except StoreError as error:
+                await self._clock.sleep(self._failures.note(error, doing=doing))
+            else:
+                self._failures.over(doing)
+                await self._clock.sleep(RECOVERY_INTERVAL)
+
+    async def catch_up(self) -> None:
+        """Once for each declaration of the flow: show it to every session."""
+        while True:
+            try:
+                known = await self._store.fingerprint()
+                if known is None:
+                    await self._carry_over()
+                if known != self._fingerprint:
+                    await self._each(self._store.scan, self._inspect_all)
+                    await self._store.save_fingerprint(self._fingerprint)
             except Exception as error:  # noqa: BLE001  (whatever fails is tried again)
-                await self._clock.sleep(self._troubles.note(error, doing="look at who waits"))
+                await self._clock.sleep(self._failures.note(error, doing="look at all sessions"))
             else:
                 return
 
-    async def _look_at_all(self, look: Inspect) -> None:
-        await self._look_at(self._timers, lambda one: parse_session_key(one.key), look)
-        for poll in self._polls:
-            await self._look_at(poll, session_key_in, look)
+    async def _each(
+        self,
+        scan: Callable[[str], Awaitable[SessionPage]],
+        act: Callable[[Sequence[SessionKey]], Awaitable[None]],
+    ) -> None:
+        page = await scan("")
+        await act(page.keys)
+        while page.cursor:
+            page = await scan(page.cursor)
+            await act(page.keys)
 
-    async def _look_at(
-        self, kept: Subscriptions, place: Callable[[Subscription], SessionKey], look: Inspect
+    async def _inspect_all(self, keys: Sequence[SessionKey]) -> None:
+        for key in keys:
+            try:
+                await self._inspect(key)
+            except (FlowError, BadInputError) as error:  # the others are looked at all the same
+                log.error("%s", describe_error(error))  # noqa: TRY400
+            await self._clock.sleep(0)  # others come first
+
+    async def _resume_all(self, keys: Sequence[SessionKey]) -> None:
+        coming = iter(keys)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(SESSIONS_AT_ONCE, len(keys))):
+                group.create_task(self._resume_each(coming))
+
+    async def _resume_each(self, keys: Iterator[SessionKey]) -> None:
+        for key in keys:
+            try:
+                await self._handler.resume(key)
+            except Exception as error:  # noqa: BLE001  (the others go on; it is looked at again)
+                text = "session %s cannot go on, and is tried again: %s"
+                log.error(text, key.text, describe_error(error))  # noqa: TRY400
+
+    async def _sweep(self) -> None:
+        if self._clock.monotonic() >= self._sweep_at:
+            self._sweep_at = self._clock.monotonic() + SEEN_SWEEP_INTERVAL
+            await self._store.forget_seen(self._clock.now() - SEEN_SECONDS)
+
+    # Until 1.0: what versions up to 0.15 kept as subscriptions of pollers that did not exist.
+
+    async def _carry_over(self) -> None:
+        for part in ("timers", "unfinished"):
+            await self._carry(self._legacy(f"{self._name}:{part}"), self._adopt)
+        await self._carry(self._legacy(f"{self._name}:events"), self._adopt_seen)
+        for subscriptions in self._polls:
+            await self._carry(subscriptions, self._adopt_subscriber, keep=True)
+
+    async def _carry(
+        self,
+        subscriptions: Subscriptions,
+        adopt: Callable[[StoredSubscription], Awaitable[None]],
+        *,
+        keep: bool = False,
     ) -> None:
         number = 0
-        while page := await kept.after(number, SUBSCRIPTIONS_PER_PAGE):
+        while page := await subscriptions.after(number, SUBSCRIPTIONS_PER_PAGE):
             number = page[-1].number
             for one in page:
                 try:
-                    await look(place(one.subscription))
-                except (FlowError, BadInputError) as error:  # the others are looked at all the same
+                    await adopt(one)
+                except BadInputError as error:
                     log.error("%s", describe_error(error))  # noqa: TRY400
-                await self._clock.sleep(0)  # others come first
+            if not keep:
+                await subscriptions.remove(page)
+
+    async def _adopt(self, one: StoredSubscription) -> None:
+        await self._handler.adopt(parse_session_key(one.subscription.key))
+
+    async def _adopt_seen(self, one: StoredSubscription) -> None:
+        key, _, digest = one.subscription.key.rpartition(":")
+        await self._handler.adopt(parse_session_key(key), digest)
+
+    async def _adopt_subscriber(self, one: StoredSubscription) -> None:
+        await self._handler.adopt(session_key_in(one.subscription))
 
 
-def _fingerprint(flow: Flow) -> str:
-    """Of what a session has going on while it is in a state."""
+def flow_fingerprint(flow: Flow) -> str:
+    """A digest of everything that a session has going on while it is in a state."""
     declared = [(state.name, state.poll, state.timeout, state.final) for state in flow.states]
-    told = msgspec.json.encode((flow.lifetime, declared))
-    return hashlib.blake2b(told, digest_size=8).hexdigest()
+    encoded = msgspec.json.encode((flow.lifetime, declared))
+    return hashlib.blake2b(encoded, digest_size=8).hexdigest()

@@ -18,12 +18,12 @@ class FlowCounts(msgspec.Struct):
 
 
 class FlowStats(msgspec.Struct, frozen=True, kw_only=True):
-    """At one moment. `working` and `timers` are under way now; the rest was counted."""
+    """The state at one moment. `working` and `timers` are under way now; the others are totals."""
 
     flow: str
     events: int
     begun: int
-    ended: int  # of these `expired`
+    ended: int  # including `expired`
     expired: int
     effects: int
     said: int
@@ -34,5 +34,5 @@ class FlowStats(msgspec.Struct, frozen=True, kw_only=True):
     polls: dict[str, PollingStats]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """As plain values for JSON."""
         return {**msgspec.structs.asdict(self), "polls": {n: one.as_dict() for n, one in self.polls.items()}}

@@ -1,175 +1,136 @@
-"""Timers of sessions: kept in the store, rung by one process, also those that were due while none ran."""
+"""Rings the timers of sessions: one process at a time does, also for timers that were due while none ran."""
 
 import asyncio
-import heapq
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.failure import describe_error
+from tidegate.flows.port import FlowSessionStore, SessionKey
+from tidegate.flows.session import Session
 from tidegate.leader_lease import LeaderLease
 from tidegate.polling.failure_log import FailureLog
-from tidegate.polling.restorer import SUBSCRIPTIONS_PER_PAGE
-from tidegate.polling.subscriptions import StoredSubscription, Subscription, Subscriptions
+from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.flows")
 
-TIMERS_AT_ONCE: Final = 16  # that ring: after a long night all of them are due
-TIMER_SCAN_INTERVAL: Final = 5.0  # seconds between two looks at what other processes have set
-RECOUNT: Final = 60.0  # seconds between two looks at whether others have cleared many
-TIMER_RETRY_DELAY: Final = 10.0  # seconds after one that could not be handled
-FEWEST_OUTDATED: Final = 1_000  # fewer are not worth a look
+TIMERS_AT_ONCE: Final = 16  # handled side by side: after a long night all of them are due
+TIMER_SCAN_INTERVAL: Final = 5.0  # seconds until timers that other processes have set are noticed
+TIMER_RETRY_DELAY: Final = 10.0  # seconds after a timer that could not be handled
+_DOING: Final = "read which timers are due"
 
-
-class _Timer(NamedTuple):
-    number: int
-    at: float  # seconds since the epoch
-    visit: int
-
-
-Ring = Callable[[str, int, float], Awaitable[None]]
-"""Of the session with this key, set on this visit, for that time."""
+Ring = Callable[[SessionKey, Session], Awaitable[None]]
 
 
 class SessionTimers:
-    """One for each session. What was set rings once or more, at its time or later, whatever happens."""
+    """A timer rings at its time or later, at least once. Its handling moves or clears it in the store."""
 
-    def __init__(self, subscriptions: Subscriptions, clock: Clock, ring: Ring) -> None:
-        self._subscriptions = subscriptions
+    def __init__(self, flow: str, clock: Clock, ring: Ring) -> None:
+        self._name = f"flow:{flow}:timers"
         self._clock = clock
         self._ring = ring
-        self._troubles = FailureLog(subscriptions.name)
-        self._leadership = LeaderLease(
-            subscriptions.leases,
-            clock,
-            subscriptions.name,
-            log=logging.getLogger("tidegate.polling"),
-            on_wait=self._forget_all,
-            on_store_error=lambda error: self._troubles.note(error, doing="reach its store"),
-            on_store_back=lambda: self._troubles.over("reach its store"),
-        )
-        self._term = 0  # in which the store was read
-        self._number = 0  # up to which it was read
-        self._recount_at = 0.0  # monotonic
-        self._set: dict[str, _Timer] = {}
-        self._due: list[tuple[float, int, str]] = []  # a heap; outdated ones are left in it for a while
-        self._ringing: set[asyncio.Task[None]] = set()
-        self._news = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
+        self._failures = FailureLog(self._name)
+        self._count = 0
+        self._wakes_at = 0.0
+        self._changed = asyncio.Event()
+        self._retry_at: dict[SessionKey, float] = {}
+        self._ringing: dict[SessionKey, asyncio.Task[None]] = {}
+        self._tasks = BackgroundTasks()
+        self._lease: LeaderLease | None = None
 
     def __len__(self) -> int:
-        return len(self._set)
+        """The timers that were set when this process last looked."""
+        return self._count
 
-    async def set(self, key: str, at: float, visit: int) -> None:
-        """Durable when it returns. Takes the place of the one before."""
-        timer = Subscription(key, {"at": at, "visit": visit}, self._clock.now())
-        await self._subscriptions.add([timer])
-        self._news.set()
-
-    async def clear(self, key: str) -> None:
-        await self._subscriptions.remove([key])
-        self._set.pop(key, None)
-
-    def start(self) -> None:
-        self._running = asyncio.create_task(self._run(), name=f"tidegate: {self._subscriptions.name}")
+    def start(self, store: FlowSessionStore) -> None:
+        self._tasks.start(self._run(store), self._name)
 
     async def stop(self) -> None:
-        """What rings just now rings again after the next start."""
-        running, self._running = self._running, None
-        tasks = [task for task in (running, *self._ringing) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._leadership.give_up()
-        self._forget_all()
-        self._term = 0
+        """A timer that is being handled rings again after the next start."""
+        await self._tasks.stop()
+        if self._lease is not None:
+            await self._lease.give_up()
+        self._retry_at.clear()
+        self._count = 0
 
-    async def _run(self) -> None:
+    def expect(self, at: float) -> None:
+        """A timer was set to that time."""
+        if at < self._wakes_at:
+            self._changed.set()
+
+    async def _run(self, store: FlowSessionStore) -> None:
+        self._lease = lease = LeaderLease(
+            store.leases,
+            self._clock,
+            self._name,
+            log=log,
+            on_store_error=lambda error: self._failures.note(error, doing="reach its store"),
+            on_store_back=lambda: self._failures.over("reach its store"),
+        )
         while True:
-            self._news.clear()
+            self._changed.clear()
+            self._wakes_at = math.inf
             try:
-                await self._lead()
-                await self._recount()
-                await self._read()
+                await lease.hold()
+                now = await self._ring_due(store, lease)
+                self._count, following = await store.timers(now)
             except StoreError as error:
-                await self._clock.sleep(self._troubles.note(error, doing="read what is due"))
+                await self._clock.sleep(self._failures.note(error, doing=_DOING))
                 continue
-            self._troubles.over("read what is due")
-            await self._ring_due()
-            await self._pause()
+            self._failures.over(_DOING)
+            await self._pause(now, following)
 
-    async def _lead(self) -> None:
-        await self._leadership.hold()
-        if self._term != self._leadership.term:  # what is known may be outdated
-            self._forget_all()
-            self._term = self._leadership.term
-
-    async def _recount(self) -> None:
-        """What another process cleared leaves no trace here but the number of those that are left."""
-        if self._clock.monotonic() >= self._recount_at:
-            self._recount_at = self._clock.monotonic() + RECOUNT
-            if len(self._set) > 2 * await self._subscriptions.count() + FEWEST_OUTDATED:
-                self._forget_all()
-
-    def _forget_all(self) -> None:
-        self._number = 0
-        self._set.clear()
-        self._due.clear()
-
-    async def _read(self) -> None:
-        """Those set since, here or elsewhere."""
+    async def _ring_due(self, store: FlowSessionStore, lease: LeaderLease) -> float:
+        """Start all that are due, and return the time up to which they were."""
         while True:
-            page = await self._subscriptions.after(self._number, SUBSCRIPTIONS_PER_PAGE)
-            for kept in page:
-                self._admit(kept)
-            if len(page) < SUBSCRIPTIONS_PER_PAGE:
-                return
+            now = self._clock.now()
+            # Those that ring or failed are still due: they must not hide the others.
+            due = await store.due(now, TIMERS_AT_ONCE + len(self._ringing) + len(self._retry_at))
+            fresh = [
+                one for one in due if one[0] not in self._ringing and self._retry_at.get(one[0], 0.0) <= now
+            ]
+            if not fresh:
+                return now
+            for key, session in fresh:
+                if len(self._ringing) >= TIMERS_AT_ONCE:
+                    await asyncio.wait(self._ringing.values(), return_when=asyncio.FIRST_COMPLETED)
+                if not lease.is_ours:
+                    return now
+                task = self._tasks.start(self._ring_one(key, session), f"rings {key.text}")
+                self._ringing[key] = task
+                task.add_done_callback(lambda _, key=key: self._rung(key))  # type: ignore[misc]
 
-    def _admit(self, kept: StoredSubscription) -> None:
-        key, data = kept.subscription.key, kept.subscription.data
-        self._number = kept.number
-        self._set[key] = timer = _Timer(kept.number, data["at"], data["visit"])
-        heapq.heappush(self._due, (timer.at, timer.number, key))
-        if len(self._due) > 2 * len(self._set) + FEWEST_OUTDATED:
-            self._due = [entry for entry in self._due if self._counts(entry)]
-            heapq.heapify(self._due)
+    def _rung(self, key: SessionKey) -> None:
+        del self._ringing[key]
+        self._changed.set()
 
-    def _counts(self, entry: tuple[float, int, str]) -> bool:
-        timer = self._set.get(entry[2])
-        return timer is not None and timer.number == entry[1]
-
-    async def _ring_due(self) -> None:
-        while self._due and self._due[0][0] <= self._clock.now() and self._leadership.is_ours:
-            entry = heapq.heappop(self._due)
-            if not self._counts(entry):
-                continue
-            if len(self._ringing) >= TIMERS_AT_ONCE:
-                await asyncio.wait(self._ringing, return_when=asyncio.FIRST_COMPLETED)
-            key = entry[2]
-            task = asyncio.create_task(self._ring_one(key, self._set[key]), name=f"tidegate: rings {key}")
-            self._ringing.add(task)
-            task.add_done_callback(self._ringing.discard)
-
-    async def _ring_one(self, key: str, timer: _Timer) -> None:
+    async def _ring_one(self, key: SessionKey, session: Session) -> None:
         try:
-            await self._ring(key, timer.visit, timer.at)
+            await self._ring(key, session)
         except Exception as error:  # noqa: BLE001  (whatever failed, it rings again)
             log.error(  # noqa: TRY400
                 "the timer of session %s rings again in %g s: %s",
-                key,
+                key.text,
                 TIMER_RETRY_DELAY,
                 describe_error(error),
             )
-            heapq.heappush(self._due, (self._clock.now() + TIMER_RETRY_DELAY, timer.number, key))
+            self._retry_at[key] = self._clock.now() + TIMER_RETRY_DELAY
         else:
-            if self._set.get(key) is timer:  # it was not set anew
-                del self._set[key]
+            self._retry_at.pop(key, None)
 
-    async def _pause(self) -> None:
-        next_at = self._due[0][0] - self._clock.now() if self._due else TIMER_SCAN_INTERVAL
+    async def _pause(self, now: float, following: float | None) -> None:
+        """Until the next timer is due, but not longer than the scan interval."""
+        self._retry_at = {key: at for key, at in self._retry_at.items() if at > now}
+        times = [
+            now + TIMER_SCAN_INTERVAL,
+            *self._retry_at.values(),
+            *([] if following is None else [following]),
+        ]
+        self._wakes_at = min(times)
         with suppress(TimeoutError):
-            async with self._clock.timeout(max(0.0, min(TIMER_SCAN_INTERVAL, next_at))):
-                await self._news.wait()
+            async with self._clock.timeout(max(0.0, self._wakes_at - self._clock.now())):
+                await self._changed.wait()

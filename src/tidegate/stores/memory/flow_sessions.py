@@ -1,21 +1,90 @@
 """Sessions of flows in memory, for tests and bots that may forget."""
 
-from tidegate.flows.port import FlowSessionStore, SessionKey
+import heapq
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+
+from tidegate.flows.port import (
+    FlowSessionStore,
+    LocalLocks,
+    SessionConflictError,
+    SessionKey,
+    SessionPage,
+    StoredSession,
+)
 from tidegate.flows.session import Session, read_session
+from tidegate.leader_lease import UncontestedLeases
 
 
 class MemoryFlowSessions(FlowSessionStore):
-    """As bytes, which take less room than what they mean."""
+    """The sessions are kept as bytes, which take less room than objects and cannot be changed by a caller."""
 
-    def __init__(self) -> None:
-        self.kept: dict[SessionKey, bytes] = {}
+    is_durable = False
 
-    async def get(self, place: SessionKey) -> Session | None:
-        written = self.kept.get(place)
-        return None if written is None else read_session(written)
+    def __init__(self, flow: str) -> None:
+        self.flow = flow
+        self.leases = UncontestedLeases()
+        self._rows: dict[SessionKey, tuple[int, bytes]] = {}  # version and body
+        self._timers: dict[SessionKey, float] = {}
+        self._unfinished: dict[SessionKey, None] = {}
+        self._seen: dict[tuple[SessionKey, str], float] = {}
+        self._fingerprint: str | None = None
+        self._locks = LocalLocks()
 
-    async def put(self, place: SessionKey, session: Session) -> None:
-        self.kept[place] = session.to_json()
+    async def load(self, key: SessionKey, event: str | None = None) -> StoredSession:
+        version, body = self._rows.get(key, (0, b""))
+        session = read_session(body) if version else None
+        return StoredSession(session, version, event is not None and (key, event) in self._seen)
 
-    async def drop(self, place: SessionKey) -> None:
-        self.kept.pop(place, None)
+    async def commit(
+        self,
+        key: SessionKey,
+        session: Session | None,
+        *,
+        expected: int,
+        seen: str | None = None,
+        at: float = 0.0,
+    ) -> int:
+        if self._rows.get(key, (0, b""))[0] != expected:
+            raise SessionConflictError(self.flow, key)
+        for index in (self._rows, self._timers, self._unfinished):
+            index.pop(key, None)
+        if seen is not None:
+            self._seen[key, seen] = at
+        if session is None:
+            return 0
+        self._rows[key] = expected + 1, session.to_json()
+        if session.timer is not None:
+            self._timers[key] = session.timer
+        if session.pending:
+            self._unfinished[key] = None
+        return expected + 1
+
+    async def due(self, now: float, limit: int) -> Sequence[tuple[SessionKey, Session]]:
+        due = (key for key, at in self._timers.items() if at <= now)
+        first = heapq.nsmallest(limit, due, key=self._timers.__getitem__)
+        return [(key, read_session(self._rows[key][1])) for key in first]
+
+    async def timers(self, now: float) -> tuple[int, float | None]:
+        return len(self._timers), min((at for at in self._timers.values() if at > now), default=None)
+
+    async def unfinished(self, cursor: str = "") -> SessionPage:  # noqa: ARG002  (one page has them all)
+        return SessionPage(list(self._unfinished))
+
+    async def scan(self, cursor: str = "") -> SessionPage:  # noqa: ARG002  (one page has them all)
+        return SessionPage(list(self._rows))
+
+    async def forget_seen(self, before: float) -> int:
+        old = [event for event, at in self._seen.items() if at < before]
+        for event in old:
+            del self._seen[event]
+        return len(old)
+
+    async def fingerprint(self) -> str | None:
+        return self._fingerprint
+
+    async def save_fingerprint(self, fingerprint: str) -> None:
+        self._fingerprint = fingerprint
+
+    def hold(self, name: str) -> AbstractAsyncContextManager[None]:
+        return self._locks.hold(name)

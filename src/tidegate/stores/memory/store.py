@@ -5,6 +5,7 @@ from collections import Counter
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import BotId, ChatId, Rate
 from tidegate.polling.subscriptions import MemorySubscriptions
+from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
 from tidegate.stores.memory.inbox import MemoryInbox
 from tidegate.stores.memory.outbox import MemoryOutbox
 from tidegate.stores.memory.throttle import MemoryThrottle
@@ -26,6 +27,9 @@ class MemoryStore(Store):
 
     def subscriptions(self, name: str) -> MemorySubscriptions:
         return MemorySubscriptions(self._clock, name)
+
+    def flow_sessions(self, flow: str) -> MemoryFlowSessions:
+        return MemoryFlowSessions(flow)
 
     def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
         return MemoryLimiter(rate, self._clock)

@@ -12,6 +12,7 @@ from tidegate.stores.redis import operator
 from tidegate.stores.redis.bots import RedisBotStore
 from tidegate.stores.redis.connection import RedisPyConnection
 from tidegate.stores.redis.durability import durability_warnings
+from tidegate.stores.redis.flow_sessions import RedisFlowSessions
 from tidegate.stores.redis.inbox import RedisInbox
 from tidegate.stores.redis.limiter import RedisLimiter
 from tidegate.stores.redis.outbox import RedisOutbox
@@ -41,6 +42,9 @@ class RedisStore(Store):
 
     def subscriptions(self, name: str) -> RedisSubscriptions:
         return RedisSubscriptions(self._link, self._clock, name)
+
+    def flow_sessions(self, flow: str) -> RedisFlowSessions:
+        return RedisFlowSessions(self._link, self._clock, flow)
 
     def limiter(self, name: str, rate: Rate) -> RedisLimiter:
         return RedisLimiter(rate, self._link, self._clock, name)

@@ -154,6 +154,27 @@ CREATE INDEX conversations_in_state ON conversations (state) WHERE state IS NOT 
 CREATE INDEX conversations_by_age ON conversations (destiny, changed_at);
 """
 
+# Sessions of flows, each with the time of its timer, and whether it has effects that are yet to be done.
+# `version` rises with each change. `flow_events` are those that the application gave an id, by age.
+_VERSION_4 = """
+CREATE TABLE flow_sessions (
+    n INTEGER PRIMARY KEY,
+    flow TEXT NOT NULL,
+    key TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    timer_at REAL,
+    pending INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (flow, key)
+) STRICT;
+CREATE INDEX flow_timers ON flow_sessions (flow, timer_at) WHERE timer_at IS NOT NULL;
+CREATE INDEX flow_unfinished ON flow_sessions (flow, key) WHERE pending = 1;
+CREATE TABLE flow_events (
+    flow TEXT, key TEXT, event TEXT, seen_at REAL NOT NULL, PRIMARY KEY (flow, key, event)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX flow_events_by_age ON flow_events (flow, seen_at);
+"""
+
 Migration = Callable[[sqlite3.Connection], None]
 
 
@@ -166,7 +187,12 @@ def _making(tables: str) -> Migration:
 
 
 # The n-th makes version n out of version n-1. Never change one that was released: add another.
-MIGRATIONS: Final[Sequence[Migration]] = (_making(_VERSION_1), _making(_VERSION_2), _making(_VERSION_3))
+MIGRATIONS: Final[Sequence[Migration]] = (
+    _making(_VERSION_1),
+    _making(_VERSION_2),
+    _making(_VERSION_3),
+    _making(_VERSION_4),
+)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Migration] = MIGRATIONS) -> None:

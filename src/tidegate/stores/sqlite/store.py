@@ -10,6 +10,7 @@ from tidegate.model import BotId, ChatId, Rate
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.conversations import SqliteConversations
+from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
@@ -36,6 +37,9 @@ class SqliteStore(Store):
 
     def subscriptions(self, name: str) -> SqliteSubscriptions:
         return SqliteSubscriptions(self.outbox.file, self._clock, name)
+
+    def flow_sessions(self, flow: str) -> SqliteFlowSessions:
+        return SqliteFlowSessions(self.outbox.file, self._clock, flow)
 
     def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
         return MemoryLimiter(rate, self._clock)

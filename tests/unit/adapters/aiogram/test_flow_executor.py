@@ -10,12 +10,13 @@ from typing import Any, cast
 import anyio.lowlevel
 import pytest
 from aiogram.filters import Command
+from aiogram.fsm.storage.base import DefaultKeyBuilder
 from aiogram.fsm.storage.memory import MemoryStorage
 from aiogram.fsm.storage.redis import RedisStorage
 from aiogram.types import CallbackQuery, Message, Update
 from redis.asyncio import Redis
 
-from tidegate.adapters.aiogram.flow_locks import RedisSessionLocks
+from tidegate.adapters.aiogram.flow_storage import StorageFlowSessions
 from tidegate.adapters.aiogram.flows import FlowExecutor
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.flows import Flow, FlowBuilder
@@ -27,6 +28,7 @@ from tidegate.polling.restorer import RestoreStep
 from tidegate.polling.subscriptions import Subscription, Subscriptions
 from tidegate.sim.telegram.people import Person
 from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
 from unit.adapters.aiogram.stage import TOKEN, Stage
 from unit.flows.executor.world import shop
 
@@ -236,11 +238,12 @@ async def test_with_redis_a_session_is_held_in_all_processes(clock: VirtualClock
         def lock(self, name: str, timeout: float) -> Lock:
             return Lock(name, timeout)
 
-    storage = RedisStorage(cast("Redis", FakeRedis()))
-    here, there = (RedisSessionLocks(storage, clock, "shop") for _ in range(2))
+    keys = DefaultKeyBuilder(with_bot_id=True, with_destiny=True)
+    storage = RedisStorage(cast("Redis", FakeRedis()), keys)
+    here, there = (StorageFlowSessions(MemoryFlowSessions("shop"), storage, clock) for _ in range(2))
     order: list[str] = []
 
-    async def say(turns: RedisSessionLocks, what: str, seconds: float) -> None:
+    async def say(turns: StorageFlowSessions, what: str, seconds: float) -> None:
         async with turns.hold("42:1:1"):
             order.append(f"{what} begins")
             await clock.sleep(seconds)
@@ -251,6 +254,7 @@ async def test_with_redis_a_session_is_held_in_all_processes(clock: VirtualClock
     begins = [what.split()[0] for what in order if what.endswith("begins")]
     assert order == [f"{what} {how}" for what in begins for how in ("begins", "ends")]
     assert len(begins) == 3
+    assert here.locks is not None
     assert (holders, len(here.locks.in_use)) == ({}, 0)
 
 

@@ -84,7 +84,8 @@ async def test_news_of_what_is_held_count_though_the_data_says_another_key(disk:
     session = await bot.session()
     assert session is not None
     session.data["order_id"] = "B2"
-    await disk.sessions.put(ALICE, session)
+    stored = await disk.sessions.load(ALICE)
+    await disk.sessions.commit(ALICE, session, expected=stored.version)
     await bot.executor.handle(ALICE, Polled("payment", "A1", "met", True, **bot.cause(3)))  # noqa: FBT003
     await bot.stop()
     assert disk.texts()[-1] == "Paid: B2."

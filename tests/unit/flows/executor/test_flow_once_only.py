@@ -4,8 +4,7 @@ import pytest
 
 from tidegate.flows import Flow, FlowBuilder
 from tidegate.flows.executor import WorkContext
-from tidegate.flows.executor.seen_events import SEEN_SECONDS, SEEN_SWEEP_INTERVAL, SeenEvents
-from tidegate.polling.subscriptions import MemorySubscriptions
+from tidegate.flows.executor.recovery import SEEN_SECONDS, SEEN_SWEEP_INTERVAL
 from tidegate.sim.virtual_time import VirtualClock
 from unit.flows.executor.world import ALICE, BOB, INTERVAL, Bot, Disk, Life
 
@@ -94,15 +93,21 @@ async def test_a_signal_that_nobody_heard_may_be_said_again(disk: Disk) -> None:
     assert disk.texts()[-1] == "Cancelled."
 
 
-async def test_what_was_heard_is_forgotten_after_a_week(clock: VirtualClock) -> None:
-    kept = MemorySubscriptions(clock)
-    heard = SeenEvents(kept, clock)
-    await heard.note("42:1:1", "a1")
-    await clock.sleep(SEEN_SECONDS - SEEN_SWEEP_INTERVAL)
-    assert await heard.knows("42:1:1", "a1")
-    await clock.sleep(2 * SEEN_SWEEP_INTERVAL)
-    assert not await heard.knows("42:1:1", "a1")
-    assert await kept.count() == 0
+async def test_what_was_heard_is_forgotten_after_a_week(disk: Disk) -> None:
+    bot = Bot(disk, Life())
+    await bot.start()
+    await bot.executor.begin(ALICE, {}, event="order-7")
+    await bot.command(1, "/cancel")
+    await bot.stop()
+    for wait, is_known in ((SEEN_SECONDS - SEEN_SWEEP_INTERVAL, True), (2 * SEEN_SWEEP_INTERVAL, False)):
+        await disk.clock.sleep(wait)
+        later = Bot(disk, Life())
+        await later.start()
+        await disk.clock.sleep(1)
+        await later.executor.begin(ALICE, {}, event="order-7")
+        assert (await later.session() is None) is is_known
+        await later.stop()
+    assert await disk.sessions.forget_seen(disk.clock.now() - SEEN_SECONDS) == 0
 
 
 @pytest.mark.parametrize("wait", [0.0, 10.0, INTERVAL + 1])

@@ -39,7 +39,7 @@ async def test_who_pays_is_told_once_and_leaves_nothing_behind(bot: Bot, disk: D
     assert await disk.left() == {}
     assert disk.answers == [""]
     assert len(bot.executor.stats().polls) == 1
-    assert not bot.turns.lines
+    assert not bot.locks.held
 
 
 async def test_an_update_that_comes_again_changes_nothing(bot: Bot, disk: Disk) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio.lowlevel
@@ -10,7 +11,8 @@ from tidegate.clock import Clock
 from tidegate.errors import DeadError
 from tidegate.flows import Flow, FlowBuilder
 from tidegate.flows.events import Begin, ButtonPress, Command, FlowEvent, Text
-from tidegate.flows.executor import FlowRunner, LocalSessionLocks, MemoryFlowSessions, SessionKey, WorkContext
+from tidegate.flows.executor import FlowRunner, SessionKey, WorkContext
+from tidegate.flows.port import LocalLocks
 from tidegate.flows.session import Session
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import (
@@ -21,6 +23,7 @@ from tidegate.polling.subscriptions import (
     Subscription,
 )
 from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
 
 ALICE = SessionKey(42, 1001, 1001)
 BOB = SessionKey(42, 1002, 1002)
@@ -84,7 +87,7 @@ class Disk:
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
-        self.sessions = MemoryFlowSessions()
+        self.sessions = MemoryFlowSessions("shop")
         self.subscriptions: dict[str, MemorySubscriptions] = {}
         self.said: dict[str, dict[str, Any]] = {}  # by dedup key
         self.puts = 0
@@ -101,7 +104,9 @@ class Disk:
     async def left(self) -> dict[str, int]:
         """What is not over, by kind."""
         counts = {name: await kept.count() for name, kept in self.subscriptions.items()}
-        counts["sessions"] = len(self.sessions.kept)
+        counts["sessions"] = len((await self.sessions.scan()).keys)
+        counts["flow:shop:unfinished"] = len((await self.sessions.unfinished()).keys)
+        counts["flow:shop:timers"], _ = await self.sessions.timers(self.clock.now())
         return {name: count for name, count in counts.items() if count and not name.endswith(":events")}
 
 
@@ -158,18 +163,28 @@ class MortalSubscriptions(MemorySubscriptions):
         await self._shared.save_watermark(mark)
 
 
-class MortalSessions(MemoryFlowSessions):
+class MortalFlowSessions(MemoryFlowSessions):
+    """As one process writes them."""
+
     def __init__(self, disk: Disk, life: Life) -> None:
-        self.kept = disk.sessions.kept
+        super().__init__("shop")
+        vars(self).update(vars(disk.sessions))
+        self._shared = disk.sessions
+        self.locks = LocalLocks()
         self._write = Write(disk, life)
 
-    async def put(self, place: SessionKey, session: Session) -> None:
+    async def commit(self, key: SessionKey, session: Session | None, **options: Any) -> int:  # noqa: ANN401
         async with self._write:
-            await super().put(place, session)
+            return await self._shared.commit(key, session, **options)
 
-    async def drop(self, place: SessionKey) -> None:
-        async with self._write:
-            await super().drop(place)
+    def hold(self, name: str) -> AbstractAsyncContextManager[None]:
+        return self.locks.hold(name)
+
+    async def fingerprint(self) -> str | None:
+        return await self._shared.fingerprint()
+
+    async def save_fingerprint(self, fingerprint: str) -> None:
+        await self._shared.save_fingerprint(fingerprint)
 
 
 class MortalGate:
@@ -181,6 +196,9 @@ class MortalGate:
         self._disk = disk
         self._life = life
         self.pollers: list[Poller] = []
+
+    def flow_sessions(self, flow: str) -> MortalFlowSessions:  # noqa: ARG002  (there is one)
+        return MortalFlowSessions(self._disk, self._life)
 
     def subscriptions(self, name: str) -> MortalSubscriptions:
         kept = self._disk.subscriptions.setdefault(name, MemorySubscriptions(self.clock, name))
@@ -208,7 +226,6 @@ class Bot:
         self.disk = disk
         self.life = life
         self.gate = MortalGate(disk, life)
-        self.turns = LocalSessionLocks()
         self.created = 0
         defaults = {
             "work": {"create_order": self.create_order},
@@ -231,7 +248,9 @@ class Bot:
     async def start(self) -> None:
         for poller in self.gate.pollers:
             await poller.start()
-        await self.executor.start(MortalSessions(self.disk, self.life), self.turns)
+        store = MortalFlowSessions(self.disk, self.life)
+        self.locks = store.locks
+        await self.executor.start(store)
 
     async def stop(self) -> None:
         await self.executor.stop()
@@ -239,7 +258,7 @@ class Bot:
             await poller.stop()
 
     async def session(self, place: SessionKey = ALICE) -> Session | None:
-        return await self.disk.sessions.get(place)
+        return (await self.disk.sessions.load(place)).session
 
     # What people do
 

@@ -1,0 +1,133 @@
+"""Sessions of flows in Redis: one script per event, shared by all processes."""
+
+import logging
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+
+from tidegate.clock import Clock
+from tidegate.errors import ClosedError, StoreError
+from tidegate.flows.port import (
+    FlowSessionStore,
+    LocalLocks,
+    SessionConflictError,
+    SessionKey,
+    SessionPage,
+    StoredSession,
+    parse_session_key,
+    readable_session,
+)
+from tidegate.flows.session import Session
+from tidegate.stores.redis.connection import Argument, RedisConnection
+from tidegate.stores.redis.leases import RedisLeases
+from tidegate.stores.redis.scripts import load_scripts
+from tidegate.tasks import BackgroundTasks
+
+log = logging.getLogger("tidegate.flows")
+
+KEYS: Final = ("meta", "sessions", "timers", "unfinished", "seen")
+SCRIPTS: Final = load_scripts("flows", KEYS)
+PAGE_SIZE: Final = 500  # sessions, about
+LOCK_SECONDS: Final = 30.0  # until a session that a dead process held is free
+LOCK_RETRY_INTERVAL: Final = 0.1  # seconds
+
+
+class RedisFlowSessions(FlowSessionStore):
+    """The sessions of one flow. The connection is opened and closed by its owner."""
+
+    is_durable = True
+
+    def __init__(self, redis: RedisConnection, clock: Clock, flow: str) -> None:
+        self.flow = flow
+        self._redis = redis
+        self._clock = clock
+        self._keys = [redis.key(f"flows:{flow}:{part}") for part in KEYS]
+        self._key = dict(zip(KEYS, self._keys, strict=True))
+        self.leases = RedisLeases(redis, secrets.token_hex(6), "flows:{}:lease".format)
+        self._local = LocalLocks()
+        self._renewals = BackgroundTasks()
+
+    async def _run(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
+        return await self._redis.script(SCRIPTS[step], self._keys, *args)
+
+    async def load(self, key: SessionKey, event: str | None = None) -> StoredSession:
+        stored, is_seen = await self._run("load", key.text, event or "")
+        version, _, body = stored.partition(b":")
+        session = readable_session(self.flow, key, body) if stored else None
+        return StoredSession(session, int(version or 0), bool(is_seen))
+
+    async def commit(
+        self,
+        key: SessionKey,
+        session: Session | None,
+        *,
+        expected: int,
+        seen: str | None = None,
+        at: float = 0.0,
+    ) -> int:
+        columns: tuple[Argument, ...] = ("", "", 0)
+        if session is not None:
+            timer = "" if session.timer is None else repr(session.timer)
+            columns = (session.to_json(), timer, int(bool(session.pending)))
+        version: int = await self._run("commit", key.text, expected, *columns, seen or "", repr(at))
+        if version < 0:
+            raise SessionConflictError(self.flow, key)
+        return version
+
+    async def due(self, now: float, limit: int) -> Sequence[tuple[SessionKey, Session]]:
+        found = await self._run("due", repr(now), limit)
+        pairs = [
+            (parse_session_key(text.decode()), stored.partition(b":")[2])
+            for text, stored in zip(found[::2], found[1::2], strict=True)
+        ]
+        sessions = [(key, readable_session(self.flow, key, body)) for key, body in pairs]
+        return [(key, session) for key, session in sessions if session is not None]
+
+    async def timers(self, now: float) -> tuple[int, float | None]:
+        count, following = await self._run("timers", repr(now))
+        return count, float(following) if following else None
+
+    async def unfinished(self, cursor: str = "") -> SessionPage:
+        return await self._page("SSCAN", "unfinished", cursor)
+
+    async def scan(self, cursor: str = "") -> SessionPage:
+        return await self._page("HSCAN", "sessions", cursor)
+
+    async def _page(self, command: str, part: str, cursor: str) -> SessionPage:
+        scanned = await self._redis.command(command, self._key[part], cursor or "0", "COUNT", PAGE_SIZE)
+        after, found = int(scanned[0]), list(scanned[1])
+        return SessionPage([parse_session_key(key.decode()) for key in found], str(after) if after else "")
+
+    async def forget_seen(self, before: float) -> int:
+        return int(await self._redis.command("ZREMRANGEBYSCORE", self._key["seen"], "-inf", f"({before!r}"))
+
+    async def fingerprint(self) -> str | None:
+        found = await self._redis.command("HGET", self._key["meta"], "fingerprint")
+        return None if found is None else found.decode()
+
+    async def save_fingerprint(self, fingerprint: str) -> None:
+        await self._redis.command("HSET", self._key["meta"], "fingerprint", fingerprint)
+
+    @asynccontextmanager
+    async def hold(self, name: str) -> AsyncIterator[None]:
+        lock = f"{self.flow}:{name}"
+        async with self._local.hold(lock):  # the lease is this process's: one task of it at a time
+            while not await self.leases.lease(lock, LOCK_SECONDS):
+                await self._clock.sleep(LOCK_RETRY_INTERVAL)
+            renewal = self._renewals.start(self._renew(lock), f"holds {lock}")
+            try:
+                yield
+            finally:
+                renewal.cancel()
+                with suppress(StoreError, ClosedError):  # the event was handled all the same; the lease ends
+                    await self.leases.give_back(lock)
+
+    async def _renew(self, lock: str) -> None:
+        while True:
+            await self._clock.sleep(LOCK_SECONDS / 3)
+            try:
+                await self.leases.lease(lock, LOCK_SECONDS)
+            except StoreError as error:
+                text = "a session could not be held, another process may go on with it: %s"
+                log.warning(text, type(error).__name__)

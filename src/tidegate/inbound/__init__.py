@@ -1,1 +1,1 @@
-"""① An update arrives: it is held durably, then handled in the order of its chat."""
+"""① An update arrives: it is stored durably, then handled in the order of its chat."""

@@ -54,7 +54,7 @@ _UNSIGNED: Final = SignatureRefusal(401, "the signature is missing")
 
 
 class _UnverifiedRequest(NamedTuple):
-    """What a request says of itself, before its signature was checked."""
+    """The parts of a request before its signature is checked."""
 
     signatures: list[bytes]
     signed: bytes

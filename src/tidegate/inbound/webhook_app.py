@@ -64,7 +64,7 @@ class WebhookBackend(Protocol):
         ...
 
     def problems(self) -> Awaitable[dict[str, str]]:
-        """What keeps the gate from working, by component; empty if it is ready."""
+        """Return the reasons why the gate cannot work, by component; none if it is ready."""
         ...
 
     async def start(self) -> None:

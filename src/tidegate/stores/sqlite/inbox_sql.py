@@ -24,7 +24,7 @@ FIRST_SEEN_KEY: Final[SeenKey] = ("", "")
 
 
 class PlacedItem(NamedTuple):
-    """What the lanes have to know of an item."""
+    """The columns of an item that the lanes need."""
 
     number: int
     source: InboxSource

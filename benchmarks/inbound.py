@@ -7,7 +7,7 @@ that it came. The simulator runs in a process of its own, 5 to 40 ms away each w
 5 s on average, some twice at once, whether or not they were answered; each text has a number that the answer
 repeats. A bot may send 30 messages a second, which 500 people need several times over: the limits of the
 simulator and of the gate are raised to what is needed, and shown. With --spammer one user more writes 100
-messages a second, for 15 s, then not for 15 s, and so on: the others' median is taken with him and without.
+messages a second, for 15 s, then not for 15 s, and so on: the others' median is taken with and without it.
 
 A latency is that of the whole way: from what a person wrote to the arrival of the answer at Telegram. The
 loop's delay is how late a nap of 10 ms ends in the bot's process.

@@ -1,4 +1,4 @@
-"""The throttle on every kind of buckets: who passes, who is held, who is told."""
+"""The throttle on every store: which updates pass, which are throttled, and which users are told."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -75,7 +75,7 @@ def answers(verdicts: list[ThrottleVerdict]) -> list[bool]:
     return [isinstance(verdict, Throttled) and verdict.notify for verdict in verdicts]
 
 
-async def test_who_writes_too_much_is_held_told_once_and_may_come_again(
+async def test_a_user_who_writes_too_much_is_throttled_told_once_and_may_write_again(
     throttle: Throttle, clock: VirtualClock
 ) -> None:
     verdicts = await flood(throttle, private(1), 5)
@@ -88,7 +88,7 @@ async def test_who_writes_too_much_is_held_told_once_and_may_come_again(
     assert await flood(throttle, private(1), 2) == [ALLOWED, throttled(10)]
 
 
-async def test_in_the_next_window_he_is_told_again(throttle: Throttle, clock: VirtualClock) -> None:
+async def test_in_the_next_window_the_user_is_told_again(throttle: Throttle, clock: VirtualClock) -> None:
     assert answers(await flood(throttle, private(1), 4)) == [False, False, False, True]
     await clock.sleep(31)
     assert answers(await flood(throttle, private(1), 5)) == [False, False, False, True, False]
@@ -104,7 +104,7 @@ async def test_the_stubborn_pauses_and_is_free_after_it(throttle: Throttle, cloc
     verdicts = await flood(throttle, private(1), 7)
     assert verdicts[-1] == throttled(100)
 
-    for left in (75, 50, 25):  # the bucket is full again, and he goes on
+    for left in (75, 50, 25):  # the bucket is full again, and the user goes on
         await clock.sleep(25)
         assert await throttle.check(private(1), BOT) == throttled(left)
 
@@ -113,7 +113,7 @@ async def test_the_stubborn_pauses_and_is_free_after_it(throttle: Throttle, cloc
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_after_a_short_pause_the_strikes_begin_anew_and_he_is_not_told_again(
+async def test_after_a_short_pause_the_strikes_begin_anew_without_a_second_notice(
     kind: str, clock: VirtualClock
 ) -> None:
     rules = ThrottleRules(user=Rate(3, 30), stubborn=4, pause=15)
@@ -152,7 +152,7 @@ async def test_what_a_user_is_held_for_is_not_taken_from_the_group(throttle: Thr
     assert passed(await flood(throttle, in_group(2), 3)) == 2
 
 
-async def test_a_flooder_in_a_group_is_told_when_he_writes_in_private(throttle: Throttle) -> None:
+async def test_a_flooder_in_a_group_is_told_in_a_private_chat(throttle: Throttle) -> None:
     assert not any(answers(await flood(throttle, in_group(1), 5)))
     assert answers(await flood(throttle, private(1), 2)) == [True, False]
 
@@ -290,7 +290,7 @@ def test_answers_to_one_user_are_a_window_apart(rules: ThrottleRules, script: li
 
 
 @given(rules, steps)
-def test_who_waits_as_long_as_he_is_told_passes(rules: ThrottleRules, script: list[Step]) -> None:
+def test_a_user_who_waits_as_long_as_told_passes(rules: ThrottleRules, script: list[Step]) -> None:
     async def main(clock: VirtualClock) -> None:
         opened = MemoryThrottle(rules, clock)
         for gap, charge in script:
@@ -307,7 +307,7 @@ def test_who_waits_as_long_as_he_is_told_passes(rules: ThrottleRules, script: li
 async def test_what_was_written_during_a_downtime_is_charged_as_of_then(
     throttle: Throttle, clock: VirtualClock
 ) -> None:
-    """One message in ten minutes, all of them delivered at once; and one who flooded meanwhile."""
+    """One message in ten minutes, all of them delivered at once; and a user who flooded meanwhile."""
     began = int(clock.now()) - 3600
     slow = [private(1)._replace(sent_at=began + 600 * number) for number in range(6)]
     flood_ = [private(2)._replace(sent_at=began) for _ in range(6)]

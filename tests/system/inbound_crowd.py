@@ -1,8 +1,8 @@
 """A crowd that writes to one bot, and knows what must come back; in real time or in virtual time.
 
 Everybody says `say 1`, `say 2` and so on, when they like, not when the last answer came, and is to be
-answered `echo 1`, `echo 2`, each once and in this order. One more user may flood the bot now and then: for
-a while he does, for as long he does not, so that one run tells how the others fare with him and without.
+answered `echo 1`, `echo 2`, each once and in this order. One more user may flood the bot, for a
+while on and for as long off, so that one run shows how the others are served with and without a flood.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spammer:
-    """Writes in floods. Told what the bot says to him beside echoes."""
+    """A user who writes in floods, and notes what the bot says besides echoes."""
 
     def __init__(self, telegram: SimulatedTelegram, bot: SimulatedBot, scene: Scene) -> None:
         self._telegram, self._bot, self._scene = telegram, bot, scene
@@ -100,7 +100,7 @@ class Spammer:
 
 
 class Talker:
-    """Somebody of the crowd."""
+    """One user of the crowd."""
 
     def __init__(
         self, telegram: SimulatedTelegram, bot: SimulatedBot, user: int, scene: Scene, spammer: Spammer
@@ -141,7 +141,7 @@ class Talker:
 
 
 class Gathering:
-    """Everybody of a scene."""
+    """All users of a scene."""
 
     def __init__(self, telegram: SimulatedTelegram, scene: Scene) -> None:
         bot = telegram.world.bot(TOKEN)

@@ -29,7 +29,7 @@ WEATHER = Faults(latency_in=EACH_WAY, latency_out=EACH_WAY)
 
 
 class Forgetful(list[TelegramMethod[Any]]):
-    """Of a long run, what was called is not kept."""
+    """The calls of a long run are not kept."""
 
     def append(self, _: TelegramMethod[Any]) -> None:
         pass
@@ -65,7 +65,7 @@ async def echoing(gate: Tidegate, bot: Bot) -> AsyncIterator[None]:
 
 
 def run_virtually(scene: Scene) -> dict[str, Any]:
-    """What came of it, `passed` among it. In virtual time no loop is ever late."""
+    """Return the report, with `passed`. In virtual time no loop is ever late."""
 
     async def main(clock: VirtualClock) -> dict[str, Any]:
         telegram = SimulatedTelegram(clock, limits=scene.limits(), faults=WEATHER, seed=scene.seed)

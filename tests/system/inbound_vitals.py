@@ -1,4 +1,4 @@
-"""How a process fares while it works: how late its event loop is, and how much memory it has."""
+"""The delay of a process's event loop and its memory while it works."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ class Vitals:
             napping.cancel()
 
     async def _nap(self) -> None:
-        """Whatever else runs makes it wake late, by as much as a handler would be."""
+        """Other work makes it wake late, by as much as a handler would be."""
         clock = self._clock
         while True:
             asleep = clock.monotonic()
@@ -48,7 +48,7 @@ class Vitals:
 
 
 def rss_mb() -> float:
-    """Of this process, now; 0 where the system does not tell it. What is read is in memory, not on a disk."""
+    """Return the memory of this process; 0 where the system does not tell it. The file is not on a disk."""
     try:
         told = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:

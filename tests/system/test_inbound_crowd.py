@@ -17,7 +17,7 @@ Answers = Callable[[int], list[int]]  # a number that was said → the numbers t
 
 
 def crowd_before(answers: Answers, scene: Scene) -> dict[str, Any]:
-    """What it says of a bot without a library or limits, which repeats what `answers` gives."""
+    """Report on a bot without a library or limits, which repeats what `answers` gives."""
 
     async def main(clock: VirtualClock) -> dict[str, Any]:
         telegram = SimulatedTelegram(clock)

@@ -16,7 +16,7 @@ PAGE = "keep-a-flooder-out.md"
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the file of a bot is made that may be asked three times a minute."""
+    """The folder of a bot that may be asked three times a minute."""
     monkeypatch.chdir(tmp_path)
     for name, value in (FAST | {"TIDEGATE_USER_RATE": "3/60"}).items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""The front behind a real server, on real connections."""
+"""The webhook app behind a real server, on real connections."""
 
 import asyncio
 import gc
@@ -192,7 +192,7 @@ async def test_a_port_in_use_is_named_unless_it_is_shared() -> None:
 
 
 class SlowHouse(FakeBackend):
-    """Starts when it is let."""
+    """Starts when it is allowed to."""
 
     def __init__(self) -> None:
         super().__init__(clock)

@@ -1,4 +1,4 @@
-"""How the suite speaks to an inbox: by keys, with a bot and a lane where none is said."""
+"""The suite's calls of an inbox: by keys, with a default bot and lane."""
 
 import sys
 from collections.abc import Collection
@@ -33,13 +33,13 @@ class InboxDriver:
         return held
 
     async def next(self, sources: Collection[InboxSource] = (BOT,)) -> list[ClaimedItem]:
-        """What can be claimed as soon as something can, by whoever waits as it should."""
+        """Wait as a dispatcher does, and return the first items that can be claimed."""
         while not (found := await self.claim(sources=sources)):
             await self.inbox.wait()
         return found
 
     async def handle_all(self, sources: Collection[InboxSource] = (BOT,)) -> list[str]:
-        """The keys in the order in which they were given out."""
+        """Return the keys in the order of their claims."""
         order = []
         while found := await self.claim(sources=sources):
             order += keys(found)
@@ -59,7 +59,7 @@ def keys(found: list[ClaimedItem]) -> list[str]:
 
 
 def set_bound(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    """A smaller bound, wherever an inbox has it from."""
+    """Set a smaller bound in every module that has it."""
     for module in [one for one in sys.modules if one.startswith(("tidegate.inbound", "tidegate.stores"))]:
         if hasattr(sys.modules[module], name):
             monkeypatch.setattr(sys.modules[module], name, value)

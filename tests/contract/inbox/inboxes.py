@@ -1,4 +1,4 @@
-"""The inboxes under contract, each with what it stands on. A new one is one more line in `INBOXES`."""
+"""The inboxes under contract, each with the store below it. A new one is one more line in `INBOXES`."""
 
 import tempfile
 import weakref

@@ -1,4 +1,4 @@
-"""An inbox and a simple model of it take the same steps, in any order that Hypothesis can think of."""
+"""An inbox and a simple model of it take the same steps, in any order that Hypothesis finds."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -22,7 +22,7 @@ names = st.tuples(st.sampled_from(BOTH), st.sampled_from([str(number) for number
 
 
 class Model:
-    """Lines of names, in order; what is held is not in its line any more."""
+    """Lanes of keys, in order; claimed ones are not in their lane."""
 
     def __init__(self) -> None:
         self.lines: dict[tuple[InboxSource, str], list[Name]] = {}
@@ -77,7 +77,7 @@ def _name(held: ClaimedItem) -> Name:
 
 
 class InboxMachine(RuleBasedStateMachine):
-    """Subclass it with a `make`. What is held is chosen by number, so that every choice makes sense."""
+    """Subclass it with a `make`. A claimed item is chosen by number, so that every choice is valid."""
 
     make: ClassVar[Callable[[Clock], StoredInbox]]
 
@@ -175,7 +175,7 @@ class InboxMachine(RuleBasedStateMachine):
         return await self.driver.counts(), await self.driver.parked()
 
     def teardown(self) -> None:
-        """Whatever happened, everything comes out in the end, each lane in order."""
+        """In the end everything can be claimed, each lane in order."""
         self.run(self.inbox.done(self.held))
         self.model.held.clear()
         self.run(self.clock.sleep(10))

@@ -1,4 +1,4 @@
-"""What comes in is held once: known again whatever became of it, all of a batch or none."""
+"""An item is accepted once and recognised later; of a batch all items are accepted, or none."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Whoever handles something may die over it: it is counted, given out again, and kept from its like."""
+"""A process may die while it handles an item: the crash is counted, and the item claimed again."""
 
 import pytest
 

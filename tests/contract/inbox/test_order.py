@@ -1,4 +1,4 @@
-"""One lane in order, lanes side by side, whoever came earliest first."""
+"""One lane in order, lanes side by side, the earliest first."""
 
 from contract.inbox.inbox_driver import BOT, OTHER_BOT, InboxDriver, arrival, keys
 

@@ -1,4 +1,4 @@
-"""What becomes of what is held: done, back in its lane, or parked until somebody decides."""
+"""Claimed items are done, go back to their lane, or are parked until an operator decides."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whoever waits is woken in time, and what is over leaves nothing behind."""
+"""A waiting dispatcher is woken in time, and settled items leave nothing behind."""
 
 import asyncio
 from collections import deque
@@ -13,7 +13,7 @@ SOON = 1.1  # seconds: looking once a second is soon enough
 
 
 async def waits_then(driver: InboxDriver, *what: object) -> list[ClaimedItem]:
-    """Somebody waits for five seconds; then it happens. It is claimed soon after."""
+    """Wait for five seconds, then let it happen. It is claimed soon after."""
     started = driver.clock.monotonic()
     waiting = asyncio.create_task(driver.next())
     await driver.clock.sleep(5)
@@ -134,7 +134,7 @@ async def test_nothing_is_left_in_memory_when_everything_was_handled(
 
 
 def remembered(thing: object) -> int:
-    """How many things an inbox has in its own containers."""
+    """Return the number of things in the inbox's own containers."""
     if isinstance(thing, dict):
         return len(thing) + sum(map(remembered, thing.values()))
     if isinstance(thing, list | set | deque | tuple):

@@ -60,7 +60,7 @@ class FakeBackend:
         return (await self.inbox.stats()).waiting
 
     async def arrived(self) -> list[InboxItem]:
-        """Whatever is the first of its lane."""
+        """The first item of each lane."""
         sources = {held.item.source for held in self.inbox._items.values()}  # noqa: SLF001  (no other way to see all)
         return [held.item for held in await self.inbox.claim(sources, 100, suspects=100)]
 
@@ -101,7 +101,7 @@ async def call(
     pause: float = 0.0,
     **scope: object,
 ) -> Reply:
-    """What is answered. The body may come in parts, which may never end, with a pause before each."""
+    """Return the reply. The body may come in parts, which may never end, with a pause before each."""
     body_left: Iterator[bytes] = iter([body] if isinstance(body, bytes) else body)
     taken = itertools.count()
     sent: list[Message] = []

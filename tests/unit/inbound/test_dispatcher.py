@@ -189,7 +189,7 @@ async def test_what_is_in_hand_at_the_end_may_finish_and_what_does_not_goes_back
 
 
 class Lethal(MemoryInbox):
-    """An inbox that says of each update how many processes died over it."""
+    """An inbox that reports how many processes died while they handled each update."""
 
     def __init__(self, clock: Clock, crashes: dict[str, int]) -> None:
         super().__init__(clock)

@@ -1,4 +1,4 @@
-"""Which arrival is next, by numbers alone: suspects one at a time, and nothing kept of what is over."""
+"""The next item, by numbers alone: suspects one at a time, and nothing kept of settled ones."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Long polling: held first, confirmed later, by one process at a time."""
+"""Long polling: stored first, confirmed later, by one process at a time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 class Source:
-    """Telegram's side: gives what was not confirmed."""
+    """Telegram's side: returns the updates that were not confirmed."""
 
     def __init__(self, count: int) -> None:
         self.updates: list[Json] = [{"update_id": number, "poll": {}} for number in range(1, count + 1)]

@@ -1,4 +1,4 @@
-"""Signed events: who may come in, what is held of it, and what is answered."""
+"""Signed events: which are accepted, how they are stored, and how they are answered."""
 
 import asyncio
 import base64

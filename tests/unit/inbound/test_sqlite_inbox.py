@@ -1,4 +1,4 @@
-"""The inbox in a file: what a crash leaves, what a full disk does, and what other processes do to it."""
+"""The inbox in a file after a crash, on a full disk, and beside other processes."""
 
 import asyncio
 import sqlite3
@@ -38,7 +38,7 @@ class Disk:
         return InboxDriver(inbox, self.clock)
 
     async def kill(self) -> None:
-        """As kill -9 of the last process: what is not on disk by now is gone."""
+        """Kill the last process: data that is not on disk is lost."""
         file = self.files.pop()
         connection, file._connection = file._connection, None  # noqa: SLF001  (nothing ends politely here)
         assert connection is not None
@@ -164,7 +164,7 @@ async def test_what_waits_for_its_next_try_still_does_after_a_crash(disk: Disk) 
 
 
 async def test_a_number_is_never_given_twice(disk: Disk) -> None:
-    """Else what was said of one could be taken for another."""
+    """Otherwise the outcome of one item could settle another."""
     driver = await disk.process()
     await driver.accept("1")
     [old] = await driver.claim()

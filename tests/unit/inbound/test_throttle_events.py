@@ -1,4 +1,4 @@
-"""What the libraries make of an update is told of as its JSON is."""
+"""The libraries' objects are described as the JSON of the same update is."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a throttle in memory remembers: little, and not for long."""
+"""A throttle in memory remembers little, and not for long."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,7 +48,7 @@ async def test_callbacks_are_held_where_that_is_asked_for(clock: VirtualClock) -
 
     verdicts = [await throttle.check(press, 42) for _ in range(4)]
 
-    # Two, at half the price; and who presses is told, as he alone sees it.
+    # Two, at half the price; and the user who presses is told, as nobody else sees it.
     assert verdicts[:2] == [ALLOWED, ALLOWED]
     assert verdicts[2:] == [
         Throttled(notify=True, wait=30),
@@ -79,7 +79,7 @@ async def test_who_is_patient_but_busy_is_never_throttled(clock: VirtualClock) -
         await clock.sleep(2)
 
 
-async def test_a_spammer_hears_one_answer_and_then_nothing_for_his_pause(clock: VirtualClock) -> None:
+async def test_a_spammer_hears_one_answer_and_then_nothing_during_the_pause(clock: VirtualClock) -> None:
     rules = ThrottleRules()
     throttle = Throttle(rules, MemoryThrottle(rules, clock))
     answers, passed = [], 0

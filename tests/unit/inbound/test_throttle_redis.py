@@ -67,7 +67,7 @@ async def test_updates_of_one_moment_go_in_one_step_in_their_order(
     assert link.asked == 1
 
 
-async def test_who_is_cancelled_while_he_waits_harms_nobody(buckets: RedisThrottle) -> None:
+async def test_a_call_that_is_cancelled_harms_no_other(buckets: RedisThrottle) -> None:
     given_up = asyncio.create_task(buckets.charge(ANN))
     other = asyncio.create_task(buckets.charge(ANN))
     given_up.cancel()
@@ -84,7 +84,7 @@ async def test_keys_expire_by_themselves_and_stand_in_one_slot(link: Fragile, bu
 
     for _ in range(5):
         await buckets.charge(ANN)
-    assert round(await link.command("PTTL", link.key("throttle:42:user:1001")) / 1000) == 601  # his pause
+    assert round(await link.command("PTTL", link.key("throttle:42:user:1001")) / 1000) == 601  # the pause
 
 
 @pytest.mark.parametrize("trouble", [StoreAwayError("gone"), StoreFullError("no memory left")])

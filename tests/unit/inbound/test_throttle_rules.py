@@ -1,4 +1,4 @@
-"""Rules that cannot be meant are refused; what is said is said in whole seconds."""
+"""Impossible rules are refused; the notice gives whole seconds."""
 
 from collections.abc import Collection
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whose an update is: what decides about its place in line."""
+"""The kind, user, chat and lane of an update."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Health, start and stop, where it is mounted, and what strangers can make it write."""
+"""Health, start and stop, mounting, and bounds on what strangers can make it log."""
 
 import asyncio
 from typing import Any

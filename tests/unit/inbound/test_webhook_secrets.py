@@ -1,4 +1,4 @@
-"""The secret that each update of a bot has to bring."""
+"""The secret that Telegram sends with each update of a bot."""
 
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Updates that come by webhook, and everything else that may come there."""
+"""Updates by webhook, and everything else that may be sent there."""
 
 import asyncio
 import itertools

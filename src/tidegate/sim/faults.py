@@ -105,3 +105,16 @@ class ConnectionCut(ConnectionError):  # noqa: N818  (an event, as in Connection
     def __init__(self, text: str, *, left: bool = True) -> None:
         super().__init__(text)
         self.left = left
+
+
+class FaultySimulator:
+    """A simulator whose faults can be changed while it runs."""
+
+    @property
+    def faults(self) -> Faults:
+        return self._faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        # A perfect network is recognised by identity, which is fast.
+        self._faults = PERFECT if faults == PERFECT else faults

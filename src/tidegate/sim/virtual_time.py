@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 # A weekday morning, far from any daylight-saving change: 2026-01-05 09:00 UTC.
 EPOCH = 1_767_603_600.0
-FEWEST_CANCELLED = 1_000  # timers; fewer are not worth a look
+FEWEST_CANCELLED = 1_000  # timers; fewer are not worth a sweep
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is left to run, yet someone waits. Its text names the waiting tasks and where they wait."""
+    """Nothing is left to run while tasks wait. The text names the tasks and the lines they wait in."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -62,7 +62,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:  # noqa: ARG002  (asyncio's signature)
-        """Called by asyncio. Timeouts that were not needed must not fill the memory until they are due."""
+        """Remove cancelled timers (asyncio calls this): unused timeouts must not fill the memory."""
         self._cancelled += 1
         if self._cancelled > FEWEST_CANCELLED and 2 * self._cancelled > len(self._timers):
             self._timers = [entry for entry in self._timers if not entry[3].cancelled()]
@@ -71,7 +71,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(
         self,
-        executor: Executor | None,  # noqa: ARG002  (everything runs here)
+        executor: Executor | None,  # noqa: ARG002  (work runs inline)
         func: Callable[..., T],
         *args: object,
     ) -> asyncio.Future[T]:
@@ -103,7 +103,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock(Clock):
-    """The time of a `VirtualLoop`. Two with different `epoch` are two machines whose clocks disagree."""
+    """The clock of a `VirtualLoop`. Two clocks with different `epoch` act as two machines that disagree."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, epoch: float = EPOCH) -> None:
         self._loop = loop
@@ -158,7 +158,7 @@ def _describe_waiting(loop: asyncio.AbstractEventLoop) -> str:
 
 
 def _where(awaited: object) -> str:
-    """The innermost coroutine that a task is suspended in, with its file and line."""
+    """Return the innermost coroutine that a task is suspended in, with its file and line."""
     place = repr(awaited)
     while isinstance(awaited, types.CoroutineType):
         if awaited.cr_frame is not None:

@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Fate, Faults
+from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Fate, Faults, FaultySimulator
 from tidegate.sim.nocodb.answers import NocoDbAnswer, NocoDbApiError, json_answer
 from tidegate.sim.nocodb.limits import NocoLimits, TokenLimiter, retry_after
 from tidegate.sim.nocodb.records import LARGEST_HEAD, answer_request, read_target
@@ -24,7 +24,7 @@ SECONDS_KEPT = 86_400
 LOGGED_PATH = 100  # characters
 
 
-class SimulatedNocoDb:
+class SimulatedNocoDb(FaultySimulator):
     """One server. With `tokens` only these are valid; else any. Booleans are 0/1, as in SQLite, or true/false
     with `postgres`. `handle` takes a request as over the wire; the HTTP server is a thin layer over it.
     """
@@ -52,15 +52,6 @@ class SimulatedNocoDb:
         self._named = 0  # tables, ever
         self._stops = 0
         self.is_down = False
-
-    @property
-    def faults(self) -> Faults:
-        return self._faults
-
-    @faults.setter
-    def faults(self, faults: Faults) -> None:
-        # A perfect network is recognised by identity, which is fast.
-        self._faults = PERFECT if faults == PERFECT else faults
 
     async def handle(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None = None

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from tidegate.sim.telegram.entities import Chat, Json, SimulatedBot, StoredFile
+from tidegate.sim.telegram.entities import Chat, Json, SimulatedBot, StoredFile, words
 from tidegate.sim.telegram.flood_control import Family, Flood, FloodControl
 from tidegate.sim.telegram.members import LEFT
 from tidegate.sim.telegram.parameters import LARGEST, CallParameters, TelegramApiError, bad_request, to_int
@@ -15,36 +15,14 @@ from tidegate.sim.telegram.world import World
 MAX_TEXT = 4096
 MAX_CAPTION = 1024
 # The fields that are copied when a message is copied or forwarded.
-CONTENT_FIELDS = (
-    "text",
-    "photo",
-    "document",
-    "video",
-    "animation",
-    "audio",
-    "voice",
-    "video_note",
-    "sticker",
-    "location",
-    "venue",
-    "contact",
-    "dice",
-    "poll",
-    "caption",
-    "entities",
-    "caption_entities",
+CONTENT_FIELDS = words(
+    "text photo document video animation audio voice video_note sticker location venue contact dice poll "
+    "caption entities caption_entities"
 )
 _ATTACHED = frozenset(
-    (
-        "caption_entities",
-        "entities",
-        "link_preview_options",
-        "message_effect_id",
-        "message_thread_id",
-        "protect_content",
-        "reply_markup",
-        "reply_parameters",
-        "reply_to_message_id",
+    words(
+        "caption_entities entities link_preview_options message_effect_id message_thread_id protect_content "
+        "reply_markup reply_parameters reply_to_message_id"
     )
 )
 

@@ -20,6 +20,11 @@ PAYMENTS_KEPT = 1_000  # of each kind, for each bot
 InvoiceKey = tuple[int, int] | str
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Return names that are written with spaces between them."""
+    return tuple(text.split())
+
+
 def keep(kept: dict[Key, Value], key: Key, value: Value, most: int) -> None:
     """Store a value; above `most` entries the oldest is dropped."""
     kept[key] = value

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tidegate.sim.telegram.entities import Chat, Json, SimulatedBot, User
+from tidegate.sim.telegram.entities import Chat, Json, SimulatedBot, User, words
 
 FOUNDER: Final = User(777000, "Telegram")  # owns every group
 MEMBER: Final[Json] = {"status": "member"}
@@ -11,43 +11,17 @@ KICKED: Final[Json] = {"status": "kicked", "until_date": 0}
 OWNER: Final[Json] = {"status": "creator", "is_anonymous": False}
 OUTSIDE: Final = frozenset(("left", "kicked"))
 
-RIGHTS: Final = (
-    "is_anonymous",
-    "can_manage_chat",
-    "can_delete_messages",
-    "can_manage_video_chats",
-    "can_restrict_members",
-    "can_promote_members",
-    "can_change_info",
-    "can_invite_users",
-    "can_post_stories",
-    "can_edit_stories",
-    "can_delete_stories",
-    "can_send_welcome_messages",
-    "can_post_messages",
-    "can_edit_messages",
-    "can_pin_messages",
-    "can_manage_topics",
-    "can_manage_direct_messages",
-    "can_manage_tags",
+RIGHTS: Final = words(
+    "is_anonymous can_manage_chat can_delete_messages can_manage_video_chats can_restrict_members "
+    "can_promote_members can_change_info can_invite_users can_post_stories can_edit_stories "
+    "can_delete_stories can_send_welcome_messages can_post_messages can_edit_messages can_pin_messages "
+    "can_manage_topics can_manage_direct_messages can_manage_tags"
 )
-PERMISSIONS: Final = (
-    "can_send_messages",
-    "can_send_audios",
-    "can_send_documents",
-    "can_send_photos",
-    "can_send_videos",
-    "can_send_video_notes",
-    "can_send_voice_notes",
-    "can_send_polls",
-    "can_send_other_messages",
-    "can_add_web_page_previews",
-    "can_react_to_messages",
-    "can_edit_tag",
-    "can_change_info",
-    "can_invite_users",
-    "can_pin_messages",
-    "can_manage_topics",
+PERMISSIONS: Final = words(
+    "can_send_messages can_send_audios can_send_documents can_send_photos can_send_videos "
+    "can_send_video_notes can_send_voice_notes can_send_polls can_send_other_messages "
+    "can_add_web_page_previews can_react_to_messages can_edit_tag can_change_info can_invite_users "
+    "can_pin_messages can_manage_topics"
 )
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
-from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Faults
+from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Faults, FaultySimulator
 from tidegate.sim.telegram.call import MethodCall, Upload
 from tidegate.sim.telegram.entities import Json, SimulatedBot
 from tidegate.sim.telegram.flood_control import FloodControl, Limits
@@ -30,7 +30,7 @@ class TelegramAnswer(msgspec.Struct, frozen=True):
     raw: bytes | None = None
 
 
-class SimulatedTelegram:
+class SimulatedTelegram(FaultySimulator):
     """A Telegram that counts calls exactly. Close it if webhooks were used."""
 
     def __init__(
@@ -59,15 +59,6 @@ class SimulatedTelegram:
         }
         # Telegram does not care about case.
         self._spellings = {name.lower(): name for name in (*METHODS, *self._waiting_methods)}
-
-    @property
-    def faults(self) -> Faults:
-        return self._faults
-
-    @faults.setter
-    def faults(self, faults: Faults) -> None:
-        # A perfect network is recognised by identity, which is fast.
-        self._faults = PERFECT if faults == PERFECT else faults
 
     async def call(
         self,

@@ -5,25 +5,16 @@ from itertools import pairwise
 from typing import Final
 
 from tidegate.sim.telegram.call import CONTENT_FIELDS, MAX_CAPTION, MAX_TEXT, MethodCall, named_methods
-from tidegate.sim.telegram.entities import Json
+from tidegate.sim.telegram.entities import Json, words
 from tidegate.sim.telegram.parameters import bad_request
 
 HIGHEST_LATITUDE, HIGHEST_LONGITUDE = 90, 180
 DIE = "🎲"
 _FACES: Final = {DIE: 6, "🎯": 6, "🎳": 6, "🏀": 5, "⚽": 5, "⚽️": 5, "🎰": 64}
 _ACTIONS = frozenset(
-    (
-        "typing",
-        "upload_photo",
-        "record_video",
-        "upload_video",
-        "record_voice",
-        "upload_voice",
-        "upload_document",
-        "choose_sticker",
-        "find_location",
-        "record_video_note",
-        "upload_video_note",
+    words(
+        "typing upload_photo record_video upload_video record_voice upload_voice upload_document "
+        "choose_sticker find_location record_video_note upload_video_note"
     )
 )
 

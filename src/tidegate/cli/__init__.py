@@ -7,23 +7,23 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command. Returns its exit code: 0, 1 if it found something wrong, 2 for what was asked wrongly.
+    """Run one command. Return its exit code: 0, 1 if something is wrong, 2 for bad usage.
 
-    Whatever was asked wrongly is answered with one line on stderr. Where nobody reads the output any more
-    (`tidegate … | head -1`) it ends quietly with 141, as a shell shows it of other commands.
+    Errors are one line on stderr. If the reader of the output has gone (`tidegate … | head -1`), it ends
+    quietly with 141, as other commands do.
     """
-    _open_what_is_closed()
+    _open_closed_streams()
     _buffer_output()
     try:
-        from tidegate.cli.app import run  # noqa: PLC0415  (Ctrl-C while this loads is quiet, too)
+        from tidegate.cli.app import run  # noqa: PLC0415  (Ctrl-C is quiet while this loads, too)
 
         return run(arguments)
     except KeyboardInterrupt:
         return 130
 
 
-def _open_what_is_closed() -> None:
-    """Started without a standard stream (`tidegate … >&-`), a socket would get its number and its text."""
+def _open_closed_streams() -> None:
+    """Open a standard stream that is closed (`tidegate … >&-`): else a socket would get its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -34,7 +34,7 @@ def _open_what_is_closed() -> None:
 
 
 def _buffer_output() -> None:
-    """With PYTHONUNBUFFERED, Python loses the rest of what a terminal took only in part, as after Ctrl-C."""
+    """Buffer stdout despite PYTHONUNBUFFERED: Python loses the rest of what a terminal took in part."""
     raw = getattr(sys.stdout, "buffer", None)
     if isinstance(raw, io.RawIOBase):
         sys.stdout = os.fdopen(raw.fileno(), "w", encoding=sys.stdout.encoding, closefd=False)

@@ -17,15 +17,15 @@ from tidegate.cli.options import AsJson
 
 # The module of each command, and what `tidegate --help` says of it: the first paragraph of its own help.
 COMMANDS: Final = {
-    "demo": ("demo.command", "Watch a naive bot and one with Tidegate do the same work side by side."),
-    "sim": ("sim.command", "Simulate Telegram or NocoDB, with limits that count, to test bots against."),
-    "stress": ("stress.command", "Put polling under simulated load and measure it."),
+    "demo": ("demo", "Watch a naive bot and one with Tidegate do the same work side by side."),
+    "sim": ("sim", "Simulate Telegram or NocoDB, with limits that count, to test bots against."),
+    "stress": ("stress", "Put polling under simulated load and measure it."),
     "bot": ("bot", "Register, list and remove the bots of a store."),
     "key": ("key", "Make and rotate the keys that encrypt bot tokens."),
     "send": ("send", "Put one message into the store for a worker to deliver, and print its id."),
     "worker": ("worker", "Deliver the messages of the store until Ctrl-C or SIGTERM."),
-    "broadcast": ("broadcast.command", "Send a message to everybody in a file, as fast as the limits allow."),
-    "webhook": ("webhook.command", "Set, inspect and delete the webhooks of bots."),
+    "broadcast": ("broadcast", "Send a message to everybody in a file, as fast as the limits allow."),
+    "webhook": ("webhook", "Set, inspect and delete the webhooks of bots."),
     "inbox": ("inbox", "List updates and events that could not be handled; replay or drop them."),
     "queue": ("queue", "Inspect, pause, resume and cancel queued messages."),
     "dlq": ("dlq", "List, replay and drop dead letters."),

@@ -1,4 +1,4 @@
-"""What a person is told when a command cannot do what was asked: one line, and an exit code."""
+"""Errors of a command: one line on stderr, and an exit code."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import typer
 
 from tidegate.errors import BadInputError, TidegateError
 
-FAILED, ASKED_WRONGLY, INTERRUPTED, UNREAD = 1, 2, 130, 141  # 128 + SIGINT, 128 + SIGPIPE
+FAILED, BAD_USAGE, INTERRUPTED, UNREAD = 1, 2, 130, 141  # 128 + SIGINT, 128 + SIGPIPE
 _INVALID = re.compile(r"^Invalid value for '([^']+)': (?:Value error, )?")
 _OURS = (
     (re.compile(r"Input should be a valid integer.*"), "write a whole number"),
@@ -23,7 +23,7 @@ _EXPECTED = (typer.TyperException, typer.Abort, TidegateError, OSError)
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Bytes that are no text would fail somewhere inside, wherever they are written to."""
+    """Raise BadInputError for arguments that are not UTF-8: writing them would fail later."""
     try:
         for argument in arguments:
             argument.encode()
@@ -32,22 +32,22 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 
 def wants_traceback(error: Exception) -> bool:
-    """Whoever looks for a mistake of ours sets TIDEGATE_DEBUG."""
+    """Return True for an unexpected error if TIDEGATE_DEBUG is set."""
     return bool(os.environ.get("TIDEGATE_DEBUG")) and not isinstance(_only(error), _EXPECTED)
 
 
 def complain(error: Exception) -> int:
-    """Say on stderr what went wrong; returns the exit code."""
+    """Print the error on stderr; return the exit code."""
     error = _only(error)
-    _give_up_what_cannot_be_written()
+    _discard_unwritable_output()
     if isinstance(error, BrokenPipeError):
         return UNREAD
     with suppress(OSError):
         sys.stderr.write(f"tidegate: {line_for(error)}\n")
     if isinstance(error, typer.Abort) and not isinstance(error.__context__, EOFError):
-        return INTERRUPTED  # Ctrl-C at a question; Ctrl-D is no answer
-    wrongly = isinstance(error, BadInputError) or getattr(error, "exit_code", FAILED) == ASKED_WRONGLY
-    return ASKED_WRONGLY if wrongly else FAILED
+        return INTERRUPTED  # Ctrl-C at a question, not Ctrl-D
+    bad_usage = isinstance(error, BadInputError) or getattr(error, "exit_code", FAILED) == BAD_USAGE
+    return BAD_USAGE if bad_usage else FAILED
 
 
 def line_for(error: Exception) -> str:
@@ -65,14 +65,14 @@ def line_for(error: Exception) -> str:
 
 
 def _only(error: Exception) -> Exception:
-    """What went wrong in a group of tasks, if it was one thing."""
+    """Unwrap the error of a task group, if it is a single one."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
 def _usage(error: typer.TyperException) -> str:
-    context = getattr(error, "ctx", None)  # usage errors know which command was meant
+    context = getattr(error, "ctx", None)  # usage errors know their command
     command = context.command_path if context is not None else "tidegate"
     text = _one_line(error.format_message()).removesuffix(".")
     text = _INVALID.sub(r"\1: ", text)
@@ -85,8 +85,11 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _give_up_what_cannot_be_written() -> None:
-    """Nobody reads any more (`tidegate … | head`), or the disk is full: the flush at exit goes nowhere."""
+def _discard_unwritable_output() -> None:
+    """Discard output that cannot be written, so that the flush at exit does not fail.
+
+    The reader of a pipe has gone (`tidegate … | head`), or the disk is full.
+    """
     try:
         sys.stdout.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""How a command runs its event loop, and how Ctrl-C and SIGTERM end it."""
+"""The event loop of a command, and how Ctrl-C and SIGTERM stop it."""
 
 import asyncio
 import signal
@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from tidegate.clock import Clock
 
 Result = TypeVar("Result")
-FRAME = 0.25  # seconds between two looks at something that runs
+FRAME = 0.25  # seconds between two pictures
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """On uvloop where it is installed."""
+    """Run a coroutine, on uvloop if it is installed."""
     try:
         import uvloop  # noqa: PLC0415  (not on every platform)
     except ImportError:
@@ -22,7 +22,7 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def stop_signal() -> asyncio.Event:
-    """Set by Ctrl-C and by SIGTERM, which from now on do nothing else."""
+    """Return an event that Ctrl-C and SIGTERM set. They do nothing else from now on."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -32,7 +32,7 @@ def stop_signal() -> asyncio.Event:
 
 
 async def frames(stop: asyncio.Event, clock: Clock) -> AsyncIterator[None]:
-    """A few times a second until `stop`, and at once when it comes."""
+    """Yield a few times a second until `stop` is set."""
     while not stop.is_set():
         yield
         with suppress(TimeoutError):
@@ -42,7 +42,7 @@ async def frames(stop: asyncio.Event, clock: Clock) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def beside(work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-    """`work` goes on while the body runs, and is cancelled after it."""
+    """Run `work` while the body runs, and cancel it after that."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
         yield

@@ -1,4 +1,4 @@
-"""The messages an operator means, and how they are shown."""
+"""Selection of messages by operators' commands, and how messages are shown."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,11 +19,11 @@ from tidegate.outbox.port import Outbox
 
 LETTERS = frozenset({State.DEAD, State.PARKED})
 WAITING = frozenset({State.QUEUED, State.RETRY})
-COUNTED = 10_000  # a larger number is "more than" this
+COUNTED = 10_000  # counted at most; above it is "more than"
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """`before`: put, or ended, before that time; so what happens meanwhile is not swept along."""
+    """A filter of messages. `before`: only those put or ended before that time."""
 
     states: frozenset[State]
     bot: BotId | None = None
@@ -35,7 +35,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return await outbox.records(**msgspec.structs.asdict(self), limit=limit)
 
     async def how_many(self, outbox: Outbox) -> int:
-        """Exact up to COUNTED; one more than that where there are more."""
+        """Count the messages, up to COUNTED + 1."""
         return len(await self.records(outbox, COUNTED + 1))
 
 
@@ -51,24 +51,24 @@ def chat_of(text: str | None, option: str = "--chat") -> ChatId | None:
 
 
 async def find_records(outbox: Outbox, ids: Sequence[str]) -> list[Record]:
-    """The records of these ids, each once. Raises BadInputError if one is not known."""
-    counted = [(ticket, await outbox.find(TicketId(ticket))) for ticket in dict.fromkeys(ids)]
-    unknown = [ticket for ticket, record in counted if record is None]
+    """Return the records of these ids, each once. Raises BadInputError for an unknown id."""
+    found = [(ticket, await outbox.find(TicketId(ticket))) for ticket in dict.fromkeys(ids)]
+    unknown = [ticket for ticket, record in found if record is None]
     if unknown:
         raise BadInputError(
-            f"no message {unknown[0]} is known here: it was never put, or ended too long ago; "
-            "look with tidegate queue list --state any"
+            f"message {unknown[0]} is not known here: it was never put, or ended too long ago; "
+            "see tidegate queue list --state any"
         )
-    return [record for _, record in counted if record is not None]
+    return [record for _, record in found if record is not None]
 
 
 def amount(count: int, thing: str, things: str | None = None) -> str:
-    """`1 message`, `3 messages`."""
+    """Return `1 message`, `3 messages`."""
     return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
 def counted(count: int, thing: str) -> str:
-    """How many a selection found: what was not counted to the end is said so."""
+    """Return the count of a selection in words, such as `more than 10,000 messages`."""
     return f"more than {COUNTED:,} {thing}s" if count > COUNTED else amount(count, thing)
 
 
@@ -77,7 +77,7 @@ TIMES = ("created_at", "not_before", "expires_at", "settled_at")
 
 
 def record_json(record: Record) -> dict[str, Any]:
-    """One flat object: the message's own fields, and what became of it. Files by name and size."""
+    """Return one flat object: the fields of the message and of its record. Files by name and size."""
     message = record.message
     fields = {name: getattr(message, name) for name in Message.__struct_fields__}
     known = {name: getattr(record, name) for name in Record.__struct_fields__ if name != "message"}
@@ -87,7 +87,7 @@ def record_json(record: Record) -> dict[str, Any]:
 
 
 def without_files(value: object) -> object:
-    """The same, with each file's name and size in the place of what it holds."""
+    """Replace each file by its name and size."""
     if isinstance(value, File):
         size = {} if value.content is None else {"bytes": len(value.content)}
         return {"file": value.name or value.path or "unnamed"} | size
@@ -97,7 +97,7 @@ def without_files(value: object) -> object:
 
 
 def record_table(records: Sequence[Record], now: float) -> Table:
-    """A row each; fits a terminal of 80 columns, where the texts are cut short first."""
+    """Show one row each. In a terminal of 80 columns the texts are cut short."""
     several = len({record.message.bot for record in records}) > 1
     rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True, padding=(0, 1, 0, 0))
     for name in ("id", "state", *(["bot"] if several else []), "chat", "when"):
@@ -118,7 +118,7 @@ def record_table(records: Sequence[Record], now: float) -> Table:
 
 
 def record_details(record: Record, now: float) -> RenderableType:
-    """Everything known, an item a line; what was never set is left out."""
+    """Show every field that is set, one a line."""
     known = record_json(record)
     params, result = known.pop("params"), known.pop("result")
     if record.message.dedup_key is None:
@@ -138,7 +138,7 @@ def record_details(record: Record, now: float) -> RenderableType:
 
 
 def summary(message: Message) -> str:
-    """What it says, or what it is."""
+    """Return the text of a message, or its method."""
     text = message.params.get("text") or message.params.get("caption")
     shown = str(text) if text else ""
     return shown if message.method == "sendMessage" else f"{message.method} {shown}".rstrip()

@@ -18,15 +18,16 @@ from tidegate.clock import Clock
 from tidegate.model import TicketId
 from tidegate.outbox.port import Outbox
 
-MESSAGES_PER_STEP = 1_000  # messages in one transaction: others get their turn in between
+MESSAGES_PER_STEP = 1_000  # in one transaction: other processes write in between
 Act = Callable[[list[TicketId]], Awaitable[int]]
 Tell = Callable[[int], None]
 
 
 async def work_off(outbox: Outbox, selection: Selection, act: Act, tell: Tell) -> int:
-    """Act on all that the selection finds; `act` takes what it changed out of it. Returns how many.
+    """Act on all that the selection finds, step by step; return how many were changed.
 
-    Ends where a step changes nothing: someone else was faster.
+    `act` must take what it changes out of the selection. A step that changes nothing ends it: another process
+    was faster.
     """
     done = 0
     while chunk := await selection.records(outbox, MESSAGES_PER_STEP):
@@ -39,7 +40,7 @@ async def work_off(outbox: Outbox, selection: Selection, act: Act, tell: Tell) -
 
 
 async def work_through(ids: Sequence[TicketId], act: Act, tell: Tell) -> int:
-    """Act on these; returns how many."""
+    """Act on these messages, step by step; return how many were changed."""
     done = 0
     for start in range(0, len(ids), MESSAGES_PER_STEP):
         done += await act(list(ids[start : start + MESSAGES_PER_STEP]))
@@ -49,7 +50,7 @@ async def work_through(ids: Sequence[TicketId], act: Act, tell: Tell) -> int:
 
 @contextmanager
 def progress_bar(title: str, expected: int) -> Iterator[Tell]:
-    """A bar on stderr, if this takes more than one step and a person looks; its total may not be known."""
+    """Show a bar on stderr if there are several steps and stderr is a terminal."""
     if expected <= MESSAGES_PER_STEP or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -59,14 +60,14 @@ def progress_bar(title: str, expected: int) -> Iterator[Tell]:
         yield lambda done: progress.update(task, completed=done)
 
 
-ShowProgress = Callable[[int, str], None]  # how much is done, and that in words
+ShowProgress = Callable[[int, str], None]  # how much is done, as a number and in words
 LINE_EVERY: Final = 10.0  # seconds
 FRAME_EVERY: Final = 0.1
-RATE_SECONDS: Final = 10.0  # seconds that a pace is measured over
+RATE_SECONDS: Final = 10.0  # over which a rate is measured
 
 
 class CountRate:
-    """How fast a count rises, and when it gets there."""
+    """The rate at which a count rises, and when it reaches its total."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -75,7 +76,7 @@ class CountRate:
     def read(self, count: int) -> None:
         now = self._clock.monotonic()
         self._seen.append((now, count))
-        while len(self._seen) > 2 and self._seen[1][0] <= now - RATE_SECONDS:  # noqa: PLR2004  (a pace has two ends)
+        while len(self._seen) > 2 and self._seen[1][0] <= now - RATE_SECONDS:  # noqa: PLR2004  (a rate has two ends)
             self._seen.popleft()
 
     def per_second(self) -> float:
@@ -89,12 +90,12 @@ class CountRate:
 
     def _without_rate(self) -> str:
         long = self._seen[-1][0] - self._seen[0][0] >= RATE_SECONDS
-        return "standing still" if long else "no pace yet"
+        return "no progress" if long else "no rate yet"
 
 
 @contextmanager
 def phase(clock: Clock, what: str, total: int, *, as_json: bool) -> Iterator[ShowProgress]:
-    """Gives a function to call as often as one likes. The bar is gone at the end; lines stay."""
+    """Give a function that shows progress: a bar at a terminal, which is gone at the end, or lines."""
     if terminal.is_watched() and not as_json:
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}")
         with Progress(*columns, console=Console(), auto_refresh=False, transient=True) as bar:
@@ -125,7 +126,10 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Meter:
-    """Remembers the last `seconds`. Times must not go back; a total that falls was reset."""
+    """Counts per second, from a total that is read now and then. Keeps the last `seconds`.
+
+    Times must not go back; a total that falls was reset.
+    """
 
     def __init__(self, seconds: int = 60) -> None:
         self._seconds = seconds
@@ -139,11 +143,11 @@ class Meter:
         del self._times[:old], self._totals[:old]
 
     def per_second(self) -> int:
-        """In the latest second."""
+        """Return the count of the latest second."""
         return self._between(self._times[-1] - 1, self._times[-1]) if self._times else 0
 
     def history(self) -> list[int]:
-        """For each of the last whole seconds, oldest first."""
+        """Return the counts of the last whole seconds, oldest first."""
         end = math.floor(self._times[-1]) if self._times else 0
         return [self._between(end - i - 1, end - i) for i in reversed(range(self._seconds))]
 
@@ -155,7 +159,7 @@ class Meter:
 
 
 def sparkline(counts: list[int], top: int) -> str:
-    """One character for each count; `top` and above are full."""
+    """Return one bar character for each count; `top` and above are full."""
     return "".join(_bar(count, max(1, top)) for count in counts)
 
 

@@ -1,4 +1,4 @@
-"""Times as people say them: a local time with how long ago it was, and durations such as 2h."""
+"""Times for people: local times with how long ago they were, and durations such as 2h."""
 
 import math
 import re
@@ -8,13 +8,13 @@ from typing import Final
 from tidegate.errors import BadInputError
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-# A unit is used from two of it on: "90 s" and "119 min" say more than "1 min" and "1 h".
+# A unit is used from two of it on: "90 s" and "119 min" are more precise than "1 min" and "1 h".
 _STEPS: Final = (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800), ("d", 86_400, math.inf))
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
 
 
 def duration(option: str, text: str) -> float:
-    """Seconds, from a number and a unit. Raises BadInputError that names the option."""
+    """Read a number and a unit; return seconds. Raises BadInputError that names the option."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise BadInputError(
@@ -24,12 +24,12 @@ def duration(option: str, text: str) -> float:
 
 
 def moment(at: float, now: float) -> str:
-    """The whole truth: local date and time, and how long ago or ahead."""
+    """Return local date and time, and how long ago or ahead it is."""
     return f"{_local(at, '%Y-%m-%d %H:%M:%S')} ({distance(at, now)})"
 
 
 def short_moment(at: float, now: float) -> str:
-    """For a column: the time if it is of today, else the date."""
+    """Return a short form for a column: the time if it is today, else the date."""
     today = _local(at, "%Y-%m-%d") == _local(now, "%Y-%m-%d")
     return f"{_local(at, '%H:%M:%S' if today else '%m-%d %H:%M')}, {distance(at, now)}"
 
@@ -53,5 +53,5 @@ def span(seconds: float) -> str:
 def _local(at: float, form: str) -> str:
     try:
         return datetime.fromtimestamp(at, UTC).astimezone().strftime(form)
-    except (OverflowError, ValueError, OSError):  # a message may ask for a time that no calendar has
+    except (OverflowError, ValueError, OSError):  # a message may have a time outside of the calendar
         return f"{at:.0f}"

@@ -17,7 +17,7 @@ from tidegate import Tidegate
 from tidegate.broadcast.audience_file import AudienceFile
 from tidegate.broadcast.message import BroadcastMessage
 from tidegate.cli import terminal
-from tidegate.cli.broadcast.command import BroadcastOrder
+from tidegate.cli.broadcast import BroadcastOrder
 from tidegate.cli.broadcast.run import BroadcastJob, broadcast
 from tidegate.cli.progress import CountRate
 from tidegate.errors import BadInputError, NotTheSenderError, TidegateError
@@ -461,4 +461,4 @@ async def test_the_time_that_is_left_follows_the_recent_pace(
     assert pace.words(200) == "10.0/s, 10 s left"
     pace.read(100)
     pace.read(100)
-    assert pace.words(200) == "standing still"
+    assert pace.words(200) == "no progress"

@@ -86,7 +86,7 @@ async def test_letters_are_chosen_by_bot_chat_reason_and_age(outbox: Outbox, clo
 @pytest.mark.parametrize(
     ("which", "told"),
     [
-        (by_ids("nobody"), "no message nobody is known here.*queue list"),
+        (by_ids("nobody"), "message nobody is not known here.*queue list"),
         (by_ids("waits"), "message waits is queued: only dead and parked"),
         (by_ids(), "say which letters"),
         (LetterChoice(["waits"], everything=True, chosen=LetterFilter()), "either ids, or a filter"),

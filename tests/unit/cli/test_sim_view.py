@@ -24,7 +24,7 @@ async def test_simulator_shows_its_address_counts_and_limits(clock: VirtualClock
 
     for part in (server.url, "requests 3", "accepted 1", "refused 2 (66.7 %)", "1/1", "429: 2", "hello"):
         assert part in shown
-    assert "chat still shut" in shown
+    assert "chat still closed" in shown
     assert "5 wait for a bot" in shown
     assert "\x1b" not in shown
     assert "any" not in shown

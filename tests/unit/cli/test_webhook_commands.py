@@ -5,18 +5,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tidegate.cli.webhook import WebhookOptions, change, deleting, kinds_of, setting
 from tidegate.cli.webhook.calls import WebhookCalls, base_of, bot_at, complaint, webhook_at, without_token
-from tidegate.cli.webhook.command import (
-    WebhookOptions,
-    ask,
-    change,
-    deleting,
-    kinds_of,
-    setting,
-    webhook_picture,
-    webhook_report,
-)
-from tidegate.cli.webhook.verdict import judge
+from tidegate.cli.webhook.report import ask, judge, webhook_picture, webhook_report
 from tidegate.delivery.sender import BotAccess
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
@@ -100,9 +91,9 @@ def test_what_is_not_said_is_left_to_telegram() -> None:
     [
         ({"url": ""}, "polling", "the bot uses long polling"),
         ({"url": "", "pending_update_count": 2}, "polling", "2 updates wait for that"),
-        ({"url": "https://bots.example.org/hook"}, "elsewhere", "not this Tidegate's address"),
-        ({"url": OURS + "1"}, "elsewhere", "the address of bot 421: tidegate webhook set --bot 42"),
-        ({"url": OURS}, "well", "updates come to this address"),
+        ({"url": "https://bots.example.org/hook"}, "elsewhere", "not an address of Tidegate"),
+        ({"url": OURS + "1"}, "elsewhere", "the address of bot 421: run tidegate webhook set --bot 42"),
+        ({"url": OURS}, "well", "updates arrive at this address"),
         ({"url": OURS, "pending_update_count": 5_000}, "failing", "5,000 updates wait"),
     ],
 )
@@ -116,16 +107,16 @@ def test_a_webhook_is_judged_in_plain_words(info: dict[str, Any], state: str, to
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("Wrong response from the webhook: 401 Unauthorized", "tidegate webhook set once more"),
-        ("Wrong response from the webhook: 404 Not Found", "is this bot served"),
+        ("Wrong response from the webhook: 401 Unauthorized", "run tidegate webhook set again"),
+        ("Wrong response from the webhook: 404 Not Found", "check that it serves this bot"),
         ("Wrong response from the webhook: 502 Bad Gateway", "the bot behind it does not"),
         ("Wrong response from the webhook: 503 Service Unavailable", "/readyz"),
-        ("Connection refused", "is the bot running"),
+        ("Connection refused", "check that the bot runs"),
         ("Connection timed out", "firewall"),
         ("Read timeout expired", "takes too long"),
         ("SSL error {error:0A000086:SSL routines::certificate verify failed}", "whole chain"),
         ("Failed to resolve host: Name or service not known", "DNS"),
-        ("Something new", "look at what answers"),
+        ("Something new", "check what answers"),
     ],
 )
 def test_the_last_error_says_what_to_do(said: str, told: str) -> None:
@@ -170,7 +161,7 @@ def test_what_was_found_fits_a_small_terminal() -> None:
         "Connection refused (90 s ago)",
         "40",
         "message, callback_query",
-        "nobody listens",
+        "nothing listens",
     ):
         assert part in text
 

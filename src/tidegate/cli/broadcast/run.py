@@ -13,8 +13,8 @@ from tidegate.broadcast.audience_file import Mailing, open_audience
 from tidegate.broadcast.campaign import Campaign, limit_for
 from tidegate.broadcast.message import BroadcastMessage, dedup_prefix
 from tidegate.cli import loop, terminal
+from tidegate.cli.broadcast import BroadcastOrder
 from tidegate.cli.broadcast.check import CheckedFile, check, forecast, preview, preview_lines
-from tidegate.cli.broadcast.command import BroadcastOrder
 from tidegate.cli.broadcast.report import NOT_REACHED, BroadcastCounts, report_table, write_unreached
 from tidegate.cli.errors import FAILED, INTERRUPTED
 from tidegate.cli.progress import CountRate, ShowProgress, phase

@@ -1,4 +1,4 @@
-"""From what was written on the command line to the simulator's limits, faults and world."""
+"""The simulator's limits, faults and world, from the options of the command line."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
@@ -50,7 +50,7 @@ def faults(
 
 
 def world(tokens: Sequence[str], *, closed: bool) -> World:
-    """With tokens, only their bots exist. A bad token is not repeated: it may be a real one."""
+    """Return a world; with tokens, only their bots exist. A bad token is not repeated: it may be real."""
     for token in tokens:
         if World().bot(token) is None:
             raise BadInputError("--token: that is not a bot's token: write number:text, such as 42:any")
@@ -68,7 +68,7 @@ def share(text: str) -> float:
 
 
 def read(option: str, parse: Callable[[str], Value], text: str) -> Value:
-    """What `parse` makes of the text; its complaint names the option."""
+    """Parse the text of an option. Errors name the option."""
     try:
         return parse(text)
     except BadInputError as error:

@@ -1,9 +1,8 @@
 """`tidegate sim telegram`: serve until a signal comes, show what happens, report at the end."""
 
-import asyncio
 import errno
-from collections.abc import Callable, Iterable, Reversible
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterable, Reversible
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -33,6 +32,8 @@ GROUPS = ("group", "supergroup", "channel")
 
 
 class SimView:
+    """The simulated Telegram as a picture: how full its limits got, what it refused, how fast it goes."""
+
     def __init__(self, server: TelegramServer, about_people: Callable[[], dict[str, Any]]) -> None:
         self._server, self._about_people = server, about_people
         self._requests, self._refused = Meter(SECONDS_SHOWN), Meter(SECONDS_SHOWN)
@@ -60,7 +61,7 @@ class SimView:
 
 
 def pulse(requests: Meter, refused: Meter, limit: int) -> RenderableType:
-    """How fast it is asked and refuses, second by second."""
+    """Show requests and refusals, second by second."""
     asked, held = requests.history(), refused.history()
     top = max(limit, *asked)
     grid = Table.grid(padding=(0, 1))
@@ -89,7 +90,7 @@ def _counts(report: dict[str, Any], per_second: int) -> RenderableType:
 
 
 def limits_table(report: dict[str, Any], limits: Limits) -> Table:
-    """Each limit, the most calls one of its windows held, and how many calls it refused."""
+    """Show each limit, the most calls that one of its windows held, and how many calls it refused."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True)
     for name in ("limit", "allows", "fullest window"):
         table.add_column(name, no_wrap=True)
@@ -111,8 +112,8 @@ def limits_table(report: dict[str, Any], limits: Limits) -> Table:
         table.add_row(name, allows, bar, f"{peak}/{rate.count}", _red(refused))
     for name, scope in (
         ("“typing …”", "action"),
-        ("chat still shut", "chat_closed"),
-        ("bot still shut", "bot_closed"),
+        ("chat still closed", "chat_closed"),
+        ("bot still closed", "bot_closed"),
     ):
         if refused := _refused(report, (scope,)):
             table.add_row(name, "", "", "", _red(refused))
@@ -181,9 +182,7 @@ def serve(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Blocks until SIGINT or SIGTERM. Raises BadInputError if it cannot listen there."""
-    if not place.host.strip():
-        raise BadInputError("--host: an empty name would mean every network: write 127.0.0.1, or 0.0.0.0")
+    """Block until SIGINT or SIGTERM. Raises BadInputError if it cannot listen there."""
     server = TelegramServer(
         host=place.host, port=place.port, limits=limits, faults=faults, world=world, seed=seed
     )
@@ -191,16 +190,41 @@ def serve(
     def people() -> dict[str, Any]:
         return {"crowd": server.control.crowd_report()} if crowd else {}
 
+    async def gather(_: AsyncExitStack) -> str:
+        if crowd:
+            server.control.gather_for_first_bot(crowd, seed)
+        return f"Telegram is simulated at {server.url}"
+
     view = SimView(server, people)
-    loop.run(_serve(server, place, view, crowd=crowd, seed=seed, as_json=as_json))
+    run_server(server, place, view.picture, gather, as_json=as_json)
     if as_json:
         terminal.put_json(server.telegram.report() | people() | {"seed": seed})
-    elif not terminal.is_watched():
-        terminal.put(view.picture())
 
 
-async def _serve(
-    server: TelegramServer, place: ListenAddress, view: SimView, *, crowd: int, seed: int, as_json: bool
+def run_server(
+    server: AbstractAsyncContextManager[object],
+    place: ListenAddress,
+    picture: Callable[[], RenderableType],
+    start: Callable[[AsyncExitStack], Awaitable[str]],
+    *,
+    as_json: bool,
+) -> None:
+    """Serve until Ctrl-C. `start` begins what runs beside the server, and returns a line to print."""
+    if not place.host.strip():
+        raise BadInputError("--host: an empty name would mean every network: write 127.0.0.1, or 0.0.0.0")
+    watched = terminal.is_watched() and not as_json
+    loop.run(_run_server(server, place, picture if watched else None, start, as_json=as_json))
+    if not as_json and not watched:
+        terminal.put(picture())
+
+
+async def _run_server(
+    server: AbstractAsyncContextManager[object],
+    place: ListenAddress,
+    picture: Callable[[], RenderableType] | None,
+    start: Callable[[AsyncExitStack], Awaitable[str]],
+    *,
+    as_json: bool,
 ) -> None:
     stop = loop.stop_signal()
     async with AsyncExitStack() as stack:
@@ -212,25 +236,18 @@ async def _serve(
             terminal.note(
                 f"tidegate: warning: others may reach {place.host}, and the control API has no password"
             )
-        if crowd:
-            server.control.gather_for_first_bot(crowd, seed)
-        if as_json or not terminal.is_watched():
-            say = terminal.note if as_json else terminal.put_line
-            say(f"Telegram is simulated at {server.url} (Ctrl-C stops it and prints a report)")
+        line = await start(stack)
+        if picture is None:
+            terminal.announce(f"{line} (Ctrl-C stops it and prints a report)", as_json=as_json)
             await stop.wait()
-        else:
-            await watch(view.picture, stop)
-
-
-async def watch(picture: Callable[[], RenderableType], stop: asyncio.Event) -> None:
-    """Draw it anew a few times a second, until it is to end."""
-    with terminal.drawing(picture) as draw:
-        async for _ in loop.frames(stop, Clock()):
-            draw()
+            return
+        with terminal.drawing(picture) as draw:
+            async for _ in loop.frames(stop, Clock()):
+                draw()
 
 
 def why_not(error: OSError, place: ListenAddress) -> str:
-    """Why a server could not listen, and what to do about it."""
+    """Say why a server could not listen, and what to do."""
     if error.errno == errno.EADDRINUSE:
         return f"port {place.port} on {place.host} is in use: choose another with --port"
     reason = (error.strerror or "the address cannot be used").lower()

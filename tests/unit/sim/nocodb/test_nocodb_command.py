@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tidegate.cli.sim.command import app
-from tidegate.cli.sim.nocodb_view import NocoView
+from tidegate.cli.sim import app
+from tidegate.cli.sim.nocodb import NocoView
 from tidegate.errors import BadInputError
 from tidegate.sim.nocodb import SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer

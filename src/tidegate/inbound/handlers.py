@@ -13,7 +13,7 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.inbound.dispatcher import ItemHandler
 from tidegate.inbound.handler_registry import HandlerRegistry
-from tidegate.inbound.inbox import MAX_WAITING_ITEMS, ClaimedItem, bot_source, hook_source
+from tidegate.inbound.inbox import MAX_WAITING_ITEMS, bot_source, hook_source
 from tidegate.inbound.signed_hooks import Hook, HookEvent, unpack_event
 from tidegate.inbound.webhook_app import WebhookBackend, webhook_secret
 from tidegate.leader_lease import take_over
@@ -179,17 +179,11 @@ class GateHandlers(WebhookBackend):
 
 
 def _event_item_handler(handler: HookEventHandler) -> ItemHandler:
-    async def handle(claimed: ClaimedItem) -> None:
-        await handler(unpack_event(claimed.item.body))
-
-    return handle
+    return lambda claimed: handler(unpack_event(claimed.item.body))
 
 
 def _update_item_handler(bot: int, handler: UpdateHandler) -> ItemHandler:
-    async def handle(claimed: ClaimedItem) -> None:
-        await handler(bot, msgspec.json.decode(claimed.item.body))
-
-    return handle
+    return lambda claimed: handler(bot, msgspec.json.decode(claimed.item.body))
 
 
 def _check_handler(handler: Any) -> Any:  # noqa: ANN401  (a handler of either kind)

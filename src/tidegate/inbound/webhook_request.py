@@ -128,33 +128,26 @@ class BodyReader:
             return TOO_SLOW
 
     async def _collect(self, request: WebhookRequest, limit: int) -> bytes | WebhookResponse | None:
-        message = await request.receive()
-        if message["type"] == "http.request" and not message.get("more_body"):  # the usual case
-            request.is_read = True
-            whole: bytes = message.get("body", b"")
-            return whole if len(whole) <= limit else TOO_LARGE
         body = bytearray()
         try:
-            return await self._collect_parts(request, message, body, limit)
+            while (message := await request.receive())["type"] == "http.request":
+                part: bytes = message.get("body", b"")
+                is_last = not message.get("more_body")
+                if is_last and not body:  # the usual case: nothing has to be copied or counted
+                    request.is_read = True
+                    return part if len(part) <= limit else TOO_LARGE
+                if len(body) + len(part) > limit:
+                    return TOO_LARGE
+                if self._arriving + len(part) > MAX_ARRIVING_BYTES:
+                    return TOO_MANY
+                body += part
+                self._arriving += len(part)
+                if is_last:
+                    request.is_read = True
+                    return bytes(body)
+            return None
         finally:
             self._arriving -= len(body)
-
-    async def _collect_parts(
-        self, request: WebhookRequest, message: MutableMapping[str, Any], body: bytearray, limit: int
-    ) -> bytes | WebhookResponse | None:
-        while message["type"] == "http.request":
-            part: bytes = message.get("body", b"")
-            if len(body) + len(part) > limit:
-                return TOO_LARGE
-            if self._arriving + len(part) > MAX_ARRIVING_BYTES:
-                return TOO_MANY
-            body += part
-            self._arriving += len(part)
-            if not message.get("more_body"):
-                request.is_read = True
-                return bytes(body)
-            message = await request.receive()
-        return None
 
 
 def _declared_length(request: WebhookRequest) -> int:

@@ -26,14 +26,14 @@ class LongPoller:
         self._bot = bot
         self._registry = registry
         self._clock = clock
-        self._leader = LeaderLease(registry.inbox.leases, clock, bot_source(bot), log=log)
+        self.lease = LeaderLease(registry.inbox.leases, clock, bot_source(bot), log=log)
         # None: whatever is not confirmed to Telegram. The inbox recognises what it has.
         self._offset: int | None = None
 
     async def poll(self, fetch: FetchUpdates) -> int:
         """Lead, have room, fetch, store, once. Return how many were new. The next poll confirms them."""
         await self._wait_for_room()
-        await self._leader.hold()
+        await self.lease.hold()
         updates = await fetch(self._offset)
         if not updates:
             return 0
@@ -42,7 +42,7 @@ class LongPoller:
         return new
 
     async def stop(self) -> None:
-        await self._leader.give_up()
+        await self.lease.give_up()
 
     async def _accept(self, updates: list[Json]) -> int:
         """Try until they are stored: nothing more is fetched meanwhile, and Telegram keeps the rest."""

@@ -16,7 +16,6 @@ from tidegate.inbound.inbox import ClaimedItem, bot_source
 from tidegate.inbound.long_polling import FetchUpdates, LongPoller
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.inbound.updates import Json, parse_update
-from tidegate.leader_lease import LeaderLease
 from tidegate.model import BotId
 from tidegate.tasks import BackgroundTasks
 
@@ -92,7 +91,7 @@ class ApplicationInbox:
         """Poll once: become the leader, wait for room, fetch, store."""
         self.has_polled = True
         inbox = await self._opened()
-        await inbox.lease.hold()
+        await inbox.poller.lease.hold()
         await inbox.poller.poll(fetch)
 
     def reject(self, item: object) -> bool:
@@ -107,7 +106,6 @@ class ApplicationInbox:
             if (inbox := self._open) is None:
                 return
             await inbox.poller.stop()
-            await inbox.lease.give_up()
             inbox.registry.remove_source(self._source)
             try:
                 await inbox.registry.finish(self._source, self._grace)  # other applications of the gate go on
@@ -146,10 +144,10 @@ class ApplicationInbox:
     async def _dispatch(self) -> None:
         inbox = await self._opened()
         while True:
-            await inbox.lease.hold()
+            await inbox.poller.lease.hold()
             inbox.registry.register(self._source, self._handle, attempts=HANDLER_ATTEMPTS)
             try:
-                while inbox.lease.is_ours:
+                while inbox.poller.lease.is_ours:
                     await self._gate.clock.sleep(LEADER_CHECK_INTERVAL)
             finally:
                 inbox.registry.unregister(self._source)
@@ -175,7 +173,6 @@ class _OpenInbox:
     def __init__(self, gate: Gate, bot: BotId) -> None:
         self.registry: HandlerRegistry = gate.handler_registry
         self.poller = LongPoller(bot, self.registry, gate.clock)
-        self.lease = LeaderLease(self.registry.inbox.leases, gate.clock, bot_source(bot), log=log)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

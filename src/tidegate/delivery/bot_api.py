@@ -3,14 +3,24 @@
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Hashable,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import aiohttp
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.delivery.file_ids import FileIdCache, FileKey, file_id_in
 from tidegate.delivery.request_body import (
     FileSpot,
     Part,
@@ -25,12 +35,14 @@ from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.network_errors import network_failure
 
 ANSWER_TIMEOUT: Final = 20.0  # seconds from the last byte of a request to the last of its answer
-CONNECTIONS_PER_HOST: Final = 100  # to one host
+CONNECTIONS_PER_HOST: Final = 100
 CONNECT_TIMEOUT: Final = 30.0  # a bound for callers whose deadline is far
 NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)  # a request has its own
 DNS_CACHE: Final = 300
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 JSON: Final = "application/json"
+MOST_FILE_IDS: Final = 4_096
+FileKey = Hashable  # bot, kind and content
 
 # Telegram's texts for a file_id that this bot cannot use, or not for this.
 _REJECTED = re.compile(
@@ -55,7 +67,7 @@ class BotApiClient:
         *,
         timeout: float = ANSWER_TIMEOUT,
         connections: int = CONNECTIONS_PER_HOST,
-        file_ids: FileIdCache | None = None,
+        file_ids: "FileIdCache | None" = None,
         lend: SessionFactory | None = None,
     ) -> None:
         self._clock = clock
@@ -246,3 +258,71 @@ async def _read(response: aiohttp.ClientResponse) -> Mapping[str, Any] | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return body if isinstance(body.get("ok"), bool) else None
+
+
+class FileIdCache:
+    """Remembers file_ids: each file is uploaded once, and a second upload of it waits for the first.
+
+    Bounded: the least recently used ids make room. Belongs to one event loop.
+    """
+
+    def __init__(self, most: int = MOST_FILE_IDS) -> None:
+        self._most = most
+        self._ids: OrderedDict[FileKey, str | None] = OrderedDict()  # None: the upload gave none
+        self._flights: dict[FileKey, asyncio.Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    @asynccontextmanager
+    async def claim(self, keys: Collection[FileKey]) -> AsyncIterator[Mapping[FileKey, str]]:
+        """The known ids. The caller uploads the rest; other callers that ask for it meanwhile wait.
+
+        No caller waits while holding a claim, so two albums that share files cannot block each other.
+        A holder that leaves without `learn` passes the duty to one of the callers that wait.
+        """
+        while flight := next((self._flights[key] for key in keys if key in self._flights), None):
+            await flight.wait()
+        known = {key: file_id for key in keys if (file_id := self._recall(key)) is not None}
+        mine = {key: asyncio.Event() for key in keys if key not in self._ids}
+        self._flights |= mine
+        try:
+            yield known
+        finally:
+            for key, landed in mine.items():
+                del self._flights[key]
+                landed.set()
+
+    def learn(self, key: FileKey, file_id: str | None) -> None:
+        """Remember an id. None: an upload gives no id, so that no caller waits for one again."""
+        self._ids[key] = file_id
+        self._ids.move_to_end(key)
+        if len(self._ids) > self._most:
+            self._ids.popitem(last=False)
+
+    def forget(self, key: FileKey, file_id: str) -> None:
+        """Telegram rejected this id. A newer one that another caller has learned since stays."""
+        if self._ids.get(key) == file_id:
+            del self._ids[key]
+
+    def _recall(self, key: FileKey) -> str | None:
+        if key in self._ids:
+            self._ids.move_to_end(key)
+        return self._ids.get(key)
+
+
+def file_id_in(result: object, kind: str, index: int) -> str | None:
+    """The file_id of the given kind in a result: a message, or the `index`th of an album."""
+    message = result
+    if isinstance(result, list):
+        message = result[index] if index < len(result) else None
+    found: Any = message.get(kind) if isinstance(message, Mapping) else None
+    if isinstance(found, list):  # a photo in several sizes
+        found = max((size for size in found if isinstance(size, Mapping)), key=_area, default=None)
+    file_id = found.get("file_id") if isinstance(found, Mapping) else None
+    return file_id if isinstance(file_id, str) and file_id else None
+
+
+def _area(size: Mapping[str, Any]) -> int:
+    width, height = size.get("width"), size.get("height")
+    return width * height if isinstance(width, int) and isinstance(height, int) else 0

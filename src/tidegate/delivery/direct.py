@@ -262,41 +262,24 @@ def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliv
 # --- turns ---
 
 
-class HeldTurn:
-    """The right to make one call now. Its slots are held while the body runs."""
+class HeldTurn(msgspec.Struct, eq=False):
+    """The right to make one call now. Its slots are held while the body runs, which sets `outcome`."""
 
-    __slots__ = (
-        "_bot",
-        "_clock",
-        "_max_wait",
-        "_method",
-        "_outbox",
-        "_params",
-        "_priority",
-        "_silences",
-        "_turn",
-        "ended_at",
-        "outcome",
-    )
+    _outbox: OutboxSender
+    _clock: Clock
+    _bot: BotId
+    _method: str
+    _params: Mapping[str, Any]
+    _priority: Priority
+    _max_wait: float | None
+    _silences: "SilenceTimer | None"
+    # A body that does not set it was cancelled or failed on the way: the call may have been sent.
+    outcome: Outcome = Unknown("interrupted")
+    ended_at: float | None = None  # monotonic; None: when the body ends
+    _turn: Turn | None = None
 
-    def __init__(  # noqa: PLR0917  (made for each call)
-        self,
-        outbox: OutboxSender,
-        clock: Clock,
-        bot: BotId,
-        method: str,
-        params: Mapping[str, Any],
-        priority: Priority,
-        max_wait: float | None,
-        silences: "SilenceTimer | None",
-    ) -> None:
-        # A body that does not set it was cancelled or failed on the way: the call may have been sent.
-        self.outcome: Outcome = Unknown("interrupted")
-        self.ended_at: float | None = None  # monotonic; None: when the body ends
-        self._outbox, self._clock = outbox, clock
-        self._bot, self._method, self._params = bot, method, params
-        self._priority, self._max_wait, self._silences = priority, max_wait, silences
-        self._turn: Turn | None = None
+    def __repr__(self) -> str:
+        return f"HeldTurn({self._method})"  # its parameters are private
 
     async def __aenter__(self) -> Self:
         family, chat_id = family_of(self._method), _lane_chat(self._params.get("chat_id"))

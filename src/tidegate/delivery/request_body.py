@@ -13,10 +13,13 @@ import msgspec
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
 
-from tidegate.delivery.file_ids import REUSABLE_KINDS
 from tidegate.errors import BadInputError
 from tidegate.model import File
 
+# Kinds of files that a later message may name by their file_id. Thumbnails cannot be named.
+REUSABLE_KINDS: Final = frozenset(
+    ("photo", "document", "video", "audio", "voice", "animation", "sticker", "video_note")
+)
 _encode = msgspec.json.Encoder().encode
 _UNSAFE = re.compile(r'[\x00-\x1f"\\\x7f]')
 _REUSING: Final = ("send", "editmessagemedia")  # setChatPhoto and others take uploads only

@@ -198,48 +198,34 @@ def _valid(item: tuple[int, Line]) -> bool:
     return line.place == READY and line.head is not None and line.head.seq == seq
 
 
-class Pool:
+class Pool(msgspec.Struct, eq=False):
     """What the lanes of a bot share for one budget: a window (None: no limit) and the lines that may go."""
 
-    __slots__ = (
-        "active",
-        "bot",
-        "learned",
-        "passes",
-        "ready",
-        "reserved",
-        "served",
-        "spaced_until",
-        "wake_at",
-        "window",
+    bot: "BotLanes"
+    window: Window | None
+    ready: tuple[ReadyQueue, ...] = msgspec.field(
+        default_factory=lambda: tuple(ReadyQueue() for _ in range(LOW_TURN + 1))
     )
-
-    def __init__(self, bot: "BotLanes", window: Window | None) -> None:
-        self.bot = bot
-        self.window = window
-        self.ready = tuple(ReadyQueue() for _ in range(LOW_TURN + 1))
-        self.passes = [0.0] * len(WEIGHTS)  # stride scheduling: the least served by weight goes next
-        self.learned: LearnedLimit | None = None
-        self.served = 0.0  # the pass of the latest one
-        self.spaced_until = 0.0
-        self.reserved: Line | None = None
-        self.active = False
-        self.wake_at = 0.0
+    # Stride scheduling: the priority that is least served by weight goes next.
+    passes: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(WEIGHTS))
+    learned: LearnedLimit | None = None
+    served: float = 0.0  # the pass of the latest one
+    spaced_until: float = 0.0
+    reserved: Line | None = None
+    active: bool = False
+    wake_at: float = 0.0
 
 
-class BotLanes:
+class BotLanes(msgspec.Struct, eq=False):
     """One bot: its pools by budget, and what closes all of them."""
 
-    __slots__ = ("away_until", "closed_until", "id", "obstacle", "paused", "pools", "refused")
-
-    def __init__(self, bot: BotId) -> None:
-        self.id = bot
-        self.pools: dict[str, Pool] = {}
-        self.closed_until = 0.0  # by a 429
-        self.away_until = 0.0  # it cannot send: messages wait until then, direct calls still try
-        self.obstacle = ""  # why it cannot
-        self.paused = False
-        self.refused: dict[ChatId, float] = {}  # chats that drew a 429 within the last window, and when
+    id: BotId
+    pools: dict[str, Pool] = {}
+    closed_until: float = 0.0  # by a 429
+    away_until: float = 0.0  # it cannot send: messages wait until then, direct calls still try
+    obstacle: str = ""  # why it cannot
+    paused: bool = False
+    refused: dict[ChatId, float] = {}  # chats that drew a 429 within the last window, and when
 
 
 class TimerKind(Enum):

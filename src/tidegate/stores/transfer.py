@@ -131,7 +131,7 @@ class MessageTransfer:
 
     async def carry(self, stop: asyncio.Event, tell: Callable[[int], None]) -> None:
         """Move messages until none waits, or until `stop`."""
-        while not stop.is_set() and await self._file.read(self._line_up):
+        while not stop.is_set() and (await self._file.read(self._line_up)) > 0:
             after, done = 0, list[TicketId]()
             while True:
                 after, chunk = await self._next(done, None if stop.is_set() else after)
@@ -151,8 +151,7 @@ class MessageTransfer:
             export.remove_moved(tx, done)
             return (0, []) if after is None else export.hold_chunk(tx, after, self._clock.now())
 
-        following: tuple[int, list[Message]] = await self._file.write(step)
-        return following
+        return await self._file.write(step)
 
     async def _put(self, chunk: list[Message]) -> list[Ticket]:
         ids = [message.id for message in chunk]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delivery.file_ids import FileIdCache, FileKey, file_id_in
+from tidegate.delivery.bot_api import FileIdCache, FileKey, file_id_in
 from tidegate.sim.virtual_time import VirtualClock
 
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+import msgspec
+
 from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Message, Priority, Rate, Record, State, TicketId, Why
 from tidegate.outbox.dispatcher import OutboxDispatcher
@@ -20,20 +22,17 @@ from tidegate.pacing.rules import cost_of, family_of
 LEVELS: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
 
 
-class StoredMessage:
+class StoredMessage(msgspec.Struct, eq=False):
     """A message with its entry in the schedule."""
 
-    __slots__ = ("created_at", "description", "entry", "message", "reason", "result", "settled_at", "state")
-
-    def __init__(self, message: Message, entry: Entry, created_at: float) -> None:
-        self.message = message
-        self.entry = entry
-        self.created_at = created_at
-        self.state = State.QUEUED
-        self.settled_at: float | None = None
-        self.reason: str | None = None
-        self.description: str | None = None
-        self.result: object = None
+    message: Message
+    entry: Entry
+    created_at: float
+    state: State = State.QUEUED
+    settled_at: float | None = None
+    reason: str | None = None
+    description: str | None = None
+    result: object = None
 
     def waits(self) -> bool:
         """Whether it is neither being sent nor just granted."""

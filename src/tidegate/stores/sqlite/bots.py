@@ -25,8 +25,7 @@ class SqliteBotStore(BotStore):
             row = tx.execute("SELECT token FROM bots WHERE id = ?", (bot.id,)).fetchone()
             return self._keys.decrypt(bot.sealed if row is None else row[0])
 
-        token: str = await self._file.read(step)
-        return token
+        return await self._file.read(step)
 
     async def put(self, bot: BotId, token: str, api_url: str) -> None:
         """Store a bot, or a new token of a stored one. The sender is told through the journal."""
@@ -43,8 +42,7 @@ class SqliteBotStore(BotStore):
             tx.note("bots", None)
             return tx.execute("DELETE FROM bots WHERE id = ?", (bot,)).rowcount == 1
 
-        removed: bool = await self._file.write(step)
-        return removed
+        return await self._file.write(step)
 
     async def rotate(self) -> int:
         """Encrypt every token anew with the newest key, all or none; returns how many."""
@@ -57,5 +55,4 @@ class SqliteBotStore(BotStore):
             )
             return len(rows)
 
-        rotated: int = await self._file.write(step)
-        return rotated
+        return await self._file.write(step)

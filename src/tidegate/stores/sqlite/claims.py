@@ -26,8 +26,8 @@ from tidegate.model import (
     State,
 )
 from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.flood_control import limits_of
 from tidegate.outbox.lanes import NEVER, TURN, Entry, Lane
-from tidegate.outbox.schedule_snapshot import limits_of
 from tidegate.outbox.transitions import NextState, after_call, after_crash, other_name
 from tidegate.stores.message_codec import unpack
 from tidegate.stores.sqlite import settle_sql
@@ -56,17 +56,17 @@ class Claims:
     def __init__(
         self,
         file: StoreFile,
-        dispatch: OutboxDispatcher,
-        places: ScheduledRows,
+        dispatcher: OutboxDispatcher,
+        rows: ScheduledRows,
         clock: Clock,
         *,
         keep: float,
         tell_end: Callable[[Record], None],
     ) -> None:
         self._file = file
-        self._dispatch = dispatch
-        self._schedule = dispatch.schedule
-        self._places = places
+        self._dispatcher = dispatcher
+        self._schedule = dispatcher.schedule
+        self._rows = rows
         self._clock = clock
         self._keep = keep
         self._tell_end = tell_end
@@ -82,7 +82,7 @@ class Claims:
     async def take(self, entries: list[Entry]) -> list[Claim]:
         """Write that they are being sent, then give out those that have not ended in another process."""
         if self._file.owes > MOST_UNWRITTEN_STEPS:
-            self._dispatch.give_back(entries)
+            self._dispatcher.give_back(entries)
             raise StoreError(f"{self._file.path} cannot be written: nothing more is sent until it can be")
         seqs = [int(entry.id) for entry in entries]
         written = self._file.write(
@@ -102,7 +102,7 @@ class Claims:
         try:
             rows: dict[int, Any] = await self._file.read(lambda tx: settle_sql.read_bodies(tx, seqs))
         except BaseException:
-            self._dispatch.give_back(entries)
+            self._dispatcher.give_back(entries)
             raise
         going, pending = [], Counter[tuple[BotId, str]]()
         for claim in self._claimed(entries, rows):
@@ -110,7 +110,7 @@ class Claims:
             if claim.message.on_unknown == "park":
                 self._put_off(claim)
                 continue
-            pending[entry.lane.bot.id, self._places.counted_as(entry)] -= 1
+            pending[entry.lane.bot.id, self._rows.counted_as(entry)] -= 1
             pending[entry.lane.bot.id, State.SENDING] += 1
             going.append(claim)
         if going:
@@ -125,7 +125,7 @@ class Claims:
         if entry.expires > now:
             self._schedule.again(entry, now + UNWRITTEN_RETRY)
         else:  # its deadline passed meanwhile
-            self._places.forget(int(entry.id))
+            self._rows.forget(int(entry.id))
             self._end([entry], State.EXPIRED)
         self._schedule.settle_lane(entry.lane, now)
 
@@ -148,7 +148,7 @@ class Claims:
         """It ended in another process before its turn came."""
         now = self._clock.monotonic()
         self._schedule.release(entry, now, sent=False)
-        self._places.forget(int(entry.id))
+        self._rows.forget(int(entry.id))
         self._schedule.settle_lane(entry.lane, now)
 
     def _hand_back(self, written: "asyncio.Future[list[Claim]]", entries: list[Entry]) -> None:
@@ -156,7 +156,7 @@ class Claims:
         if written.exception() is None:
             self.settle([Settlement(claim, NotSent("given back")) for claim in written.result()])
         else:
-            self._dispatch.give_back(entries)
+            self._dispatcher.give_back(entries)
 
     # --- settle ---
 
@@ -182,7 +182,7 @@ class Claims:
             for plan in made:
                 self._release(plan, after)
             self._tell_ends(buried, wall)
-            self._dispatch.stir()
+            self._dispatcher.stir()
             return [None if plan is None else plan.record for plan in plans]
 
         def late(buried: list[Any]) -> None:
@@ -197,7 +197,7 @@ class Claims:
             return None
         entry, outcome = held.entry, settlement.outcome
         entry.leased_until = NEVER  # it cannot be lost any more
-        self._dispatch.heard(entry, outcome, now)
+        self._dispatcher.heard(entry, outcome, now)
         step = after_call(held.message, entry.attempts, outcome)
         plan = self._settling(held, outcome, step, now, wall)
         plan.answered, plan.called_at = now - settlement.age, wall - settlement.age
@@ -238,12 +238,12 @@ class Claims:
         """The call is over and on disk: its slots cool, its lane goes on."""
         entry = plan.entry
         lane = entry.lane
-        self._dispatch.release(entry, plan.outcome, plan.answered)
+        self._dispatcher.release(entry, plan.outcome, plan.answered)
         self._go_on(plan, now)
         if plan.buried:
-            self._places.leave(int(other.id) for other in plan.buried)
+            self._rows.leave(int(other.id) for other in plan.buried)
         if plan.alias is not None:
-            self._dispatch.alias(lane, plan.alias, now)
+            self._dispatcher.alias(lane, plan.alias, now)
         self._schedule.settle_lane(entry.lane, now)
         if plan.record.settled_at is not None:
             self._tell_end(plan.record)
@@ -256,7 +256,7 @@ class Claims:
             self._schedule.again(entry, now + plan.delay if plan.delay else 0.0)
         else:
             entry.expires = NEVER  # its timer means nothing any more
-            self._places.forget(int(entry.id))
+            self._rows.forget(int(entry.id))
 
     # --- deadlines and leases ---
 
@@ -264,7 +264,7 @@ class Claims:
         messages = [entry for entry in expired if entry.level < TURN]
         if messages:
             for entry in messages:
-                self._places.forget(int(entry.id))
+                self._rows.forget(int(entry.id))
             self._end(messages, State.EXPIRED)
         for entry in lost:
             held = self._held.pop(entry.token, None)
@@ -294,7 +294,7 @@ class Claims:
     def bury(self, lane: Lane, outcome: Dead) -> None:
         """A direct call found that nothing for its chat can succeed: what waits in its lane dies, too."""
         entries = self._schedule.waiting_in(lane)
-        self._places.leave(int(entry.id) for entry in entries)
+        self._rows.leave(int(entry.id) for entry in entries)
         self._end(entries, State.DEAD, outcome.reason, outcome.description)
 
     def _end(
@@ -305,7 +305,7 @@ class Claims:
         keep = None if state is State.DEAD else self._keep
         pending: Counts = Counter()
         for entry in entries:
-            pending[entry.lane.bot.id, self._places.counted_as(entry)] -= 1
+            pending[entry.lane.bot.id, self._rows.counted_as(entry)] -= 1
             pending[entry.lane.bot.id, state] += 1
 
         def tell(rows: list[Any] | None) -> None:

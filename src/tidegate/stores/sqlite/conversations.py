@@ -40,8 +40,7 @@ class SqliteConversations(Conversations):
 
     async def get_state(self, key: ConversationKey) -> str | None:
         row = _row_key(key)
-        state: str | None = await self._file.read(lambda tx: _look_up(tx, row, "state"))
-        return state
+        return await self._file.read(lambda tx: _look_up(tx, row, "state"))
 
     async def set_data(self, key: ConversationKey, data: bytes | None) -> None:
         row, now = _row_key(key), self._clock.now()
@@ -49,8 +48,7 @@ class SqliteConversations(Conversations):
 
     async def get_data(self, key: ConversationKey) -> bytes | None:
         row = _row_key(key)
-        data: bytes | None = await self._file.read(lambda tx: _look_up(tx, row, "data"))
-        return data
+        return await self._file.read(lambda tx: _look_up(tx, row, "data"))
 
     async def merge_data(self, key: ConversationKey, data: bytes) -> dict[str, Any]:
         row, now = _row_key(key), self._clock.now()
@@ -60,8 +58,7 @@ class SqliteConversations(Conversations):
             _write(tx, row, "data", pack_data(merged), now)
             return merged
 
-        merged: dict[str, Any] = await self._file.write(merge)
-        return merged
+        return await self._file.write(merge)
 
     async def page(
         self, destiny: str | None, state: str | None, *, after: int, limit: int

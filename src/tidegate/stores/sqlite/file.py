@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, TypeVar, cast, overload
 
 import msgspec
 
@@ -24,6 +24,7 @@ from tidegate.stores.sqlite.schema import check, prepare
 log = logging.getLogger("tidegate.store")
 
 T = TypeVar("T")
+R = TypeVar("R")
 Counts = Counter[tuple[BotId, str]]
 
 WAL_ATTEMPTS: Final = 20
@@ -65,32 +66,18 @@ class Transaction:
 
 
 SqlStep = Callable[[Transaction], T]
-Apply = Callable[[Any], Any]
 
 
-class _QueuedStep(Generic[T]):
+class _QueuedStep(msgspec.Struct, gc=False, eq=False):
     """A step on its way to the disk."""
 
-    __slots__ = ("apply", "future", "late", "pending", "step", "sure", "writes")
-
-    def __init__(
-        self,
-        step: SqlStep[T],
-        future: "asyncio.Future[Any]",
-        apply: Apply | None,
-        *,
-        writes: bool,
-        sure: bool,
-        pending: Counts,
-        late: Apply | None,
-    ) -> None:
-        self.step = step
-        self.future = future
-        self.apply = apply
-        self.writes = writes
-        self.sure = sure
-        self.pending = pending
-        self.late = late
+    step: Callable[[Transaction], Any]
+    apply: Callable[[Any], Any] | None
+    writes: bool
+    future: "asyncio.Future[Any]"
+    sure: bool = False
+    pending: Counts | None = None
+    late: Callable[[Any], Any] | None = None
 
 
 class _StepResult(msgspec.Struct, gc=False):
@@ -109,10 +96,10 @@ class StoreFile:
         self.pending: Counts = Counter()
         self._connection: sqlite3.Connection | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._queue: list[_QueuedStep[Any]] = []
+        self._queue: list[_QueuedStep] = []
         self._flushing: asyncio.Task[None] | None = None
-        self._owed: list[_QueuedStep[Any]] = []
-        self._paid: list[tuple[_QueuedStep[Any], _StepResult]] = []  # owed before, written now
+        self._owed: list[_QueuedStep] = []
+        self._paid: list[tuple[_QueuedStep, _StepResult]] = []  # owed before, written now
 
     async def open(self) -> None:
         """Open the file, or make it. Raises BadInputError for a file that is not a store."""
@@ -144,14 +131,30 @@ class StoreFile:
 
     # --- steps ---
 
+    @overload
+    def write(
+        self, step: SqlStep[T], *, sure: bool = ..., pending: Counts | None = ...
+    ) -> asyncio.Future[T]: ...
+
+    @overload
     def write(
         self,
         step: SqlStep[T],
-        apply: Apply | None = None,
+        apply: Callable[[T], R],
+        *,
+        sure: bool = ...,
+        pending: Counts | None = ...,
+        late: Callable[[T], None] | None = ...,
+    ) -> asyncio.Future[R]: ...
+
+    def write(
+        self,
+        step: SqlStep[T],
+        apply: Callable[[T], R] | None = None,
         *,
         sure: bool = False,
         pending: Counts | None = None,
-        late: Apply | None = None,
+        late: Callable[[T], None] | None = None,
     ) -> asyncio.Future[Any]:
         """Run a step in the next commit. The future is done once it is on disk, with the result of `apply`.
 
@@ -161,11 +164,17 @@ class StoreFile:
         """
         if pending:
             self.pending.update(pending)
-        return self._submit(step, apply, writes=True, sure=sure, pending=pending or Counter(), late=late)
+        return self._submit(_QueuedStep(step, apply, True, _new_future(), sure, pending, late))  # noqa: FBT003
 
-    def read(self, step: SqlStep[T], apply: Apply | None = None) -> asyncio.Future[Any]:
+    @overload
+    def read(self, step: SqlStep[T]) -> asyncio.Future[T]: ...
+
+    @overload
+    def read(self, step: SqlStep[T], apply: Callable[[T], R]) -> asyncio.Future[R]: ...
+
+    def read(self, step: SqlStep[T], apply: Callable[[T], R] | None = None) -> asyncio.Future[Any]:
         """Run a step that writes nothing. It sees every write that was asked for before it."""
-        return self._submit(step, apply, writes=False, sure=False, pending=Counter())
+        return self._submit(_QueuedStep(step, apply, False, _new_future()))  # noqa: FBT003
 
     def is_last(self, written: asyncio.Future[Any]) -> bool:
         """Whether this step has not begun, and is the last one that was asked for."""
@@ -182,25 +191,13 @@ class StoreFile:
     def _take_counts(self, counts: Counts) -> None:
         self.counts = counts
 
-    def _submit(
-        self,
-        step: SqlStep[T],
-        apply: Apply | None,
-        *,
-        writes: bool,
-        sure: bool,
-        pending: Counts,
-        late: Apply | None = None,
-    ) -> asyncio.Future[Any]:
+    def _submit(self, item: _QueuedStep) -> asyncio.Future[Any]:
         if self._connection is None:
             raise ClosedError(f"the store {self.path} is not open")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.append(
-            _QueuedStep(step, future, apply, writes=writes, sure=sure, pending=pending, late=late)
-        )
+        self._queue.append(item)
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush(), name="tidegate: store")
-        return future
+        return item.future
 
     async def _flush(self) -> None:
         try:
@@ -217,7 +214,7 @@ class StoreFile:
         finally:
             self._flushing = None
 
-    def _finish(self, item: _QueuedStep[Any], done: _StepResult) -> None:
+    def _finish(self, item: _QueuedStep, done: _StepResult) -> None:
         self._count(item, done)
         error, result = done.error, done.result
         if error is None and item.apply is not None:
@@ -233,7 +230,7 @@ class StoreFile:
         else:
             item.future.set_exception(error)
 
-    def _count(self, item: _QueuedStep[Any], done: _StepResult) -> None:
+    def _count(self, item: _QueuedStep, done: _StepResult) -> None:
         if done.counts:
             self.counts.update(done.counts)
         if item.pending and not done.owed:
@@ -241,7 +238,7 @@ class StoreFile:
 
     # --- in the thread ---
 
-    def _perform(self, batch: Sequence[_QueuedStep[Any]]) -> list[_StepResult]:
+    def _perform(self, batch: Sequence[_QueuedStep]) -> list[_StepResult]:
         try:
             if self._owed and any(item.writes for item in batch):
                 self._pay()
@@ -257,7 +254,7 @@ class StoreFile:
             # One of them is to blame: the others are done alone.
             return [self._perform([item])[0] for item in batch]
 
-    def _failed(self, item: _QueuedStep[Any], error: Exception) -> _StepResult:
+    def _failed(self, item: _QueuedStep, error: Exception) -> _StepResult:
         if not (item.sure and isinstance(error, StoreError)):
             return _StepResult(error=error)
         if not self._owed:
@@ -290,7 +287,7 @@ class StoreFile:
             several *= 4
         log.warning("%s can be written again: %s steps made up for", self.path, paid)
 
-    def _together(self, batch: Sequence[_QueuedStep[Any]]) -> list[_StepResult]:
+    def _together(self, batch: Sequence[_QueuedStep]) -> list[_StepResult]:
         """In one transaction: all or none."""
         connection = cast("sqlite3.Connection", self._connection)
         if not any(item.writes for item in batch):
@@ -313,7 +310,7 @@ class StoreFile:
         return done
 
     @staticmethod
-    def _one(item: _QueuedStep[Any], connection: sqlite3.Connection) -> _StepResult:
+    def _one(item: _QueuedStep, connection: sqlite3.Connection) -> _StepResult:
         transaction = Transaction(connection)
         return _StepResult(result=item.step(transaction), counts=transaction.counts)
 
@@ -348,6 +345,10 @@ class StoreFile:
 
     def _in_thread(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:  # noqa: ANN401
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _new_future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
 
 
 def _create_file(path: Path) -> None:

@@ -172,24 +172,20 @@ class SqliteInbox(Inbox):
     # --- parked items ---
 
     async def parked(self, source: InboxSource | None = None, *, limit: int = 100) -> list[ParkedItem]:
-        found: list[ParkedItem] = await self._file.read(lambda tx: inbox_sql.parked(tx, source, limit))
-        return found
+        return await self._file.read(lambda tx: inbox_sql.parked(tx, source, limit))
 
     async def replay(self, source: InboxSource, key: str) -> bool:
         def apply(placed: list[PlacedItem]) -> bool:
             self._followed.enter(placed)
             return bool(placed)
 
-        replayed: bool = await self._file.write(lambda tx: inbox_sql.replay(tx, source, key), apply)
-        return replayed
+        return await self._file.write(lambda tx: inbox_sql.replay(tx, source, key), apply)
 
     async def drop(self, source: InboxSource, key: str) -> bool:
-        dropped: bool = await self._file.write(lambda tx: inbox_sql.drop(tx, source, key))
-        return dropped
+        return await self._file.write(lambda tx: inbox_sql.drop(tx, source, key))
 
     async def stats(self) -> InboxStats:
-        stats: InboxStats = await self._file.read(inbox_sql.stats)
-        return stats
+        return await self._file.read(inbox_sql.stats)
 
 
 def _ignore_failure(released: "asyncio.Future[Any]") -> None:

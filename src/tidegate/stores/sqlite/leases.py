@@ -19,8 +19,7 @@ class SqliteLeases(LeaseStore):
     async def lease(self, name: str, seconds: float) -> bool:
         # As of now: if the step waits for the disk, the lease is over sooner, never later.
         now = self._clock.now()
-        taken: bool = await self._file.write(lambda tx: _lease(tx, name, self.holder, now, seconds))
-        return taken
+        return await self._file.write(lambda tx: _lease(tx, name, self.holder, now, seconds))
 
     async def give_back(self, name: str) -> None:
         release = "UPDATE pollers SET holder = NULL, until = NULL WHERE name = ? AND holder = ?"

@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tidegate.model import BotId, ChatId, Message, Priority, Record, State, TicketId
-from tidegate.outbox.schedule_snapshot import WHOLE_BOT
+from tidegate.outbox.flood_control import WHOLE_BOT
 from tidegate.outbox.transitions import DEAD_LETTER_STATES
 from tidegate.pacing.rules import Family, cost_of, family_of
 from tidegate.stores.message_codec import encode, unpack

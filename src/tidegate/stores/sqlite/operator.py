@@ -8,9 +8,9 @@ from typing import Any, Final
 from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
 from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.flood_control import WHOLE_BOT
 from tidegate.outbox.port import OutboxOperator, OutboxStats
 from tidegate.outbox.reasons import explain, facts_of
-from tidegate.outbox.schedule_snapshot import WHOLE_BOT
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
 from tidegate.outbox.waiters import SettledWaiters
 from tidegate.stores.sqlite import journal, message_rows, put_sql, settle_sql
@@ -61,8 +61,7 @@ class SqliteOperator(OutboxOperator):
     async def find(self, ticket: TicketId) -> Record | None:
         self._wake()
         now = self._clock.now()
-        record: Record | None = await self.file.read(lambda tx: message_rows.find(tx, ticket, now))
-        return record
+        return await self.file.read(lambda tx: message_rows.find(tx, ticket, now))
 
     async def settled(self, ticket: TicketId) -> Record:
         ended = self._waiters.end_of(ticket)  # before the look: it may end meanwhile
@@ -99,7 +98,7 @@ class SqliteOperator(OutboxOperator):
     ) -> list[Record]:
         self._wake()
         now = self._clock.now()
-        found: list[Record] = await self.file.read(
+        return await self.file.read(
             lambda tx: message_rows.records(
                 tx,
                 now,
@@ -111,7 +110,6 @@ class SqliteOperator(OutboxOperator):
                 limit=limit,
             )
         )
-        return found
 
     async def dead(
         self,
@@ -127,15 +125,11 @@ class SqliteOperator(OutboxOperator):
 
     async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
         self._wake()
-        found: dict[tuple[State, str | None], int] = await self.file.read(
-            lambda tx: message_rows.tally(tx, bot, dedup_prefix)
-        )
-        return found
+        return await self.file.read(lambda tx: message_rows.tally(tx, bot, dedup_prefix))
 
     async def pauses(self) -> list[tuple[BotId, ChatId | None]]:
         """Paused bots (None) and chats."""
-        found: list[tuple[BotId, ChatId | None]] = await self.file.read(message_rows.pauses)
-        return found
+        return await self.file.read(message_rows.pauses)
 
     async def sender(self) -> SenderProcess | None:
         """The process that sends for this file, if one does."""
@@ -187,8 +181,7 @@ class SqliteOperator(OutboxOperator):
             self._dispatcher.stir()
             return len(rows)
 
-        cancelled: int = await self.file.write(step, apply)
-        return cancelled
+        return await self.file.write(step, apply)
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
         self._wake()
@@ -210,13 +203,11 @@ class SqliteOperator(OutboxOperator):
                 self._dispatcher.stir()
             return len(placed)
 
-        replayed: int = await self.file.write(step, apply)
-        return replayed
+        return await self.file.write(step, apply)
 
     async def drop(self, ids: Iterable[TicketId]) -> int:
         wanted = list(ids)
-        dropped: int = await self.file.write(lambda tx: settle_sql.drop(tx, wanted))
-        return dropped
+        return await self.file.write(lambda tx: settle_sql.drop(tx, wanted))
 
     async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
         def step(tx: Transaction) -> list[int]:

@@ -225,7 +225,9 @@ class SqliteOutbox(SqliteOperator, Outbox):
         max_wait: float | None = None,
     ) -> Turn:
         await self.start_sending()
-        return await self._turns.take(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
+        return await self._turns.hold(
+            await self._dispatcher.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
+        )
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         self._turns.end(turn, outcome, age)

@@ -9,9 +9,9 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.model import State
 from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.flood_control import WHOLE_BOT, StoredLimit, remember_call, remember_limit
 from tidegate.outbox.lanes import URGENT, Entry
 from tidegate.outbox.schedule import Schedule
-from tidegate.outbox.schedule_snapshot import WHOLE_BOT, StoredLimit, remember_call, remember_limit
 from tidegate.outbox.transitions import after_crash
 from tidegate.pacing.learned import LearnedSnapshot
 from tidegate.stores.message_codec import unpack
@@ -135,9 +135,9 @@ LONGEST_RETRY: Final = 3600.0  # seconds; bounds the harm of a clock that was se
 class ScheduledRows:
     """The waiting rows as entries of the schedule, by row number, which is the order of arrival."""
 
-    def __init__(self, schedule: Schedule, dispatch: OutboxDispatcher, clock: Clock) -> None:
+    def __init__(self, schedule: Schedule, dispatcher: OutboxDispatcher, clock: Clock) -> None:
         self._schedule = schedule
-        self._dispatch = dispatch
+        self._dispatcher = dispatcher
         self._clock = clock
         self._entries: dict[int, Entry] = {}
         self.last = 0  # the number up to which the file was read
@@ -199,9 +199,9 @@ class ScheduledRows:
         """Restore aliases, limits, calls and pauses. Times in the future count as now."""
         now, wall = self._clock.monotonic(), self._clock.now()
         for bot, old, new in before.aliases:
-            self._dispatch.remember_alias(bot, old, new)
+            self._dispatcher.remember_alias(bot, old, new)
         for limit, heard_at in before.limits:  # before the calls: they cool for as long as these say
-            limit = msgspec.structs.replace(limit, chat=self._dispatch.chat(limit.bot, limit.chat))  # noqa: PLW2901
+            limit = msgspec.structs.replace(limit, chat=self._dispatcher.chat(limit.bot, limit.chat))  # noqa: PLW2901
             remember_limit(self._schedule, limit, now, max(0.0, wall - heard_at))
         self.remember_calls(before.calls)
         for bot, chat in before.pauses:
@@ -212,7 +212,7 @@ class ScheduledRows:
         now, wall = self._clock.monotonic(), self._clock.now()
         for call in calls:
             at = min(now, now - (wall - call.at) + CLOCK_ROUNDING)
-            chat = self._dispatch.chat(call.bot, call.chat)
+            chat = self._dispatcher.chat(call.bot, call.chat)
             remember_call(
                 self._schedule, call.bot, chat, call.kind, paid=call.paid, cost=call.cost, at=at, now=now
             )
@@ -221,7 +221,7 @@ class ScheduledRows:
         seq, bot, chat, family, priority, urgent, cost, paid, _, due, expires, retry_at, attempts, crashes = (
             place
         )
-        lane = self._schedule.lane(bot, self._dispatch.chat(bot, chat), family)
+        lane = self._schedule.lane(bot, self._dispatcher.chat(bot, chat), family)
         entry = Entry(seq, lane, URGENT if urgent else priority, cost)
         entry.paid = bool(paid)
         entry.attempts, entry.crashes = attempts, crashes

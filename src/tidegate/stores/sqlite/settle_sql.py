@@ -10,8 +10,8 @@ import msgspec
 
 from tidegate.model import BotId, ChatId, NotSent, Outcome, Record, Refused, State, TicketId, Unreachable
 from tidegate.outbox.dispatcher import ALIASES_KEPT
+from tidegate.outbox.flood_control import StoredLimit
 from tidegate.outbox.lanes import Entry
-from tidegate.outbox.schedule_snapshot import StoredLimit
 from tidegate.pacing.learned import FORGET_AFTER, LearnedSnapshot
 from tidegate.stores.sqlite.file import Transaction
 from tidegate.stores.sqlite.message_rows import PRIORITIES, RECORD_COLUMNS, chat_now, pack_result, retire

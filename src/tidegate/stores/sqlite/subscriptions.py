@@ -54,8 +54,7 @@ class SqliteSubscriptions(Subscriptions):
         if not packed:
             return []
         step = _add if replace else _add_missing
-        fresh: list[bool] = await self._file.write(lambda tx: step(tx, self.name, packed))
-        return fresh
+        return await self._file.write(lambda tx: step(tx, self.name, packed))
 
     async def remove(self, refs: Collection[SubscriptionRef]) -> int:
         rows = [(self.name, *key_and_number(one)) for one in refs]
@@ -64,8 +63,7 @@ class SqliteSubscriptions(Subscriptions):
         if not rows:
             return 0
         delete = f"DELETE FROM subscriptions WHERE {_THIS}"
-        removed: int = await self._file.write(lambda tx: tx.executemany(delete, rows).rowcount)
-        return removed
+        return await self._file.write(lambda tx: tx.executemany(delete, rows).rowcount)
 
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
         page = (self.name, number, max(limit, 0))
@@ -100,8 +98,7 @@ class SqliteSubscriptions(Subscriptions):
 
     async def count(self) -> int:
         query = "SELECT count(*) FROM subscriptions WHERE poller = ?"
-        size: int = await self._file.read(lambda tx: tx.execute(query, (self.name,)).fetchone()[0])
-        return size
+        return await self._file.read(lambda tx: tx.execute(query, (self.name,)).fetchone()[0])
 
     async def watermark(self) -> str | None:
         query = "SELECT mark FROM pollers WHERE name = ?"

@@ -9,23 +9,20 @@ from typing import Final
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, StoreError
 from tidegate.model import (
-    BotId,
-    ChatId,
     Dead,
     Delivered,
     NotSent,
     Outcome,
-    Priority,
     Refused,
     Unknown,
     Unreachable,
 )
 from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.flood_control import limits_of
 from tidegate.outbox.lanes import Entry
 from tidegate.outbox.port import Turn
-from tidegate.outbox.schedule_snapshot import limits_of
 from tidegate.outbox.transitions import other_name
-from tidegate.pacing.rules import Family, Rules
+from tidegate.pacing.rules import Rules
 from tidegate.stores.sqlite import settle_sql
 from tidegate.stores.sqlite.claims import Claims
 from tidegate.stores.sqlite.file import Counts, StoreFile, Transaction
@@ -43,29 +40,19 @@ def quarantine(rules: Rules) -> float:
 
 
 class SqliteTurns:
-    def __init__(self, file: StoreFile, dispatch: OutboxDispatcher, claims: Claims, clock: Clock) -> None:
+    def __init__(self, file: StoreFile, dispatcher: OutboxDispatcher, claims: Claims, clock: Clock) -> None:
         self._file = file
-        self._dispatch = dispatch
-        self._schedule = dispatch.schedule
+        self._dispatcher = dispatcher
+        self._schedule = dispatcher.schedule
         self._claims = claims
         self._clock = clock
         self._quarantine = quarantine(self._schedule.rules)
         self._recent: deque[tuple[float, AnsweredCall]] = deque()  # of the last seconds, not in the file
         self._noted: dict[int, int] = {}  # those that are in the file while they are held, by their tokens
 
-    async def take(
-        self,
-        bot: BotId,
-        chat_id: ChatId,
-        family: Family,
-        cost: int,
-        priority: Priority,
-        *,
-        paid: bool,
-        max_wait: float | None,
-    ) -> Turn:
-        turn = await self._dispatch.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
-        entry = self._dispatch.held_turn(turn)
+    async def hold(self, turn: Turn) -> Turn:
+        """A turn was granted: write it before its call is made, if it counts for long."""
+        entry = self._dispatcher.held_turn(turn)
         if entry is not None and self._counts_for_long(entry):
             await self._note(turn, entry)
         return turn
@@ -82,7 +69,8 @@ class SqliteTurns:
         lane = entry.lane
         call = AnsweredCall(math.inf, turn.bot, lane.chat, lane.kind, entry.paid, entry.cost)
         noted = self._file.write(
-            lambda tx: settle_sql.record_calls(tx, [call]), lambda row: self._noted.update({turn.token: row})
+            lambda tx: settle_sql.record_calls(tx, [call]),
+            lambda row: self._noted.update({turn.token: row or NO_ROW}),
         )
         try:
             await asyncio.shield(noted)
@@ -112,7 +100,7 @@ class SqliteTurns:
         now = self._clock.now()
         held = [
             AnsweredCall(now, entry.lane.bot.id, entry.lane.chat, entry.lane.kind, entry.paid, entry.cost)
-            for token, entry in self._dispatch.held_turns()
+            for token, entry in self._dispatcher.held_turns()
             if token not in self._noted
         ]
         settle_sql.record_calls(tx, [*(call for _, call in self._recent), *held])
@@ -120,7 +108,7 @@ class SqliteTurns:
     def end(self, turn: Turn, outcome: Outcome, age: float) -> None:
         """End a turn. Nobody waits for the disk: a restart that does not know the last calls waits anyway."""
         now, wall = self._clock.monotonic(), self._clock.now()
-        entry = self._dispatch.end_turn(turn, outcome, age)
+        entry = self._dispatcher.end_turn(turn, outcome, age)
         if entry is None:
             return
         lane, bot = entry.lane, turn.bot
@@ -129,7 +117,7 @@ class SqliteTurns:
         noted = self._noted.pop(turn.token, None)
         if noted is None and alias is None and isinstance(outcome, _UNWRITTEN):
             self._remember(call, outcome, now)
-            self._dispatch.stir()
+            self._dispatcher.stir()
             return
         limits = limits_of(self._schedule, entry, now) if isinstance(outcome, Refused) else []
         pending: Counts = Counter({(bot, "refused"): 1} if isinstance(outcome, Refused) else {})
@@ -149,5 +137,5 @@ class SqliteTurns:
             if isinstance(outcome, Dead) and outcome.whole_chat:
                 self._claims.bury(lane, outcome)
             elif alias is not None and isinstance(outcome, Delivered):
-                self._dispatch.alias(lane, alias, now)
-        self._dispatch.stir()
+                self._dispatcher.alias(lane, alias, now)
+        self._dispatcher.stir()

@@ -33,7 +33,7 @@ async def run(url: str, scene: Scene, folder: str) -> None:
         watching = asyncio.create_task(vitals.watch(scene.seconds))
         await lines.get()
         await watching
-        waiting, cpu = (await gate.handler_registry.stats()).waiting, time.process_time() - cpu
+        waiting, cpu = (await gate.core.handler_registry.stats()).waiting, time.process_time() - cpu
     peak = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
     tell(**vitals.report(), peak_mb=peak, cpu_s=round(cpu, 1), waiting=waiting)
 

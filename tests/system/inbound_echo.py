@@ -94,5 +94,5 @@ async def _perform(
     async with asyncio.TaskGroup() as group:
         group.create_task(vitals.watch(scene.seconds))
         await crowd.live()
-    waiting = (await gate.handler_registry.stats()).waiting
+    waiting = (await gate.core.handler_registry.stats()).waiting
     return crowd.report() | vitals.report() | {"waiting": waiting}

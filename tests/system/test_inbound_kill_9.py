@@ -82,7 +82,7 @@ class Scene:
     async def look(self) -> tuple[list[Record], InboxStats]:
         gate: Tidegate = await in_thread(inbound_member.gate_of, self.terms)
         async with gate:
-            return list(await gate.outbox.records(limit=100_000)), await gate.handler_registry.stats()
+            return list(await gate.outbox.records(limit=100_000)), await gate.core.handler_registry.stats()
 
     async def check(self) -> dict[str, int]:
         """Nothing lost, one answer in the store for each, in order; sent twice only where a lease ran out."""

@@ -493,13 +493,13 @@ async def test_a_token_is_in_no_text(gate: Tidegate) -> None:
     ticket = await gate.send(chat_id=7, text="x", bot=bot)
     record = await gate.outbox.find(ticket.id)
     stats = await gate.stats()
-    texts = [repr(bot), str(bot), repr(ticket), repr(stats), repr(record), repr(gate._sender.bots)]  # noqa: SLF001
+    texts = [repr(bot), str(bot), repr(ticket), repr(stats), repr(record), repr(gate.core.sender.bots)]
     assert not [text for text in texts if "SECRET" in text]
 
 
 async def test_a_token_is_not_in_what_rich_shows(gate: Tidegate) -> None:
     bot = gate.add_bot("77:SECRET")
-    shown = pretty_repr([bot, gate.bots(), gate._sender.bots])  # noqa: SLF001  (what a traceback may show)
+    shown = pretty_repr([bot, gate.bots(), gate.core.sender.bots])
 
     assert "BotAccess" in shown
     assert "SECRET" not in shown

@@ -1,4 +1,4 @@
-"""Where all that a gate keeps is kept: in memory, in a file, in Redis. Chosen here, by the store's name."""
+"""Where everything is kept: in memory, in a SQLite file, in Redis. The store's name chooses."""
 
 from pathlib import Path
 
@@ -9,22 +9,22 @@ from tidegate.stores.memory.store import MemoryStore
 from tidegate.stores.sqlite.store import SqliteStore
 from tidegate.stores.store import Store, StoreOptions
 
-__all__ = ["Store", "StoreOptions", "is_redis", "open_store"]
+__all__ = ["Store", "StoreOptions", "is_redis", "make_store"]
 
 
-def open_store(store: str, terms: StoreOptions) -> Store:
-    """Nothing is opened yet. Raises BadInputError for a name that means no store."""
+def make_store(store: str, options: StoreOptions) -> Store:
+    """Return the store with this name, not opened yet. Raises BadInputError for a name of no store."""
     if store == "memory://":
-        return MemoryStore(terms)
+        return MemoryStore(options)
     kind = store.partition("://")[0] if "://" in store else "sqlite"  # the rest may hold a password
     if kind in REDIS_SCHEMES:
         with extra("redis", "redis"):
-            from tidegate.stores.redis.store import RedisStore  # noqa: PLC0415  (it is there only if it is used)
-        return RedisStore(store, terms)
+            from tidegate.stores.redis.store import RedisStore  # noqa: PLC0415  (imported only if it is used)
+        return RedisStore(store, options)
     if kind != "sqlite":
         known = "a file, redis://host:6379/0 or memory://"
         raise BadInputError(f"a store of the kind {kind!r} is not known: give {known}")
-    return SqliteStore(Path(store.removeprefix("sqlite:///")), terms)
+    return SqliteStore(Path(store.removeprefix("sqlite:///")), options)
 
 
 def is_redis(store: str) -> bool:

@@ -85,7 +85,7 @@ async def test_a_handler_that_comes_later_handles(clock: VirtualClock) -> None:
     @gate.hook("pay", "0123456789abcdef")
     async def handle(_: object) -> None: ...
 
-    assert gate.handler_registry.has_handler(hook_source("pay"))
+    assert gate.core.handler_registry.has_handler(hook_source("pay"))
     await app.stop()
 
 
@@ -107,14 +107,14 @@ async def test_a_second_server_of_a_gate_is_refused_and_harms_nothing(
 async def test_it_waits_to_take_over_and_can_be_stopped_meanwhile(
     served: Served, clock: VirtualClock, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start, free_at = served.gate.start, 3.5
+    start, free_at = served.gate.core.start, 3.5
 
     async def refuse() -> None:
         if clock.monotonic() < free_at:
             raise NotTheSenderError("process 7 sends for this store")
         await start()
 
-    monkeypatch.setattr(served.gate, "start", refuse)
+    monkeypatch.setattr(served.gate.core, "start", refuse)
     given_up = asyncio.create_task(served.app.start())
     await clock.sleep(1.5)
     given_up.cancel()

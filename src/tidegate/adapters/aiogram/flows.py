@@ -43,6 +43,16 @@ from tidegate.polling.restorer import (
 )
 
 
+class FlowBotCore(Protocol):
+    """`GateCore`, as seen from below."""
+
+    @property
+    def attached_library(self) -> object | None:
+        """The attached dispatchers."""
+
+    def token_of(self, bot: int) -> str | None: ...
+
+
 class FlowBotGate(FlowGate, Protocol):
     """`Tidegate`, as seen from below."""
 
@@ -50,15 +60,14 @@ class FlowBotGate(FlowGate, Protocol):
     def is_open(self) -> bool: ...
 
     @property
-    def attached_library(self) -> object | None:
-        """The dispatchers that are attached."""
+    def core(self) -> "FlowBotCore":
+        """The gate's internal side."""
+        ...
 
     @property
     def attach(self) -> Callable[..., None]:
         """To a dispatcher and its bots."""
         ...
-
-    def token_of(self, bot: int) -> str | None: ...
 
     def fsm_storage(self) -> BaseStorage:
         """In the gate's file. Raises BadInputError if it has none."""
@@ -160,12 +169,12 @@ class FlowExecutor:
 
     async def _start(self, dispatcher: Dispatcher) -> None:
         if not self.gate.is_open:
-            if self.gate.attached_library is None:
+            if self.gate.core.attached_library is None:
                 raise ClosedError(
                     "the flow's gate does not run: call executor.attach(dispatcher), or open it yourself"
                 )
             return  # the dispatcher is to stop before it has begun
-        if self.gate.token_of(self.bot.id) is None:
+        if self.gate.core.token_of(self.bot.id) is None:
             self.gate.attach(None, self.bot)
         if self._on_message_of_nobody not in dispatcher.message.outer_middleware:
             dispatcher.message.outer_middleware.register(self._on_message_of_nobody)

@@ -27,17 +27,17 @@ LETTERS_COUNTED: Final = 10_000
 class RedisStore(Store):
     follows_bots = True
 
-    def __init__(self, url: str, terms: StoreOptions) -> None:
-        clock, settings = terms.clock, terms.settings
+    def __init__(self, url: str, options: StoreOptions) -> None:
+        clock, settings = options.clock, options.settings
         self._clock = clock
         self._link = link = RedisPyConnection(url, clock, secrets.token_hex(6))
         spool = Spool(Path(settings.tidegate_spool, link.name), clock)
-        self.outbox = RedisOutbox(link, clock, terms.rules, on_end=terms.on_end, spool=spool)
-        self.outbox.serves = terms.serves  # other bots may be other processes' own
-        self.shelf = RedisBotStore(link, TokenCipher.of(settings.tidegate_key, None))
+        self.outbox = RedisOutbox(link, clock, options.rules, on_end=options.on_end, spool=spool)
+        self.outbox.serves = options.serves  # other bots may be other processes' own
+        self.bots = RedisBotStore(link, TokenCipher.of(settings.tidegate_key, None))
         self.inbox = RedisInbox(link, clock)
 
-    def buckets(self, rules: ThrottleRules) -> RedisThrottle:
+    def throttle(self, rules: ThrottleRules) -> RedisThrottle:
         return RedisThrottle(rules, self._link, self._clock)
 
     def subscriptions(self, name: str) -> RedisSubscriptions:

@@ -88,13 +88,13 @@ async def test_a_call_after_the_dispatcher_has_stopped_is_told_so(stage: Stage) 
 def seen(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[object, Priority]]:
     """To whom each call goes, and how urgently."""
     seen: list[tuple[object, Priority]] = []
-    turn = stage.gate.direct.turn
+    turn = stage.gate.core.direct.turn
 
     def watch(*args: Any, **options: Any) -> object:  # noqa: ANN401  (as `turn` has them)
         seen.append((args[2]["chat_id"], options["priority"]))
         return turn(*args, **options)
 
-    monkeypatch.setattr(stage.gate.direct, "turn", watch)
+    monkeypatch.setattr(stage.gate.core.direct, "turn", watch)
     return seen
 
 

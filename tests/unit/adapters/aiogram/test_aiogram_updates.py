@@ -53,7 +53,7 @@ async def test_what_people_write_is_answered(attached: Stage) -> None:
         heard = await alice.hears()
 
     assert heard["text"] == "Welcome to the shop"
-    assert (await attached.gate.handler_registry.stats()).waiting == 0
+    assert (await attached.gate.core.handler_registry.stats()).waiting == 0
 
 
 async def test_a_slow_chat_holds_up_nobody_but_itself(attached: Stage) -> None:
@@ -167,7 +167,7 @@ async def test_without_the_inbox_aiogram_gets_its_updates_itself(stage: Stage) -
     async with polling(stage):
         alice.says("hello")
         assert (await alice.hears())["text"] == "hi"
-        assert not stage.gate.handler_registry.has_handler(f"bot:{stage.bot.id}")  # type: ignore[arg-type]
+        assert not stage.gate.core.handler_registry.has_handler(f"bot:{stage.bot.id}")  # type: ignore[arg-type]
 
 
 async def test_a_call_of_ones_own_to_get_updates_is_left_alone(attached: Stage) -> None:
@@ -241,7 +241,7 @@ async def test_updates_that_wait_are_handled_between_the_hooks_of_start_and_stop
     assert before[-1] == "disconnected"
     assert log[len(before)] == "connected"
     assert [text for text in log if text.isdigit()] == [str(number) for number in range(20)]
-    assert (await second.gate.handler_registry.inbox.parked() if second.gate.is_open else []) == []
+    assert (await second.gate.core.handler_registry.inbox.parked() if second.gate.is_open else []) == []
 
 
 async def test_a_start_that_failed_leaves_nothing_behind(stage: Stage) -> None:

@@ -29,9 +29,8 @@ UPDATE = Update(1, message=Message(1, WHEN, Chat(9, "private"), text="hello", fr
 async def limiter(clock: VirtualClock, telegram: SimulatedTelegram) -> TidegateLimiter:
     """Of a bot that makes one call a second, so that somebody always waits."""
     rules = Rules(bot=Rate(1, 1), private=Rate(10, 1))
-    return TidegateLimiter(
-        Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock), rules=rules)
-    )
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock), rules=rules)
+    return TidegateLimiter(gate.core)
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ async def test_what_is_on_its_way_when_the_application_stops_waits_for_the_next_
         await clock.sleep(0.5)
         assert stops[0].done()
         assert seen == []
-        stats = await gate.handler_registry.stats()
+        stats = await gate.core.handler_registry.stats()
         assert (stats.waiting, stats.handling, stats.parked) == (5, 0, 0)
         await app.start()
         await clock.sleep(0.5)  # after an attempt that failed it would be more
@@ -119,7 +119,7 @@ async def test_of_two_applications_the_one_that_stops_gives_its_handlers_their_g
             await app.stop()
             assert clock.monotonic() - began == pytest.approx(2, abs=0.5)
             await clock.sleep(1)
-            stats = await gate.handler_registry.stats()
+            stats = await gate.core.handler_registry.stats()
             assert (stats.waiting, stats.handling) == (1, 1)
             await app.start()
         await clock.sleep(20)

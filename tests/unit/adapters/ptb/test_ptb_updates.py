@@ -60,7 +60,7 @@ async def test_what_was_fetched_is_held_before_telegram_hears_of_it(
     telegram: SimulatedTelegram,
 ) -> None:
     away = True
-    accept = gate.handler_registry.inbox.accept
+    accept = gate.core.handler_registry.inbox.accept
 
     async def refuse(items: Any) -> list[bool]:  # noqa: ANN401
         if away:
@@ -72,7 +72,7 @@ async def test_what_was_fetched_is_held_before_telegram_hears_of_it(
     async def handle(update: Update, _: Context) -> None:
         seen.append(text_of(update))
 
-    gate.handler_registry.inbox.accept = refuse  # type: ignore[method-assign]
+    gate.core.handler_registry.inbox.accept = refuse  # type: ignore[method-assign]
     async with running(build(handle)):
         person(1).says("one")
         await clock.sleep(10)
@@ -106,7 +106,7 @@ async def test_an_application_that_stops_puts_back_what_it_has_not_ended(
         await app.stop()
         assert clock.monotonic() - began == pytest.approx(5, abs=0.5)
         assert ended == ["short"]
-        assert (await gate.handler_registry.stats()).waiting == 2
+        assert (await gate.core.handler_registry.stats()).waiting == 2
         await app.updater.start_polling(timeout=POLL)
         await app.start()
         await clock.sleep(70)
@@ -131,7 +131,7 @@ async def test_a_handler_that_never_returns_is_cancelled_and_named(
         person(1).says("one")
         person(1).says("two")
         await clock.sleep(65)
-        parked = await gate.handler_registry.inbox.parked()
+        parked = await gate.core.handler_registry.inbox.parked()
     assert seen == ["one", "two"]
     assert "took longer than 60 s and was cancelled in hang (ptb/test_ptb_updates.py" in parked[0].reason
     assert parked[0].reason in caplog.text
@@ -153,7 +153,7 @@ async def test_an_error_reaches_the_applications_own_handlers_and_the_update_is_
     async with gate, running(app):
         person(1).says("one")
         await clock.sleep(1)
-        stats = await gate.handler_registry.stats()
+        stats = await gate.core.handler_registry.stats()
     assert [str(error) for error in errors] == ["no such tea"]
     assert (stats.waiting, stats.handling, stats.parked) == (0, 0, 0)
 
@@ -272,7 +272,7 @@ async def test_a_process_that_does_not_lead_neither_polls_nor_handles(
     telegram: SimulatedTelegram,
 ) -> None:
     led_by_another = True
-    lease = gate.handler_registry.inbox.leases.lease
+    lease = gate.core.handler_registry.inbox.leases.lease
 
     async def ask(name: str, seconds: float) -> bool:
         return not led_by_another and await lease(name, seconds)
@@ -282,19 +282,19 @@ async def test_a_process_that_does_not_lead_neither_polls_nor_handles(
     async def handle(update: Update, _: Context) -> None:
         seen.append(text_of(update))
 
-    gate.handler_registry.inbox.leases.lease = ask  # type: ignore[method-assign]
+    gate.core.handler_registry.inbox.leases.lease = ask  # type: ignore[method-assign]
     app = build(handle)
     async with running(app):
         person(1).says("one")
         await clock.sleep(10)
         assert not [entry for entry in telegram.request_log.log if entry.method == "getUpdates"]
-        assert not gate.handler_registry.has_handler(bot_source(42))
+        assert not gate.core.handler_registry.has_handler(bot_source(42))
         led_by_another = False
         await clock.sleep(2)
         assert seen == ["one"]
         led_by_another = True
         await clock.sleep(10)
-        assert not gate.handler_registry.has_handler(bot_source(42))
+        assert not gate.core.handler_registry.has_handler(bot_source(42))
 
 
 async def test_a_second_process_waits_for_the_end_of_the_first(
@@ -305,7 +305,7 @@ async def test_a_second_process_waits_for_the_end_of_the_first(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    start = gate.start
+    start = gate.core.start
     ends_at = clock.monotonic() + 20
 
     async def refuse() -> None:
@@ -318,7 +318,7 @@ async def test_a_second_process_waits_for_the_end_of_the_first(
     async def handle(update: Update, _: Context) -> None:
         seen.append(text_of(update))
 
-    monkeypatch.setattr(gate, "start", refuse)
+    monkeypatch.setattr(gate.core, "start", refuse)
     person(1).says("one")
     with caplog.at_level(logging.WARNING):
         async with running(build(handle)):

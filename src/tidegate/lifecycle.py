@@ -1,0 +1,315 @@
+"""The parts of a gate, and the order in which they are opened, started, stopped and closed."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo, BotRegistry
+from tidegate.broadcast.campaign import RunningCampaigns
+from tidegate.clock import Clock
+from tidegate.delivery.bot_api import BotApiClient, SessionFactory
+from tidegate.delivery.callbacks import DeliveryCallbacks
+from tidegate.delivery.direct import DirectCalls
+from tidegate.delivery.outcome_policy import RetryBackoff
+from tidegate.delivery.send_or_queue import SendOrQueue
+from tidegate.delivery.sender import BotAccess, Sender
+from tidegate.delivery.transport import BotApiTransport
+from tidegate.delivery.worker import Worker
+from tidegate.errors import ClosedError, StoreAwayError, TidegateError
+from tidegate.inbound.conversations import Conversations
+from tidegate.inbound.handler_registry import HandlerRegistry
+from tidegate.inbound.handlers import AttachedLibrary, GateHandlers
+from tidegate.inbound.stall_watch import StallWatch
+from tidegate.inbound.throttle import Throttle, ThrottleRules
+from tidegate.inbound.throttle_middleware import ThrottleMiddleware
+from tidegate.model import BotId, Priority
+from tidegate.outbox.admission import check_chat, check_method, check_priority
+from tidegate.outbox.port import StoreHealth
+from tidegate.outbox.producer import Producer
+from tidegate.outbox.tickets import LiveTicket
+from tidegate.pacing.rules import Rules
+from tidegate.polling.poller import Poller
+from tidegate.settings import Settings
+from tidegate.stores import make_store
+from tidegate.stores.store import StoreOptions
+from tidegate.tasks import BackgroundTasks
+from tidegate.upstream.registry import UpstreamRegistry
+
+if TYPE_CHECKING:  # there only if aiogram is used
+    from tidegate.adapters.aiogram.attachment import Attachment
+
+log = logging.getLogger("tidegate")
+
+NOTICE_LIFETIME: Final = 60.0  # seconds in which a notice, such as "please wait", is of use
+RISKS_TIMEOUT: Final = 2.0  # seconds in which a Redis has to say how it keeps its data
+
+
+class GateCore:
+    """Everything behind `Tidegate`: its parts, and their lifecycle. Adapters and the webhook app use it.
+
+    The parts are made anew each time the gate is opened; what must survive is in the store. Added bots stay.
+    """
+
+    def __init__(
+        self,
+        store: str,
+        settings: Settings,
+        clock: Clock,
+        rules: Rules,
+        transport: BotApiTransport | None,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.rules = rules
+        self.store_name = store
+        self._transport = transport
+        self.callbacks = DeliveryCallbacks(clock)
+        self.handlers = GateHandlers(self)
+        self.attachment: Attachment | None = None
+        self.upstreams = UpstreamRegistry(
+            clock,
+            lambda api, rate: self.store.limiter(api, rate),  # noqa: PLW0108  (of the store that is open then)
+        )
+        self.pollers: list[Poller] = []
+        self._delivering: list[AsyncExitStack] = []  # in which pollers run
+        self._running = AsyncExitStack()  # opened by `start`
+        self._starts = 0
+        self._starting = asyncio.Lock()
+        self._tasks = BackgroundTasks()
+        self.is_open = self._was_open = False
+        self._assemble({})
+
+    def _assemble(self, bots: Mapping[BotId, BotAccess]) -> None:
+        settings = self.settings
+        backoff = RetryBackoff(settings.telegram_base_delay, settings.telegram_max_delay)
+        transport = self._transport or BotApiClient(self.clock, timeout=settings.telegram_timeout)
+        self.sender = Sender(transport, self.clock, policy=backoff)
+        self.store = make_store(
+            self.store_name,
+            StoreOptions(
+                clock=self.clock,
+                rules=self.rules,
+                settings=settings,
+                on_end=self.callbacks.note,
+                on_bots=self._load_bots_soon,
+                serves=lambda: list(self.sender.bots),
+            ),
+        )
+        self.outbox = self.store.outbox
+        self.registry = BotRegistry(self.sender.bots, self.store.bots, bots)
+        self.sender.look_for_bots = self.registry.look
+        self.handler_registry = HandlerRegistry(
+            self.store.inbox,
+            self.clock,
+            at_once=settings.tidegate_handlers,
+            deadline=settings.tidegate_handler_deadline,
+            stall_watch=StallWatch(self.clock) if type(self.clock) is Clock else None,  # not in virtual time
+        )
+        self.producer = Producer(self.outbox, self.clock, max_attempts=settings.telegram_max_retries)
+        self.direct = DirectCalls(self.outbox, self.sender, self.clock, settings.telegram_max_retries)
+        self.send_or_queue = SendOrQueue(
+            self.producer, self.direct, self.outbox, self.clock, self.become_sender
+        )
+        self.campaigns = RunningCampaigns()
+
+    # --- open and close ---
+
+    async def open(self) -> None:
+        if self.is_open:
+            raise ClosedError("the gate is open already: one `async with` at a time")
+        if self._was_open:
+            self._assemble(self.registry.added())
+        self._was_open = True
+        await self.outbox.open()
+        try:
+            with suppress(StoreAwayError):  # a Redis that is away is tried again
+                await self.registry.load()
+            await self._warn_of_risks()
+        except BaseException:
+            await self.outbox.close()
+            raise
+        self.callbacks.start()
+        if self.store.follows_bots:
+            self._tasks.start(self.registry.follow(self.clock, lambda: self.is_open), "bots")
+        self.is_open = True
+
+    async def close(self) -> None:
+        try:
+            await self.campaigns.close()
+            await self._running.aclose()  # a worker that was started and not stopped
+            await self.callbacks.stop()
+        finally:  # whatever failed, the store is free for the next process
+            self.is_open = False
+            self._starts = 0
+            await self._tasks.stop()
+            if self.attachment is not None:
+                self.attachment.closed()
+            try:
+                for loss in await self.store.losses():
+                    log.warning("%s", loss)
+            finally:
+                await self.upstreams.close()
+                await self.sender.close()
+                await self.outbox.close()
+
+    def check_open(self) -> None:
+        if not self.is_open:
+            raise ClosedError(
+                "the gate is not open: use it inside `async with gate:`, or while the bot runs that it is"
+                " attached to"
+            )
+
+    async def _warn_of_risks(self) -> None:
+        """Log once how the store could lose data. A store that cannot say so in time is passed over."""
+        with suppress(TidegateError, TimeoutError):
+            async with self.clock.timeout(RISKS_TIMEOUT):
+                for risk in await self.store.risks():
+                    log.warning("%s", risk)
+
+    def _load_bots_soon(self) -> None:
+        """Another process has changed the registered bots."""
+        self._tasks.start(self.registry.load(), "bots")
+
+    # --- start and stop ---
+
+    async def start(self) -> None:
+        """Open the gate, if it is not open, and deliver in this process. Each start needs its `stop`."""
+        async with self._starting:
+            if self._starts == 0:
+                async with AsyncExitStack() as stack:
+                    if not self.is_open:
+                        await self.open()
+                        stack.push_async_callback(self.close)
+                    worker = Worker(self.outbox, self.sender, self.clock)
+                    await stack.enter_async_context(self.deliver(worker))
+                    self._running = stack.pop_all()
+            self._starts += 1
+
+    async def stop(self) -> None:
+        """Take back one `start`; the last one ends what the first has begun."""
+        async with self._starting:
+            self._starts = max(0, self._starts - 1)
+            if self._starts == 0:
+                await self._running.aclose()
+
+    @asynccontextmanager
+    async def deliver(self, worker: Worker) -> AsyncIterator[Worker]:
+        """Become the sender, and run the worker and the pollers while the body runs."""
+        await self.become_sender()
+        async with worker, AsyncExitStack() as stack:
+            for poller in self.pollers:
+                await stack.enter_async_context(poller)
+            self._delivering.append(stack)
+            try:
+                yield worker
+            finally:
+                self._delivering.remove(stack)
+
+    async def become_sender(self) -> None:
+        """Raises NotTheSenderError if the store has one sender only, and another process is it."""
+        await self.outbox.start_sending()
+        await self.registry.unseal()
+
+    def add_poller(self, poller: Poller) -> None:
+        if poller in self.pollers:
+            return
+        self.pollers.append(poller)
+        for stack in self._delivering[:1]:
+            poller.begin()
+            stack.push_async_callback(poller.stop)
+
+    async def end_broadcasts(self) -> None:
+        """Feed no more messages. Accepted ones stay, and the same call goes on from there."""
+        await self.campaigns.close()
+
+    # --- what adapters and the webhook app ask for ---
+
+    @property
+    def attached_library(self) -> AttachedLibrary | None:
+        """The attached dispatchers."""
+        return self.attachment
+
+    def add_bot(self, token: str, *, api_url: str = TELEGRAM, session: SessionFactory | None = None) -> Bot:
+        timeout = self.settings.telegram_timeout
+        transport = BotApiClient(self.clock, timeout=timeout, lend=session) if session else None
+        return self.registry.add(token, api_url, transport)
+
+    def bots(self) -> list[BotInfo]:
+        return self.registry.all()
+
+    def token_of(self, bot: int) -> str | None:
+        """Return the token of a bot that this process sends for. It belongs in no text and no log."""
+        access = self.sender.bots.get(BotId(bot))
+        return None if access is None else access.token
+
+    def health(self) -> StoreHealth:
+        return self.outbox.health()
+
+    async def send(self, *, bot: AnyBot | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401
+        """Accept one message."""
+        self.check_open()
+        await self.ready_to_deliver()
+        return (await self.producer.send_many(self.registry.id_of(bot), [fields], {}))[0]
+
+    async def ready_to_deliver(self) -> None:
+        """Let an attached gate deliver, if nothing does yet."""
+        if self.attachment is not None:
+            await self.attachment.deliver()
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        bot: AnyBot | None = None,
+        priority: Priority | str = Priority.HIGH,
+        max_wait: float | None = None,
+    ) -> Any:  # noqa: ANN401  (Telegram's result)
+        """Make a call now, in its turn."""
+        self.check_open()
+        if max_wait is None:
+            max_wait = self.settings.telegram_rate_limit_wait
+        await self.registry.unseal()
+        checked = dict(params or {})
+        if checked.get("chat_id") is not None:
+            checked["chat_id"] = check_chat(checked["chat_id"])
+        return await self.direct.call(
+            self.registry.id_of(bot),
+            check_method(method),
+            checked,
+            priority=check_priority(priority),
+            max_wait=max_wait,
+        )
+
+    async def conversations(self) -> Conversations:
+        """Return the conversations of the open store. An attached gate is opened when they are needed."""
+        if not self.is_open and self.attachment is not None:
+            await self.attachment.ready()
+        return cast("Conversations", self.store.conversations)
+
+    async def tell(self, bot: int, chat_id: int, text: str) -> None:
+        """Queue a notice that is of no use later, such as that a user has to wait."""
+        expires_at = self.clock.now() + NOTICE_LIFETIME
+        await self.send(bot=BotId(bot), chat_id=chat_id, text=text, expires_at=expires_at)
+
+    def throttle_rules(self) -> ThrottleRules:
+        """The default rules, with the environment's values (TIDEGATE_USER_RATE, TIDEGATE_BUSY_TEXT)."""
+        usual, settings = ThrottleRules(), self.settings
+        return ThrottleRules(
+            user=settings.tidegate_user_rate or usual.user, text=settings.tidegate_busy_text or usual.text
+        )
+
+    def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
+        """Return a throttle. In Redis it counts for all processes, otherwise for this one."""
+        rules = rules or self.throttle_rules()
+        return Throttle(rules, self.store.throttle(rules))
+
+    def throttle_middleware(self, throttle: Throttle) -> ThrottleMiddleware:
+        """Return the middleware that puts a throttle before the inbox."""
+        return ThrottleMiddleware(throttle, self.tell, self._answer_query)
+
+    async def _answer_query(self, bot: int, query: str, text: str | None) -> None:
+        params = {"callback_query_id": query, **({"text": text} if text else {})}
+        await self.call("answerCallbackQuery", params, bot=BotId(bot))

@@ -80,7 +80,9 @@ class Tidegate:
         self.settings = settings or Settings.read()
         self.clock = clock or Clock()
         name, rules = str(store or self.settings.tidegate_store), rules or self.settings.rules()
-        self.core = GateCore(name, self.settings, self.clock, rules, wire)
+        self.core = GateCore(
+            name, settings=self.settings, clock=self.clock, rules=rules, transport=wire
+        )
         """Internal: for the adapters of bot libraries. Its methods may change at any time."""
 
     @property

@@ -55,6 +55,7 @@ class GateCore:
     def __init__(
         self,
         store: str,
+        *,
         settings: Settings,
         clock: Clock,
         rules: Rules,

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -54,6 +55,7 @@ if TYPE_CHECKING:  # each is there only if it is used
 
     from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
     from tidegate.adapters.aiogram.queued_method import MethodTicket
+    from tidegate.adapters.ptb.attachment import Builder as PtbBuilder
     from tidegate.adapters.ptb.rate_limiter import TidegateLimiter
 
 log = logging.getLogger("tidegate")
@@ -80,9 +82,7 @@ class Tidegate:
         self.settings = settings or Settings.read()
         self.clock = clock or Clock()
         name, rules = str(store or self.settings.tidegate_store), rules or self.settings.rules()
-        self.core = GateCore(
-            name, settings=self.settings, clock=self.clock, rules=rules, transport=wire
-        )
+        self.core = GateCore(name, settings=self.settings, clock=self.clock, rules=rules, transport=wire)
         """Internal: for the adapters of bot libraries. Its methods may change at any time."""
 
     @property
@@ -139,26 +139,52 @@ class Tidegate:
 
     # --- bot libraries ---
 
+    @overload
     def attach(
         self,
-        dispatcher: "Dispatcher | None",
+        target: "Dispatcher | None",
         *bots: "AiogramBot",
         max_wait: float | None = None,
         grace: float = 5.0,
         fsm: bool = True,
         inbox: bool = True,
         throttle: ThrottleRules | bool = True,
-    ) -> None:
-        """Pace every call of aiogram's bots; open the gate and deliver while the dispatcher runs.
+    ) -> None: ...
+
+    @overload
+    def attach(
+        self,
+        target: "PtbBuilder",
+        *,
+        max_wait: float | None = None,
+        grace: float = 5.0,
+        inbox: bool = True,
+        throttle: ThrottleRules | bool = True,
+    ) -> "PtbBuilder": ...
+
+    def attach(
+        self,
+        target: Any,
+        *bots: "AiogramBot",
+        max_wait: float | None = None,
+        grace: float = 5.0,
+        fsm: bool = True,
+        inbox: bool = True,
+        throttle: ThrottleRules | bool = True,
+    ) -> Any:
+        """Pace every call of a bot library; open the gate and deliver while the bot runs.
+
+        aiogram: `gate.attach(dispatcher, bot)`. python-telegram-bot: the builder of the application comes
+        back, `gate.attach(Application.builder().token(TOKEN)).build()`; its conversations are its own.
 
         Calls wait their turn, `max_wait` or TELEGRAM_RATE_LIMIT_WAIT seconds at most, with high priority
-        inside a handler of that chat, normal elsewhere. Types and exceptions stay aiogram's. When the
-        dispatcher stops, handlers have `grace` seconds to end. Without a dispatcher (None), open the gate
+        inside a handler of that chat, normal elsewhere. Types and exceptions stay the library's. When
+        the bot stops, handlers have `grace` seconds to end. Without a dispatcher (None), open the gate
         yourself.
 
         Polled updates are stored before Telegram is told that they came; updates of one chat are handled in
         order, chats side by side; updates that a dead process left are handled again. `inbox=False` leaves
-        updates to aiogram. Messages of a user above a rate are dropped, and the user is told once
+        updates to the library. Messages of a user above a rate are dropped, and the user is told once
         (`throttle`: rules of your own, or False).
 
         Conversations in aiogram's MemoryStorage move to the store, a file or Redis, and survive a restart;
@@ -166,6 +192,10 @@ class Tidegate:
         """
         _check_attach_options(max_wait, grace, throttle)
         core = self.core
+        if _is_ptb_builder(target):
+            from tidegate.adapters.ptb.attachment import attach  # noqa: PLC0415
+
+            return attach(core, target, max_wait=max_wait, grace=grace, inbox=inbox, throttle=throttle)
         if max_wait is None:
             max_wait = core.settings.telegram_rate_limit_wait
         if core.attachment is None:
@@ -175,8 +205,8 @@ class Tidegate:
         redis = core.store_name if is_redis(core.store_name) else None
         keeper = self.fsm_storage() if core.store.conversations is not None else redis
         rules = core.throttle_rules() if throttle is True else throttle or None
-        core.attachment.add(
-            dispatcher, bots, max_wait, grace, keeper if fsm else None, inbox=inbox, throttle=rules
+        return core.attachment.add(
+            target, bots, max_wait, grace, keeper if fsm else None, inbox=inbox, throttle=rules
         )
 
     def fsm_storage(self) -> "SqliteStorage":
@@ -504,6 +534,11 @@ class Tidegate:
     def health(self) -> StoreHealth:
         """Return whether the store does all it promises now, as this process knows it: for readiness."""
         return self.core.health()
+
+
+def _is_ptb_builder(target: object) -> bool:
+    library = sys.modules.get("telegram.ext")  # whoever has a builder has imported it
+    return library is not None and isinstance(target, library.ApplicationBuilder)
 
 
 def _check_attach_options(max_wait: object, grace: object, throttle: object) -> None:

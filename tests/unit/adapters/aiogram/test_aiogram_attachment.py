@@ -266,7 +266,7 @@ async def test_attaching_to_what_is_no_bot_is_told(stage: Stage, wrong: tuple[An
     assert "token" not in str(error.value)
 
     with pytest.raises(BadInputError, match="Dispatcher"):
-        stage.gate.attach(stage.bot, stage.bot)  # type: ignore[arg-type]
+        stage.gate.attach(stage.bot, stage.bot)  # type: ignore[call-overload]
 
 
 async def test_queued_messages_go_where_the_bot_goes(stage: Stage) -> None:

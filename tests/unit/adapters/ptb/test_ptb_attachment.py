@@ -31,7 +31,7 @@ async def test_attaching_a_builder_does_what_a_limiter_does_that_equips_it(
     requests = SimulatedRequest(telegram), SimulatedRequest(telegram, patience=100)
     builder = Application.builder().token(TOKEN).job_queue(None)
     builder = builder.request(requests[0]).get_updates_request(requests[1])
-    app = attach(gate, builder).build()
+    app = gate.attach(builder).build()
     app.add_handler(MessageHandler(filters.TEXT, handle))
 
     async with running(app):
@@ -46,7 +46,7 @@ async def test_attaching_a_builder_does_what_a_limiter_does_that_equips_it(
 async def test_a_builder_may_be_attached_without_an_inbox(gate: Tidegate) -> None:
     builder = Application.builder().token(TOKEN).job_queue(None).concurrent_updates(True)  # noqa: FBT003
 
-    app = attach(gate, builder, inbox=False).build()
+    app = gate.attach(builder, inbox=False).build()
 
     assert isinstance(app.bot.rate_limiter, TidegateLimiter)
     assert not isinstance(app.update_queue, InboxUpdateQueue)
@@ -55,4 +55,4 @@ async def test_a_builder_may_be_attached_without_an_inbox(gate: Tidegate) -> Non
 
 async def test_attaching_something_else_says_what_to_give(gate: Tidegate) -> None:
     with pytest.raises(BadInputError, match=r"gate.attach\(Application.builder\(\)"):
-        attach(gate, cast("Any", "application"))
+        attach(gate.core, cast("Any", "application"))

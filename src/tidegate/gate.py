@@ -38,10 +38,9 @@ from tidegate.outbox.producer import Fields
 from tidegate.outbox.tickets import LiveTicket, Receipt
 from tidegate.pacing.rules import Rules
 from tidegate.polling.poller import Poller
-from tidegate.polling.subscriptions import Subscriptions
+from tidegate.polling.subscriptions import Subscriptions, reopenable_subscriptions
 from tidegate.settings import Settings
 from tidegate.stores import is_redis
-from tidegate.stores.reopenable import ReopenableSubscriptions
 from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream
 from tidegate.upstream.http_transport import TIMEOUT
 from tidegate.upstream.nocodb.client import NocoDb, token_headers, url_bytes_left
@@ -378,7 +377,7 @@ class Tidegate:
         subscriptions = self.core.store.subscriptions(name)
         if not subscriptions.is_durable:
             return subscriptions
-        return ReopenableSubscriptions(lambda: self.core.store, name)
+        return reopenable_subscriptions(lambda: self.core.store, name)
 
     def add_poller(self, poller: Poller) -> None:
         """Run a poller while this gate delivers in this process: between `start` and `stop`, in `worker`.

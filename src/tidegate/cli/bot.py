@@ -181,7 +181,7 @@ def known_bot(answer: ApiAnswer | NoAnswer, api_url: str) -> dict[str, Any]:
 
 
 async def _bots(gate: Tidegate) -> list[dict[str, Any]]:
-    counts = await gate.store.counts_by_bot()
+    counts = await gate.core.store.counts_by_bot()
     return [
         {"bot": bot.id, "api_url": bot.api_url, **{name: counts[bot.id, name] for name in SHOWN_COUNTS}}
         for bot in gate.bots()

@@ -36,7 +36,7 @@ def forget(
 
     async def act(gate: Tidegate) -> tuple[int, int, int]:
         erased = await gate.outbox.forget(chat_id, bot_id)
-        updates = await _forget_updates(gate.store.inbox, chat_id, bot_id)
+        updates = await _forget_updates(gate.inbox, chat_id, bot_id)
         return erased, updates, await sending.how_many(gate.outbox)
 
     erased, updates, left = using_gate(store, act)

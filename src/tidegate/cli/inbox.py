@@ -111,7 +111,7 @@ def list_(
     source = source_of(bot, hook)
 
     async def look(gate: Tidegate) -> InboxView:
-        inbox = gate.store.inbox
+        inbox = gate.inbox
         parked = await inbox.parked(source, limit=limit + 1)
         return InboxView(await inbox.stats(), parked, await sender_is_gone(gate))
 
@@ -147,7 +147,7 @@ def replay(
     chosen = _chosen(store, UpdateChoice(keys or [], everything, bot, hook))
     if len(chosen) > REPLAYED_UNASKED:
         confirm(f"Replay {amount(len(chosen), 'item')}?", yes=yes)
-    done = using_gate(store, lambda gate: work_on(chosen, gate.store.inbox.replay, "Replaying"))
+    done = using_gate(store, lambda gate: work_on(chosen, gate.inbox.replay, "Replaying"))
     terminal.report({"replayed": done}, f"Replayed {amount(done, 'item')}.", as_json=as_json)
 
 
@@ -166,7 +166,7 @@ def drop(
     chosen = _chosen(store, UpdateChoice(keys or [], everything, bot, hook))
     if chosen:
         confirm(f"Drop {amount(len(chosen), 'item')} for good?", yes=yes)
-    done = using_gate(store, lambda gate: work_on(chosen, gate.store.inbox.drop, "Dropping"))
+    done = using_gate(store, lambda gate: work_on(chosen, gate.inbox.drop, "Dropping"))
     terminal.report({"dropped": done}, f"Dropped {amount(done, 'item')}.", as_json=as_json)
 
 
@@ -207,7 +207,7 @@ def _check(key: str, sources: Sequence[InboxSource]) -> None:
 
 def _chosen(store: str | None, which: UpdateChoice) -> list[ParkedItem]:
     async def look(gate: Tidegate) -> list[ParkedItem]:
-        return await choose(gate.store.inbox, which)
+        return await choose(gate.inbox, which)
 
     return using_gate(store, look)
 

@@ -79,7 +79,7 @@ def stats(*, store: Store = None, as_json: AsJson = False) -> None:
     """Show how many messages are in which state, which process sends, and what is paused."""
 
     async def look(gate: Tidegate) -> dict[str, Any]:
-        store = gate.store
+        store = gate.core.store
         facts = StoreFacts(await store.activity(), await known_bots(gate), await store.pauses())
         return stats_report(await gate.stats(), facts)
 
@@ -236,7 +236,7 @@ def why(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
 
 async def _no_worker(gate: Tidegate) -> bool:
     """Return True if no process delivers. A store with one sender explains that by itself."""
-    activity = await gate.store.activity()
+    activity = await gate.core.store.activity()
     return activity.processes is not None and not activity.delivers
 
 

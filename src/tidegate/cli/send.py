@@ -338,7 +338,7 @@ async def _send(
 
 async def _hint(gate: Tidegate, store: str | None, *, wait: bool) -> None:
     """Say that no worker runs: nothing would be sent until one is started."""
-    if not (await gate.store.activity()).delivers:
+    if not (await gate.core.store.activity()).delivers:
         then = "; this command waits for the delivery" if wait else ""
         terminal.note(f"tidegate: no worker runs: start one with tidegate worker{store_option(store)}{then}")
 

@@ -159,11 +159,11 @@ def using_gate(store: str | None, work: Callable[[Tidegate], Awaitable[Result]])
 async def known_bots(gate: Tidegate) -> list[BotId]:
     """Return the bots that are registered, have messages, or are paused."""
     registered = {bot.id for bot in gate.bots()}
-    counts, paused = await gate.store.counts_by_bot(letters=False), await gate.store.pauses()
+    counts, paused = await gate.core.store.counts_by_bot(letters=False), await gate.core.store.pauses()
     return sorted(registered | {bot for bot, _ in counts} | {bot for bot, _ in paused})
 
 
 async def sender_is_gone(gate: Tidegate) -> bool:
     """Return True if one process should send and handle updates for the store, and none does."""
-    activity = await gate.store.activity()
+    activity = await gate.core.store.activity()
     return activity.has_one_sender and not activity.delivers

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StoreOptions(NamedTuple):
-    """What a gate gives to whatever keeps its things."""
+    """What a gate gives to the store that it opens."""
 
     clock: Clock
     rules: Rules
@@ -42,33 +42,37 @@ class StoreActivity(NamedTuple):
 
 
 class Store(Protocol):
-    """Opened and closed with its outbox, which the others share."""
+    """Opened and closed with its outbox; the other parts share its connection."""
 
     outbox: Outbox
-    shelf: BotStore | None  # of registered bots
+    bots: BotStore | None  # None: bots cannot be registered
     inbox: Inbox
     conversations: Conversations | None = None  # None: the bot library keeps them, in memory or in Redis
     follows_bots: bool  # whether somebody has to look for bots that other processes have registered
 
-    def buckets(self, rules: ThrottleRules) -> ThrottleStore:
-        """What a throttle counts in."""
+    def throttle(self, rules: ThrottleRules) -> ThrottleStore:
+        """Return the counters of a throttle."""
         ...
 
     def subscriptions(self, name: str) -> Subscriptions:
-        """Of the poller with this name."""
+        """Return the subscriptions of the poller with this name."""
         ...
 
     def flow_sessions(self, flow: str) -> FlowSessionStore:
-        """The sessions of the flow with this name."""
+        """Return the sessions of the flow with this name."""
         ...
 
     def limiter(self, name: str, rate: Rate) -> Limiter:
-        """Of the API and token with this name, which holds no secret."""
+        """Return the limiter of the API and token with this name, which holds no secret."""
         ...
 
     async def risks(self) -> list[str]:
-        """What it could lose, a line each. Raises StoreError if that cannot be said now."""
-        ...
+        """Return how it could lose data, a line each. Raises StoreError if that cannot be said now."""
+        return []
+
+    async def losses(self) -> list[str]:
+        """Return what is lost by closing it now, a line each."""
+        return []
 
     async def activity(self) -> StoreActivity:
         """Return which processes use the store."""

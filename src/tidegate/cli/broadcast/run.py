@@ -63,7 +63,10 @@ class PauseNotes:
         self._said = line
 
     async def _line(self, waiting: int) -> str | None:
-        bot, held = self._job.bot, await self._job.gate.store.pauses(chats=waiting <= CHATS_CHECKED_BELOW)
+        bot, held = (
+            self._job.bot,
+            await self._job.gate.core.store.pauses(chats=waiting <= CHATS_CHECKED_BELOW),
+        )
         chats = [chat for paused, chat in held if paused == bot]
         if None in chats:
             return f"bot {bot} is paused: nothing is sent until tidegate queue resume --bot {bot}"
@@ -117,7 +120,7 @@ async def deliver(job: BroadcastJob) -> None:
     if not counts.waiting:
         return
     async with AsyncExitStack() as stack:
-        others = (await job.gate.store.activity()).delivers
+        others = (await job.gate.core.store.activity()).delivers
         delivers = await _send_here(job, stack)
         job.say(delivers or (TOO if others else HERE))
         next_try, pauses = job.clock.monotonic() + TRY_TO_SEND, PauseNotes(job)

@@ -200,7 +200,7 @@ def _needs_store(store: str | None) -> bool:
 
 async def _read_bots(gate: Tidegate) -> Bots:
     """Read the tokens from the store. The gate itself is not used: a worker may be the sender."""
-    bots = gate.store.shelf
+    bots = gate.core.store.bots
     if bots is None:
         return {}
     return {bot.id: BotAccess(await bots.open(bot), bot.api_url) for bot in await bots.all()}

@@ -16,13 +16,13 @@ from tidegate.upstream.limiter import MemoryLimiter
 class MemoryStore(Store):
     follows_bots = False
 
-    def __init__(self, terms: StoreOptions) -> None:
-        self._clock = terms.clock
-        self.outbox = MemoryOutbox(terms.clock, terms.rules, on_end=terms.on_end)
-        self.shelf = None
-        self.inbox = MemoryInbox(terms.clock)
+    def __init__(self, options: StoreOptions) -> None:
+        self._clock = options.clock
+        self.outbox = MemoryOutbox(options.clock, options.rules, on_end=options.on_end)
+        self.bots = None
+        self.inbox = MemoryInbox(options.clock)
 
-    def buckets(self, rules: ThrottleRules) -> MemoryThrottle:
+    def throttle(self, rules: ThrottleRules) -> MemoryThrottle:
         return MemoryThrottle(rules, self._clock)
 
     def subscriptions(self, name: str) -> MemorySubscriptions:
@@ -34,8 +34,9 @@ class MemoryStore(Store):
     def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
         return MemoryLimiter(rate, self._clock)
 
-    async def risks(self) -> list[str]:
-        return []  # what is lost is said when it is closed
+    async def losses(self) -> list[str]:
+        waiting = (await self.outbox.stats()).waiting
+        return [f"{waiting} messages were waiting and are gone: the store is in memory"] if waiting else []
 
     async def activity(self) -> StoreActivity:
         return StoreActivity()

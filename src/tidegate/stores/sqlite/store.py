@@ -25,14 +25,16 @@ class SqliteStore(Store):
 
     follows_bots = False  # the outbox tells of them
 
-    def __init__(self, path: Path, terms: StoreOptions) -> None:
-        self._clock = terms.clock
-        self.outbox = SqliteOutbox(path, terms.clock, terms.rules, on_end=terms.on_end, on_bots=terms.on_bots)
-        self.shelf = SqliteBotStore(self.outbox.file, TokenCipher.of(terms.settings.tidegate_key, path))
-        self.inbox = SqliteInbox(self.outbox.file, terms.clock)
-        self.conversations = SqliteConversations(self.outbox.file, terms.clock)
+    def __init__(self, path: Path, options: StoreOptions) -> None:
+        self._clock = options.clock
+        self.outbox = SqliteOutbox(
+            path, options.clock, options.rules, on_end=options.on_end, on_bots=options.on_bots
+        )
+        self.bots = SqliteBotStore(self.outbox.file, TokenCipher.of(options.settings.tidegate_key, path))
+        self.inbox = SqliteInbox(self.outbox.file, options.clock)
+        self.conversations = SqliteConversations(self.outbox.file, options.clock)
 
-    def buckets(self, rules: ThrottleRules) -> MemoryThrottle:
+    def throttle(self, rules: ThrottleRules) -> MemoryThrottle:
         return MemoryThrottle(rules, self._clock)
 
     def subscriptions(self, name: str) -> SqliteSubscriptions:
@@ -43,9 +45,6 @@ class SqliteStore(Store):
 
     def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
         return MemoryLimiter(rate, self._clock)
-
-    async def risks(self) -> list[str]:
-        return []
 
     async def activity(self) -> StoreActivity:
         sender = await self.outbox.sender()

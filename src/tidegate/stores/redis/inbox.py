@@ -64,17 +64,17 @@ RENEW_EVERY: Final = 2.5  # seconds
 RENEW_RETRY_AFTER: Final = 0.5  # seconds after a try that failed
 RENEWED_PER_STEP: Final = 500
 
-# Renews the leases of these places, each with its token; returns which are not held any more, from 0.
+# Renews the leases of these places, each with its token; returns which are lost, counted from 0.
 RenewLeases = Callable[[list[tuple[str, str]]], Awaitable[list[int]]]
 
 
-class HeldUpdates:
-    """The updates that this process holds. Their leases are renewed between `start` and `stop`."""
+class ClaimRenewer:
+    """Renews the leases of the items that this process has claimed, between `start` and `stop`."""
 
     def __init__(self, clock: Clock, renew: RenewLeases) -> None:
         self._clock = clock
         self._renew = renew
-        self._held: dict[str, ClaimedItem] = {}
+        self._claimed: dict[str, ClaimedItem] = {}
         self._ending: set[str] = set()  # may have ended in Redis already
         self._renewing = BackgroundTasks()
         self._renewed_at = 0.0  # monotonic
@@ -84,24 +84,24 @@ class HeldUpdates:
 
     async def stop(self) -> None:
         await self._renewing.stop()
-        self._held.clear()
+        self._claimed.clear()
 
-    def add(self, held: Iterable[ClaimedItem]) -> None:
-        self._held.update((one.id, one) for one in held)
+    def add(self, claimed: Iterable[ClaimedItem]) -> None:
+        self._claimed.update((one.id, one) for one in claimed)
 
     @contextmanager
-    def ending(self, held: Iterable[ClaimedItem]) -> Iterator[None]:
-        """Surrounds the step that ends these. If it fails, they are held as before."""
-        ids = {one.id for one in held}
+    def ending(self, claimed: Iterable[ClaimedItem]) -> Iterator[None]:
+        """Surrounds the step that ends these. If it fails, they are renewed as before."""
+        ids = {one.id for one in claimed}
         self._ending |= ids
         try:
             yield
         finally:
             self._ending -= ids
 
-    def forget(self, held: Iterable[ClaimedItem]) -> None:
-        for one in held:
-            self._held.pop(one.id, None)
+    def forget(self, claimed: Iterable[ClaimedItem]) -> None:
+        for one in claimed:
+            self._claimed.pop(one.id, None)
 
     async def _renew_on(self) -> None:
         while True:
@@ -114,15 +114,15 @@ class HeldUpdates:
 
     async def catch_up(self) -> None:
         """Renew before a claim, if late: a process must not take its own updates for those of a dead one."""
-        if self._held and self._clock.monotonic() - self._renewed_at > 2 * RENEW_EVERY:
+        if self._claimed and self._clock.monotonic() - self._renewed_at > 2 * RENEW_EVERY:
             await self._renew_all()
 
     async def _renew_all(self) -> None:
-        held, now = list(self._held.values()), self._clock.monotonic()
-        for first in range(0, len(held), RENEWED_PER_STEP):
-            some = held[first : first + RENEWED_PER_STEP]
+        claimed, now = list(self._claimed.values()), self._clock.monotonic()
+        for first in range(0, len(claimed), RENEWED_PER_STEP):
+            some = claimed[first : first + RENEWED_PER_STEP]
             lost = [some[place] for place in await self._renew([place_and_token(one) for one in some])]
-            self._lose([one for one in lost if one.id in self._held and one.id not in self._ending])
+            self._lose([one for one in lost if one.id in self._claimed and one.id not in self._ending])
         self._renewed_at = now
 
     def _lose(self, lost: list[ClaimedItem]) -> None:
@@ -143,7 +143,7 @@ SHORTEST_POLL: Final = 0.05  # seconds, even if more is due than one step does
 class RedisInbox(Inbox):
     """The connection is the outbox's, which opens it first and closes it last.
 
-    Accepts whether it is open or not; claimed updates are held as long as it is open.
+    Accepts whether it is open or not; claimed items are renewed as long as it is open.
     """
 
     def __init__(self, connection: RedisConnection, clock: Clock) -> None:
@@ -157,11 +157,11 @@ class RedisInbox(Inbox):
         self._ending: SerialGroupCommit[ClaimedItem, None] = SerialGroupCommit(
             self._end, ITEMS_PER_STEP, "inbox settles"
         )
-        self._held = HeldUpdates(clock, self._renew)
+        self._renewer = ClaimRenewer(clock, self._renew)
         self._claiming = asyncio.Lock()
         self._unheard: set[str] = set()  # tokens of claims whose answers did not come
         self._tasks = BackgroundTasks()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._sources: set[str] = set()  # of the latest claim
         self._delay = POLL_EVERY
         self._unsubscribe: Callable[[], object] | None = None
@@ -170,7 +170,7 @@ class RedisInbox(Inbox):
         if self._unsubscribe is None:
             await self.stats()  # raises if Redis is away
             self._unsubscribe = self._connection.subscribe(CHANNEL, self._on_published)
-            self._held.start()
+            self._renewer.start()
 
     async def close(self) -> None:
         if self._unsubscribe is not None:
@@ -180,7 +180,7 @@ class RedisInbox(Inbox):
         with suppress(StoreError):  # their leases run out
             async with self._claiming:
                 await self._take_back()
-        await self._held.stop()
+        await self._renewer.stop()
 
     async def _run(self, step: str, *args: Argument, keys: Sequence[str] = ()) -> Any:  # noqa: ANN401  (Redis's)
         names = [*self._keys, *(self._connection.key(key) for key in keys)]
@@ -188,10 +188,10 @@ class RedisInbox(Inbox):
 
     # --- accept ---
 
-    async def accept(self, arrivals: Sequence[InboxItem]) -> list[bool]:
-        if not arrivals:
+    async def accept(self, items: Sequence[InboxItem]) -> list[bool]:
+        if not items:
             return []
-        accepted = await self._accepting.ask(arrivals)
+        accepted = await self._accepting.ask(items)
         if accepted is None:
             raise StoreFullError(
                 f"{MAX_WAITING_ITEMS} updates wait to be handled: handle them faster, or drop them"
@@ -200,15 +200,15 @@ class RedisInbox(Inbox):
 
     async def _accept(self, groups: list[Sequence[InboxItem]]) -> list[list[bool] | None]:
         now, known_by, args = self._clock.now(), dict[str, int](), list[Argument]()
-        for arrival in (one for group in groups for one in group):
-            key, bit = inbox_codec.seen_key(arrival)
+        for item in (one for group in groups for one in group):
+            key, bit = inbox_codec.seen_key(item)
             place = known_by.setdefault(key, len(known_by) + 1)
-            args += [inbox_codec.lane_prefix(arrival), inbox_codec.encode_update(arrival, now), place, bit]
+            args += [inbox_codec.lane_prefix(item), inbox_codec.encode_update(item, now), place, bit]
         sizes = " ".join(str(len(group)) for group in groups)
         replies = await self._run(
             "accept", MAX_WAITING_ITEMS, sizes, int(DEDUP_SECONDS), *args, keys=list(known_by)
         )
-        self._news.set()
+        self._changed.set()
         return [[fresh == 1 for fresh in reply] if reply else None for reply in replies]
 
     # --- claim ---
@@ -232,16 +232,16 @@ class RedisInbox(Inbox):
     ) -> list[ClaimedItem]:
         async with self._claiming:
             await self._take_back()
-            await self._held.catch_up()
-            self._news.clear()
+            await self._renewer.catch_up()
+            self._changed.clear()
             self._sources = {inbox_codec.without_separators(source) for source in sources}
             self._unheard.add(token)
             delay, rows = await self._run("claim", limit, suspects, token, *self._sources)
             self._unheard.discard(token)
-            held = [inbox_codec.decode_held(row, token) for row in rows]
-            self._held.add(held)
+            claimed = [inbox_codec.decode_claimed(row, token) for row in rows]
+            self._renewer.add(claimed)
             self._delay = max(SHORTEST_POLL, min(POLL_EVERY, float(delay))) if delay else POLL_EVERY
-            return held
+            return claimed
 
     async def _take_back(self) -> None:
         """Return the updates of claims whose answers were not heard: nobody handles them."""
@@ -254,7 +254,7 @@ class RedisInbox(Inbox):
         """The caller of a claim is gone: its updates go back."""
         await asyncio.wait([claiming])
         if not claiming.cancelled() and claiming.exception() is None:
-            self._held.forget(claiming.result())
+            self._renewer.forget(claiming.result())
             self._unheard.add(token)
         with suppress(StoreError):  # repeated by the next claim
             async with self._claiming:
@@ -263,47 +263,47 @@ class RedisInbox(Inbox):
     async def wait(self) -> None:
         with suppress(TimeoutError):
             async with self._clock.timeout(self._delay):
-                await self._news.wait()
+                await self._changed.wait()
 
     def _on_published(self, message: bytes) -> None:
         """A process has freed lanes of these sources. An empty message: one may have been missed."""
         process, *sources = message.decode().split("\n")
         if not sources or (process != self._connection.me and not self._sources.isdisjoint(sources)):
-            self._news.set()
+            self._changed.set()
 
-    async def _renew(self, held: list[tuple[str, str]]) -> list[int]:
-        lost: list[int] = await self._run("renew", *(part for pair in held for part in pair))
+    async def _renew(self, claimed: list[tuple[str, str]]) -> list[int]:
+        lost: list[int] = await self._run("renew", *(part for pair in claimed for part in pair))
         return lost
 
     # --- settle ---
 
-    async def done(self, held: Sequence[ClaimedItem]) -> None:
-        if held:
-            await self._ending.ask(held)
+    async def done(self, claimed: Sequence[ClaimedItem]) -> None:
+        if claimed:
+            await self._ending.ask(claimed)
 
     async def _end(self, groups: list[Sequence[ClaimedItem]]) -> list[None]:
-        held = [one for group in groups for one in group]
-        with self._held.ending(held):
-            await self._run("done", *(part for one in held for part in inbox_codec.place_and_token(one)))
-        self._settled(held)
+        claimed = [one for group in groups for one in group]
+        with self._renewer.ending(claimed):
+            await self._run("done", *(part for one in claimed for part in inbox_codec.place_and_token(one)))
+        self._settled(claimed)
         return [None] * len(groups)
 
-    async def release(self, held: ClaimedItem, *, after: float = 0.0, failed: bool = False) -> None:
-        with self._held.ending([held]):
-            await self._run("release", *inbox_codec.place_and_token(held), after, int(failed))
-        self._settled([held])
+    async def release(self, claimed: ClaimedItem, *, after: float = 0.0, failed: bool = False) -> None:
+        with self._renewer.ending([claimed]):
+            await self._run("release", *inbox_codec.place_and_token(claimed), after, int(failed))
+        self._settled([claimed])
 
-    async def park(self, held: ClaimedItem, reason: str) -> None:
+    async def park(self, claimed: ClaimedItem, reason: str) -> None:
         why = inbox_codec.encode_reason(self._clock.now(), reason)
-        with self._held.ending([held]):
+        with self._renewer.ending([claimed]):
             await self._run(
-                "park", *inbox_codec.place_and_token(held), held.item.key, why, MAX_PARKED_PER_SOURCE
+                "park", *inbox_codec.place_and_token(claimed), claimed.item.key, why, MAX_PARKED_PER_SOURCE
             )
-        self._settled([held])
+        self._settled([claimed])
 
-    def _settled(self, held: Sequence[ClaimedItem]) -> None:
-        self._held.forget(held)
-        self._news.set()
+    def _settled(self, claimed: Sequence[ClaimedItem]) -> None:
+        self._renewer.forget(claimed)
+        self._changed.set()
 
     # --- operators ---
 
@@ -317,7 +317,7 @@ class RedisInbox(Inbox):
 
     async def replay(self, source: InboxSource, key: str) -> bool:
         found = bool(await self._run("replay", inbox_codec.without_separators(source), key))
-        self._news.set()
+        self._changed.set()
         return found
 
     async def drop(self, source: InboxSource, key: str) -> bool:

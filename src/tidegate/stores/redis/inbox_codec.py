@@ -21,19 +21,19 @@ class SeenKey(NamedTuple):
     bit: str = ""
 
 
-def seen_key(arrival: InboxItem) -> SeenKey:
+def seen_key(item: InboxItem) -> SeenKey:
     """A bot numbers its updates in a row: 65,536 of them are a bitmap of 8 KB, as keys they would be 6 MB.
 
     Other sources may choose their numbers at random, and would get a bitmap for each.
     """
-    name, key = f"inbox:seen:{without_separators(arrival.source)}", arrival.key
-    if arrival.source.startswith("bot:") and len(key) <= _LONGEST_NUMBER and _is_number(key):
+    name, key = f"inbox:seen:{without_separators(item.source)}", item.key
+    if item.source.startswith("bot:") and len(key) <= _LONGEST_NUMBER and _is_number(key):
         return SeenKey(f"{name}:{int(key) >> _BITMAP_BITS}", str(int(key) % (1 << _BITMAP_BITS)))
     return SeenKey(f"{name}:={key}")
 
 
 def _is_number(text: str) -> bool:
-    """Whether this is a number without leading zeros: 007 is another key than 7."""
+    """Leading zeros are not allowed: 007 is another key than 7."""
     return text.isascii() and text.isdigit() and str(int(text)) == text
 
 
@@ -42,24 +42,24 @@ def without_separators(text: str) -> str:
     return text.replace("\0", "\1").replace("\n", "\1")
 
 
-def lane_prefix(arrival: InboxItem) -> str:
-    return f"{without_separators(arrival.source)}\0{without_separators(arrival.lane)}\0"
+def lane_prefix(item: InboxItem) -> str:
+    return f"{without_separators(item.source)}\0{without_separators(item.lane)}\0"
 
 
-def place_and_token(held: ClaimedItem) -> tuple[str, str]:
-    """Return its place in the queue, and the token under which this process holds it."""
-    number, _, token = held.id.partition("/")
-    return lane_prefix(held.item) + number, token
+def place_and_token(claimed: ClaimedItem) -> tuple[str, str]:
+    """Return its place in the queue, and the token of the claim."""
+    number, _, token = claimed.id.partition("/")
+    return lane_prefix(claimed.item) + number, token
 
 
-def encode_update(arrival: InboxItem, arrived_at: float) -> bytes:
-    return _encode((arrival.source, arrival.key, arrival.lane, arrival.body, arrived_at))
+def encode_update(item: InboxItem, arrived_at: float) -> bytes:
+    return _encode((item.source, item.key, item.lane, item.body, arrived_at))
 
 
-def decode_held(row: list[Any], token: str) -> ClaimedItem:
+def decode_claimed(row: list[Any], token: str) -> ClaimedItem:
     number, attempts, crashes, body = row
-    arrival, arrived_at = _decode_update(body)
-    return ClaimedItem(f"{number.decode()}/{token}", arrival, arrived_at, attempts, crashes)
+    item, arrived_at = _decode_update(body)
+    return ClaimedItem(f"{number.decode()}/{token}", item, arrived_at, attempts, crashes)
 
 
 def encode_reason(parked_at: float, reason: str) -> bytes:

@@ -19,8 +19,8 @@ SEEN_ROWS_CHECKED_PER_ITEM: Final = 4  # so that old keys are forgotten as fast 
 ITEMS_LOADED_AT_ONCE: Final = 5_000
 
 IsNewFlags = list[bool] | None  # None: there is no room for them
-SeenKey = tuple[str, str]  # a source and a key
-FIRST_SEEN_KEY: Final[SeenKey] = ("", "")
+SourceAndKey = tuple[str, str]
+FIRST_SEEN_KEY: Final[SourceAndKey] = ("", "")
 
 
 class PlacedItem(NamedTuple):
@@ -36,7 +36,7 @@ class PlacedItem(NamedTuple):
 class AcceptedItems(NamedTuple):
     answers: list[IsNewFlags]
     placed: list[PlacedItem]
-    forgotten_up_to: SeenKey  # old keys up to this one were deleted
+    forgotten_up_to: SourceAndKey  # old keys up to this one were deleted
 
 
 class LoadedItems(NamedTuple):
@@ -49,7 +49,7 @@ class LoadedItems(NamedTuple):
 
 
 def accept(
-    tx: Transaction, calls: Sequence[Sequence[InboxItem]], now: float, after: SeenKey
+    tx: Transaction, calls: Sequence[Sequence[InboxItem]], now: float, after: SourceAndKey
 ) -> AcceptedItems:
     """Accept all items of a call, or none. Also delete some old keys, from `after` on."""
     room, new = MAX_WAITING_ITEMS - _waiting(tx), list[InboxItem]()
@@ -101,14 +101,14 @@ def _count_unseen(tx: Transaction, items: Sequence[InboxItem], now: float) -> in
     return sum(tx.execute(seen, (*key, now - DEDUP_SECONDS)).fetchone() is None for key in keys)
 
 
-def _forget(tx: Transaction, after: SeenKey, rows: int, now: float) -> SeenKey:
+def _forget(tx: Transaction, after: SourceAndKey, rows: int, now: float) -> SourceAndKey:
     """Check so many rows, delete the old ones, and return where to go on.
 
     There is no index by time: it would cost every item more than the check does.
     """
     if not rows:
         return after
-    last: SeenKey | None = tx.execute(
+    last: SourceAndKey | None = tx.execute(
         "SELECT source, key FROM seen WHERE (source, key) > (?, ?) ORDER BY source, key LIMIT 1 OFFSET ?",
         (*after, rows - 1),
     ).fetchone()

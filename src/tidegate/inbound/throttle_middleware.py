@@ -3,6 +3,7 @@
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -22,40 +23,50 @@ MAX_BUTTON_TEXT: Final = 200  # characters
 
 # Takes bot, chat and text: puts the notice into the outbox, and does not wait for Telegram.
 SendNotice = Callable[[int, int, str], Awaitable[object]]
-# Takes bot, callback query and text: makes the button stop spinning.
+# Takes a text: makes the pressed button stop spinning.
+AnswerButton = Callable[[str | None], Awaitable[object]]
+# Takes bot, callback query and text: the same for any bot.
 AnswerCallbackQuery = Callable[[int, str, str | None], Awaitable[object]]
 
 
-async def notify_sender(
-    send: SendNotice, throttle: Throttle, verdict: Throttled, update: UpdateInfo, bot: int
-) -> None:
-    """Tell the sender, if the verdict says so. A failure is logged: the update is throttled all the same."""
-    text = throttle.rules.notice(verdict.wait) if verdict.notify else None
-    if text is None or update.chat is None:
-        return
-    try:
-        await send(bot, update.chat, text)
-    except TidegateError as error:
-        log.warning("a throttled user was not told: %s", scrub(str(error)))
+class UpdateThrottle:
+    """A throttle that tells the sender of a throttled update so: in a message, or at a pressed button.
 
+    Buttons are answered in background tasks, so that no update waits for Telegram.
+    """
 
-class ButtonAnswerer:
-    """Stops throttled buttons from spinning, in background tasks: no update waits for Telegram."""
-
-    def __init__(self, throttle: Throttle) -> None:
+    def __init__(self, throttle: Throttle, send_notice: SendNotice) -> None:
         self._throttle = throttle
-        self._answers = BackgroundTasks()
+        self._send_notice = send_notice
+        self._button_answers = BackgroundTasks()
 
-    def answer(self, verdict: Throttled, answer_query: Callable[[str | None], Awaitable[object]]) -> None:
-        if len(self._answers) >= BUTTON_ANSWERS_AT_ONCE:
-            return
-        text = self._throttle.rules.notice(verdict.wait) if verdict.notify else None
-        self._answers.start(_answer_button(answer_query, text and text[:MAX_BUTTON_TEXT]), "button")
+    async def allows(
+        self, update: UpdateInfo, bot: int, album: str | None, answer_button: AnswerButton | None
+    ) -> bool:
+        """Charge an update and return whether it may be handled. `answer_button` if a button was pressed."""
+        verdict = await self._throttle.check(update, bot, album)
+        if not isinstance(verdict, Throttled):
+            return True
+        text = None
+        if verdict.notify:  # once in a window
+            text = self._throttle.rules.notice(verdict.wait)
+            log.info(
+                "user %s of bot %s writes too much: throttled for %.0f s", update.user, bot, verdict.wait
+            )
+        if answer_button is not None:
+            if len(self._button_answers) < BUTTON_ANSWERS_AT_ONCE:
+                self._button_answers.start(_answer(answer_button, text and text[:MAX_BUTTON_TEXT]), "button")
+        elif text is not None and update.chat is not None:
+            try:
+                await self._send_notice(bot, update.chat, text)
+            except TidegateError as error:  # the update is throttled all the same
+                log.warning("a throttled user was not told: %s", scrub(str(error)))
+        return False
 
 
-async def _answer_button(answer_query: Callable[[str | None], Awaitable[object]], text: str | None) -> None:
+async def _answer(answer_button: AnswerButton, text: str | None) -> None:
     try:
-        await answer_query(text)
+        await answer_button(text)
     except Exception as error:  # noqa: BLE001  (any of the library's; the button stops by itself in the end)
         log.info("a button was not answered: %s", scrub(f"{type(error).__name__}: {error}"))
 
@@ -66,10 +77,8 @@ class ThrottleMiddleware:
     def __init__(
         self, throttle: Throttle, send_notice: SendNotice, answer_query: AnswerCallbackQuery
     ) -> None:
-        self._throttle = throttle
-        self._send_notice = send_notice
+        self._throttle = UpdateThrottle(throttle, send_notice)
         self._answer_query = answer_query
-        self._buttons = ButtonAnswerer(throttle)
         self._verdicts: OrderedDict[tuple[str, str], bool] = OrderedDict()
 
     async def __call__(self, item: InboxItem) -> bool:
@@ -87,16 +96,7 @@ class ThrottleMiddleware:
         bot = int(item.source.partition(":")[2])
         body = msgspec.json.decode(item.body, type=Json)
         update, content = describe_update(body), update_content(body)
-        verdict = await self._throttle.check(update, bot, content.get("media_group_id"))
-        if not isinstance(verdict, Throttled):
-            return True
-        if verdict.notify:  # once in a window
-            log.info(
-                "user %s of bot %s writes too much: throttled for %.0f s", update.user, bot, verdict.wait
-            )
+        answer_button: AnswerButton | None = None
         if update.kind == "callback_query":
-            query = str(content.get("id"))
-            self._buttons.answer(verdict, lambda text: self._answer_query(bot, query, text))
-        else:
-            await notify_sender(self._send_notice, self._throttle, verdict, update, bot)
-        return False
+            answer_button = partial(self._answer_query, bot, str(content.get("id")))
+        return await self._throttle.allows(update, bot, content.get("media_group_id"), answer_button)

@@ -1,9 +1,9 @@
-"""Errors that are both python-telegram-bot's and Tidegate's: whoever catches either finds them.
+"""Errors that are both python-telegram-bot's and Tidegate's, and outcomes of calls by the error it raised.
 
 NetworkError, TimedOut       and OutcomeUnknownError  the request left and no answer came
-RetryAfter                   and LimitedError         the caller would not wait as long as the limits ask
+RetryAfter                   and LimitedError         the turn comes later than max_wait allows
 Forbidden, BadRequest,
-InvalidToken, NetworkError   and DeadError            a queued call will not be tried again
+InvalidToken, NetworkError   and DeadError            a queued call will not be retried
 TimedOut                     and ExpiredError         a queued call was past its deadline
 TelegramError                and WithdrawnError       a queued call was cancelled, or replaced
 """
@@ -48,7 +48,7 @@ Kind = TypeVar("Kind", bound=TelegramError)
 
 
 class _PicklableError(TelegramError):
-    """Can be pickled, as every error of python-telegram-bot can."""
+    """An error that can be pickled, as every error of python-telegram-bot can."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (type(self), {**vars(self), "message": self.message})
@@ -61,7 +61,7 @@ def _unpickle(kind: type[Kind], state: Mapping[str, object]) -> Kind:
     return error
 
 
-# Tidegate's class stands first: its constructor passes the text on, python-telegram-bot's takes no more.
+# Tidegate's class stands first: its constructor passes on the text alone, as python-telegram-bot's needs it.
 class UnansweredTimedOutError(OutcomeUnknownError, _PicklableError, TimedOut):
     """It may have happened; repeating it may double it."""
 
@@ -71,7 +71,7 @@ class UnansweredNetworkError(OutcomeUnknownError, _PicklableError, NetworkError)
 
 
 class QueuedExpiredError(ExpiredError, _PicklableError, TimedOut):
-    """It was past its deadline before its turn came."""
+    """Its deadline passed before its turn came."""
 
 
 class QueuedWithdrawnError(WithdrawnError, _PicklableError, TelegramError):
@@ -79,7 +79,7 @@ class QueuedWithdrawnError(WithdrawnError, _PicklableError, TelegramError):
 
 
 class _QueuedDeadError(DeadError, _PicklableError):
-    """Speaks as python-telegram-bot would: code that compares texts finds those it knows."""
+    """Has the text that python-telegram-bot's error would have, for code that compares texts."""
 
     def __init__(self, *, method: str, chat_id: int | str | None, reason: str, description: str) -> None:
         super().__init__(method=method, chat_id=chat_id, reason=reason, description=description)
@@ -100,7 +100,7 @@ class QueuedTokenError(_QueuedDeadError, InvalidToken):
 
 
 class QueuedNetworkError(DeadError, _PicklableError, NetworkError):
-    """Nobody said why: it was tried as often as it may be, or was lost with its sender."""
+    """Telegram gave no reason: its attempts are used up, or it was lost with its sender."""
 
 
 class LimitedRetryAfterError(LimitedError, RetryAfter):  # type: ignore[misc]  # retry_after, as it says
@@ -133,7 +133,7 @@ _BY_REASON: Final[Mapping[str, type[DeadError]]] = {
 
 
 def as_ptb_error(error: NotDeliveredError) -> NotDeliveredError:
-    """The same error as one that a python-telegram-bot application knows."""
+    """Return the same error as one that is also python-telegram-bot's."""
     about: dict[str, Any] = {"method": error.method, "chat_id": error.chat_id}
     match error:
         case DeadError():
@@ -157,43 +157,43 @@ def _kind_of(error: DeadError) -> type[DeadError]:
 def unknown_outcome_error(
     error: TelegramError, reason: str, method: str, chat_id: object
 ) -> OutcomeUnknownError:
-    """What a caller is told of a request that left and was not answered."""
+    """Return the error for a request that left and was not answered."""
     chat = cast("int | str | None", chat_id)
     text = f"{name_of(method, chat)} left and was not answered ({reason}): it may have happened"
     kind = UnansweredTimedOutError if isinstance(error, TimedOut) else UnansweredNetworkError
     return kind(text, method=method, chat_id=chat)
 
 
-_POLICY: Final = RetryBackoff()
-_DRAW: Final = random.Random()  # noqa: S311  (jitter)
+_BACKOFF: Final = RetryBackoff()
+_RANDOM: Final = random.Random()  # noqa: S311  (jitter)
 _STATUS: Final[Mapping[type[TelegramError], int]] = {
     Forbidden: HTTPStatus.FORBIDDEN,
     InvalidToken: HTTPStatus.UNAUTHORIZED,
     BadRequest: HTTPStatus.BAD_REQUEST,
     Conflict: HTTPStatus.CONFLICT,
 }
-# How the library words a status that has no exception of its own, as Telegram does.
+# The library's text for a status that has no exception of its own is its phrase.
 _PHRASES: Final = {status.phrase.lower(): status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST}
 _NAMED = re.compile("|".join(sorted(map(re.escape, _PHRASES), key=len, reverse=True)))
 _NUMBERED = re.compile(r"unknown httperror \((\d{3})\)")
-# Not one byte was sent: there was no connection to send it on.
+# There was no connection, so no byte was sent.
 _NO_CONNECTION: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError, ConnectionRefusedError)
 _NEVER_TRIED: Final = (httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
 
 
 def outcome_of(error: TelegramError, endpoint: str) -> Outcome:
-    """How a call ended that raised this."""
-    if isinstance(error.__cause__, _NEVER_TRIED) or _is_closed(error):
+    """Return how a call ended that raised this."""
+    if isinstance(error.__cause__, _NEVER_TRIED) or _client_is_closed(error):
         return NotSent("not_tried")
-    return judge(_answer(error), attempt=1, policy=_POLICY, draw=_DRAW, method=endpoint)
+    return judge(_answer_in(error), attempt=1, policy=_BACKOFF, draw=_RANDOM, method=endpoint)
 
 
-def _is_closed(error: TelegramError) -> bool:
-    """The library's own client was shut down, or never initialized."""
+def _client_is_closed(error: TelegramError) -> bool:
+    """Return whether the library's client was shut down, or never initialized."""
     return isinstance(error.__cause__, RuntimeError) and "is not initialized" in str(error.__cause__)
 
 
-def _answer(error: TelegramError) -> ApiAnswer | NoAnswer:
+def _answer_in(error: TelegramError) -> ApiAnswer | NoAnswer:
     if isinstance(error, RetryAfter):
         return _answer_with(HTTPStatus.TOO_MANY_REQUESTS, error, retry_after=_seconds(error))
     if isinstance(error, ChatMigrated):
@@ -208,12 +208,12 @@ def _answer(error: TelegramError) -> ApiAnswer | NoAnswer:
         if status is None:
             return _no_answer(error, "disconnected")
     if status is None:
-        return ApiAnswer(HTTPStatus.OK, None)  # it answered well, with what is no JSON
+        return ApiAnswer(HTTPStatus.OK, None)  # a good status, but no JSON
     return _answer_with(status, error)
 
 
 def _answer_with(status: int, error: TelegramError, **parameters: object) -> ApiAnswer:
-    if isinstance(error.__cause__, TelegramError):  # no JSON: a page of something before Telegram
+    if isinstance(error.__cause__, TelegramError):  # no JSON: the page of a proxy
         return ApiAnswer(status, None)
     body: dict[str, Any] = {"ok": False, "description": error.message, "parameters": parameters}
     return ApiAnswer(status, body)
@@ -226,9 +226,9 @@ def _no_answer(error: TelegramError, reason: str) -> NoAnswer:
 
 
 def _status_in(error: NetworkError) -> int | None:
-    """The status that its text begins with; None if it tells of no answer."""
+    """Return the status that its text begins with; None if there was no answer."""
     if not isinstance(error.__cause__, TelegramError | None):
-        return None  # the text is that of whatever failed
+        return None  # the text is that of the cause
     text = error.message.lower()
     if (number := _NUMBERED.match(text)) is not None:
         return int(number[1])

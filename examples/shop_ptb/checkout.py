@@ -15,7 +15,7 @@ from telegram.warnings import PTBUserWarning
 from shop.book import Book
 from shop.pages import Pages
 from shop_ptb.updates import Context, chat_of, data_of, keyboard, message_of, query_of
-from tidegate.adapters.ptb import CallOptions
+from tidegate import CallOptions
 
 ADDRESS, RECIPIENT, CONFIRMATION = range(3)
 END = ConversationHandler.END

@@ -6,7 +6,7 @@ from telegram import CallbackQuery, Chat, InlineKeyboardButton, InlineKeyboardMa
 from telegram.ext import CallbackContext, ExtBot
 
 from shop.pages import Page
-from tidegate.adapters.ptb import CallOptions
+from tidegate import CallOptions
 
 T = TypeVar("T")
 Data = dict[Any, Any]

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidegate.adapters.aiogram.flows import FlowExecutor
+    from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
+    from tidegate.adapters.ptb.call import CallOptions
     from tidegate.bots.registry import Bot
     from tidegate.broadcast.sql import sql
     from tidegate.gate import Tidegate
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bot",
+    "CallOptions",
     "File",
     "FlowExecutor",
     "HmacSignature",
@@ -23,6 +26,7 @@ __all__ = [
     "LiveTicket",
     "Priority",
     "Receipt",
+    "SqliteStorage",
     "ThrottleRules",
     "Tidegate",
     "sql",
@@ -30,6 +34,7 @@ __all__ = [
 
 _PLACES = {
     "Bot": "bots.registry",
+    "CallOptions": "adapters.ptb.call",
     "File": "model",
     "FlowExecutor": "adapters.aiogram.flows",
     "HmacSignature": "inbound.hook_signature",
@@ -37,6 +42,7 @@ _PLACES = {
     "LiveTicket": "outbox.tickets",
     "Priority": "model",
     "Receipt": "outbox.tickets",
+    "SqliteStorage": "adapters.aiogram.fsm_storage",
     "ThrottleRules": "inbound.throttle",
     "Tidegate": "gate",
     "sql": "broadcast.sql",

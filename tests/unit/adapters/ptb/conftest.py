@@ -1,5 +1,6 @@
 """A bot of python-telegram-bot whose limiter is Tidegate's, against the simulator in virtual time."""
 
+import mimetypes
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,8 @@ def timedelta_form(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def blocking_calls_of_the_library(no_blocking_calls: BlockBuster) -> None:
-    """python-telegram-bot resolves its own path when an application is built, which is once."""
+    """python-telegram-bot resolves its own path, and reads the types of files: once each."""
+    mimetypes.init()
     for function in no_blocking_calls.functions.values():
         function.can_block_in("telegram/ext/_application.py", "__init__")
 

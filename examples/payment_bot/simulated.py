@@ -6,9 +6,7 @@ from typing import Final
 
 from payment_bot.config import NEEDED, Config
 from payment_bot.orders import COLUMNS
-from tidegate.sim.nocodb.http import NocoDbServer
-from tidegate.sim.telegram import Limits
-from tidegate.sim.telegram.http import TelegramServer
+from tidegate.sim import Limits, NocoDbServer, TelegramServer
 
 TOKEN: Final = "42:simulated"  # noqa: S105  (of a bot that exists in the simulator only)
 

@@ -1,4 +1,4 @@
-"""What only admins may ask for. To anybody else the command is not known."""
+"""Commands for admins. For other users they do not exist."""
 
 from collections.abc import Callable, Collection
 
@@ -15,7 +15,7 @@ from tidegate.polling.stats import PollingStats
 async def show_stats(
     message: Message, orders: Orders, polling_stats: Callable[[], PollingStats], gate: Tidegate
 ) -> None:
-    """Orders as the books have them, what polling costs, what waits to be sent."""
+    """Show the counts of orders, the requests of polling, and the waiting messages."""
     try:
         counted = _counted(await orders.count())
     except UpstreamError:

@@ -1,4 +1,4 @@
-"""Puts the bot together: the conversation, the books, the executor that runs one on the other."""
+"""The payment bot: the conversation, the table of orders, and the executor."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -25,8 +25,8 @@ BATCH: Final = 20  # orders in one request
 
 
 class PaymentBot:
-    """Nothing runs before `serving` or `run`. `say` is told who is restored at the start.
-    `on_unknown="park"`: rather a message too few than one twice.
+    """Nothing runs before `serving` or `run`. `say` is called with each line of the restore at the start.
+    With `on_unknown="park"` a message may be missing, but never arrives twice.
     """
 
     def __init__(
@@ -48,29 +48,29 @@ class PaymentBot:
         table = self.gate.nocodb(books.url, books.token).table(books.table)
         self.orders = Orders(table, config.price, self.gate.clock)
         self._say = say
-        # This is Tidegate: it keeps who is where, in one write with what is yet to be said; polls for whoever
-        # waits; sends at the pace that Telegram allows. A restart, even a kill -9, loses and repeats nothing.
+        # This is Tidegate: it stores each session in one write with its pending messages, polls for waiting
+        # users, and sends at the rate that Telegram allows. A restart, also a kill -9, loses nothing.
         self.executor = FlowExecutor(
             self.flow,
             config.token,
             gate=self.gate,
             api_url=config.api_url,
             work={"create_order": self._create_order, "cancel_order": self._cancel_order},
-            restore=False,  # by hand, to show it
+            restore=False,  # done below, to show it
             on_unknown=on_unknown,
             **self._polling(config),
         )
         self.dispatcher = Dispatcher()
         self.dispatcher.workflow_data.update(orders=self.orders, polling_stats=self.polling_stats)
         self.dispatcher.include_router(router_for(config.admins))
-        self.executor.attach(self.dispatcher)  # behind it: whatever nobody else handles is the flow's
+        self.executor.attach(self.dispatcher)  # last: the flow gets what no other router handles
         self.executor.router.startup.register(self._begin_restoring)
         self.executor.router.shutdown.register(self._end_restoring)
         self._restoring: asyncio.Task[None] | None = None
         self._group, self._every = config.restore
 
     def _polling(self, config: Config) -> dict[str, Any]:
-        """Payments are found by asking what changed, or by asking for 20 orders in a request."""
+        """Return the poller: by changes, or in batches of 20 orders."""
         table = self.orders.table
         if config.mode == "delta":
             return {"pollers": {"payment": partial(DeltaPoller, changes(table, key="OrderId"))}}
@@ -82,14 +82,14 @@ class PaymentBot:
         return self.executor.stats().polls["payment"]
 
     async def _create_order(self, work: WorkContext) -> dict[str, str]:
-        """Its key is the same if it is tried again, also after a crash: then the first order is found."""
+        """Create the order. A repetition has the same key, also after a crash, and finds the first order."""
         return {"order_id": await self.orders.create(work.key, work.user)}
 
     async def _cancel_order(self, work: WorkContext) -> dict[str, bool]:
         return {"paid": not await self.orders.cancel(str(work.data["order_id"]))}
 
     async def _begin_restoring(self) -> None:
-        """Beside everything else: nobody who writes has to wait for it."""
+        """Restore in the background, so that messages meanwhile are answered."""
         self._restoring = asyncio.create_task(self._restore())
 
     async def _restore(self) -> None:
@@ -105,11 +105,11 @@ class PaymentBot:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
-        """While the body runs, in the loop of somebody else."""
+        """Run the bot while the body runs, in an existing loop."""
         started = asyncio.Event()
         self.dispatcher.startup.register(started.set)
         task = asyncio.create_task(self.run(handle_signals=False))
-        task.add_done_callback(lambda _: started.set())  # one that cannot start says so, and nobody waits
+        task.add_done_callback(lambda _: started.set())  # a failed start must not wait forever
         await started.wait()
         if task.done():
             task.result()
@@ -120,5 +120,5 @@ class PaymentBot:
             await task
 
     async def run(self, *, handle_signals: bool = True) -> None:
-        """Until it is told to end, by Ctrl-C or SIGTERM."""
+        """Run until Ctrl-C or SIGTERM."""
         await self.dispatcher.start_polling(self.executor.bot, handle_signals=handle_signals)

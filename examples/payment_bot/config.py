@@ -1,4 +1,4 @@
-"""What the bot is told by its environment. Tidegate reads its own part: TIDEGATE_STORE and others."""
+"""The bot's settings from the environment. Tidegate reads its own: TIDEGATE_STORE and others."""
 
 import math
 import os
@@ -17,16 +17,16 @@ Mode = Literal["delta", "batch"]
 NEEDED: Final = ("TELEGRAM_BOT_TOKEN", "NOCODB_URL")
 TELEGRAM: Final = "https://api.telegram.org"
 INTERVAL: Final = 60.0
-RESTORE: Final = (10, 1.0)  # after a restart, so many users every so many seconds
+RESTORE: Final = (10, 1.0)  # after a restart: users, and seconds between two groups
 _BOOKS: Final = "https://TOKEN@app.nocodb.com/TABLE"
 
 
 class BadConfigError(Exception):
-    """The text says what to set. It holds no secret."""
+    """A wrong setting. The text says what to set, and holds no secret."""
 
 
 class Books(NamedTuple):
-    """Where the table of orders is."""
+    """The address of the table of orders."""
 
     url: str
     token: str
@@ -34,7 +34,7 @@ class Books(NamedTuple):
 
     @classmethod
     def parse(cls, address: str) -> Self:
-        """Of `https://TOKEN@app.nocodb.com/TABLE`: the last part of the path is the id of the table."""
+        """Parse `https://TOKEN@app.nocodb.com/TABLE`: the last part of the path is the id of the table."""
         try:
             parts = urlsplit(address.strip())
             host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
@@ -55,13 +55,13 @@ class Config(NamedTuple):
     nudge: float = NUDGE
     lifetime: float = DAY
     mode: Mode = "delta"
-    interval: float = INTERVAL  # seconds between two looks at everybody, in the mode "batch"
+    interval: float = INTERVAL  # seconds between two polls, in the mode "batch"
     restore: tuple[int, float] = RESTORE
     texts: Path | None = None
 
     @classmethod
     def read(cls, environment: Mapping[str, str] | None = None) -> Self:
-        """Raises BadConfigError."""
+        """Read the environment. Raises BadConfigError."""
         found = os.environ if environment is None else environment
         for name in NEEDED:
             if not found.get(name):
@@ -85,7 +85,7 @@ class Config(NamedTuple):
 
 
 def is_simulated(environment: Mapping[str, str] | None = None) -> bool:
-    """Whether nobody has named a real service."""
+    """Return True if no real service is configured."""
     found = os.environ if environment is None else environment
     return not any(found.get(name) for name in NEEDED)
 

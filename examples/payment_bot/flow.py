@@ -18,9 +18,9 @@ PRICE: Final = "10 €"
 def payment_flow(
     texts: Texts | None = None, *, price: str = PRICE, nudge: float = NUDGE, lifetime: float = DAY
 ) -> Flow:
-    """`nudge`: seconds after which who has not paid is reminded, once; `lifetime`: until an order lapses.
+    """`nudge`: seconds until the user of an unpaid order is reminded once; `lifetime`: until it lapses.
 
-    Raises BadInputError that lists whatever is wrong, such as a text that a language lacks.
+    Raises BadInputError with a list of all mistakes, such as a text that a language lacks.
     """
     flow = FlowBuilder(
         "payment",
@@ -32,8 +32,8 @@ def payment_flow(
     )
     flow.command("/start", to="welcome")
     flow.state("welcome", say="welcome").button("order", to="ordering")
-    # The name of the work is the key under which the bot gives the function. The order is made once for each
-    # visit of this state, whatever dies meanwhile.
+    # The bot gives the function under the name of the work. The order is created once for each visit of this
+    # state, also after a crash.
     ordering = flow.state("ordering", otherwise="moment").on("/start", say="moment")
     ordering.run("create_order", done=AWAITING, failed="sorry", save=("order_id",))
     _await_payment(flow, nudge)
@@ -46,14 +46,14 @@ def payment_flow(
 
 
 def _await_payment(flow: FlowBuilder, nudge: float) -> None:
-    """Left by the payment, by the person, or by time. `/start` does not abandon an order."""
+    """Wait for payment, cancellation, or the end of the lifetime. `/start` does not abandon an order."""
     state = flow.state(AWAITING, say="pay", otherwise="waiting").button("cancel", to="cancelling")
     state.on("/start", say="waiting").on("/cancel", to="cancelling")
     state.poll("payment", key="order_id", met="confirmed", gone="vanished").timeout(nudge, say="nudge")
 
 
 def _cancel(flow: FlowBuilder) -> None:
-    """Who paid at the same moment is confirmed: the books decide, not the order of two messages."""
+    """Cancel the order, unless it was paid at the same moment: the table of orders decides."""
 
     @flow.guard
     def was_paid(data: Mapping[str, Any], event: FlowEvent) -> bool:  # noqa: ARG001  (a guard is given both)
@@ -70,7 +70,7 @@ def _cancel(flow: FlowBuilder) -> None:
 
 
 def _priced(texts: Texts, price: str) -> Texts:
-    """It is the same in every conversation: no session need hold it."""
+    """Fill the price into the texts: it is the same in every session."""
     told = {
         language: {key: text.replace("{price}", price) for key, text in table.items()}
         for language, table in texts.languages.items()

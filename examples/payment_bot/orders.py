@@ -1,4 +1,4 @@
-"""The books: a table of orders in NocoDB. Whoever takes the money ticks Paid there."""
+"""The table of orders in NocoDB. The cashier ticks Paid there."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,13 +18,13 @@ COLUMNS: Final = {
     "Paid": "Checkbox",
 }
 MOST: Final = 100  # records that NocoDB takes in one request
-FRESH: Final = 5.0  # seconds: so old may be what admins are told
+FRESH: Final = 5.0  # seconds: the most that figures for admins may be old
 PAID: Final = checked("Paid")
 CANCELLED: Final = eq("Status", "cancelled")
 
 
 class Wish(NamedTuple):
-    """What is to be ordered. `cause` is the same when it is asked for again: then it is the same order."""
+    """An order to create. A repeated wish has the same `cause`, and gets the same order."""
 
     cause: str
     user: int
@@ -39,12 +39,12 @@ class Counts(NamedTuple):
     waiting: int
     paid: int
     cancelled: int
-    paid_after_all: int  # cancelled ones: money to give back
+    paid_after_all: int  # cancelled orders: to be refunded
 
 
 class Orders:
-    """Orders that come at the same time share requests: of NocoDB's five in a second they take two, and at
-    most one and a half are for those who cancel. The rest is for polling.
+    """Creates and cancels orders. Simultaneous ones share requests: of NocoDB's five a second they use two,
+    at most one and a half of them for cancellations. The rest is for polling.
     """
 
     def __init__(self, table: Table, price: str, clock: Clock) -> None:
@@ -54,14 +54,14 @@ class Orders:
         self._cancel = Together(self._cancel_all, most=MOST, every=2.0, clock=clock)
 
     async def create(self, cause: str, user: int) -> str:
-        """The number of the order, which no other has. The same for the same cause, however often."""
+        """Create an order and return its unique number. The same cause gives the same number."""
         wish = Wish(cause, user)
-        while await self._create(wish) != cause:  # the number is another one's
+        while await self._create(wish) != cause:  # the number belongs to another order
             wish = wish._replace(taken=wish.taken + 1)
         return wish.order_id
 
     async def cancel(self, order: str) -> bool:
-        """Whether it is cancelled now: one that is paid stays as it is."""
+        """Cancel an order; returns False if it is paid, and then changes nothing."""
         return await self._cancel(order)
 
     async def count(self) -> Counts:
@@ -75,8 +75,8 @@ class Orders:
         return await self.table.count(all_of(*parts) if parts else None, fresh_for=FRESH)
 
     async def _create_all(self, wishes: Sequence[Wish]) -> Mapping[Wish, str]:
-        """Of each number, for which cause it was given: found before it is made, as it may have been made by
-        a process that died, or in a request whose answer was lost.
+        """Return the cause of each number. Orders are looked up first: a process that died, or a request
+        whose answer was lost, may have created them.
         """
         causes = await self._causes(wish.order_id for wish in wishes)
         new = {wish.order_id: wish for wish in wishes if wish.order_id not in causes}
@@ -100,7 +100,7 @@ class Orders:
         }
 
     async def _cancel_all(self, orders: Sequence[str]) -> Mapping[str, bool]:
-        """Written first, then looked at: a payment that comes between is not overlooked."""
+        """Write first, then read: a payment in between is not overlooked."""
         asked = all_of(one_of("OrderId", orders), negate(PAID))
         open_ = await self.table.list(asked, fields=("Id", "OrderId"), limit=10 * MOST)
         if open_.rows:

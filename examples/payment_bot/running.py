@@ -1,4 +1,4 @@
-"""Runs the bot: on the real services, or on simulated ones if none is named."""
+"""Runs the bot on the real services, or on simulated ones if none is configured."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ def say(line: str) -> None:
 
 
 async def look_into(books: Books) -> None:
-    """Raises BadConfigError if there is no such table for this token."""
+    """Check the table. Raises BadConfigError if this token has no such table."""
     async with NocoDb.at(books.url, books.token) as nocodb:
         try:
             await nocodb.table(books.table).count()
@@ -36,7 +36,7 @@ async def run() -> None:
     if is_simulated():
         async with simulated(os.environ) as (config, how_to):
             say(how_to)
-            # The books end with this process, and so does who waits for them.
+            # The simulated table ends with this process, and so do its subscriptions.
             await PaymentBot(config, gate=Tidegate("memory://"), say=say).run()
     else:
         config = Config.read()
@@ -50,5 +50,5 @@ def main() -> None:
         asyncio.run(run())
     except TelegramUnauthorizedError:
         sys.exit("payment_bot: Telegram does not know TELEGRAM_BOT_TOKEN: copy it from @BotFather")
-    except (BadConfigError, TidegateError, AiogramError, OSError) as error:  # it could not begin
+    except (BadConfigError, TidegateError, AiogramError, OSError) as error:  # it could not start
         sys.exit(f"payment_bot: {error}")

@@ -1,4 +1,4 @@
-"""A Telegram and a NocoDB to try the bot on, where no real ones were named."""
+"""A simulated Telegram and NocoDB for the bot, if no real ones are configured."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ TOKEN: Final = "42:simulated"  # noqa: S105  (of a bot that exists in the simula
 
 @asynccontextmanager
 async def simulated(environment: Mapping[str, str]) -> AsyncIterator[tuple[Config, str]]:
-    """Both, with the limits of the real ones; what to tell the bot, and what to tell whoever started it."""
+    """Start both, with the limits of the real ones; yields the bot's settings and a help text."""
     async with TelegramServer(limits=Limits()) as telegram, NocoDbServer() as nocodb:
         table = nocodb.noco.create_table("orders", columns=COLUMNS)
         address = f"{nocodb.url.replace('://', '://simulated@')}/{table}"

@@ -1,4 +1,4 @@
-"""Many small requests as few: whoever comes soon after one has begun goes with the next."""
+"""Joins many small requests into few: items that come while one is under way go with the next."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
@@ -11,10 +11,10 @@ Result = TypeVar("Result")
 
 
 class Together(Generic[Item, Result]):
-    """`ask(items)` answers for all of them; here each asks alone, and gets his own answer, or their error.
+    """`ask(items)` answers for all of them; each caller gets its own answer, or the error of the request.
 
-    One request at a time, of at most `most` items, and at most one in `every` seconds: the API has others to
-    serve. Who comes first does not wait.
+    One request at a time, of at most `most` items, and at most one in `every` seconds, to leave room for
+    others. The first item does not wait.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Together(Generic[Item, Result]):
             asked = asyncio.ensure_future(self._ask(list(answers)))
             await asyncio.wait([asked])
             for item, answer in answers.items():
-                if answer.done():  # nobody waits any more
+                if answer.done():  # its caller was cancelled
                     continue
                 if (error := asked.exception()) is not None:
                     answer.set_exception(error)

@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS news (
 
 
 class Line(NamedTuple):
-    """As it was sold: names and prices change, orders do not."""
+    """An item of an order, with the name and the price at that time."""
 
     name: str
     amount: int
@@ -53,7 +53,7 @@ class Counts(NamedTuple):
 
 
 class Book:
-    """Every step is one transaction, in a thread: the bot goes on meanwhile."""
+    """Every method is one transaction, in a thread, so that the bot is not blocked."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -66,14 +66,14 @@ class Book:
     # --- customers ---
 
     async def welcome(self, customer: int, name: str) -> None:
-        """New, or back again."""
+        """Add a customer, or mark one as back."""
         await self._do("INSERT OR REPLACE INTO customers (id, name) VALUES (?, ?)", customer, name)
 
     async def mark_gone(self, customer: int, reason: str) -> None:
         await self._do("UPDATE customers SET gone = ? WHERE id = ?", reason, customer)
 
     async def customers(self) -> list[int]:
-        """Those who are still there."""
+        """Return the customers who are not gone."""
         return [customer for (customer,) in await self._do("SELECT id FROM customers WHERE gone IS NULL")]
 
     async def counts(self) -> Counts:
@@ -83,7 +83,7 @@ class Book:
     # --- carts ---
 
     async def cart(self, customer: int) -> dict[str, int]:
-        """How many of each product."""
+        """Return the number of each product in the cart."""
         return dict(await self._do("SELECT product, count FROM carts WHERE customer = ?", customer))
 
     async def change_cart(self, customer: int, product: str, by: int) -> None:
@@ -100,7 +100,7 @@ class Book:
     async def place_order(
         self, customer: int, address: str, recipient: str, lines: Sequence[Line]
     ) -> Order | None:
-        """The cart becomes an order. None if it is empty by now: the button was pressed twice."""
+        """Turn the cart into an order. Returns None if the cart is empty: the button was pressed twice."""
 
         def place(db: sqlite3.Connection) -> Order | None:
             if not db.execute("DELETE FROM carts WHERE customer = ?", (customer,)).rowcount:
@@ -116,7 +116,7 @@ class Book:
         return await self._in_transaction(place)
 
     async def orders_of(self, customer: int) -> list[Order]:
-        """The latest ten, the newest first."""
+        """Return the latest ten orders, the newest first."""
         query = "SELECT number, placed_at FROM orders WHERE customer = ? ORDER BY number DESC LIMIT 10"
         sold = "SELECT name, amount, price FROM lines WHERE number = ?"
         return [
@@ -127,7 +127,7 @@ class Book:
     # --- news ---
 
     async def add_news(self, text: str) -> str:
-        """Its name, which no other news has or will have."""
+        """Store the news and return its unique name."""
         [(name,)] = await self._do("INSERT INTO news (text) VALUES (?) RETURNING name", text)
         return str(name)
 
@@ -140,7 +140,7 @@ class Book:
     # --- inside ---
 
     async def _do(self, statement: str, *values: object) -> list[Any]:
-        """Its rows."""
+        """Run a query and return its rows."""
         return await self._in_transaction(lambda db: db.execute(statement, values).fetchall())
 
     async def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -1,4 +1,4 @@
-"""What the shop is told by its environment. Tidegate reads its own part: TIDEGATE_STORE and others."""
+"""The shop's settings from the environment. Tidegate reads its own: TIDEGATE_STORE and others."""
 
 import os
 import re
@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 
 class BadConfigError(Exception):
-    """The text says what to set."""
+    """A wrong setting. The text says what to set."""
 
 
 class Config(NamedTuple):
@@ -19,7 +19,7 @@ class Config(NamedTuple):
 
     @classmethod
     def read(cls) -> Self:
-        """Raises BadConfigError. The token is in no text."""
+        """Read the environment. Raises BadConfigError, without the token in its text."""
         token, owner = os.environ.get("TELEGRAM_BOT_TOKEN", ""), os.environ.get("SHOP_OWNER", "")
         if not re.fullmatch(r"\d+:[\w-]+", token):
             raise BadConfigError("set TELEGRAM_BOT_TOKEN to your bot's token, from @BotFather: 123456:ABC-…")

@@ -1,4 +1,4 @@
-"""The owner tells every customer something. It goes on after a restart, and nobody hears it twice."""
+"""News of the owner for every customer. It continues after a restart, and each customer gets it once."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,17 +16,17 @@ class News:
         self._book = book
         self._texts = texts
         self._owner = owner
-        self._running: set[asyncio.Task[None]] = set()  # held until they are done
+        self._running: set[asyncio.Task[None]] = set()  # kept until they are done
 
     async def publish(self, text: str) -> str:
-        """What to tell the owner now; the result follows when it is known."""
+        """Start a broadcast; returns the answer for the owner. The result follows at its end."""
         if not text:
             return self._texts("news_how")
         self._start(await self._book.add_news(text), text)
         return self._texts("news_begin", count=len(await self._book.customers()))
 
     async def resume(self) -> None:
-        """Go on with what a restart has interrupted."""
+        """Continue the news that a restart has interrupted."""
         for name, text in await self._book.unfinished_news():
             self._start(name, text)
 
@@ -38,13 +38,13 @@ class News:
     async def _broadcast(self, name: str, text: str) -> None:
         customers = await self._book.customers()
         try:
-            # Low by itself: whoever writes to the bot meanwhile is answered first.
+            # A broadcast has low priority: replies go first.
             campaign = await self._gate.broadcast(name, customers, {"text": text}, on_dead=self._mark)
             result = await campaign.finished()
             end = self._texts("news_end", delivered=result.delivered, gone=result.dead)
             await self._gate.send(chat_id=self._owner, text=end, dedup_key=f"end of {name}")
         except ClosedError:
-            return  # the bot stops; `resume` goes on
+            return  # the bot stops; `resume` continues
         await self._book.finish_news(name)
 
     async def _mark(self, row: Mapping[str, Any], reason: str) -> None:

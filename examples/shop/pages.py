@@ -1,4 +1,4 @@
-"""What people see, as text and rows of buttons: each bot library has its own objects for them."""
+"""The pages of the shop, as text and rows of buttons, independent of the bot library."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -71,7 +71,7 @@ class Pages:
         return "\n".join([self.texts("orders"), *lines])
 
     async def stats(self, counts: Counts, gate: Tidegate) -> str:
-        """The shop's figures, and what waits in the gate."""
+        """Show the figures of the shop and the waiting messages."""
         now = await gate.stats()
         return self.texts(
             "stats",
@@ -83,7 +83,7 @@ class Pages:
         )
 
     def lines(self, cart: Mapping[str, int]) -> list[Line]:
-        """Of what is still sold."""
+        """Return the total of the products that are still sold."""
         sold = [(product, cart[name]) for name, product in self.products.items() if name in cart]
         return [Line(product.name, count, product.price) for product, count in sold]
 

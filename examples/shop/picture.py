@@ -1,4 +1,4 @@
-"""Pictures for a shop that has no photographer: a coloured jar on a shelf, drawn into a PNG."""
+"""Product pictures: a coloured jar on a shelf, drawn into a PNG."""
 
 import functools
 import struct

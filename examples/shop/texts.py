@@ -1,4 +1,4 @@
-"""The words and the goods of the shop, from a file that its owner can change."""
+"""The texts and products of the shop, from a file that its owner can change."""
 
 import string
 import tomllib
@@ -20,7 +20,7 @@ class Product(NamedTuple):
 
 
 class Texts:
-    """`texts("greeting", name="Ann")` is what Ann reads."""
+    """`texts("greeting", name="Ann")` returns the greeting for Ann."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
@@ -33,7 +33,7 @@ class Texts:
 
 
 def read_texts(path: Path | None) -> tuple[Texts, Mapping[str, Product]]:
-    """Ours, and what `path` says instead. Raises BadConfigError: better now than before a customer."""
+    """Read the default texts and those of `path`. Raises BadConfigError for a wrong file."""
     ours = _read(OURS)
     theirs = _read(path) if path is not None else {}
     texts = theirs.get("texts", {})

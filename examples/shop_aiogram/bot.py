@@ -1,4 +1,4 @@
-"""Puts the shop together and runs it."""
+"""Sets up the shop and runs it."""
 
 import logging
 import sys
@@ -22,9 +22,9 @@ from tidegate.errors import TidegateError
 def build(config: Config) -> tuple[Dispatcher, Bot]:
     session = AiohttpSession(api=TelegramAPIServer.from_base(config.api_url))
     bot = Bot(config.token, session=session)
-    dispatcher = Dispatcher(events_isolation=SimpleEventIsolation())  # one customer's clicks in order
+    dispatcher = Dispatcher(events_isolation=SimpleEventIsolation())  # clicks of a customer in order
 
-    # This is Tidegate, with its import. Every call waits its turn; what is queued survives a restart.
+    # This is Tidegate, with its import. Every call waits its turn; queued messages survive a restart.
     gate = Tidegate()
     gate.attach(dispatcher, bot)
 
@@ -42,5 +42,5 @@ def main() -> None:
     try:
         dispatcher, bot = build(Config.read())
         dispatcher.run_polling(bot)
-    except (BadConfigError, TidegateError, AiogramError) as error:  # it could not begin
+    except (BadConfigError, TidegateError, AiogramError) as error:  # it could not start
         sys.exit(f"shop: {error}")

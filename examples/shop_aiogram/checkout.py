@@ -1,4 +1,4 @@
-"""The way from a cart to an order."""
+"""The checkout: from a cart to an order."""
 
 from aiogram import F, Router
 from aiogram.filters import Command
@@ -56,7 +56,7 @@ async def confirm(query: CallbackQuery, state: FSMContext, pages: Pages, book: B
         return
     await query.message.edit_text(pages.texts("ordered", number=order.number))
     file = BufferedInputFile(pages.receipt(order), pages.texts("receipt_file", number=order.number))
-    # Written down when this returns: it arrives, also if the bot is restarted before its turn comes.
+    # On disk when this returns: it is sent, also if the bot is restarted before.
     await gate.queue(query.message.answer_document(file))
 
 

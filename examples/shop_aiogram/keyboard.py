@@ -1,4 +1,4 @@
-"""A page's buttons as aiogram wants them."""
+"""The buttons of a page as an aiogram keyboard."""
 
 from aiogram.types import InlineKeyboardButton, InlineKeyboardMarkup
 

@@ -1,4 +1,4 @@
-"""What only the owner may ask for. To anybody else these commands are not known."""
+"""Commands for the owner. For other users they do not exist."""
 
 from aiogram import F, Router
 from aiogram.filters import Command, CommandObject

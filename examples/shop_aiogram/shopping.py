@@ -1,4 +1,4 @@
-"""Looking around and filling the cart."""
+"""Showing products and filling the cart."""
 
 from aiogram import F, Router
 from aiogram.filters import Command, CommandStart
@@ -59,7 +59,7 @@ async def change_cart(query: CallbackQuery, pages: Pages, book: Book, gate: Tide
     if isinstance(query.message, Message):
         page = pages.cart(await book.cart(query.from_user.id))
         edit = query.message.edit_text(page.text, reply_markup=keyboard(page))
-        # Whoever clicks faster than Telegram lets us edit sees the latest cart next, not each one in turn.
+        # After fast clicks the customer sees the latest cart next, not each one in turn.
         await gate.queue(edit, coalesce_key=f"cart:{query.message.message_id}:{query.from_user.id}")
 
 

@@ -1,4 +1,4 @@
-"""Puts the shop together and runs it."""
+"""Sets up the shop and runs it."""
 
 import logging
 import sys
@@ -34,8 +34,8 @@ def build(config: Config) -> App:
         .base_file_url(f"{config.api_url}/file/bot")
         .post_init(lambda _: news.resume())
     )
-    # This is Tidegate, with its import and the gate. Every call waits its turn, and what is queued survives a
-    # restart; so does what customers write. They are served side by side, each in order.
+    # This is Tidegate, with its import and the gate. Every call waits its turn. Queued messages and updates
+    # survive a restart. Customers are served side by side, each in order.
     application: App = gate.ptb().equip(builder).build()
     application.add_handlers(Owner(pages, book, news, gate, config.owner).handlers())
     application.add_handler(Checkout(pages, book).handler())
@@ -45,10 +45,10 @@ def build(config: Config) -> App:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, and the token is in them
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs addresses, which hold the token
     try:
         build(Config.read()).run_polling()
-    except (BadConfigError, TidegateError, NetworkError) as error:  # it could not begin
+    except (BadConfigError, TidegateError, NetworkError) as error:  # it could not start
         sys.exit(f"shop: {error}")
     except InvalidToken:
         sys.exit("shop: Telegram does not know this TELEGRAM_BOT_TOKEN")  # its own text holds the token

@@ -1,4 +1,4 @@
-"""The way from a cart to an order."""
+"""The checkout: from a cart to an order."""
 
 import warnings
 
@@ -57,7 +57,7 @@ class Checkout:
             await query.edit_message_text(self._pages.texts("cart_empty"))
             return END
         await query.edit_message_text(self._pages.texts("ordered", number=order.number))
-        # Written down before anything else: it arrives, also if the bot is restarted before its turn comes.
+        # Stored before anything else: it is sent, also if the bot is restarted before.
         await context.bot.send_document(
             customer,
             self._pages.receipt(order),
@@ -77,7 +77,7 @@ class Checkout:
 
     def handler(self) -> ConversationHandler[Context]:
         with warnings.catch_warnings():
-            # It warns that buttons are not told apart by their messages: they need not be.
+            # It warns that buttons of different messages are not distinguished, which is not needed here.
             warnings.simplefilter("ignore", PTBUserWarning)
             return ConversationHandler(
                 entry_points=[CallbackQueryHandler(self.begin, "^checkout$")],

@@ -1,4 +1,4 @@
-"""Looking around and filling the cart."""
+"""Showing products and filling the cart."""
 
 from collections.abc import Sequence
 from typing import Any

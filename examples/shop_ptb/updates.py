@@ -1,4 +1,4 @@
-"""What the handlers get and give, in the types of python-telegram-bot."""
+"""Types of the handlers, in terms of python-telegram-bot."""
 
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ Context = CallbackContext[ExtBot[CallOptions], Data, Data, Data]
 
 
 def chat_of(update: Update) -> Chat:
-    """The private chat with the customer: it has the customer's number."""
+    """Return the private chat with the customer: its id is that of the customer."""
     return _there(update.effective_chat)
 
 
@@ -27,7 +27,7 @@ def query_of(update: Update) -> CallbackQuery:
 
 
 def data_of(context: Context) -> Data:
-    """What is remembered of one customer."""
+    """The data of one customer."""
     return _there(context.user_data)
 
 
@@ -41,7 +41,7 @@ def keyboard(page: Page) -> InlineKeyboardMarkup:
 
 
 def _there(part: T | None) -> T:
-    """Each handler asks only for what its updates have."""
+    """A handler whose updates have what it needs."""
     if part is None:
         raise LookupError("the update has no such part")
     return part

@@ -6,8 +6,8 @@ from tidegate.flows.flow import Flow
 from tidegate.flows.machine import FlowStep, step
 from tidegate.flows.model import Button, FlowError, Poll, State, Timeout, Transition, Work
 from tidegate.flows.session import Session, read_session
+from tidegate.flows.session_update import upkeep
 from tidegate.flows.texts import Texts, read_texts, texts_of
-from tidegate.flows.upkeep import upkeep
 from tidegate.flows.validation import Problem
 
 __all__ = [

@@ -32,7 +32,7 @@ G = TypeVar("G", bound=Callable[..., bool])
 
 
 class StateBuilder:
-    """Each method adds to the state and returns it again."""
+    """Each method adds to the state and returns the builder."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -49,7 +49,7 @@ class StateBuilder:
         value: str | None = None,
         beside: bool = False,
     ) -> Self:
-        """In a row of its own, unless it stands beside the one before."""
+        """Add a button in a new row, or `beside` the one before."""
         button = Button(text, to, trigger, url, guard, save, value)
         rows = self.state.buttons
         last = rows[-1] if beside and rows else ()
@@ -64,7 +64,7 @@ class StateBuilder:
         save: Save = (),
         say: str | None = None,
     ) -> Self:
-        """See `triggers` for what there is. Without `to` it stays in the state."""
+        """Add a transition. Without `to` the session stays in the state."""
         return self._with(on=(*self.state.on, Transition(trigger, to, guard, save, say)))
 
     def poll(
@@ -92,7 +92,7 @@ class StateBuilder:
 
 
 class FlowBuilder:
-    """The first state is the initial one, unless another is named."""
+    """The first state is the initial one, unless `initial` names another."""
 
     def __init__(
         self,
@@ -125,8 +125,8 @@ class FlowBuilder:
         self._guards: dict[str, Guard] = {}
 
     def command(self, name: str, *, to: str, save: str | None = None) -> Self:
-        """Works in every state that has no way of its own for it. `save`: the field to keep its argument in,
-        such as that of a link `t.me/bot?start=promo7`.
+        """Add a command for every state that has no transition of its own for it. `save`: the field for its
+        argument, such as that of a link `t.me/bot?start=promo7`.
         """
         self._commands[name] = to
         if save is not None:
@@ -142,12 +142,12 @@ class FlowBuilder:
         return self._states[-1]
 
     def guard(self, function: G) -> G:
-        """As a decorator: the guard has the function's name."""
+        """Add a guard, as a decorator. It has the function's name."""
         self._guards[function.__name__] = function
         return function
 
     def build(self) -> Flow:
-        """Raises BadInputError that lists everything that is wrong with it."""
+        """Raises BadInputError that lists everything that is wrong with the flow."""
         flow = self.build_unchecked()
         flow.check()
         return flow

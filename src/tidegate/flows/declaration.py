@@ -1,4 +1,4 @@
-"""A flow as plain data: a TOML or JSON file, or a dict of the same shape. The builder's twin."""
+"""A flow as plain data: a TOML or JSON file, or a dict of the same shape."""
 
 import re
 import tomllib
@@ -22,7 +22,7 @@ _READERS: Final[Mapping[str, Callable[[str], Any]]] = {".toml": tomllib.loads, "
 
 
 class _Outline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A flow, its states yet to be read."""
+    """A flow whose states are not read yet."""
 
     name: str
     initial: str
@@ -41,7 +41,7 @@ class _Outline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_de
 def flow_of(
     data: Mapping[str, Any], *, guards: Mapping[str, Guard] | None = None, texts: Texts | None = None
 ) -> Flow:
-    """Raises BadInputError that names the place: `states.waiting.poll.met`. Does not check the flow."""
+    """Read a dict. Raises BadInputError that names the place: `states.waiting.poll.met`. No check."""
     outline = _convert(data, _Outline, ())
     if isinstance(outline.texts, str):
         raise BadInputError("texts: a file can be named in a file only; give the texts themselves")
@@ -52,7 +52,7 @@ def flow_of(
 
 
 def load_flow(path: Path | str, *, guards: Mapping[str, Guard] | None = None) -> Flow:
-    """From a .toml or .json file; `texts` may name a file beside it. Does not check the flow."""
+    """Read a .toml or .json file; `texts` may name a file beside it. Does not check the flow."""
     path = Path(path)
     try:
         data = _read(path)
@@ -68,7 +68,7 @@ def load_flow(path: Path | str, *, guards: Mapping[str, Guard] | None = None) ->
 
 
 def plain_of(flow: Flow) -> dict[str, Any]:
-    """What `flow_of` makes the same flow of, given the same guards."""
+    """Return a dict of which `flow_of` makes the same flow, given the same guards."""
     outline = {name: getattr(flow, name) for name in _Outline.__struct_fields__}
     outline["states"] = {state.name: _plain_state(state) for state in flow.states}
     if flow.texts is not None:
@@ -93,7 +93,7 @@ def _state(name: str, table: dict[str, Any]) -> State:
     if "name" in table:
         raise BadInputError(f"states.{name}.name: there is no such key; the state's name is {name}")
     whole = {"name": name, **table}
-    if isinstance(rows := whole.get("buttons"), list):  # one that stands alone is a row
+    if isinstance(rows := whole.get("buttons"), list):  # a button that stands alone is a row
         whole["buttons"] = [[row] if isinstance(row, Mapping) else row for row in rows]
     return _convert(whole, State, ("states", name))
 

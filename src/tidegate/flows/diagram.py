@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def draw(flow: "Flow") -> str:
-    """Ids are numbers, and names are labels: no name can be read as a word of the diagram's language."""
+    """Ids are numbers and names are labels, so that no name is read as a word of Mermaid's language."""
     ids = {state.name: f"s{number}" for number, state in enumerate(flow.states)}
     lines = ["stateDiagram-v2", f"    %% {_label(flow.name)}"]
     lines += [f'    state "{_label(_titled(state))}" as {ids[state.name]}' for state in flow.states]
@@ -34,25 +34,25 @@ def _arrows(flow: "Flow", state: State, ids: dict[str, str]) -> Iterator[str]:
     if state.final:
         yield "[*]"
     presses = {press_trigger(button): button for button in state.all_buttons() if button.to is not None}
-    for way in transitions_of(state):
-        target = ids.get(way.to or state.name)
+    for transition in transitions_of(state):
+        target = ids.get(transition.to or state.name)
         if target is None:
             continue
-        button = presses.get(way.trigger)
+        button = presses.get(transition.trigger)
         if button is not None:
-            said, guard = f"[{flow.text(button.text)}]", button.guard
+            label, guard = f"[{flow.text(button.text)}]", button.guard
         else:
-            said, guard = _said(way, state.timeout), way.guard
-        yield f"{target} : {_label(said + (f' if {guard}' if guard else ''))}"
+            label, guard = _transition_label(transition, state.timeout), transition.guard
+        yield f"{target} : {_label(label + (f' if {guard}' if guard else ''))}"
     if state.timeout is not None and state.timeout.say is not None:
         yield f"{ids[state.name]} : {_label(_nudge(state.timeout))}"
 
 
-def _said(way: Transition, timeout: Timeout | None) -> str:
-    if way.trigger == "timeout" and timeout is not None:
+def _transition_label(transition: Transition, timeout: Timeout | None) -> str:
+    if transition.trigger == "timeout" and timeout is not None:
         nudges = timeout.times if timeout.say is not None else 0
         return f"after {timeout.seconds * (nudges + 1):g} s"
-    return way.trigger.replace(":", " ", 1)
+    return transition.trigger.replace(":", " ", 1)
 
 
 def _nudge(timeout: Timeout) -> str:
@@ -61,7 +61,7 @@ def _nudge(timeout: Timeout) -> str:
 
 
 def _notes(flow: "Flow", ids: dict[str, str]) -> Iterator[str]:
-    """Ways that are in every state would cover the picture."""
+    """Transitions that every state has would cover the picture, so they are in a note."""
     commands = [f"{command} leads to {_label(target)}" for command, target in flow.commands.items()]
     if flow.lifetime is not None:
         commands.append(f"ends after {flow.lifetime:g} s")
@@ -72,7 +72,7 @@ def _notes(flow: "Flow", ids: dict[str, str]) -> Iterator[str]:
 
 
 def _label(text: str) -> str:
-    """Without anything that Mermaid would read as its own: entities are its way to write such letters."""
+    """Write characters that Mermaid would read as its own as entities."""
     return "".join(_letter(letter) for letter in " ".join(text.split()))
 
 

@@ -1,4 +1,4 @@
-"""What is to be done for a session, as data: the machine decides, an executor does."""
+"""Effects: what the machine decides to do for a session, as data that an executor carries out."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ class _Effect(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
 
 
 class ShownButton(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Has either `data`, which comes back as a Press, or a `url`."""
+    """Has either `data`, which comes back as a ButtonPress, or a `url`."""
 
     text: str
     data: str | None = None
@@ -21,7 +21,7 @@ class SayText(_Effect, frozen=True, tag="Say"):  # the name in stored sessions
 
 
 class AnswerPress(_Effect, frozen=True, tag="Answer"):  # the name in stored sessions
-    """To a press, of which there is one answer. An empty one only ends the waiting."""
+    """The one answer to a press. An empty text only ends the waiting."""
 
     query: str
     text: str = ""
@@ -33,14 +33,14 @@ class Subscribe(_Effect, frozen=True):
 
 
 class Unsubscribe(_Effect, frozen=True):
-    """May come for what has been told already, or never was subscribed to."""
+    """May come for a key that is not subscribed any more."""
 
     poll: str
     key: str
 
 
 class SetTimer(_Effect, frozen=True):
-    """A session has one timer: this takes the place of the one before. When it rings: `TimedOut(visit)`."""
+    """Replaces the session's one timer. When it rings, `TimedOut(visit)` follows."""
 
     at: float  # seconds since the epoch
     visit: int
@@ -51,14 +51,14 @@ class ClearTimer(_Effect, frozen=True):
 
 
 class RunWork(_Effect, frozen=True, tag="Run"):  # the name in stored sessions
-    """Once for this visit; then `WorkDone` or `WorkFailed` with the same visit."""
+    """Done once for this visit; `WorkDone` or `WorkFailed` with the same visit follows."""
 
     work: str
     visit: int
 
 
 class EndSession(_Effect, frozen=True, tag="End"):  # the name in stored sessions
-    """The last one of a session, which ended in this state: a final one, unless it expired there."""
+    """The last effect of a session, which ended in this state: a final one, unless it expired."""
 
     state: str
     expired: bool = False
@@ -68,7 +68,7 @@ Effect = SayText | AnswerPress | Subscribe | Unsubscribe | SetTimer | ClearTimer
 
 
 class PendingEffect(msgspec.Struct, frozen=True, array_like=True):
-    """Decided, and perhaps not done yet. `event` and `place` name it: the same when it is decided again."""
+    """An effect that may not be done yet. `event` and `place` name it, the same if it is decided again."""
 
     event: str
     place: int

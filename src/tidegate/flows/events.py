@@ -1,26 +1,26 @@
-"""What happens to a session. Each has an id, the same if it comes again, and the time it happened at."""
+"""Events of a session. Each has an id, the same if it is repeated, and its time."""
 
 from typing import Any, Literal, assert_never
 
 import msgspec
 
 
-class _Happened(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class _Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
     id: str  # unique for its cause: an update's number, a timer's session and time
     at: float  # seconds since the epoch
-    language: str | None = None  # of the person, as Telegram has it; kept when a session begins
+    language: str | None = None  # of the user, as Telegram names it; saved when a session begins
 
 
-class Begin(_Happened, frozen=True):
-    """Begins anew, whatever was. `data`: the fields that are known from the start."""
+class Begin(_Event, frozen=True):
+    """Begins a session anew. `data`: its first fields."""
 
     data: dict[str, Any] = {}
 
 
-class Command(_Happened, frozen=True):
-    """With its slash and without the bot's name: `/cancel`. Its value is the argument.
+class Command(_Event, frozen=True):
+    """A command with its slash and without the bot's name: `/cancel`. Its value is the argument.
 
-    `data`: the fields that are known from the start, if it begins a session.
+    `data`: the first fields of a session, if it begins one.
     """
 
     name: str
@@ -28,33 +28,33 @@ class Command(_Happened, frozen=True):
     data: dict[str, Any] = {}
 
 
-class Text(_Happened, frozen=True):
+class Text(_Event, frozen=True):
     text: str
 
 
-class Content(_Happened, frozen=True):
-    """A message that is no text, of one of `triggers.CONTENTS`; `value` as the executor gives it."""
+class Content(_Event, frozen=True):
+    """A message other than text, of one of the kinds in `CONTENTS`."""
 
     kind: str
     value: Any = None
 
 
-class ButtonPress(_Happened, frozen=True, tag="Press"):  # the name in stored sessions
-    """A button was pressed. `query` is what Telegram wants the answer to name."""
+class ButtonPress(_Event, frozen=True, tag="Press"):  # the name in stored sessions
+    """A button was pressed. `query` is the id that the answer has to name."""
 
     data: str
     query: str = ""
 
 
-class Signal(_Happened, frozen=True):
-    """The application says that something happened."""
+class Signal(_Event, frozen=True):
+    """The application reports that something happened."""
 
     name: str
     value: Any = None
 
 
-class Polled(_Happened, frozen=True):
-    """What has become of something subscribed to."""
+class Polled(_Event, frozen=True):
+    """News of a key that the session is subscribed to."""
 
     poll: str
     key: str
@@ -62,26 +62,26 @@ class Polled(_Happened, frozen=True):
     value: Any = None
 
 
-class TimedOut(_Happened, frozen=True):
-    """The session's timer rang, which was set on this visit."""
+class TimedOut(_Event, frozen=True):
+    """The timer that was set on this visit rang."""
 
     visit: int
 
 
-class WorkDone(_Happened, frozen=True):
+class WorkDone(_Event, frozen=True):
     work: str
     visit: int
     result: Any = None
 
 
-class WorkFailed(_Happened, frozen=True):
+class WorkFailed(_Event, frozen=True):
     work: str
     visit: int
     reason: str = ""
 
 
-class Expired(_Happened, frozen=True):
-    """Somebody looked: does nothing before the session's time is over."""
+class Expired(_Event, frozen=True):
+    """Ends the session if its lifetime is over, and otherwise brings it in line with a changed flow."""
 
 
 FlowEvent = (
@@ -100,7 +100,7 @@ FlowEvent = (
 
 
 def trigger_of(event: Command | Text | Content | Signal | Polled | WorkDone | WorkFailed) -> str:
-    """What a way must name to be taken on it."""
+    """Return the trigger of the transitions that this event may take."""
     match event:
         case Command():
             trigger = event.name
@@ -121,8 +121,8 @@ def trigger_of(event: Command | Text | Content | Signal | Polled | WorkDone | Wo
     return trigger
 
 
-def value_of(event: FlowEvent) -> Any:  # noqa: ANN401  (whatever came with it)
-    """What a way that is taken on this event can save."""
+def value_of(event: FlowEvent) -> Any:  # noqa: ANN401  (whatever came)
+    """Return the value that a transition taken on this event can save."""
     match event:
         case Text():
             return event.text

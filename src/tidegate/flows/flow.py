@@ -1,4 +1,4 @@
-"""A declared conversation: its states, and what holds in all of them."""
+"""A flow: a declared conversation with its states, commands, texts and limits."""
 
 from collections.abc import Collection, Mapping
 from functools import cached_property
@@ -19,12 +19,11 @@ DEFAULT_TEXTS = frozenset((OTHERWISE, EXPIRED, STALE))
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Immutable. Whatever it says is a key of its texts, or a text.
+    """Immutable. Everything that it says is a key of its texts, or a literal text.
 
     `commands` work in every state; one that leads to the initial state begins a session where there is none.
-    `arguments`: of these commands, the fields that what is written behind them is kept in.
-    `lifetime`: seconds after it last entered a state at which a session ends. `given`: fields of the data
-    that a session has from the beginning.
+    `arguments` maps commands to the fields in which their arguments are saved. A session ends `lifetime`
+    seconds after it last entered a state. `given`: the fields that a session has from the beginning.
     """
 
     name: str
@@ -46,23 +45,23 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {state.name: state for state in self.states}
 
     @cached_property
-    def ways(self) -> Mapping[str, Mapping[str, tuple[Transition, ...]]]:
-        """By state and trigger, in the order they are tried. The flow's own commands are not among them."""
+    def transitions(self) -> Mapping[str, Mapping[str, tuple[Transition, ...]]]:
+        """By state and trigger, in the order of trial. The flow's commands are not among them."""
         return {state.name: _by_trigger(transitions_of(state)) for state in self.states}
 
     def begins_with(self, command: str) -> bool:
-        """Whether it begins a session where there is none."""
+        """Return whether this command begins a session where there is none."""
         return self.commands.get(command) == self.initial
 
-    def text(self, said: str, language: str | None = None) -> str:
-        """What a key means in a language; a text means itself."""
-        found = self.texts.find(said, language) if self.texts is not None else None
-        return said if found is None else found
+    def text(self, key: str, language: str | None = None) -> str:
+        """Return the text of a key in a language. A text that is no key is returned as it is."""
+        found = self.texts.find(key, language) if self.texts is not None else None
+        return key if found is None else found
 
     def validate(
         self, *, works: Collection[str] | None = None, polls: Collection[str] | None = None
     ) -> list[Problem]:
-        """Everything that is wrong with it. `works`, `polls`: the names there are; None: not known here."""
+        """Return everything that is wrong. `works`, `polls`: the names that exist; None: not checked."""
         return problems_of(self, works=works, polls=polls)
 
     def check(self, *, works: Collection[str] | None = None, polls: Collection[str] | None = None) -> None:
@@ -73,12 +72,12 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             raise BadInputError(f"flow {self.name} cannot be used:{listed}")
 
     def diagram(self) -> str:
-        """As a Mermaid state diagram."""
+        """Return the flow as a Mermaid state diagram."""
         return draw(self)
 
 
-def _by_trigger(ways: list[Transition]) -> Mapping[str, tuple[Transition, ...]]:
-    alike: dict[str, list[Transition]] = {}
-    for way in ways:
-        alike.setdefault(way.trigger, []).append(way)
-    return {trigger: tuple(among) for trigger, among in alike.items()}
+def _by_trigger(transitions: list[Transition]) -> Mapping[str, tuple[Transition, ...]]:
+    grouped: dict[str, list[Transition]] = {}
+    for transition in transitions:
+        grouped.setdefault(transition.trigger, []).append(transition)
+    return {trigger: tuple(among) for trigger, among in grouped.items()}

@@ -1,4 +1,4 @@
-"""Where one can get in a flow, and what is known on the way. Each is linear in the number of ways."""
+"""The graph of a flow's states: reachability, and saved fields. All linear in the number of transitions."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
@@ -14,11 +14,11 @@ class Edge(NamedTuple):
     source: str
     target: str
     saves: frozenset[str]
-    anew: bool = False  # a command that begins sessions too
+    anew: bool = False  # a command that also begins sessions
 
 
 class Graph:
-    """Of the states that exist; a way to one that does not is left out."""
+    """The states that exist; a transition to a missing state is left out."""
 
     def __init__(self, flow: "Flow") -> None:
         self._flow = flow
@@ -28,12 +28,11 @@ class Graph:
             self._out[edge.source].append(edge)
             self._into[edge.target].append(edge)
 
-    def has_way_out(self, state: str) -> bool:
-        """To begin anew is none."""
+    def has_exit(self, state: str) -> bool:
+        """A command that begins anew is no exit."""
         return any(edge.target != state and not edge.anew for edge in self._out[state])
 
     def reachable(self) -> set[str]:
-        """From the initial state."""
         return self._spread([self._flow.initial], self._out, forward=True)
 
     def can_end(self) -> set[str]:
@@ -42,21 +41,21 @@ class Graph:
         return self._spread(finals, self._into, forward=False)
 
     def saved_anywhere(self) -> set[str]:
-        stays = (saved_names(way.save) for state in self._flow.states for way in state.on)
+        stays = (saved_names(transition.save) for state in self._flow.states for transition in state.on)
         moves = (edge.saves for edges in self._out.values() for edge in edges)
         return set(self._flow.given).union(*stays, *moves)
 
-    def unsure_of(self, needs: Mapping[str, str]) -> list[str]:
-        """Of these states, each with a field that it needs: those that can be reached without it."""
+    def reached_without(self, needs: Mapping[str, str]) -> list[str]:
+        """Return the states, among these, that can be reached without the field that they need."""
         bits = {field: 1 << place for place, field in enumerate(dict.fromkeys(needs.values()))}
         known = {self._flow.initial: _mask(bits, self._flow.given)}
         waiting = deque(known)
         while waiting:
             state = waiting.popleft()
             for edge in self._out[state]:
-                brings = known[state] | _mask(bits, edge.saves)
-                # A state is looked at again only if a way to it knows less than all before.
-                if (now := known.get(edge.target, brings) & brings) != known.get(edge.target):
+                saved = known[state] | _mask(bits, edge.saves)
+                # A state is visited again only if this path has saved less than all paths before.
+                if (now := known.get(edge.target, saved) & saved) != known.get(edge.target):
                     known[edge.target] = now
                     waiting.append(edge.target)
         return [state for state, field in needs.items() if state in known and not known[state] & bits[field]]
@@ -80,9 +79,13 @@ def saved_names(save: str | tuple[str, ...] | None) -> frozenset[str]:
 
 def _edges(flow: "Flow") -> Iterable[Edge]:
     for state in flow.states:
-        for way in transitions_of(state):
-            if way.to is not None and way.to in flow.by_name:
-                yield Edge(state.name, way.to, saved_names(way.save) | _saved_by_buttons(state, way))
+        for transition in transitions_of(state):
+            if transition.to is not None and transition.to in flow.by_name:
+                yield Edge(
+                    state.name,
+                    transition.to,
+                    saved_names(transition.save) | _saved_by_buttons(state, transition),
+                )
         if not state.final:
             for command, target in flow.commands.items():
                 if target in flow.by_name:
@@ -90,11 +93,13 @@ def _edges(flow: "Flow") -> Iterable[Edge]:
                     yield Edge(state.name, target, saves, flow.begins_with(command))
 
 
-def _saved_by_buttons(state: State, way: Transition) -> frozenset[str]:
-    if not way.trigger.startswith("button:"):
+def _saved_by_buttons(state: State, transition: Transition) -> frozenset[str]:
+    if not transition.trigger.startswith("button:"):
         return frozenset()
     savers = [
-        saved_names(button.save) for button in state.all_buttons() if press_trigger(button) == way.trigger
+        saved_names(button.save)
+        for button in state.all_buttons()
+        if press_trigger(button) == transition.trigger
     ]
     return frozenset.intersection(*savers) if savers else frozenset()
 

@@ -1,16 +1,16 @@
-"""The machine: a session and an event give the session that it becomes, and what is to be done. Pure.
+"""The machine: a pure function of a session and an event to the changed session and the effects to do.
 
 step(flow, session, event)
-  │  known already (its id)? ─────────────────────────▶ the same session, nothing to do
-  │  begins? ─────────▶ leave, enter the initial state
-  │  outlived its lifetime, or its state is no more? ─▶ leave, say so, end
+  │  event id known already? ──────────────────▶ the same session, no effects
+  │  begins a session? ─▶ leave the state, enter the initial state
+  │  lifetime over, or its state was removed? ─▶ leave the state, say so, end
   ▼
-what it needs by now: another subscription, a timer
+bring subscription and timer in line with the flow
   ▼
-the first way of the state that fits and whose guard holds, else the flow's own commands
-  leave: unsubscribe, clear the timer ─▶ save ─▶ say on the way
+the first transition of the state whose guard holds, else the flow's own commands
+  leave: unsubscribe, clear the timer ─▶ save ─▶ say the transition's text
   ─▶ enter: say, subscribe, set the timer, begin work; or end
-none? a person is told that it is out of place; the rest comes too late and means nothing
+none? unexpected input of a user is answered; other events come too late and mean nothing
 """
 
 from types import MappingProxyType
@@ -42,9 +42,9 @@ from tidegate.flows.session_update import SessionUpdate
 
 
 class FlowStep(msgspec.Struct, frozen=True):
-    """`effects` are those of this event; the session has them as `pending`, after any that it had before.
+    """`effects` are those of this event; the session has them as `pending`, after earlier ones.
 
-    The same object as before: the event meant nothing, and nothing need be written.
+    If the session is the same object as before, the event meant nothing, and nothing need be written.
     """
 
     session: Session | None
@@ -60,151 +60,157 @@ def step(flow: Flow, session: Session | None, event: FlowEvent) -> FlowStep:
         raise FlowError(f"the session is of flow {session.flow}", flow=flow.name, state=session.state)
     if session is not None and event.id in session.recent:
         return FlowStep(session)
-    turn = SessionUpdate(flow, session, event)
-    _take(turn)
-    return FlowStep(turn.over(), tuple(turn.effects))
+    update = SessionUpdate(flow, session, event)
+    _handle(update)
+    return FlowStep(update.result(), tuple(update.effects))
 
 
-def _take(turn: SessionUpdate) -> None:
-    event, over = turn.event, _is_over(turn)
+def _handle(update: SessionUpdate) -> None:
+    event, over = update.event, _is_over(update)
     if isinstance(event, Begin) or (
-        over and isinstance(event, Command) and turn.flow.begins_with(event.name)
+        over and isinstance(event, Command) and update.flow.begins_with(event.name)
     ):
-        turn.begin({**event.data, **_argument(turn)})
+        update.begin({**event.data, **_argument(update)})
     elif over:
-        turn.answer(turn.flow.stale)
-        if turn.is_live:
-            turn.expire()
+        update.answer(update.flow.stale)
+        if update.is_live:
+            update.expire()
     else:
-        if not _is_awaited_poll(turn):  # they are told once, and what is held may not be so after
-            turn.keep_up()
-        _move(turn, turn.flow.by_name[turn.live.state])
+        if not _is_awaited_poll(update):  # news come once, and this might end their subscription
+            update.keep_up()
+        _move(update, update.flow.by_name[update.live.state])
 
 
-def _argument(turn: SessionUpdate) -> dict[str, str]:
-    """Of a command that begins, as it is to be kept."""
-    event = turn.event
-    field = turn.flow.arguments.get(event.name) if isinstance(event, Command) else None
+def _argument(update: SessionUpdate) -> dict[str, str]:
+    """The field with the argument of a command that begins a session."""
+    event = update.event
+    field = update.flow.arguments.get(event.name) if isinstance(event, Command) else None
     return {} if field is None else {field: value_of(event)}
 
 
-def _is_over(turn: SessionUpdate) -> bool:
-    """Ended, or about to: its time has come, or it is where the flow has no state any more."""
-    session = turn.session
-    if session is None or session.ended or session.state not in turn.flow.by_name:
+def _is_over(update: SessionUpdate) -> bool:
+    """Return whether the session has ended, has outlived its lifetime, or is in a state that was removed."""
+    session = update.session
+    if session is None or session.ended or session.state not in update.flow.by_name:
         return True
-    return session.expires_at is not None and turn.event.at >= session.expires_at
+    return session.expires_at is not None and update.event.at >= session.expires_at
 
 
-def _move(turn: SessionUpdate, state: State) -> None:
-    match event := turn.event:
+def _move(update: SessionUpdate, state: State) -> None:
+    match event := update.event:
         case Text() | Content() | Command():
-            if not _follow(turn, trigger_of(event)):
-                turn.say(_otherwise(turn, state))
+            if not _take_transition(update, trigger_of(event)):
+                update.say(_otherwise(update, state))
         case ButtonPress():
-            _press(turn, state, event)
+            _press(update, state, event)
         case TimedOut():
-            _time_out(turn, state, event)
+            _time_out(update, state, event)
         case Signal() | Polled() | WorkDone() | WorkFailed():
-            if not (_is_awaited(turn, event) and _follow(turn, trigger_of(event))):
-                turn.keep_up()
+            if not (_is_awaited(update, event) and _take_transition(update, trigger_of(event))):
+                update.keep_up()
         case Begin() | Expired():
-            pass  # it began before this; it is not yet time
+            pass  # handled before; or its lifetime is not over
         case _:
             assert_never(event)
 
 
-def _is_awaited_poll(turn: SessionUpdate) -> bool:
-    return isinstance(turn.event, Polled) and _is_awaited(turn, turn.event)
+def _is_awaited_poll(update: SessionUpdate) -> bool:
+    return isinstance(update.event, Polled) and _is_awaited(update, update.event)
 
 
-def _is_awaited(turn: SessionUpdate, event: Signal | Polled | WorkDone | WorkFailed) -> bool:
-    """What comes too late is about an earlier visit, or something else that was subscribed to."""
+def _is_awaited(update: SessionUpdate, event: Signal | Polled | WorkDone | WorkFailed) -> bool:
+    """A late event is of an earlier visit, or of another subscription."""
     if isinstance(event, WorkDone | WorkFailed):
-        return event.visit == turn.live.visit
-    return isinstance(event, Signal) or turn.live.held == Subscribe(event.poll, event.key)
+        return event.visit == update.live.visit
+    return isinstance(event, Signal) or update.live.held == Subscribe(event.poll, event.key)
 
 
-def _press(turn: SessionUpdate, state: State, press: ButtonPress) -> None:
-    button = _pressed(turn, state, press)
+def _press(update: SessionUpdate, state: State, press: ButtonPress) -> None:
+    button = _pressed(update, state, press)
     if button is None:
-        turn.answer(turn.flow.stale)
+        update.answer(update.flow.stale)
         return
-    way = _find(turn, press_trigger(button)) if _holds(turn, button.guard) else None
-    if way is None:
-        turn.answer(_otherwise(turn, state))
+    transition = (
+        _find_transition(update, press_trigger(button)) if _guard_holds(update, button.guard) else None
+    )
+    if transition is None:
+        update.answer(_otherwise(update, state))
         return
-    turn.answer()
-    _go(turn, way, button.worth, also=button.save)
+    update.answer()
+    _move_along(update, transition, button.saved_value, also=button.save)
 
 
-def _pressed(turn: SessionUpdate, state: State, press: ButtonPress) -> Button | None:
-    """None: of another visit or flow, or not there any more."""
+def _pressed(update: SessionUpdate, state: State, press: ButtonPress) -> Button | None:
+    """None: a button of another visit or flow, or one that was removed."""
     read = read_press(press.data)
-    if read is None or (read.flow, read.visit) != (turn.flow.name, turn.live.visit):
+    if read is None or (read.flow, read.visit) != (update.flow.name, update.live.visit):
         return None
     return next((button for button in state.all_buttons() if button.code == read.button), None)
 
 
-def _time_out(turn: SessionUpdate, state: State, event: TimedOut) -> None:
-    session, timeout, at = turn.live, state.timeout, event.at
+def _time_out(update: SessionUpdate, state: State, event: TimedOut) -> None:
+    session, timeout, at = update.live, state.timeout, event.at
     if event.visit != session.visit or session.timer is None:
         return
     if at < session.timer:
-        turn.set_timer()
-        turn.comes_again = True  # it rang too early
+        update.set_timer()
+        update.comes_again = True  # it rang too early
     elif timeout is None:
-        turn.wait_until(None)  # the state had one when it was entered
+        update.wait_until(None)  # it was removed after the state was entered
     elif timeout.say is not None and session.nudged < timeout.times:
-        is_last = session.nudged + 1 == timeout.times and TIMEOUT not in turn.flow.ways[state.name]
-        turn.nudge(timeout.say, due=None if is_last else at + timeout.seconds)
+        is_last = session.nudged + 1 == timeout.times and TIMEOUT not in update.flow.transitions[state.name]
+        update.nudge(timeout.say, due=None if is_last else at + timeout.seconds)
     else:
-        _follow(turn, TIMEOUT)
-        if turn.live.visit == session.visit:  # it rings once, wherever that leads
-            turn.wait_until(None)
+        _take_transition(update, TIMEOUT)
+        if update.live.visit == session.visit:  # the guards let it stay: it rings once all the same
+            update.wait_until(None)
 
 
-def _follow(turn: SessionUpdate, trigger: str) -> bool:
-    way = _find(turn, trigger)
-    if way is not None:
-        _go(turn, way, value_of(turn.event))
-    return way is not None
+def _take_transition(update: SessionUpdate, trigger: str) -> bool:
+    transition = _find_transition(update, trigger)
+    if transition is not None:
+        _move_along(update, transition, value_of(update.event))
+    return transition is not None
 
 
-def _find(turn: SessionUpdate, trigger: str) -> Transition | None:
-    for way in turn.flow.ways[turn.live.state].get(trigger, ()):
-        if _holds(turn, way.guard):
-            return way
-    target = turn.flow.commands.get(trigger)
+def _find_transition(update: SessionUpdate, trigger: str) -> Transition | None:
+    for transition in update.flow.transitions[update.live.state].get(trigger, ()):
+        if _guard_holds(update, transition.guard):
+            return transition
+    target = update.flow.commands.get(trigger)
     return (
-        None if target is None else Transition(trigger, to=target, save=turn.flow.arguments.get(trigger, ()))
+        None
+        if target is None
+        else Transition(trigger, to=target, save=update.flow.arguments.get(trigger, ()))
     )
 
 
-def _go(turn: SessionUpdate, way: Transition, value: object, also: str | None = None) -> None:
-    if way.to is not None:
-        turn.leave()  # before anything is saved: it lets go of what it took hold of
-    turn.save(also, value)
-    turn.save(way.save, value)
-    if way.say is not None:
-        turn.say(way.say)
-    if way.to is not None:
-        turn.enter(way.to)
+def _move_along(
+    update: SessionUpdate, transition: Transition, value: object, also: str | None = None
+) -> None:
+    if transition.to is not None:
+        update.leave()  # before the data changes, by which it subscribed
+    update.save(also, value)
+    update.save(transition.save, value)
+    if transition.say is not None:
+        update.say(transition.say)
+    if transition.to is not None:
+        update.enter(transition.to)
     else:
-        turn.keep_up()
+        update.keep_up()
 
 
-def _holds(turn: SessionUpdate, name: str | None) -> bool:
+def _guard_holds(update: SessionUpdate, name: str | None) -> bool:
     if name is None:
         return True
-    guard = turn.flow.guards.get(name)
+    guard = update.flow.guards.get(name)
     if guard is None:
-        raise turn.error(f"there is no guard {name}: give it to the flow, or take it out")
+        raise update.error(f"there is no guard {name}: give it to the flow, or remove it")
     try:
-        return bool(guard(MappingProxyType(turn.live.data), turn.event))
+        return bool(guard(MappingProxyType(update.live.data), update.event))
     except Exception as error:
-        raise turn.error(f"the guard {name} raised {type(error).__name__}: {error}") from error
+        raise update.error(f"the guard {name} raised {type(error).__name__}: {error}") from error
 
 
-def _otherwise(turn: SessionUpdate, state: State) -> str:
-    return turn.flow.otherwise if state.otherwise is None else state.otherwise
+def _otherwise(update: SessionUpdate, state: State) -> str:
+    return update.flow.otherwise if state.otherwise is None else state.otherwise

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 Guard = Callable[[Mapping[str, Any], "FlowEvent"], bool]
-"""Pure: of the session's data and the event, whether this way is open."""
+"""A pure function of the session's data and the event: may this transition be taken?"""
 Save = str | tuple[str, ...]
-"""A name: the event's value is kept under it. Several: these fields of the value are kept."""
+"""One name saves the event's value under it; several save these fields of the value."""
 
 
 class FlowError(TidegateError):
-    """A flow cannot go on as it is declared: a guard raised, a field is missing. The session did not move."""
+    """The flow itself fails: a guard raised, a field is missing. The session stays as it was."""
 
     def __init__(self, text: str, *, flow: str, state: str) -> None:
         super().__init__(f"flow {flow}, state {state}: {text}")
@@ -30,23 +30,23 @@ class FlowError(TidegateError):
 
 
 class _Declared(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Can be written as plain data and read again."""
+    """A part of a declaration, which can be written as plain data and read again."""
 
 
 class Transition(_Declared, frozen=True):
-    """A way: on this trigger (see `triggers`), if the guard holds, to that state. Without `to` it stays."""
+    """Leads to a state on this trigger, if the guard holds. Without `to` the session stays in its state."""
 
     trigger: str
     to: str | None = None
     guard: str | None = None
     save: Save = ()
-    say: str | None = None  # on the way, before what the next state says
+    say: str | None = None  # before the text of the next state
 
 
 class Button(_Declared, frozen=True, dict=True):
     """Has one of `to` (a state), `trigger` (of the state's own transitions) and `url`.
 
-    Its value is `value`, or else its text as it is declared; `save` is the name to keep it under.
+    `save` is the field to save its value in, which is `value`, or else its text as it is declared.
     """
 
     text: str
@@ -59,18 +59,18 @@ class Button(_Declared, frozen=True, dict=True):
 
     @cached_property
     def code(self) -> str:
-        """Names it in what Telegram sends back: the same after a restart, as long as it means the same."""
-        kept = None if self.save is None else self.worth
-        meaning = msgspec.json.encode((self.to, self.trigger, self.guard, self.save, kept))
+        """Its name in the data that Telegram sends back. It changes only when its meaning changes."""
+        saved = None if self.save is None else self.saved_value
+        meaning = msgspec.json.encode((self.to, self.trigger, self.guard, self.save, saved))
         return hashlib.blake2b(meaning, digest_size=6).hexdigest()
 
     @property
-    def worth(self) -> str:
+    def saved_value(self) -> str:
         return self.text if self.value is None else self.value
 
 
 class Poll(_Declared, frozen=True):
-    """While in the state, `data[key]` is subscribed to. The others are states to go to."""
+    """While in the state, `data[key]` is subscribed to. `met`, `gone` and `reversed` are target states."""
 
     name: str
     key: str
@@ -80,7 +80,7 @@ class Poll(_Declared, frozen=True):
 
 
 class Timeout(_Declared, frozen=True):
-    """Every so many seconds in the state it says something, up to `times`; one more, and it goes to `to`."""
+    """Says a text every `seconds` in the state, `times` times; the next time it goes to `to`."""
 
     seconds: float
     to: str | None = None
@@ -89,7 +89,7 @@ class Timeout(_Declared, frozen=True):
 
 
 class Work(_Declared, frozen=True):
-    """Begun on entering. `save`: the fields of the result that are kept."""
+    """A work function that is begun on entering the state. `save`: the fields of its result to save."""
 
     name: str
     done: str
@@ -98,24 +98,24 @@ class Work(_Declared, frozen=True):
 
 
 class State(_Declared, frozen=True):
-    """`say` and the texts of buttons are keys of the flow's texts, or texts; `{field}` is one of the data."""
+    """`say` and the texts of buttons are keys of the flow's texts, or literal texts with `{field}`s."""
 
     name: str
     say: str | None = None
     buttons: tuple[tuple[Button, ...], ...] = ()  # in rows
-    on: tuple[Transition, ...] = ()  # the first that fits is taken
+    on: tuple[Transition, ...] = ()  # the first whose guard holds is taken
     poll: Poll | None = None
     timeout: Timeout | None = None
     run: Work | None = None
     final: bool = False
-    otherwise: str | None = None  # said to what is out of place; "" is silence, None the flow's own
+    otherwise: str | None = None  # the reply to unexpected input; "" for none, None for the flow's
 
     def all_buttons(self) -> list[Button]:
         return [button for row in self.buttons for button in row]
 
     def guards(self) -> list[str]:
-        """The names of all that it asks, each once."""
-        asked = [way.guard for way in self.on] + [button.guard for button in self.all_buttons()]
+        """The names of all its guards, each once."""
+        asked = [transition.guard for transition in self.on] + [button.guard for button in self.all_buttons()]
         return [guard for guard in dict.fromkeys(asked) if guard is not None]
 
 
@@ -126,11 +126,11 @@ TEXT: Final = "text"
 TIMEOUT: Final = "timeout"
 OUTCOMES: Final = ("met", "gone", "reversed", "done", "failed")
 _NAMED = re.compile(r"(button|signal|met|gone|reversed|done|failed):(.+)", re.DOTALL)
-_COMMAND = re.compile(r"/[A-Za-z0-9_]{1,32}")  # as Telegram has them
+_COMMAND = re.compile(r"/[A-Za-z0-9_]{1,32}")  # Telegram's rule
 
 
 def trigger_kind(trigger: str) -> str | None:
-    """`command`, `text`, `content`, `timeout`, or the word before the colon. None: no such trigger."""
+    """Return command, text, content, timeout, or the word before the colon; None for no trigger."""
     if is_command(trigger):
         return "command"
     if trigger in {TEXT, TIMEOUT}:
@@ -142,7 +142,6 @@ def trigger_kind(trigger: str) -> str | None:
 
 
 def trigger_name(trigger: str) -> str:
-    """What stands after the colon."""
     return trigger.partition(":")[2]
 
 
@@ -151,25 +150,25 @@ def is_command(trigger: str) -> bool:
 
 
 def press_trigger(button: Button) -> str:
-    """What a press of it triggers."""
+    """The trigger of a press of this button."""
     return f"button#{button.code}" if button.trigger is None else f"button:{button.trigger}"
 
 
 def transitions_of(state: State) -> list[Transition]:
-    """Every way out of a state, in the order they are tried: its own first, then those it has by itself,
-    unless one of its own is always taken instead.
+    """All transitions of a state, in the order of trial: the declared ones, then those of buttons, poll, work
+    and timeout. A declared one without a guard replaces those of the same trigger.
     """
     if state.final:
         return []
-    certain = {way.trigger for way in state.on if way.guard is None}
-    outcomes = (way for way in _outcome_transitions(state) if way.trigger not in certain)
+    unguarded = {transition.trigger for transition in state.on if transition.guard is None}
+    outcomes = (
+        transition for transition in _outcome_transitions(state) if transition.trigger not in unguarded
+    )
     return [*state.on, *_button_transitions(state), *outcomes]
 
 
 def _button_transitions(state: State) -> list[Transition]:
-    """The guard of a button is its own: it is asked before any way is looked for. Two that mean the same
-    are one.
-    """
+    """Without the buttons' guards, which are checked before a transition is looked for."""
     plain = {button.code: button for button in state.all_buttons() if button.to is not None}
     return [
         Transition(press_trigger(button), to=button.to, save=button.save or ()) for button in plain.values()
@@ -177,18 +176,18 @@ def _button_transitions(state: State) -> list[Transition]:
 
 
 def _outcome_transitions(state: State) -> list[Transition]:
-    ways: list[Transition] = []
+    transitions: list[Transition] = []
     if (poll := state.poll) is not None:
         ends = (("met", poll.met), ("gone", poll.gone), ("reversed", poll.reversed))
-        ways += [Transition(f"{kind}:{poll.name}", to=to) for kind, to in ends if to is not None]
+        transitions += [Transition(f"{kind}:{poll.name}", to=to) for kind, to in ends if to is not None]
     if (work := state.run) is not None:
-        ways += [
+        transitions += [
             Transition(f"done:{work.name}", to=work.done, save=work.save),
             Transition(f"failed:{work.name}", to=work.failed),
         ]
     if state.timeout is not None and state.timeout.to is not None:
-        ways.append(Transition(TIMEOUT, to=state.timeout.to))
-    return ways
+        transitions.append(Transition(TIMEOUT, to=state.timeout.to))
+    return transitions
 
 
 MAX_PRESS_DATA: Final = 64  # bytes, https://core.telegram.org/bots/api#inlinekeyboardbutton
@@ -206,7 +205,7 @@ def press_data(flow: str, visit: int, button: str) -> str:
 
 
 def read_press(data: str) -> PressData | None:
-    """None: no flow has written this."""
+    """None: this is not the data of a flow's button."""
     match data.split(":"):
         case [prefix, flow, visit, button] if prefix == _PREFIX and visit.isdecimal() and visit.isascii():
             return PressData(flow, int(visit), button)

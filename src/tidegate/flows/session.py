@@ -1,4 +1,4 @@
-"""Where one person is in one conversation: all of it, in one small record."""
+"""The session of one user in one flow: one small record."""
 
 import hashlib
 from typing import Any, Final
@@ -8,16 +8,14 @@ import msgspec
 from tidegate.errors import BadInputError
 from tidegate.flows.effects import PendingEffect, Subscribe
 
-MAX_RECENT_EVENTS: Final = (
-    8  # events known again: updates, timers and polls that cross a crash come in any order
-)
+MAX_RECENT_EVENTS: Final = 8  # updates, timers and news that are repeated after a crash come in any order
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Written as a whole, in one write: where it is, which events brought it there, what is yet to be done.
+    """The state, the events that led to it, and the effects that are not done yet, written as a whole.
 
-    Times are seconds since the epoch. `visit` rises with each entry into a state, also over sessions. `tag`
-    tells this session from any other of the same person: what is done for it is known by it.
+    Times are seconds since the epoch. `visit` rises with each entry into a state, also across sessions.
+    `tag` tells this session from others of the same user, as a part of the dedup keys of its effects.
     """
 
     flow: str
@@ -28,17 +26,17 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     language: str | None = None
     entered_at: float = 0.0
     expires_at: float | None = None
-    due: float | None = None  # when the state's timeout is
-    timed: bool = False  # the state had a timeout when that was last looked at
+    due: float | None = None  # the time of the state's timeout
+    timed: bool = False  # the state had a timeout when it was last checked
     nudged: int = 0
-    held: Subscribe | None = None  # what is subscribed to for it, whatever its flow says by now
+    held: Subscribe | None = None  # its subscription, even if the flow has changed since
     ended: bool = False
     recent: tuple[str, ...] = ()  # ids of events, the newest last
     pending: tuple[PendingEffect, ...] = ()
 
     @property
     def timer(self) -> float | None:
-        """When its timer rings: the timeout, or the end of its lifetime."""
+        """The time of its timer: the timeout, or the end of its lifetime."""
         return min((at for at in (self.due, self.expires_at) if at is not None), default=None)
 
     def done(self) -> "Session":
@@ -53,7 +51,7 @@ _decoder = msgspec.json.Decoder(Session)
 
 
 def read_session(written: bytes | str) -> Session:
-    """What `to_json` wrote."""
+    """Read what `to_json` wrote. Raises BadInputError."""
     try:
         return _decoder.decode(written)
     except (msgspec.DecodeError, UnicodeError) as error:
@@ -61,5 +59,5 @@ def read_session(written: bytes | str) -> Session:
 
 
 def tag_of(cause: str) -> str:
-    """Of a session that this event began: the same if it comes again, as one that was cut short does."""
+    """The tag of a session that this event began: the same if the event is repeated."""
     return hashlib.blake2b(cause.encode(), digest_size=5).hexdigest()

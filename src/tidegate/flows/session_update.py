@@ -11,6 +11,7 @@ from tidegate.flows.effects import (
     Effect,
     EndSession,
     PendingEffect,
+    RunWork,
     SayText,
     SetTimer,
     ShownButton,
@@ -21,76 +22,15 @@ from tidegate.flows.events import ButtonPress, FlowEvent
 from tidegate.flows.flow import DEFAULT_TEXTS, Flow
 from tidegate.flows.model import Button, FlowError, Save, State, press_data
 from tidegate.flows.session import MAX_RECENT_EVENTS, Session, tag_of
-from tidegate.flows.upkeep import added_times, subscription, upkeep
 from tidegate.flows.validation import MAX_ANSWER_LENGTH, MAX_BUTTON_LENGTH
 from tidegate.templates import cut, escape, fill, fill_link, fill_message, unescape
-
-
-def saved_fields(save: Save, value: object) -> dict[str, Any]:
-    """Raises ValueError that says what is missing, or cannot be written as JSON."""
-    if isinstance(save, str):
-        return {save: json_value(save, value)}
-    return {name: json_value(name, _field_of(value, name)) for name in save}
-
-
-def json_value(name: str, value: object) -> Any:  # noqa: ANN401  (whatever it is)
-    """Keeping a tuple and reading a list would make two sessions of one."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(value))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise ValueError(f"{name} cannot be kept, since JSON has no such value: {error}") from error
-
-
-def _field_of(value: object, name: str) -> object:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"to keep {name} a table of fields was expected, not {type(value).__name__}")  # noqa: TRY004  (one kind for the caller)
-    if name not in value:
-        raise ValueError(
-            f"{name} is to be kept, but not among what came: {', '.join(map(str, value)) or 'nothing'}"
-        )
-    return value[name]
-
-
-def text_message(flow: Flow, session: Session, text: str) -> SayText | None:
-    """None if it comes out empty: Telegram sends no empty messages. A flow's usual words are plain."""
-    found = flow.text(text, session.language)
-    if found in DEFAULT_TEXTS:
-        return SayText(escape(found, flow.parse_mode))
-    filled = fill_message(found, session.data, flow.parse_mode)
-    return SayText(filled) if filled.strip() else None
-
-
-def state_message(flow: Flow, session: Session, state: State) -> SayText | None:
-    """What a state says, with its buttons."""
-    said = text_message(flow, session, state.say or "")
-    if said is None:
-        return None
-    rows = (tuple(_shown_buttons(flow, session, row)) for row in state.buttons)
-    return SayText(said.text, tuple(row for row in rows if row))
-
-
-def press_answer(flow: Flow, text: str, data: Mapping[str, Any], language: str | None) -> str:
-    """For the answer to a press, which has no formatting."""
-    return cut(fill(unescape(flow.text(text, language), flow.parse_mode), data), MAX_ANSWER_LENGTH)
-
-
-def _shown_buttons(flow: Flow, session: Session, row: Iterable[Button]) -> Iterator[ShownButton]:
-    """Telegram refuses a whole message for one button without a text or an address."""
-    for button in row:
-        text = fill(flow.text(button.text, session.language), session.data).strip() or "…"
-        text = cut(text, MAX_BUTTON_LENGTH)
-        if button.url is None:
-            yield ShownButton(text, data=press_data(flow.name, session.visit, button.code))
-        elif url := fill_link(flow.text(button.url, session.language), session.data):
-            yield ShownButton(text, url=url)
-
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class SessionUpdate:
-    """Mutable while one event is handled; nobody else sees it before it is over."""
+    """A mutable copy of a session while the machine handles one event."""
 
     def __init__(self, flow: Flow, session: Session | None, event: FlowEvent) -> None:
         self.flow = flow
@@ -98,7 +38,7 @@ class SessionUpdate:
         self.before = session
         self.session = session
         self.effects: list[Effect] = []
-        self.comes_again = False  # the same event, with the same id: it is not to be known then
+        self.comes_again = False  # an event with this id must be handled again
 
     @property
     def is_live(self) -> bool:
@@ -111,8 +51,8 @@ class SessionUpdate:
         return self.session
 
     def begin(self, data: dict[str, Any]) -> None:
-        """Anew, in the initial state. Visits go on: buttons of an earlier session stay stale, also of one
-        that was forgotten, as the first visit is the millisecond in which it begins.
+        """Begin anew in the initial state. Visits go on counting, from the time in milliseconds at least: so
+        buttons of earlier sessions stay stale, even if those sessions were forgotten.
         """
         self.leave()
         before, event = self.session, self.event
@@ -141,46 +81,46 @@ class SessionUpdate:
             ended=state.final,
         )
         self._change(held=subscription(self.flow, self.live))
-        self._do(state_message(self.flow, self.live, state))
+        self._add(state_message(self.flow, self.live, state))
         self.effects += [EndSession(name)] if state.final else upkeep(self.flow, self.live)
-        if self.live.timer is not None:  # setting it takes the place of the one before
+        if self.live.timer is not None:  # setting a timer replaces the one before
             self.effects = [effect for effect in self.effects if not isinstance(effect, ClearTimer)]
 
     def leave(self) -> None:
-        """What the state held is let go of."""
+        """End the subscription and the timer of the state."""
         if not self.is_live:
             return
         if (held := self.live.held) is not None:
-            self._do(Unsubscribe(held.poll, held.key))
+            self._add(Unsubscribe(held.poll, held.key))
             self._change(held=None)
         if self.live.timer is not None:
-            self._do(ClearTimer())
+            self._add(ClearTimer())
 
     def keep_up(self) -> None:
-        """What the state needs by now: its data may have changed, or since it was entered the flow."""
+        """Bring subscription and timer in line with the data and the flow, which may have changed."""
         session, wanted = self.live, subscription(self.flow, self.live)
         if wanted != session.held and (wanted is not None or not self._polls_on(session.held)):
             if session.held is not None:
-                self._do(Unsubscribe(session.held.poll, session.held.key))
-            self._do(wanted)
+                self._add(Unsubscribe(session.held.poll, session.held.key))
+            self._add(wanted)
             self._change(held=wanted)
         if (missing := added_times(self.flow, self.live, self.event.at)) is not None:
             self._change(**missing)
             self.set_timer()
 
     def _polls_on(self, held: Subscribe | None) -> bool:
-        """The poll has another key now, which this session does not know: it goes on with the old one."""
+        """The poll has a new key, which this session lacks: it goes on with the old one."""
         poll = self.flow.by_name[self.live.state].poll
         return held is not None and poll is not None and poll.name == held.poll
 
     def expire(self) -> None:
         self.leave()
         self.say(self.flow.expired)
-        self._do(EndSession(self.live.state, expired=True))
+        self._add(EndSession(self.live.state, expired=True))
         self._change(ended=True, due=None, expires_at=None)
 
     def nudge(self, text: str, *, due: float | None) -> None:
-        """It stays where it is; `due` is when its timeout is next."""
+        """Say the text of the timeout and stay. `due` is the time of the next timeout."""
         self._change(nudged=self.live.nudged + 1)
         self.say(text)
         self.wait_until(due)
@@ -191,24 +131,24 @@ class SessionUpdate:
 
     def set_timer(self) -> None:
         if (at := self.live.timer) is not None:
-            self._do(SetTimer(at, self.live.visit))
+            self._add(SetTimer(at, self.live.visit))
 
     def save(self, save: Save | None, value: object) -> None:
         if save:
             self._change(data={**self.live.data, **self._try(saved_fields, save, value)})
 
     def say(self, text: str) -> None:
-        self._do(text_message(self.flow, self.live, text))
+        self._add(text_message(self.flow, self.live, text))
 
     def answer(self, text: str = "") -> None:
-        """Telegram waits for one on every press, even if there is nothing to say."""
+        """Answer a press: Telegram waits for an answer even if there is nothing to say."""
         if isinstance(self.event, ButtonPress):
             session, language = self.session, self.event.language
             data, language = (session.data, session.language) if session else ({}, language)
-            self._do(AnswerPress(self.event.query, press_answer(self.flow, text, data, language)))
+            self._add(AnswerPress(self.event.query, press_answer(self.flow, text, data, language)))
 
-    def over(self) -> Session | None:
-        """As it is to be written; the very same, if the event meant nothing to it."""
+    def result(self) -> Session | None:
+        """The session to write; the same object if the event meant nothing."""
         if self.session is None or (self.session is self.before and not self.effects):
             return self.session
         decided = (PendingEffect(self.event.id, place, effect) for place, effect in enumerate(self.effects))
@@ -223,7 +163,7 @@ class SessionUpdate:
         state = self.session.state if self.session else self.flow.initial
         return FlowError(text, flow=self.flow.name, state=state)
 
-    def _do(self, effect: Effect | None) -> None:
+    def _add(self, effect: Effect | None) -> None:
         if effect is not None:
             self.effects.append(effect)
 
@@ -240,3 +180,102 @@ class SessionUpdate:
             return act(*args, **options)
         except ValueError as error:
             raise self.error(str(error)) from error
+
+
+def upkeep(flow: Flow, session: Session) -> list[Effect]:
+    """The effects that a session needs in its state: subscription, timer, work. None if it has ended.
+
+    Raises FlowError if its data lacks the key to subscribe to.
+    """
+    state = flow.by_name.get(session.state)
+    if state is None or session.ended:
+        return []
+    needed: list[Effect] = []
+    if (subscribed := subscription(flow, session)) is not None:
+        needed.append(subscribed)
+    elif state.poll is not None:
+        text = f"{state.poll.key} is not in the data: the poll {state.poll.name} needs it, so save it before"
+        raise FlowError(text, flow=flow.name, state=state.name)
+    if (at := session.timer) is not None:
+        needed.append(SetTimer(at, session.visit))
+    if state.run is not None:
+        needed.append(RunWork(state.run.name, session.visit))
+    return needed
+
+
+def subscription(flow: Flow, session: Session) -> Subscribe | None:
+    """The subscription that the session needs in its state, if its data has the key."""
+    state = flow.by_name.get(session.state)
+    if state is None or state.poll is None or session.ended:
+        return None
+    key = session.data.get(state.poll.key)
+    return None if key is None or key == "" else Subscribe(state.poll.name, str(key))
+
+
+def added_times(flow: Flow, session: Session, at: float) -> dict[str, Any] | None:
+    """The times of a timeout or a lifetime that the flow got after the session entered the state."""
+    state, missing = flow.by_name[session.state], dict[str, Any]()
+    if session.expires_at is None and flow.lifetime is not None:
+        missing["expires_at"] = session.entered_at + flow.lifetime
+    if state.timeout is not None and not session.timed:
+        missing |= {"due": at + state.timeout.seconds, "timed": True}
+    return missing or None
+
+
+def saved_fields(save: Save, value: object) -> dict[str, Any]:
+    """Raises ValueError for a field that is missing, or that JSON cannot hold."""
+    if isinstance(save, str):
+        return {save: json_value(save, value)}
+    return {name: json_value(name, _field_of(value, name)) for name in save}
+
+
+def json_value(name: str, value: object) -> Any:  # noqa: ANN401  (whatever it is)
+    """Return the value as JSON reads it back, so that a restart changes nothing: a tuple is a list."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{name} cannot be saved, since JSON has no such value: {error}") from error
+
+
+def _field_of(value: object, name: str) -> object:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"to save {name} a table of fields was expected, not {type(value).__name__}")  # noqa: TRY004  (one kind for the caller)
+    if name not in value:
+        raise ValueError(
+            f"{name} is to be saved, but not among what came: {', '.join(map(str, value)) or 'nothing'}"
+        )
+    return value[name]
+
+
+def text_message(flow: Flow, session: Session, text: str) -> SayText | None:
+    """None for an empty text, which Telegram would refuse. The default texts have no formatting."""
+    found = flow.text(text, session.language)
+    if found in DEFAULT_TEXTS:
+        return SayText(escape(found, flow.parse_mode))
+    filled = fill_message(found, session.data, flow.parse_mode)
+    return SayText(filled) if filled.strip() else None
+
+
+def state_message(flow: Flow, session: Session, state: State) -> SayText | None:
+    """The text of a state, with its buttons."""
+    said = text_message(flow, session, state.say or "")
+    if said is None:
+        return None
+    rows = (tuple(_shown_buttons(flow, session, row)) for row in state.buttons)
+    return SayText(said.text, tuple(row for row in rows if row))
+
+
+def press_answer(flow: Flow, text: str, data: Mapping[str, Any], language: str | None) -> str:
+    """The answer to a press, which has no formatting."""
+    return cut(fill(unescape(flow.text(text, language), flow.parse_mode), data), MAX_ANSWER_LENGTH)
+
+
+def _shown_buttons(flow: Flow, session: Session, row: Iterable[Button]) -> Iterator[ShownButton]:
+    """Telegram refuses a message for one button without a text or an address."""
+    for button in row:
+        text = fill(flow.text(button.text, session.language), session.data).strip() or "…"
+        text = cut(text, MAX_BUTTON_LENGTH)
+        if button.url is None:
+            yield ShownButton(text, data=press_data(flow.name, session.visit, button.code))
+        elif url := fill_link(flow.text(button.url, session.language), session.data):
+            yield ShownButton(text, url=url)

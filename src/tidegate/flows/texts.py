@@ -1,4 +1,4 @@
-"""What a flow says, in several languages: a TOML file with a table for each."""
+"""The texts of a flow in several languages: a TOML file with a table for each language."""
 
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,13 @@ from tidegate.errors import BadInputError
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """By language and key. What a language does not have is said in the default one."""
+    """Texts by language and key. A key that a language lacks has the text of the default language."""
 
     languages: dict[str, dict[str, str]]
     default: str
 
     def find(self, key: str, language: str | None = None) -> str | None:
-        """`de-AT` is looked for in de-AT, de and the default language."""
+        """For `de-AT`, look in de-AT, de and the default language."""
         wanted = (language or "").lower()
         for name in (wanted, wanted.partition("-")[0], self.default):
             if (text := self.languages.get(name, {}).get(key)) is not None:
@@ -28,12 +28,12 @@ class Texts(msgspec.Struct, frozen=True):
         return any(key in texts for texts in self.languages.values())
 
     def lacking(self, key: str) -> list[str]:
-        """The languages that do not have it."""
+        """Return the languages that do not have the key."""
         return [language for language, texts in self.languages.items() if key not in texts]
 
 
 def read_texts(path: Path | str) -> Texts:
-    """From a TOML file. Raises BadInputError that names the file and the place."""
+    """Read a TOML file. Raises BadInputError that names the file and the place."""
     try:
         return texts_of(tomllib.loads(Path(path).read_text(encoding="utf-8")))
     except OSError as error:
@@ -43,7 +43,7 @@ def read_texts(path: Path | str) -> Texts:
 
 
 def texts_of(data: Mapping[str, Any]) -> Texts:
-    """`{"default": "en", "en": {"hi": "Hello"}}`; tables in tables make keys such as `buttons.buy`."""
+    """Read `{"default": "en", "en": {"hi": "Hello"}}`; nested tables make keys such as `buttons.buy`."""
     tables = {name.lower(): table for name, table in data.items() if name != "default"}
     for name, table in tables.items():
         if not isinstance(table, Mapping):

@@ -24,6 +24,13 @@ from tidegate.templates import MAX_TEXT_LENGTH, fields_in, utf16_length
 if TYPE_CHECKING:
     from tidegate.flows.flow import Flow
 
+MAX_ANSWER_LENGTH: Final = 200  # https://core.telegram.org/bots/api#answercallbackquery
+MAX_BUTTON_LENGTH: Final = 64  # characters; more is cut on any screen
+MAX_ROW_BUTTONS, MAX_BUTTONS = 8, 100  # Telegram cuts or refuses more
+# A text that looks like a key: `welcome`, `Buttons.Buy`, `Hi_text`.
+_KEY = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*|[A-Za-z][A-Za-z0-9]*(?:[._][A-Za-z0-9]+)+")
+_URL = re.compile(r"(?:https?|tg)://\S|\{")  # the value of a field is not known here
+_FLOW_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
 
 ProblemKind = Literal[
     "no_initial",
@@ -48,7 +55,7 @@ ProblemKind = Literal[
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """`state` is None where it is the flow's own. The text says what is wrong and what to do."""
+    """`state` is None for a problem of the flow itself. The text says what is wrong and what to do."""
 
     kind: ProblemKind
     state: str | None
@@ -58,11 +65,80 @@ class Problem(msgspec.Struct, frozen=True):
         return self.text if self.state is None else f"{self.state}: {self.text}"
 
 
-_FLOW_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
+def problems_of(
+    flow: "Flow", *, works: Collection[str] | None = None, polls: Collection[str] | None = None
+) -> list[Problem]:
+    """Return all problems, in the order of the states. Linear in the number of transitions."""
+    graph = Graph(flow)
+    saved = graph.saved_anywhere()
+    found = [*_check_flow(flow, graph), *check_flow_texts(flow, saved)]
+    for state in flow.states:
+        found += check_triggers(state)
+        found += check_times(state)
+        found += check_outcomes(flow, state, works=works, polls=polls)
+        found += check_buttons(flow, state)
+        found += check_texts(flow, state, saved)
+    return found
+
+
+def _check_flow(flow: "Flow", graph: Graph) -> Iterator[Problem]:
+    yield from check_names(flow)
+    yield from _check_targets(flow)
+    if flow.initial not in flow.by_name:
+        text = f"the initial state {flow.initial} is not among the states: add it, or name another"
+        yield Problem("no_initial", None, text)
+        return
+    reachable = graph.reachable()
+    for state in flow.states:
+        if state.name not in reachable:
+            text = "nothing leads here: add a transition to it, or remove it"
+            yield Problem("unreachable", state.name, text)
+    yield from _check_ends(flow, graph)
+    yield from _check_poll_keys(flow, graph)
+
+
+def _check_targets(flow: "Flow") -> Iterator[Problem]:
+    for command, target in flow.commands.items():
+        if target not in flow.by_name:
+            text = f"the command {command} leads to {target}, which is no state: add it, or name another"
+            yield Problem("missing_target", None, text)
+    for state in flow.states:
+        targets = dict.fromkeys(
+            transition.to for transition in transitions_of(state) if transition.to is not None
+        )
+        for target in (name for name in targets if name not in flow.by_name):
+            text = f"a transition leads to {target}, which is no state: add it, or name another"
+            yield Problem("missing_target", state.name, text)
+
+
+def _check_ends(flow: "Flow", graph: Graph) -> Iterator[Problem]:
+    can_end = graph.can_end()
+    # An endless flow with a lifetime was meant so.
+    endless = flow.lifetime is not None and not any(state.final for state in flow.states)
+    anew = ", except to begin anew" if any(map(flow.begins_with, flow.commands)) else ""
+    for state in flow.states:
+        if flow.lifetime is not None and state.otherwise == "":
+            continue  # silent until its lifetime is over: somebody else has taken over
+        if not state.final and not graph.has_exit(state.name):
+            text = f"no transition leads out of it{anew}: add one, or make it final"
+            yield Problem("dead_end", state.name, text)
+        elif state.name not in can_end and not endless:
+            text = "no final state can be reached from here: add a transition to one, or a lifetime"
+            yield Problem("never_ends", state.name, text)
+
+
+def _check_poll_keys(flow: "Flow", graph: Graph) -> Iterator[Problem]:
+    keys = {state.name: state.poll.key for state in flow.states if state.poll is not None}
+    for name in graph.reached_without(keys):
+        text = (
+            f"it polls for {keys[name]}, which is not saved on every path to it:"
+            " save it on each, or list it in given if a session has it from the beginning"
+        )
+        yield Problem("poll_key", name, text)
 
 
 def check_names(flow: "Flow") -> Iterator[Problem]:
-    """The flow's own: the name stands in each button, where there is room for 64 bytes."""
+    """Check the flow's own names. Its name is in the data of each button, which has room for 64 bytes."""
     if not _FLOW_NAME.fullmatch(flow.name):
         text = f"the name {flow.name!r} cannot be used: take up to 32 letters, digits, _ and -"
         yield Problem("bad_name", None, text)
@@ -85,20 +161,22 @@ def check_names(flow: "Flow") -> Iterator[Problem]:
 
 
 def check_triggers(state: State) -> Iterator[Problem]:
-    if state.final and (state.on or state.poll or state.timeout or state.run or _has_ways(state)):
-        text = "a session ends here, so nothing can follow: take out what does, or final"
+    if state.final and (state.on or state.poll or state.timeout or state.run or _has_target_buttons(state)):
+        text = "a session ends here, so nothing can follow: remove what does, or final"
         yield Problem("final_goes_on", state.name, text)
-    for way in state.on:
-        if (wrong := _trigger_problem(state, way)) is not None:
+    for transition in state.on:
+        if (wrong := _trigger_problem(state, transition)) is not None:
             yield Problem("bad_trigger", state.name, wrong)
-    certain: set[str] = set()
-    for way in transitions_of(state):
-        if way.trigger in certain:
-            label = _trigger_label(way)
-            text = f"{label} has a way after one without a guard, so it is never taken: guard the first"
+    unguarded: set[str] = set()
+    for transition in transitions_of(state):
+        if transition.trigger in unguarded:
+            label = _trigger_label(transition)
+            text = (
+                f"{label} has a transition after one without a guard, so it is never taken: guard the first"
+            )
             yield Problem("ambiguous", state.name, text)
-        elif way.guard is None:
-            certain.add(way.trigger)
+        elif transition.guard is None:
+            unguarded.add(transition.trigger)
 
 
 def check_times(state: State) -> Iterator[Problem]:
@@ -110,7 +188,9 @@ def check_times(state: State) -> Iterator[Problem]:
     if timeout.say is not None and timeout.times < 1:
         text = f"its timeout speaks {timeout.times} times: give 1 or more"
         yield Problem("bad_time", state.name, text)
-    if timeout.say is None and not any(way.trigger == "timeout" for way in transitions_of(state)):
+    if timeout.say is None and not any(
+        transition.trigger == "timeout" for transition in transitions_of(state)
+    ):
         text = "its timeout does nothing: give it say, or a state to go to"
         yield Problem("bad_time", state.name, text)
 
@@ -118,7 +198,7 @@ def check_times(state: State) -> Iterator[Problem]:
 def check_outcomes(
     flow: "Flow", state: State, *, works: Collection[str] | None, polls: Collection[str] | None
 ) -> Iterator[Problem]:
-    """Names of functions that must be given to whoever runs the flow."""
+    """Check the names of guards, works and polls."""
     for guard in state.guards():
         if guard not in flow.guards:
             text = f"there is no guard {guard}: give the flow a function of this name"
@@ -131,16 +211,16 @@ def check_outcomes(
         )
 
 
-def _trigger_problem(state: State, way: Transition) -> str | None:
-    kind, name = trigger_kind(way.trigger), trigger_name(way.trigger)
+def _trigger_problem(state: State, transition: Transition) -> str | None:
+    kind, name = trigger_kind(transition.trigger), trigger_name(transition.trigger)
     if kind is None:
         outcomes, contents = ", ".join(f"{word}:NAME" for word in OUTCOMES), ", ".join(sorted(CONTENTS))
         known = f"text, a /command, button:NAME, signal:NAME, timeout, {outcomes}, or one of {contents}"
-        return f"{way.trigger!r} is no trigger: write {known}"
+        return f"{transition.trigger!r} is no trigger: write {known}"
     if not _can_come(state, kind, name):
-        return f"{way.trigger} never comes in this state: give it what it comes from, or take out the way"
-    if kind in {"text", "command", "button"} and not isinstance(way.save, str) and way.save:
-        return f"{way.trigger} brings one value, and save names fields of a table: give one name"
+        return f"{transition.trigger} never comes in this state: give it a source, or remove it"
+    if kind in {"text", "command", "button"} and not isinstance(transition.save, str) and transition.save:
+        return f"{transition.trigger} brings one value, and save names fields of a table: give one name"
     return None
 
 
@@ -158,12 +238,12 @@ def _can_come(state: State, kind: str, name: str) -> bool:
             return True
 
 
-def _has_ways(state: State) -> bool:
+def _has_target_buttons(state: State) -> bool:
     return any(button.url is None for button in state.all_buttons())
 
 
-def _trigger_label(way: Transition) -> str:
-    return "a button" if way.trigger.startswith("button#") else way.trigger
+def _trigger_label(transition: Transition) -> str:
+    return "a button" if transition.trigger.startswith("button#") else transition.trigger
 
 
 def _known_names(names: Collection[str]) -> str:
@@ -172,14 +252,6 @@ def _known_names(names: Collection[str]) -> str:
 
 def _is_time(seconds: float) -> bool:
     return math.isfinite(seconds) and seconds > 0
-
-
-MAX_ANSWER_LENGTH: Final = 200  # https://core.telegram.org/bots/api#answercallbackquery
-MAX_BUTTON_LENGTH: Final = 64  # characters; more is cut on any screen
-MAX_ROW_BUTTONS, MAX_BUTTONS = 8, 100  # Telegram cuts or refuses more
-# A word in small letters, or several that no sentence would join so: `welcome`, `Buttons.Buy`, `Hi_text`.
-_KEY = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*|[A-Za-z][A-Za-z0-9]*(?:[._][A-Za-z0-9]+)+")
-_URL = re.compile(r"(?:https?|tg)://\S|\{")  # what a field brings is not known here
 
 
 def check_flow_texts(flow: "Flow", saved: Collection[str]) -> Iterator[Problem]:
@@ -203,7 +275,9 @@ def _check_text(
             yield Problem("too_long", state, f"{shown}: Telegram takes {longest:,}")
     for field in dict.fromkeys(name for text in _translations(flow, said) for name in fields_in(text)):
         if field not in saved:
-            text = f"{{{field}}} is never saved: save it on a way, or list it in given ({{{{ is a brace)"
+            text = (
+                f"{{{field}}} is never saved: save it on a transition, or list it in given ({{{{ is a brace)"
+            )
             yield Problem("missing_field", state, text)
 
 
@@ -214,7 +288,7 @@ def check_buttons(flow: "Flow", state: State) -> Iterator[Problem]:
             "bad_button", state.name, "it has buttons and says nothing: they need a message to stand under"
         )
     yield from _check_equal_buttons(flow, state, buttons)
-    triggers = {way.trigger for way in state.on}
+    triggers = {transition.trigger for transition in state.on}
     for button in buttons:
         yield from _check_button(flow, state, button, triggers)
     if len(buttons) > MAX_BUTTONS or any(len(row) > MAX_ROW_BUTTONS for row in state.buttons):
@@ -225,7 +299,7 @@ def check_buttons(flow: "Flow", state: State) -> Iterator[Problem]:
 
 
 def _check_equal_buttons(flow: "Flow", state: State, buttons: Sequence[Button]) -> Iterator[Problem]:
-    """In whatever language."""
+    """Two buttons of a state must not read the same in any language."""
     languages = [None] if flow.texts is None else [*flow.texts.languages]
     readings = (Counter(flow.text(button.text, language) for button in buttons) for language in languages)
     for text, times in dict(item for reading in readings for item in reading.items() if item[1] > 1).items():
@@ -237,7 +311,7 @@ def _check_button(flow: "Flow", state: State, button: Button, triggers: Collecti
         text = f"the button {button.text!r} needs one of to, trigger and url"
         yield Problem("bad_button", state.name, text)
     if button.trigger is not None and f"button:{button.trigger}" not in triggers:
-        text = f"no way has the trigger button:{button.trigger}: add one to the state's on"
+        text = f"no transition has the trigger button:{button.trigger}: add one to the state's on"
         yield Problem("bad_button", state.name, text)
     if button.url is not None and not all(map(_URL.match, _translations(flow, button.url))):
         text = f"the button {button.text!r} leads to {button.url!r}: an address begins with https:// or tg://"
@@ -252,7 +326,7 @@ def _check_button(flow: "Flow", state: State, button: Button, triggers: Collecti
 
 def _texts_of_state(state: State) -> Iterator[str]:
     nudge = state.timeout.say if state.timeout is not None else None
-    for text in (state.say, state.otherwise, nudge, *(way.say for way in state.on)):
+    for text in (state.say, state.otherwise, nudge, *(transition.say for transition in state.on)):
         if text:
             yield text
     for button in state.all_buttons():
@@ -262,7 +336,7 @@ def _texts_of_state(state: State) -> Iterator[str]:
 
 
 def _translations(flow: "Flow", said: str) -> Iterator[str]:
-    """In each language."""
+    """The text in each language."""
     if flow.texts is None or not flow.texts.has(said):
         yield said
     else:
@@ -279,75 +353,3 @@ def _check_translation(flow: "Flow", state: str | None, said: str) -> Iterator[P
             yield Problem("missing_text", state, text)
     elif _KEY.fullmatch(said):
         yield Problem("missing_text", state, f"{said} is in no language of the texts: add it")
-
-
-def problems_of(
-    flow: "Flow", *, works: Collection[str] | None = None, polls: Collection[str] | None = None
-) -> list[Problem]:
-    """In the order of the states; linear in the number of ways."""
-    graph = Graph(flow)
-    saved = graph.saved_anywhere()
-    found = [*_check_flow(flow, graph), *check_flow_texts(flow, saved)]
-    for state in flow.states:
-        found += check_triggers(state)
-        found += check_times(state)
-        found += check_outcomes(flow, state, works=works, polls=polls)
-        found += check_buttons(flow, state)
-        found += check_texts(flow, state, saved)
-    return found
-
-
-def _check_flow(flow: "Flow", graph: Graph) -> Iterator[Problem]:
-    yield from check_names(flow)
-    yield from _check_targets(flow)
-    if flow.initial not in flow.by_name:
-        text = f"the initial state {flow.initial} is not among the states: add it, or name another"
-        yield Problem("no_initial", None, text)
-        return
-    reachable = graph.reachable()
-    for state in flow.states:
-        if state.name not in reachable:
-            text = "nothing leads here: add a way to it, or take it out"
-            yield Problem("unreachable", state.name, text)
-    yield from _check_ends(flow, graph)
-    yield from _check_poll_keys(flow, graph)
-
-
-def _check_targets(flow: "Flow") -> Iterator[Problem]:
-    for command, target in flow.commands.items():
-        if target not in flow.by_name:
-            text = f"the command {command} leads to {target}, which is no state: add it, or name another"
-            yield Problem("missing_target", None, text)
-    for state in flow.states:
-        targets = dict.fromkeys(way.to for way in transitions_of(state) if way.to is not None)
-        for target in (name for name in targets if name not in flow.by_name):
-            text = f"a way leads to {target}, which is no state: add it, or name another"
-            yield Problem("missing_target", state.name, text)
-
-
-def _check_ends(flow: "Flow", graph: Graph) -> Iterator[Problem]:
-    can_end = graph.can_end()
-    # One that has no end and says after which time it is forgotten was meant so.
-    endless = flow.lifetime is not None and not any(state.final for state in flow.states)
-    anew = ", but to begin anew" if any(map(flow.begins_with, flow.commands)) else ""
-    for state in flow.states:
-        if flow.lifetime is not None and state.otherwise == "":
-            continue  # it is silent until its time is over: somebody else has taken over
-        if not state.final and not graph.has_way_out(state.name):
-            text = f"no way leads out of it{anew}: add one, or make it final"
-            yield Problem("dead_end", state.name, text)
-        elif state.name not in can_end and not endless:
-            text = (
-                "no final state can be reached from here: add a way to one, or a lifetime to an endless flow"
-            )
-            yield Problem("never_ends", state.name, text)
-
-
-def _check_poll_keys(flow: "Flow", graph: Graph) -> Iterator[Problem]:
-    keys = {state.name: state.poll.key for state in flow.states if state.poll is not None}
-    for name in graph.unsure_of(keys):
-        text = (
-            f"it polls for {keys[name]}, which is not saved on every way here:"
-            " save it on the way, or list it in given if a session has it from the beginning"
-        )
-        yield Problem("poll_key", name, text)

@@ -46,7 +46,7 @@ def test_a_sound_flow_is_called_so(capsys: pytest.CaptureFixture[str]) -> None:
 def test_problems_are_listed_and_end_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flow", "check", "shop_flows:wrong"]) == 1
     assert capsys.readouterr().out == (
-        "a: no way leads out of it: add one, or make it final\nflow wrong: 1 problem\n"
+        "a: no transition leads out of it: add one, or make it final\nflow wrong: 1 problem\n"
     )
 
 
@@ -62,7 +62,7 @@ def test_programs_get_problems_as_json(capsys: pytest.CaptureFixture[str]) -> No
             {
                 "kind": "dead_end",
                 "state": "a",
-                "text": "no way leads out of it: add one, or make it final",
+                "text": "no transition leads out of it: add one, or make it final",
             }
         ],
     }

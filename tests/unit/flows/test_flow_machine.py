@@ -222,7 +222,7 @@ def test_work_without_the_field_to_be_kept_is_an_error_that_names_it(talk: Talk)
     talk.begin(name="Ann")
     talk.press("Tea")
     talk.command("/skip")
-    with pytest.raises(FlowError, match=r"flow shop, state ordering: order_id is to be kept.*: id"):
+    with pytest.raises(FlowError, match=r"flow shop, state ordering: order_id is to be saved.*: id"):
         talk.finish_work({"id": 7})
     with pytest.raises(FlowError, match="not NoneType"):
         talk.finish_work(None)

@@ -26,7 +26,7 @@ from tidegate.flows.events import (
 )
 from tidegate.flows.model import Guard
 from tidegate.flows.session import read_session
-from tidegate.flows.upkeep import subscription, upkeep
+from tidegate.flows.session_update import subscription, upkeep
 
 T = TypeVar("T")
 GUARDS: dict[str, Guard] = {"often": lambda data, event: len(event.id) % 2 == 0 or "note" in data}

@@ -45,7 +45,7 @@ WRONG: Sequence[tuple[Flow, str, str | None, str]] = [
         flow(a(on=(*TO_END, Transition("text", "b"))), State("b", say="B")),
         "dead_end",
         "b",
-        "no way leads out",
+        "no transition leads out",
     ),
     (
         flow(a(on=(*TO_END, Transition("text", "b"))), State("b", say="B", on=(Transition("text"),))),
@@ -92,7 +92,7 @@ WRONG: Sequence[tuple[Flow, str, str | None, str]] = [
         flow(a(on=(*TO_END, Transition("text", "b"))), State("b", say="B"), commands={"/start": "a"}),
         "dead_end",
         "b",
-        "but to begin anew",
+        "except to begin anew",
     ),
     (flow(a(), name="bücher"), "bad_name", None, "up to 32 letters"),
     (flow(a(), name="f" * 33), "bad_name", None, "up to 32 letters"),
@@ -109,7 +109,7 @@ WRONG: Sequence[tuple[Flow, str, str | None, str]] = [
         "ends here",
     ),
     (flow(a(say="Hi {nobody}")), "missing_field", "a", "{nobody} is never saved"),
-    (flow(a(poll=Poll("p", "key", "end"))), "poll_key", "a", "not saved on every way"),
+    (flow(a(poll=Poll("p", "key", "end"))), "poll_key", "a", "not saved on every path"),
     (flow(a(on=(Transition("text", "end", guard="g"),))), "unknown_guard", "a", "no guard g"),
     (flow(a(buttons=buttons(Button("Go", to="end", guard="g")))), "unknown_guard", "a", "no guard g"),
     (flow(a(say="x" * 4_097)), "too_long", "a", "4,097 characters"),
@@ -216,7 +216,7 @@ def test_texts_are_looked_for_in_each_language() -> None:
     declared = flow(a(say="hi", otherwise="not_there", buttons=buttons(Button("go", to="end"))), texts=texts)
     told = [str(problem) for problem in declared.validate()]
     assert told == [
-        "a: {nobody} is never saved: save it on a way, or list it in given ({{ is a brace)",
+        "a: {nobody} is never saved: save it on a transition, or list it in given ({{ is a brace)",
         "a: not_there is in no language of the texts: add it",
         "a: go has no text in de: add it to [de] of the texts",
     ]
@@ -227,9 +227,9 @@ def test_check_raises_one_error_that_lists_everything() -> None:
         flow(a(on=()), State("b", say="B", on=TO_END)).check()
     assert str(told.value) == (
         "flow f cannot be used:"
-        "\n- b: nothing leads here: add a way to it, or take it out"
-        "\n- end: nothing leads here: add a way to it, or take it out"
-        "\n- a: no way leads out of it: add one, or make it final"
+        "\n- b: nothing leads here: add a transition to it, or remove it"
+        "\n- end: nothing leads here: add a transition to it, or remove it"
+        "\n- a: no transition leads out of it: add one, or make it final"
     )
 
 

@@ -18,15 +18,14 @@ from aiogram.fsm.storage.memory import MemoryStorage
 from aiogram.types import CallbackQuery, Message, TelegramObject, Update
 from aiogram.utils.token import TokenValidationError
 
-from tidegate.adapters.aiogram.flow_events import knows, message_event, press_event, session_key_of
+from tidegate.adapters.aiogram.flow_events import has_command, message_event, press_event, session_key_of
 from tidegate.adapters.aiogram.flow_storage import StorageFlowSessions
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.failure import describe_error
 from tidegate.flows.events import ButtonPress, Command, FlowEvent
 from tidegate.flows.executor.effect_runner import OnUnknown
-from tidegate.flows.executor.executor import FlowRunner
+from tidegate.flows.executor.executor import FlowRestorer, FlowRunner
 from tidegate.flows.executor.polls import MakePoller
-from tidegate.flows.executor.restorer import FlowRestorer
 from tidegate.flows.executor.stats import FlowStats
 from tidegate.flows.executor.work import WORK_TRIES, WorkFunction
 from tidegate.flows.flow import Flow
@@ -42,61 +41,58 @@ from tidegate.polling.restorer import (
     show,
 )
 
-
-class FlowBotCore(Protocol):
-    """`GateCore`, as seen from below."""
-
-    @property
-    def attached_library(self) -> object | None:
-        """The attached dispatchers."""
-
-    def token_of(self, bot: int) -> str | None: ...
-
-
-class FlowBotGate(FlowGate, Protocol):
-    """`Tidegate`, as seen from below."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    @property
-    def core(self) -> "FlowBotCore":
-        """The gate's internal side."""
-        ...
-
-    @property
-    def attach(self) -> Callable[..., None]:
-        """To a dispatcher and its bots."""
-        ...
-
-    def fsm_storage(self) -> BaseStorage:
-        """In the gate's file. Raises BadInputError if it has none."""
-        ...
-
-
-def default_gate() -> FlowBotGate:
-    """On TIDEGATE_STORE. What puts it together is above this, and found when it is asked for."""
-    return cast("FlowBotGate", importlib.import_module("tidegate").Tidegate())
-
-
 log = logging.getLogger("tidegate.flows")
 
 NextHandler = Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]]
 SORRY: Final = "Sorry, something went wrong. Please try again later."
 
 
+class FlowBotCore(Protocol):
+    """The part of the gate's core that a flow's bot uses."""
+
+    @property
+    def attached_library(self) -> object | None:
+        """The dispatchers that are attached, if any."""
+
+    def token_of(self, bot: int) -> str | None: ...
+
+
+class FlowBotGate(FlowGate, Protocol):
+    """The part of `Tidegate` that a flow's bot uses."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def core(self) -> FlowBotCore: ...
+
+    @property
+    def attach(self) -> Callable[..., None]:
+        """Attach to a dispatcher and its bots."""
+        ...
+
+    def fsm_storage(self) -> BaseStorage:
+        """The conversations in the gate's file. Raises BadInputError if it has none."""
+        ...
+
+
+def default_gate() -> FlowBotGate:
+    """A gate on TIDEGATE_STORE. The facade is a layer above this one, so it is imported here."""
+    return cast("FlowBotGate", importlib.import_module("tidegate").Tidegate())
+
+
 class FlowExecutor:
     """`run_polling()` is the whole bot. For a dispatcher of your own: `attach(dispatcher)`.
 
-    Where the state of a person is, what is yet to be said to him, who waits for what, and when which timeout
-    is, survives a restart as far as the gate's store does. `batch_polling_config` holds `batch_check_fn`
-    (keys → {key: value} of those that came true), `interval` and `batch_size`; without batches it is asked
-    for one key at a time. `pollers`: for the polls of these names instead; `partial(DeltaPoller, …)`.
-    `work`: async functions of a WorkContext, tried `tries` times. `storage`: the gate's, if none is given.
-    `lifetime`: seconds, instead of the flow's own. `restore=False`: nobody who waited before is polled for
-    until `restore()` is called. `sorry`: said where the flow itself fails, without formatting; a text, or a
-    key of its texts. `on_unknown="park"`: a message of which nobody knows whether it arrived is not sent
-    again, but put among the dead letters.
+    Sessions, unsent replies, subscriptions and timers are kept in the gate's store, and survive a restart if
+    that does. `batch_polling_config` holds `batch_check_fn` (keys → {key: value} of those that came true),
+    `interval` and `batch_size`; without batches the function is asked for one key at a time. `pollers`: other
+    pollers for the polls of these names, such as `partial(DeltaPoller, …)`. `work`: async functions of a
+    WorkContext, tried `tries` times. `storage`: an FSM storage of aiogram, which holds the sessions if the
+    gate's store is in memory; sessions that an earlier version kept in it go on. `lifetime`: seconds, instead
+    of the flow's own. `restore=False`: subscriptions from before are not polled for until `restore()` is
+    called. `sorry`: the reply when the flow itself fails, without formatting; a text, or a key of its texts.
+    `on_unknown="park"`: a message that may or may not have arrived becomes a dead letter.
     """
 
     def __init__(
@@ -146,20 +142,20 @@ class FlowExecutor:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """Of the whole bot: made when it is first asked for. Routers included before come first."""
+        """The dispatcher of the whole bot, made at first use. Routers included before come first."""
         if self._dispatcher is None:
             self._dispatcher = Dispatcher()
         return self._dispatcher
 
     def attach(self, dispatcher: Dispatcher, **options: Any) -> None:  # noqa: ANN401  (those of gate.attach)
-        """Let a dispatcher handle this flow, after the routers that it has. Attaches the gate to it too."""
+        """Let a dispatcher handle this flow, after its other routers. Attaches the gate to it too."""
         self.gate.attach(dispatcher, self.bot, **options)
         if self.router.parent_router is None:
             dispatcher.include_router(self.router)
         self._dispatcher = dispatcher
 
     def run_polling(self, **options: Any) -> None:  # noqa: ANN401  (aiogram's)
-        """Until Ctrl-C or SIGTERM."""
+        """Run the bot until Ctrl-C or SIGTERM."""
         asyncio.run(self.start_polling(**options))
 
     async def start_polling(self, **options: Any) -> None:  # noqa: ANN401  (aiogram's)
@@ -176,8 +172,8 @@ class FlowExecutor:
             return  # the dispatcher is to stop before it has begun
         if self.gate.core.token_of(self.bot.id) is None:
             self.gate.attach(None, self.bot)
-        if self._on_message_of_nobody not in dispatcher.message.outer_middleware:
-            dispatcher.message.outer_middleware.register(self._on_message_of_nobody)
+        if self._on_unhandled_message not in dispatcher.message.outer_middleware:
+            dispatcher.message.outer_middleware.register(self._on_unhandled_message)
         await self._executor.start(self._session_store(dispatcher))
 
     def _session_store(self, dispatcher: Dispatcher) -> FlowSessionStore:
@@ -197,26 +193,25 @@ class FlowExecutor:
         except BadInputError:  # no file: the dispatcher has its own, or one in Redis since it was attached
             return dispatcher.storage
 
-    # What people do
+    # Events from users
 
     async def _on_message(self, message: Message, bot: Bot, event_update: Update) -> None:
-        now = self.gate.clock.now()
-        said = await message_event(message, bot, event_update.update_id, self.flow, now)
-        if said is None or message.from_user is None:
+        event = await message_event(message, bot, event_update.update_id, self.flow, self.gate.clock.now())
+        if event is None or message.from_user is None:
             raise SkipHandler
-        place = session_key_of(message, message.from_user, bot)
-        await self._handle(place, said, awaited_only=not self._is_addressed(message, said))
+        key = session_key_of(message, message.from_user, bot)
+        await self._handle(key, event, awaited_only=not self._is_addressed(message, event))
 
-    def _is_addressed(self, message: Message, said: FlowEvent) -> bool:
-        """In a group people also speak to each other; and a command may be that of another handler."""
-        if isinstance(said, Command):
-            return knows(self.flow, said.name)
+    def _is_addressed(self, message: Message, event: FlowEvent) -> bool:
+        """In a group people also talk to each other, and a command may be another handler's."""
+        if isinstance(event, Command):
+            return has_command(self.flow, event.name)
         return message.chat.type == ChatType.PRIVATE
 
-    async def _on_message_of_nobody(
+    async def _on_unhandled_message(
         self, handler: NextHandler, message: TelegramObject, data: dict[str, Any]
     ) -> object:
-        """Around all routers: a command that none of them has taken is out of place in a session."""
+        """Around all routers: a command that none of them took is unexpected input of a session."""
         result = await handler(message, data)
         if (
             result is not UNHANDLED
@@ -225,33 +220,33 @@ class FlowExecutor:
         ):
             return result
         bot, number = data["bot"], data["event_update"].update_id
-        said = await message_event(message, bot, number, self.flow, self.gate.clock.now())
-        if not isinstance(said, Command) or message.from_user is None or knows(self.flow, said.name):
+        event = await message_event(message, bot, number, self.flow, self.gate.clock.now())
+        if not isinstance(event, Command) or message.from_user is None or has_command(self.flow, event.name):
             return result
         with suppress(SkipHandler):  # there is no session
-            await self._handle(session_key_of(message, message.from_user, bot), said)
+            await self._handle(session_key_of(message, message.from_user, bot), event)
             return None
         return result
 
     async def _on_press(self, query: CallbackQuery, bot: Bot, event_update: Update) -> None:
-        pressed = press_event(query, event_update.update_id, self.flow, self.gate.clock.now())
-        if pressed is None or query.message is None:
+        press = press_event(query, event_update.update_id, self.flow, self.gate.clock.now())
+        if press is None or query.message is None:
             raise SkipHandler
-        await self._handle(session_key_of(query.message, query.from_user, bot), pressed)
+        await self._handle(session_key_of(query.message, query.from_user, bot), press)
 
-    async def _handle(self, place: SessionKey, event: FlowEvent, *, awaited_only: bool = False) -> None:
-        """What is not this flow's is left to other routers."""
+    async def _handle(self, key: SessionKey, event: FlowEvent, *, awaited_only: bool = False) -> None:
+        """Events of other flows and handlers are left to other routers."""
         try:
-            is_ours = await self._executor.handle(place, event, awaited_only=awaited_only)
+            is_ours = await self._executor.handle(key, event, awaited_only=awaited_only)
         except FlowError as error:
             log.error("%s", describe_error(error))  # noqa: TRY400
             query = event.query if isinstance(event, ButtonPress) else None
-            await self._executor.apologise(place, event, self._sorry, query)
+            await self._executor.apologise(key, event, self._sorry, query)
             return
         if not is_ours:
             raise SkipHandler
 
-    # What the application says
+    # Events from the application
 
     async def begin(
         self,
@@ -263,10 +258,12 @@ class FlowExecutor:
         event: str | None = None,
         thread: int | None = None,
     ) -> None:
-        """A session anew, whatever was. Without a user: in the chat with him. `thread`: in this topic.
-        `event`: its id, if this may be called again for the same cause: within a week it counts once.
+        """Begin a session anew. Without a user: in the private chat. `thread`: in this topic. `event`: an id
+        of the cause; calls with the same id within a week count once.
         """
-        await self._executor.begin(self._place(chat, user, thread), data, language=language, event=event)
+        await self._executor.begin(
+            self._session_key(chat, user, thread), data, language=language, event=event
+        )
 
     async def signal(
         self,
@@ -278,12 +275,13 @@ class FlowExecutor:
         event: str | None = None,
         thread: int | None = None,
     ) -> bool:
-        """What happened elsewhere: `signal:name` in the flow. Whether there was a session to hear it. `event`
-        and `thread` as for `begin`; what no session heard may be said again.
-        """
-        return await self._executor.signal(self._place(chat, user, thread), name, value, event=event)
+        """Report an event to the flow, as the trigger `signal:name`. Return whether there was a session.
 
-    def _place(self, chat: int, user: int | None, thread: int | None) -> SessionKey:
+        `event` and `thread` as for `begin`; a signal that no session heard may be repeated.
+        """
+        return await self._executor.signal(self._session_key(chat, user, thread), name, value, event=event)
+
+    def _session_key(self, chat: int, user: int | None, thread: int | None) -> SessionKey:
         return SessionKey(self.bot.id, chat, chat if user is None else user, thread)
 
     async def restore(
@@ -295,20 +293,19 @@ class FlowExecutor:
         every: float = RESTORE_EVERY,
         on_progress: OnProgress | None = None,
     ) -> RestoreResult:
-        """Go on polling for whoever waited, `group` of them every `every` seconds; while the bot runs.
+        """Poll again for users who waited, `group` of them every `every` seconds, while the bot runs.
 
-        Without a source: for those in the store, whom the poll of the state asks about; None: all polls.
-        With one, which yields `Subscription(key, {"user_id": …, "chat_id": …, …})`: for those whom it names;
-        who has no session any more is put into the state, with these data, without a word. The progress is
-        printed, unless there is an `on_progress` to hear of it.
+        Without a source: the stored subscriptions, of the state's poll or of all polls. A source yields
+        `Subscription(key, {"user_id": …, "chat_id": …, …})`; a user without a session is put into the state
+        silently, with these data. Without `on_progress` the progress is printed.
         """
-        restoring = FlowRestorer(self._executor, self.bot.id, group, every, on_progress or show(state))
+        restorer = FlowRestorer(self._executor, self.bot.id, group, every, on_progress or show(state))
         if source is None:
-            return await restoring.from_store(state)
-        return await restoring.from_source(state, source)
+            return await restorer.from_store(state)
+        return await restorer.from_source(state, source)
 
     def stats(self) -> FlowStats:
-        """In this process, since it was made."""
+        """Counts of this process, since the executor was made."""
         return self._executor.stats()
 
 

@@ -4,29 +4,30 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from tidegate.errors import ClosedError
+from tidegate.errors import BadInputError, ClosedError
 from tidegate.failure import describe_error
 from tidegate.flows.effects import PendingEffect
 from tidegate.flows.events import Begin, Expired, FlowEvent, Polled, Signal, TimedOut
 from tidegate.flows.executor.effect_runner import EffectRunner, OnUnknown
 from tidegate.flows.executor.event_handler import EventHandler
-from tidegate.flows.executor.polls import MakePoller, make_polls
+from tidegate.flows.executor.polls import MakePoller, make_polls, poll_names
 from tidegate.flows.executor.recovery import FlowRecovery
 from tidegate.flows.executor.stats import FlowCounts, FlowStats
 from tidegate.flows.executor.timers import SessionTimers
 from tidegate.flows.executor.work import WORK_TRIES, WorkFunction, WorkRunner
 from tidegate.flows.flow import Flow
-from tidegate.flows.model import FlowError
+from tidegate.flows.model import FlowError, Poll
 from tidegate.flows.port import FlowGate, FlowSessionStore, SessionKey, session_key_in
 from tidegate.flows.session import Session
-from tidegate.flows.upkeep import subscription, upkeep
+from tidegate.flows.session_update import subscription, upkeep
 from tidegate.outbox.effect_keys import effect_key
 from tidegate.polling.poller import Poller
+from tidegate.polling.restorer import OnProgress, RestoreResult, StaggeredRestore, SubscriptionSource
 from tidegate.polling.subscriptions import News, Notify, Subscription
 from tidegate.tasks import BackgroundTasks
 
@@ -86,7 +87,7 @@ class FlowRunner:
             self._handler,
             inspect=self._inspect,
             legacy=gate.subscriptions,
-            polls=self.polls.kept,
+            polls=[poller.subscriptions for poller in self.polls.pollers.values()],
         )
         self._started = asyncio.Event()
         self._is_stopped = False
@@ -227,3 +228,73 @@ class FlowRunner:
         except FlowError as error:
             log.error("%s", describe_error(error))  # noqa: TRY400
             await self._handler.give_up_timeout(key, at)
+
+
+class FlowRestorer:
+    """Resumes polling after a restart, `group` users every `every` seconds. `bot`: for users of a source."""
+
+    def __init__(
+        self, runner: FlowRunner, bot: int, group: int, every: float, on_progress: OnProgress | None
+    ) -> None:
+        self._runner = runner
+        self._bot = bot
+        self._group = group
+        self._every = every
+        self._on_progress = on_progress
+        self._staggered = StaggeredRestore(runner.clock, group, every, on_progress)
+
+    async def from_store(self, state: str | None) -> RestoreResult:
+        """Restore the stored subscriptions of the state's poll, or of all polls."""
+        names = poll_names(self._runner.flow) if state is None else [self._poll_of(state).name]
+        found = restored = already = groups = 0
+        seconds = 0.0
+        for name in names:
+            poller = self._runner.polls.pollers[name]
+            one = await poller.restore(group=self._group, every=self._every, on_progress=self._on_progress)
+            found, restored, already = found + one.found, restored + one.restored, already + one.already
+            seconds, groups = seconds + one.seconds, groups + one.groups
+        return RestoreResult(found, restored, already, seconds, groups)
+
+    async def from_source(self, state: str | None, source: SubscriptionSource) -> RestoreResult:
+        """Restore the users that the source names. One without a session is put into the state, silently."""
+        if state is None:
+            raise BadInputError("a source names users, not their state: give state=… too")
+        clock, poll = self._runner.clock, self._poll_of(state)
+        begun, users = clock.monotonic(), await _read_source(source)
+        for one in users:
+            session_key_in(one, self._bot)  # raises before any is restored
+        returned = 0
+
+        async def admit(group: Sequence[Subscription]) -> None:
+            nonlocal returned
+            for one in group:
+                returned += await self._put_into(one, state, poll)
+
+        groups = await self._staggered.run(users, admit, lambda one: one)
+        seconds = clock.monotonic() - begun
+        return RestoreResult(len(users), returned, len(users) - returned, seconds, groups)
+
+    async def _put_into(self, one: Subscription, state: str, poll: Poll) -> bool:
+        key = session_key_in(one, self._bot)
+        return await self._runner.put_into(key, state, {**one.data, poll.key: one.key})
+
+    def _poll_of(self, state: str) -> Poll:
+        declared = self._runner.flow.by_name.get(state)
+        if declared is None or declared.poll is None:
+            states = ", ".join(one.name for one in self._runner.flow.states if one.poll is not None)
+            raise BadInputError(f"nobody waits for anything in {state}: choose from {states or 'no state'}")
+        return declared.poll
+
+
+async def _read_source(source: SubscriptionSource) -> list[Subscription]:
+    """Read a source to its end. Of two subscriptions to a key the later one counts."""
+    users: list[Subscription] = []
+    if isinstance(source, AsyncIterable):
+        users += [one async for one in source]
+    else:
+        users += source
+    for one in users:
+        if not isinstance(one, Subscription):
+            kind = type(one).__name__
+            raise BadInputError(f"a source of subscriptions yields Subscription(key, data), not {kind}")
+    return list({one.key: one for one in users}.values())

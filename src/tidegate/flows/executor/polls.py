@@ -1,4 +1,4 @@
-"""The pollers of a flow: one for each poll that its states name, made from what the application gave."""
+"""The pollers of a flow, one for each poll that its states name."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -12,50 +12,45 @@ from tidegate.polling.poller import Poller, PollerOptions
 from tidegate.polling.subscriptions import Fetch, Notify, Subscriptions
 
 DEFAULT_POLL_INTERVAL: Final = 60.0  # seconds
-MAX_LATEST_SUBSCRIBERS: Final = 10_000  # subscribers known by heart, until their poller has read them
-_KNOWN: Final = ("batch_size", "interval", "batch_check_fn")
+MAX_LATEST_SUBSCRIBERS: Final = 10_000  # remembered until their poller has read them
+_CONFIG_NAMES: Final = ("batch_size", "interval", "batch_check_fn")
 
 MakePoller = Callable[..., Poller]
 """Takes the options of a poller by name: `partial(DeltaPoller, changes(table))`."""
 
 
 class FlowPolls:
-    """By the name that the flow gives them. Who waits is in the gate's store; the poller runs with the gate.
+    """Pollers by the flow's names for them. Subscriptions are in the gate's store; pollers run with the gate.
 
-    One session waits for a key at a time: whoever subscribes to it later takes the place of who did before.
+    One session waits for a key at a time: a later subscriber replaces an earlier one.
     """
 
-    def __init__(self, pollers: Mapping[str, Poller], kept: Callable[[str], Subscriptions]) -> None:
+    def __init__(self, pollers: Mapping[str, Poller], stored: Callable[[str], Subscriptions]) -> None:
         self.pollers = pollers
-        self._kept = kept
-        self._latest: dict[tuple[str, str], SessionKey] = {}  # who subscribed, the latest last
+        self._stored = stored
+        self._latest: dict[tuple[str, str], SessionKey] = {}  # the latest subscriber is the last
 
-    @property
-    def kept(self) -> list[Subscriptions]:
-        """Where it is kept who waits."""
-        return [poller.subscriptions for poller in self.pollers.values()]
-
-    async def subscribe(self, poll: str, key: str, place: SessionKey, username: object) -> None:
+    async def subscribe(self, poll: str, key: str, session: SessionKey, username: object) -> None:
         if poll not in self.pollers:
-            return  # decided before the flow was changed; what the session needs by now is decided anew
+            return  # the flow was changed since; what the session needs now is decided anew
         self._latest.pop((poll, key), None)
-        self._latest[poll, key] = place
+        self._latest[poll, key] = session
         if len(self._latest) > MAX_LATEST_SUBSCRIBERS:
             del self._latest[next(iter(self._latest))]
-        await self.pollers[poll].subscribe(key, subscription_data(place, username))
+        await self.pollers[poll].subscribe(key, subscription_data(session, username))
 
-    async def unsubscribe(self, poll: str, key: str, place: SessionKey) -> None:
-        """Unless another session has taken the key over, as far as this process knows."""
-        if self._owner(poll, key) not in {None, place}:
+    async def unsubscribe(self, poll: str, key: str, session: SessionKey) -> None:
+        """Unsubscribe, unless another session has taken the key over, as far as this process knows."""
+        if self._owner(poll, key) not in {None, session}:
             return
         self._latest.pop((poll, key), None)
         if poll in self.pollers:
             await self.pollers[poll].unsubscribe(key)
-        else:  # the flow had it when the session subscribed
-            await self._kept(poll).remove([key])
+        else:  # the flow had this poll when the session subscribed
+            await self._stored(poll).remove([key])
 
     def _owner(self, poll: str, key: str) -> SessionKey | None:
-        """A poller reads who has subscribed when it looks next, and restores those from before one by one."""
+        """The session that waits for the key. A poller knows new subscribers only after its next cycle."""
         if (latest := self._latest.get((poll, key))) is not None or poll not in self.pollers:
             return latest
         waiting = self.pollers[poll].subscription(key)
@@ -63,7 +58,7 @@ class FlowPolls:
 
 
 def poller_name(flow: Flow, poll: str) -> str:
-    """The name under which it is kept who waits."""
+    """The name of a poller's subscriptions in the store."""
     return f"flow:{flow.name}:{poll}"
 
 
@@ -81,13 +76,13 @@ def make_polls(
     given: Mapping[str, Poller | MakePoller],
     restore: bool,
 ) -> FlowPolls:
-    """Raises BadInputError. A poll for which nothing was given has none: the flow's check names it."""
+    """Raises BadInputError. A poll without a poller is left out; the flow's check names it."""
     pollers: dict[str, Poller] = {}
-    make = None if config is None else _maker(config, in_batches=in_batches)
+    make = None if config is None else _poller_maker(config, in_batches=in_batches)
     for name in poll_names(flow):
         own = given.get(name, make)
         if isinstance(own, Poller):
-            pollers[name] = _adopted(own, name, notify(name), gate)
+            pollers[name] = _adopt(own, name, notify(name), gate)
         elif own is not None:
             title = poller_name(flow, name)
             options = PollerOptions(
@@ -101,9 +96,11 @@ def make_polls(
     return FlowPolls(pollers, lambda name: gate.subscriptions(poller_name(flow, name)))
 
 
-def _maker(config: Mapping[str, Any], *, in_batches: bool) -> MakePoller:
-    if unknown := [name for name in config if name not in _KNOWN]:
-        raise BadInputError(f"batch_polling_config has no {', '.join(unknown)}: it takes {', '.join(_KNOWN)}")
+def _poller_maker(config: Mapping[str, Any], *, in_batches: bool) -> MakePoller:
+    if unknown := [name for name in config if name not in _CONFIG_NAMES]:
+        raise BadInputError(
+            f"batch_polling_config has no {', '.join(unknown)}: it takes {', '.join(_CONFIG_NAMES)}"
+        )
     fetch: Fetch | None = config.get("batch_check_fn")
     if not callable(fetch):
         text = (
@@ -111,13 +108,13 @@ def _maker(config: Mapping[str, Any], *, in_batches: bool) -> MakePoller:
         )
         raise BadInputError(f"{text} of those that came true")
     interval, size = config.get("interval", DEFAULT_POLL_INTERVAL), config.get("batch_size")
-    BatchPoller(fetch, interval, size)  # what is wrong with it is wrong either way
+    BatchPoller(fetch, interval, size)  # checks the options, also if it is not used
     if in_batches:
         return lambda **options: BatchPoller(fetch, interval, size, **options)
-    return lambda **options: UserPoller(_alone(fetch), interval, **options)
+    return lambda **options: UserPoller(_fetch_single(fetch), interval, **options)
 
 
-def _alone(fetch: Fetch) -> Callable[[str], Any]:
+def _fetch_single(fetch: Fetch) -> Callable[[str], Any]:
     async def fetch_one(key: str) -> object:
         keys: Sequence[str] = [key]
         return (await fetch(keys)).get(key)
@@ -125,8 +122,8 @@ def _alone(fetch: Fetch) -> Callable[[str], Any]:
     return fetch_one
 
 
-def _adopted(poller: Poller, name: str, notify: Notify, gate: FlowGate) -> Poller:
-    """One that the application has made tells the flow."""
+def _adopt(poller: Poller, name: str, notify: Notify, gate: FlowGate) -> Poller:
+    """Connect a poller that the application made to the flow."""
     if not poller.subscriptions.is_durable and gate.subscriptions(name).is_durable:
         raise BadInputError(
             f"the poller of {name} would forget who waits: give it subscriptions=gate.subscriptions(…), or"

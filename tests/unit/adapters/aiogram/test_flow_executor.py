@@ -29,6 +29,7 @@ from tidegate.polling.subscriptions import Subscription, Subscriptions
 from tidegate.sim.telegram.people import Person
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
+from tidegate.stores.redis.conversations import RedisConversationLocks
 from unit.adapters.aiogram.stage import TOKEN, Stage
 from unit.flows.executor.world import shop
 
@@ -254,7 +255,7 @@ async def test_with_redis_a_session_is_held_in_all_processes(clock: VirtualClock
     begins = [what.split()[0] for what in order if what.endswith("begins")]
     assert order == [f"{what} {how}" for what in begins for how in ("begins", "ends")]
     assert len(begins) == 3
-    assert here.locks is not None
+    assert isinstance(here.locks, RedisConversationLocks)
     assert (holders, len(here.locks.in_use)) == ({}, 0)
 
 

@@ -204,7 +204,7 @@ async def test_work_whose_result_the_flow_cannot_use_has_failed(
     await bot.order()
     await bot.stop()
     assert disk.texts()[-1] == "It did not work."
-    assert "order_id is to be kept" in caplog.text
+    assert "order_id is to be saved" in caplog.text
 
 
 async def test_a_session_can_be_left_while_work_goes_on_for_it(bot: Bot, disk: Disk) -> None:

@@ -199,7 +199,7 @@ def test_a_bot_is_added_listed_and_removed_and_its_token_is_nowhere(place: Place
     again = place.run(
         "bot", "add", "--api-url", f"{place.telegram}/", variables={"TELEGRAM_BOT_TOKEN": f" {TOKEN} "}
     )
-    assert again.stdout == "42:… (@sim42_bot) is registered anew\n"
+    assert again.stdout == "42:… (@sim42_bot) is registered again\n"
     assert stat.S_IMODE(place.key_file.stat().st_mode) == 0o600
 
     assert place.told("bot", "list") == {
@@ -372,7 +372,7 @@ def test_the_key_file_is_rotated_also_when_it_is_killed_halfway(place: Place) ->
     rotated = place.run("key", "rotate")
 
     assert rotated.stdout == (
-        f"2 tokens are encrypted with the key in {place.key_file}, and no older one is left there\n"
+        f"2 tokens are encrypted with the key in {place.key_file}, which holds no older one any more\n"
     )
     (new,) = place.key_file.read_text().split()
     assert new != old

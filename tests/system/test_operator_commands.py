@@ -197,7 +197,7 @@ def test_everything_about_a_chat_is_erased(desk: Desk) -> None:
     erased = desk.run("forget", str(group), "--yes")
 
     assert "Erased 2 messages" in erased.stdout
-    assert "Backups still hold" in erased.stdout
+    assert "Backups are unchanged" in erased.stdout
     assert desk.told("queue", "list", "--chat", str(group), "--state", "any")["messages"] == []
     assert len(desk.told("queue", "list", "--state", "any")["messages"]) == 1
     for file in desk.folder.iterdir():
@@ -214,7 +214,7 @@ def test_lists_say_what_there_is_and_that_there_is_more(desk: Desk) -> None:
 
     assert tickets[0] in shown
     assert tickets[2] not in shown
-    assert "there are more: --limit" in shown
+    assert "for more: --limit" in shown
     assert [message["id"] for message in listed["messages"]] == tickets
     assert not listed["more"]
     assert "low" in one

@@ -232,7 +232,7 @@ def test_an_operator_looks_and_takes_hold(office: Office) -> None:
 
     assert office.told("queue", "pause", "--chat", str(chat))["paused"] == [{"bot": 42, "chat_id": chat}]
     why = office.told("queue", "why", first)
-    assert why["waits_for"] == ["nobody sends: start a worker (tidegate worker)", "its chat is paused"]
+    assert why["waits_for"] == ["no worker runs: start one with tidegate worker", "its chat is paused"]
     assert why["expected_in"] is None
     stats = office.told("queue", "stats")
     assert (stats["total_queued"], stats["sender"], stats["delivers"]) == (3, None, False)

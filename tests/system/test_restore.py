@@ -31,7 +31,7 @@ def test_what_was_delivered_since_the_backup_is_not_sent_again_unless_an_operato
     [sent] = desk.put(chat)
     copied = desk.run("backup", "copy.db")
     assert (copied.returncode, copied.stderr) == (0, "")
-    assert "key that opens the bots' tokens is not in it" in copied.stdout
+    assert "key that decrypts the bots' tokens is not in it" in copied.stdout
     desk.deliver_all()
     [lost] = desk.put(late)
 
@@ -99,7 +99,7 @@ def test_what_cannot_be_restored_leaves_the_store_as_it_is(desk: Desk) -> None:
     before = desk.store.read_bytes()
 
     for arguments, told in (
-        (["copy.db"], "say --park to hold it back until you decide, or --resend"),
+        (["copy.db"], "pass --park to hold them back until you decide, or --resend"),
         (["copy.db", "--park", "--resend"], "choose one of them"),
         (["copy.db", "--park"], "Not a terminal: pass --yes"),
         (["cut.db", "--park", "--yes"], "cut.db is damaged: use an earlier backup"),

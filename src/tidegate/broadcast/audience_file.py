@@ -17,10 +17,11 @@ from typing import IO, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from tidegate.broadcast.message import BroadcastMessage
-from tidegate.broadcast.template import ParseMode, Row, Template, value_of
+from tidegate.broadcast.template import Row, Template, value_of
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, TicketId
 from tidegate.outbox.admission import check_chat, compose
+from tidegate.templates import ParseMode
 
 MAX_LINE: Final = 2 * 1024 * 1024  # bytes; twice the size of the largest message
 PIPE_IN_MEMORY: Final = 16 * 1024 * 1024  # bytes of a pipe; the rest goes to a temporary file
@@ -110,8 +111,8 @@ _WHY: Final = {
 }
 
 
-class _Reader(Protocol):
-    """What `csv.reader` makes."""
+class _CsvReader(Protocol):
+    """The type of `csv.reader(…)`."""
 
     line_num: int
 
@@ -202,7 +203,7 @@ def _delimiter(header: str) -> str:
     return max(DELIMITERS, key=promise)
 
 
-def _records(reader: _Reader) -> Iterator[tuple[int, list[str]] | BadLine]:
+def _records(reader: _CsvReader) -> Iterator[tuple[int, list[str]] | BadLine]:
     while True:
         number = reader.line_num + 1  # a quoted value may run over several lines
         try:

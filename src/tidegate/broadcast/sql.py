@@ -1,7 +1,7 @@
-"""An audience from a query: read to its end at once and kept, since sending to it takes an hour or a day.
+"""An audience from an SQL query, which is read to its end at once: sending takes an hour or a day.
 
-A cursor open for so long would hold a connection, keep PostgreSQL from cleaning up, and in many SQLite files
-keep everybody from writing: whoever is gone could not be marked.
+A cursor that is open for so long would hold a connection, keep PostgreSQL from cleaning up, and block all
+writers of many SQLite files: on_dead could not mark users there.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-ROWS: Final = 1_000  # read, kept and given back together
-IN_MEMORY: Final = 16 * 1024 * 1024  # bytes; what is beyond goes to a temporary file
+ROWS: Final = 1_000  # read and stored together
+IN_MEMORY: Final = 16 * 1024 * 1024  # bytes; the rest goes to a temporary file
 DRIVERS: Final = {
     "sqlite": "sqlite+aiosqlite",
     "sqlite+aiosqlite": "sqlite+aiosqlite",
@@ -33,16 +33,16 @@ _CLASS = re.compile(r"^<class '[^']*'>: ")
 
 
 def sql(database: "str | AsyncEngine", query: str, /, **parameters: Any) -> "SqlAudience":  # noqa: ANN401
-    """The rows of a query as an audience, read anew each time it is iterated.
+    """Return the rows of a query as an audience. The query runs each time it is iterated.
 
     `database`: sqlite:///app.db, postgresql://…, or an AsyncEngine of SQLAlchemy. In the query, `:name` is
-    the parameter `name`: bound, never pasted. Needs the extra `sql`.
+    the parameter `name`, which is bound, never pasted. Needs the extra `sql`.
     """
     return SqlAudience(database, query, parameters)
 
 
 class SqlAudience:
-    """Async iterable of mappings, by the names of the columns. At no time are all rows in memory."""
+    """An async iterable of rows as mappings of column names to values. Not all rows are in memory."""
 
     def __init__(self, database: object, query: str, parameters: dict[str, Any]) -> None:
         self._url, self._engine = place_of(database)
@@ -55,19 +55,19 @@ class SqlAudience:
             chunks = await self._keep(kept)
             await asyncio.to_thread(kept.seek, 0)
             for _ in range(chunks):
-                # Pickled, so that dates and numbers come back as they were; nobody else can reach the file.
+                # Pickle keeps dates and decimals; no other process can write to this file.
                 for row in await asyncio.to_thread(pickle.load, kept):
                     yield row
 
     def __length_hint__(self) -> int:
-        """How many the latest reading has found."""
+        """The number of rows of the latest reading."""
         return NotImplemented if self._count is None else self._count
 
     def __repr__(self) -> str:
         return f"<audience from {_shown(self._url)}>"
 
     async def _keep(self, kept: IO[bytes]) -> int:
-        """How many chunks there are. Raises TidegateError; no password is in it."""
+        """Store the rows; return the number of chunks. Raises TidegateError without a password in it."""
         from sqlalchemy import text  # noqa: PLC0415  (an extra)
 
         count = chunks = 0
@@ -79,7 +79,7 @@ class SqlAudience:
                     count, chunks = count + len(rows), chunks + 1
         except MissingExtraError:
             raise
-        except Exception as error:  # noqa: BLE001  (drivers raise what they like)
+        except Exception as error:  # noqa: BLE001  (drivers raise many types)
             why = _words(error, self._url)
             raise TidegateError(f"the audience cannot be read from {_shown(self._url)}: {why}") from None
         self._count = count
@@ -101,7 +101,7 @@ class SqlAudience:
 
 
 def place_of(database: object) -> "tuple[URL, AsyncEngine | None]":
-    """Connects to nothing yet. Raises BadInputError that says what to give."""
+    """Return the address or the engine, without connecting. Raises BadInputError that says what to give."""
     with extra("sql", "sqlalchemy"):
         from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415
     if isinstance(database, AsyncEngine):
@@ -113,7 +113,7 @@ def place_of(database: object) -> "tuple[URL, AsyncEngine | None]":
 
 
 def _engine_at(url: "URL") -> "AsyncEngine":
-    """Blocks: it looks at files, and imports a driver."""
+    """Make an engine. Blocks: it imports a driver and reads files."""
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415  (an extra)
 
     with extra("sql", "asyncpg"), extra("sql", "aiosqlite"):
@@ -130,17 +130,17 @@ def _address(database: str) -> "URL":
     except (ArgumentError, KeyError, ValueError):
         hint = "special characters of a password are written as %40 and the like"
         raise BadInputError(
-            "that is no address of a database: write sqlite:///app.db or"
+            "not the address of a database: write sqlite:///app.db or"
             f" postgresql://user:password@host/name ({hint}), or give an AsyncEngine of SQLAlchemy"
         ) from None
-    mode = url.query.get("sslmode")  # as everybody but asyncpg calls it
+    mode = url.query.get("sslmode")  # asyncpg calls it ssl
     if mode is not None:
         url = url.difference_update_query(["sslmode"]).update_query_dict({"ssl": str(mode)})
     return url
 
 
 def _check_file(url: "URL") -> None:
-    """SQLite would make an empty one, and then miss its tables."""
+    """Raise FileNotFoundError: SQLite would create an empty file."""
     path = url.database
     named = url.get_backend_name() == "sqlite" and path and not path.startswith((":memory:", "file:"))
     if named and not Path(str(path)).is_file():
@@ -148,13 +148,13 @@ def _check_file(url: "URL") -> None:
 
 
 def _shown(url: "URL") -> str:
-    """Without the user, and without what follows a question mark: both may hold secrets."""
+    """Return the address without user and parameters, which may hold secrets."""
     host = f"{url.host or ''}{f':{url.port}' if url.port else ''}"
     return f"{url.get_backend_name()}://{host}/{url.database or ''}"
 
 
 def _words(error: Exception, url: "URL") -> str:
-    """What the driver says, without SQLAlchemy's additions, which hold the values of parameters."""
+    """Return the driver's message, without SQLAlchemy's additions: they contain values of parameters."""
     cause = getattr(error, "orig", None) or error
     text = _CLASS.sub("", str(cause)).splitlines()[0].partition(" (Background")[0] if str(cause) else ""
     if url.password:

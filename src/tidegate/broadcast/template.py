@@ -1,60 +1,42 @@
-"""A text with fields in it, `Hello {name}`: nothing but names can stand in the braces. Pure."""
+"""The template of a broadcast, `Hello {name}`: strict, so that no message lacks a value. Pure."""
 
-import html
 import re
-from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from collections.abc import Mapping
 
 from tidegate.errors import BadInputError
+from tidegate.templates import ParseMode, escape
 
-ParseMode = Literal["HTML", "MarkdownV2"]
 Row = Mapping[str, object]
 
-# str.format would let a template reach into objects ({name.__class__}) and fail in many voices.
+# Unlike in flows, whatever cannot be filled is an error: a broadcast cannot be corrected afterwards.
 _PIECES = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<field>[^{}]*)\}|(?P<stray>[{}])|(?P<plain>[^{}]+)")
 _NAME = re.compile(r"[^.:!\[\]\n]+")
-# https://core.telegram.org/bots/api#markdownv2-style; the backslash escapes itself.
-_MARKDOWN = re.compile(r"([_*\[\]()~`>#+\-=|{}.!\\])")
-
-
-def _markdown(value: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", value)
-
-
-def _as_it_is(value: str) -> str:
-    return value
-
-
-_ESCAPES: Final[Mapping[str | None, Callable[[str], str]]] = {
-    None: _as_it_is,
-    "HTML": html.escape,
-    "MarkdownV2": _markdown,
-}
 
 
 class Template:
-    """`{name}` is a field of the row, `{{` and `}}` are braces; all else stands for itself.
+    """A text in which `{name}` is a field of the row, and `{{` and `}}` are braces.
 
-    Values are escaped for the parse mode, so that a person called `<Bob>` breaks no message; the template's
-    own text is not.
+    Values are escaped for the parse mode, so that a user called `<Bob>` breaks no message; the template's own
+    text is not escaped.
     """
 
     def __init__(self, text: str, parse_mode: ParseMode | None = None) -> None:
         self._pieces = [_piece(match, text) for match in _PIECES.finditer(text)]
-        self._escape = _ESCAPES[parse_mode]
+        self._parse_mode = parse_mode
         self.fields = tuple(dict.fromkeys(name for name, is_field in self._pieces if is_field))
         if not text.strip():
             raise BadInputError("the template is empty: Telegram sends no empty messages")
 
     def render(self, row: Row) -> str:
-        """The text for one row. Raises BadInputError that names a field without a value."""
+        """Return the text for one row. Raises BadInputError that names a field without a value."""
         return "".join(
-            self._escape(value_of(row, piece)) if is_field else piece for piece, is_field in self._pieces
+            escape(value_of(row, piece), self._parse_mode) if is_field else piece
+            for piece, is_field in self._pieces
         )
 
 
 def value_of(row: Row, field: str) -> str:
-    """What a row says in a field, as text. Raises BadInputError if it says nothing, or no text."""
+    """Return a field of a row as text. Raises BadInputError if it is missing, empty, or no text or number."""
     if field not in row:
         known = ", ".join(row) or "none"
         raise BadInputError(f"there is no field {field!r}: the fields are {known}")
@@ -70,15 +52,15 @@ def _piece(match: re.Match[str], text: str) -> tuple[str, bool]:
     if (name := match["field"]) is not None:
         if not _NAME.fullmatch(name.strip()):
             hint = "write a field's plain name, such as {name}, or {{ for a brace"
-            raise BadInputError(f"the template has {match[0]!r} {_place(match, text)}: {hint}")
+            raise BadInputError(f"the template has {match[0]!r} {_position(match, text)}: {hint}")
         return name.strip(), True
     if match["stray"]:
         raise BadInputError(
-            f"the template has a single {match[0]} {_place(match, text)}: write {match[0] * 2} for a brace"
+            f"the template has a single {match[0]} {_position(match, text)}: write {match[0] * 2} for a brace"
         )
     return match["brace"][0] if match["brace"] else match["plain"], False
 
 
-def _place(match: re.Match[str], text: str) -> str:
+def _position(match: re.Match[str], text: str) -> str:
     before = text[: match.start()]
     return f"in line {before.count(chr(10)) + 1}, column {match.start() - before.rfind(chr(10))}"

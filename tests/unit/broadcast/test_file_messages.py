@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tidegate.broadcast.audience_file import AudienceFile, BadLine, Mailing
 from tidegate.broadcast.message import BroadcastMessage
-from tidegate.broadcast.template import ParseMode
 from tidegate.errors import BadInputError
 from tidegate.model import BotId
+from tidegate.templates import ParseMode
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(str.strip)
 CHATS = st.integers(1, 10**13) | st.integers(-(10**13), -1)

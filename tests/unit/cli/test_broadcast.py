@@ -423,15 +423,15 @@ async def test_a_report_that_cannot_be_written_at_the_end_loses_neither_the_old_
 @pytest.mark.parametrize(
     ("report", "complaint"),
     [
-        ("list.csv", "is what this broadcast is made from"),
-        ("link.csv", "is what this broadcast is made from"),
-        ("text.html", "is what this broadcast is made from"),
+        ("list.csv", "is read by this broadcast"),
+        ("link.csv", "is read by this broadcast"),
+        ("text.html", "is read by this broadcast"),
         ("a.db", "belongs to the store"),
         ("a.db.key", "belongs to the store"),
         ("a.db.lock", "belongs to the store"),
         ("a.db-wal", "belongs to the store"),
         ("a.db-shm", "belongs to the store"),
-        ("precious.txt", "exists, and is no earlier report"),
+        ("precious.txt", "exists and is not an earlier report"),
         ("/dev/null", "--report"),
     ],
 )

@@ -89,7 +89,7 @@ def test_the_sentence_hides_no_refusal_of_tidegate() -> None:
 def test_the_sentence_claims_nothing_where_nothing_was_reached() -> None:
     calm = NAIVE | {"refused": 0, "refused_share": 0.0}
 
-    assert "too little to reach Telegram's limits" in lesson(report(naive=calm))
+    assert "below Telegram's limits" in lesson(report(naive=calm))
 
 
 def test_waits_are_not_made_up_where_nobody_was_answered() -> None:

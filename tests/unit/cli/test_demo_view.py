@@ -57,7 +57,7 @@ async def test_both_bots_are_shown_with_rates_against_the_limit(clock: VirtualCl
     for part in ("160 of 1,050", "890", "160 (50.0 %)", "0 (0.0 %)", "17,431 ms (p99)", "15 s left"):
         assert part in text
     assert "1,000 people" in text
-    assert "nothing is staged" in text
+    assert "all numbers are measured" in text
 
 
 async def test_sparklines_compare_on_one_scale(clock: VirtualClock) -> None:

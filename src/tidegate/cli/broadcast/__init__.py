@@ -8,13 +8,13 @@ import msgspec
 import typer
 
 from tidegate.broadcast.audience_file import AudienceFile, Mailing
-from tidegate.broadcast.template import ParseMode
 from tidegate.cli.broadcast.report import check_place
 from tidegate.cli.options import AsJson, BotOption, Store
 from tidegate.cli.send import parameter
 from tidegate.cli.times import duration
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings
+from tidegate.templates import ParseMode
 
 app = typer.Typer(add_completion=False)
 

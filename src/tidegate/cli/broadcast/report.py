@@ -18,17 +18,17 @@ from tidegate.errors import BadInputError
 from tidegate.model import Record, State
 
 HEADER: Final = ("chat_id", "state", "reason")
-BESIDE: Final = ("", ".key", ".lock", "-wal", "-shm", "-journal")  # a store, and what belongs to it
+BESIDE: Final = ("", ".key", ".lock", "-wal", "-shm", "-journal")  # a store and its side files
 
 
 def check_place(path: Path, *, read: Iterable[str], store: str) -> None:
-    """Raises BadInputError unless a report may be written there: found out now, not after hours of sending.
+    """Raise BadInputError unless a report may be written there: now, not after hours of sending.
 
     `read` are the files that the broadcast is made from.
     """
     target = _real(path)
     if any(_same(target, Path(place)) for place in read if place != "-") or _is_stdin(target):
-        raise BadInputError(f"--report: {path} is what this broadcast is made from: name another file")
+        raise BadInputError(f"--report: {path} is read by this broadcast: name another file")
     if any(_same(target, place) for place in _of_store(store)):
         raise BadInputError(f"--report: {path} belongs to the store: name another file")
     if target.is_dir() or not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
@@ -36,11 +36,11 @@ def check_place(path: Path, *, read: Iterable[str], store: str) -> None:
             f"--report: {path} cannot be written: name a file in a folder that you may write to"
         )
     if target.exists() and not _is_report(target):
-        raise BadInputError(f"--report: {path} exists, and is no earlier report: name another file")
+        raise BadInputError(f"--report: {path} exists and is not an earlier report: name another file")
 
 
 def write_rows(path: Path, rows: Iterable[tuple[str, str, str]]) -> int:
-    """Replaces what is there once all is on disk; returns how many rows."""
+    """Write the report as a whole, replacing an earlier one; return the number of rows."""
     target = _real(path)  # a link stays a link
     draft = target.with_name(f".report-{secrets.token_hex(8)}.tmp")
     written = 0
@@ -68,11 +68,11 @@ def _of_store(store: str) -> Iterator[Path]:
 
 
 def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # unlike resolve, it takes a link to itself
+    return Path(os.path.realpath(path))  # unlike resolve, it accepts a link to itself
 
 
 def _same(target: Path, other: Path) -> bool:
-    """By whatever name, also where there is no such file yet."""
+    """Return True for the same file under any name, even if it does not exist yet."""
     if target == _real(other):
         return True
     with suppress(OSError):
@@ -81,7 +81,7 @@ def _same(target: Path, other: Path) -> bool:
 
 
 def _is_stdin(target: Path) -> bool:
-    with suppress(OSError, ValueError, AttributeError):  # stdin may be closed, or no file
+    with suppress(OSError, ValueError, AttributeError):  # stdin may be closed, or not a file
         return os.path.samestat(os.fstat(sys.stdin.fileno()), target.stat())
     return False
 
@@ -98,12 +98,12 @@ def _is_report(target: Path) -> bool:
 
 
 WAITING: Final = frozenset((State.QUEUED, State.SENDING, State.RETRY))
-UNKNOWN: Final = "unknown"  # the reason of all that are parked, whose line says so
+UNKNOWN: Final = "unknown"  # the reason of parked messages, which have a row of their own
 NOT_REACHED: Final = frozenset(State) - WAITING - {State.DELIVERED}
 
 
 class BroadcastCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the messages of a broadcast are. `blocked` are a part of the dead."""
+    """The messages of a broadcast by state. `blocked` are a part of `dead`."""
 
     accepted: int = 0
     delivered: int = 0
@@ -144,7 +144,7 @@ class BroadcastCounts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def flawless(self) -> bool:
-        """Whether everything that ended was delivered, or the person is gone."""
+        """Return True if every message that ended was delivered, or its user is gone."""
         return self.delivered + self.blocked == self.ended
 
 
@@ -168,7 +168,7 @@ def report_table(report: dict[str, Any]) -> Table:
     for key, name in rows:
         if report[key] or key in {"accepted", "delivered", "refused"}:
             table.add_row(name, f"{report[key]:,}")
-        if key == "blocked":  # the end of what is said of the dead
+        if key == "blocked":  # the last row of dead messages
             _add_reasons(table, report["reasons"])
     if report["avg_rps"]:
         table.add_row("delivered a second", f"{report['avg_rps']:,.1f}")
@@ -183,7 +183,7 @@ def _add_reasons(table: Table, reasons: Mapping[str, int]) -> None:
 
 
 def write_unreached(path: Path, records: Iterable[Record], prefix: str) -> int:
-    """A line for each message of this broadcast that ended without being delivered; returns how many."""
+    """Write a line for each message that ended without being delivered; return how many."""
     return write_rows(path, _unreached(records, prefix))
 
 
@@ -191,6 +191,6 @@ def _unreached(records: Iterable[Record], prefix: str) -> Iterator[tuple[str, st
     for record in records:
         key = record.message.dedup_key or ""
         if key.startswith(prefix):
-            # The chat as the file has it: a group may have moved since.
+            # The chat as it is in the audience: a group may have migrated since.
             chat = key.removeprefix(prefix).partition("+")[0]
             yield chat, record.state.value, record.reason or ""

@@ -19,20 +19,20 @@ POLL_SECONDS = 10
 
 
 class UnpacedBot:
-    """Speaks plain HTTP."""
+    """A bot without pacing that retries when it is refused. It exists only to be measured."""
 
     def __init__(self, session: aiohttp.ClientSession, address: str, clock: Clock) -> None:
         self._session, self._address, self._clock = session, address, clock
 
     async def broadcast(self, people: Iterable[int], text: str) -> None:
-        """To everybody, as fast as it goes with 20 requests in flight."""
+        """Send to everybody, as fast as 20 requests in flight allow."""
         rest = iter(people)
         async with asyncio.TaskGroup() as group:
             for _ in range(IN_FLIGHT):
                 group.create_task(self._send_to_each(rest, text))
 
     async def answer(self) -> None:
-        """Everybody who writes, until cancelled; each reply on its own."""
+        """Answer everybody who writes, each in a task of its own, until cancelled."""
         offset = 0
         async with asyncio.TaskGroup() as replies:
             while True:
@@ -59,18 +59,18 @@ class UnpacedBot:
 
 
 class GatedBot:
-    """Needs an open gate to which its bot was added, and a worker beside it."""
+    """The same bot with Tidegate, without pacing or retries of its own. Needs an open gate and a worker."""
 
     def __init__(self, gate: Tidegate) -> None:
         self._gate = gate
 
     async def broadcast(self, people: Iterable[int], text: str) -> None:
-        """To everybody; done when all is accepted, which is long before all is delivered."""
+        """Put a message for everybody. Returns when all are accepted, long before all are delivered."""
         news = ({"chat_id": person, "text": text} for person in people)
         await self._gate.send_many(news, priority="low")
 
     async def answer(self) -> None:
-        """Everybody who writes, until cancelled; each reply on its own."""
+        """Answer everybody who writes, each in a task of its own, until cancelled."""
         offset = 0
         async with asyncio.TaskGroup() as replies:
             while True:
@@ -81,7 +81,9 @@ class GatedBot:
                     replies.create_task(self._call("sendMessage", reply))
 
     async def _call(self, method: str, params: dict[str, Any]) -> Any:  # noqa: ANN401  (Telegram's result)
-        with suppress(OutcomeUnknownError):  # the machine slept: polls are repeated, replies are not
+        with suppress(
+            OutcomeUnknownError
+        ):  # after a suspend of the machine: polls are repeated, replies are not
             return await self._gate.call(method, params)
         return []
 
@@ -89,7 +91,7 @@ class GatedBot:
 TOKEN = "42:demo"  # noqa: S105  (of a bot that exists in the simulator only)
 WRITERS = 20
 EACH_WAY = Latency(5, 40)
-# The number that ends each text, here and in the replies, lets the simulator see doubles and disorder.
+# The simulator detects doubles and disorder by the number at the end of a text.
 NEWS = "News for everybody, issue #1"
 
 
@@ -100,7 +102,7 @@ class DemoBot(Protocol):
 
 
 class DemoWorld:
-    """Counts at Telegram's end of the wire, in the same way for whichever bot performs."""
+    """A simulated Telegram for one bot, with people who write to it. Counts at Telegram's end of the wire."""
 
     def __init__(self, *, seconds: int, people: int, seed: int) -> None:
         self._seconds, self._people = seconds, people
@@ -114,7 +116,7 @@ class DemoWorld:
 
     @asynccontextmanager
     async def perform(self, bot: DemoBot) -> AsyncIterator[None]:
-        """While the body runs: the broadcast, and everybody who writes."""
+        """Run the broadcast, and the people who write, while the body runs."""
         async with (
             loop.beside(self._crowd.run(self._seconds)),
             loop.beside(bot.answer()),
@@ -123,8 +125,8 @@ class DemoWorld:
             yield
 
     def report(self, *, dead: int = 0, parked: int = 0) -> dict[str, Any]:
-        """In the vocabulary of all reports. `accepted`: what there was to send, the broadcast and a reply to
-        everything said; `p50_ms` and `p99_ms`: what those who got a reply waited for it.
+        """Return the counts under the shared keys. `accepted` is the messages to send: the broadcast, and a
+        reply to each message; `p50_ms` and `p99_ms` are the waits for replies.
         """
         seen, people = self.server.telegram.report(), self._crowd.report()
         accepted = self._people + people["said"]

@@ -25,16 +25,16 @@ from tidegate.gate import Tidegate
 from tidegate.outbox.port import OutboxStats
 from tidegate.settings import Settings
 
-TARGET = 0.85  # of the limit, while something waits; the way there and back costs the rest
+TARGET = 0.85  # of the limit, while messages wait; round trips cost the rest
 FLAWS = ("refused", "dead", "parked", "out_of_order", "doubled")
 
 
 def passed(gated: dict[str, Any]) -> bool:
-    """Tidegate's own target: no 429, nothing dead, parked, doubled or out of order; and the whole broadcast
+    """Check Tidegate's target: no 429, nothing dead, parked, doubled or out of order; and the whole broadcast
     delivered, or on average at least 85 % of the limit used.
     """
     flawless = not any(gated[flaw] for flaw in FLAWS)
-    # Whatever waits beyond the replies that are still owed is the broadcast's.
+    # Messages that wait are of the broadcast, apart from the replies that are still due.
     finished = gated["waiting"] <= gated["unanswered"]
     return flawless and (finished or gated["avg_rps"] >= TARGET * gated["limit_rps"])
 
@@ -68,10 +68,10 @@ def _rows(side: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def lesson(report: dict[str, Any]) -> str:
-    """What was seen, in one sentence."""
+    """Return the result in one sentence."""
     naive, gated = report["naive"], report["tidegate"]
     if not naive["refused"] and not gated["refused"]:
-        return "Nobody was refused: this was too little to reach Telegram's limits, try more --people."
+        return "No request was refused: this load is below Telegram's limits, try more --people."
     return (
         f"In these {report['seconds']:g} s, under Telegram's published limits as simulated here, "
         f"{share(naive)} of the naive bot's requests were refused, and {_replies(naive)}; "
@@ -98,7 +98,7 @@ def _fine_print(report: dict[str, Any]) -> str:
     return (
         f"Tidegate's own target, no flaw and {100 * TARGET:.0f} % of the limit or all delivered: "
         f"{'met' if report['passed'] else 'missed'}. "
-        "Nothing is staged: measured here, just now, at Telegram's end of the wire."
+        "All numbers were measured just now, at Telegram's end of the wire."
     )
 
 
@@ -136,7 +136,7 @@ class DemoView:
 
     def _headline(self) -> RenderableType:
         work = f"A broadcast to {self._people:,} people, and {WRITERS} who write and wait for a reply."
-        measured = "Two bots, two simulated Telegrams, real HTTP: measured now, nothing is staged."
+        measured = "Two bots, two simulated Telegrams, real HTTP: all numbers are measured now."
         return Group(Text(work, style="bold"), Text(measured, style="dim"))
 
     def _progress(self, elapsed: float) -> RenderableType:
@@ -145,12 +145,12 @@ class DemoView:
         grid.add_column(ratio=1)
         grid.add_column(justify="right", no_wrap=True)
         bar = ProgressBar(total=self._seconds, completed=elapsed, width=None, complete_style="cyan")
-        grid.add_row(bar, Text(f"{left} s left · Ctrl-C ends it", style="dim"))
+        grid.add_row(bar, Text(f"{left} s left · Ctrl-C stops it", style="dim"))
         return grid
 
 
 class BotPanel:
-    """One bot. Remembers what it drew, to know how fast things go."""
+    """Draws one bot. It keeps what it drew, to compute rates."""
 
     def __init__(self, title: str, style: str) -> None:
         self._title, self._style = title, style
@@ -174,7 +174,7 @@ class BotPanel:
 
 
 def gauge(rate: int, limit: int) -> Text:
-    """A bar up to twice the limit, which is marked in its middle; what is beyond it is red."""
+    """Return a bar up to twice the limit, which is marked in the middle; the part beyond it is red."""
     half = MARKS // 2
     within = min(half, round(half * rate / limit))
     beyond = min(half - 1, max(0, math.ceil(half * (rate - limit) / limit)))
@@ -201,18 +201,18 @@ def _alarm(alarming: bool) -> str:  # noqa: FBT001  (a choice of colour)
     return "bold red" if alarming else "bold"
 
 
-GRACE = 1.0  # seconds for what is in flight at the end; what waits stays where it is
+GRACE = 1.0  # seconds for the calls in flight at the end
 
 
 class ComparisonDemo:
-    """Two stages under the same seed, and the gate of the second bot, with its store in `folder`."""
+    """Two worlds with the same seed, and the gate of the second bot, with its store in `folder`."""
 
     def __init__(self, *, seconds: int, people: int, seed: int, folder: str) -> None:
         self.seconds, self.people, self.seed = seconds, people, seed
         self.naive, self.gated = (DemoWorld(seconds=seconds, people=people, seed=seed) for _ in range(2))
-        # Not the limits of the environment: those are meant for the real Telegram.
+        # The limits of the environment are for the real Telegram.
         self.gate = Tidegate(Path(folder, "demo.db"), settings=Settings.model_construct())
-        # It ends with messages waiting, which the report tells; the gate's own warning would say it twice.
+        # It ends while messages wait, which the report says; the gate would warn of it again.
         logging.getLogger("tidegate").setLevel(logging.ERROR)
         self.elapsed = 0.0
         self._stats = OutboxStats()  # at the last look
@@ -221,7 +221,7 @@ class ComparisonDemo:
         self._stats = await self.gate.stats()
 
     def report(self) -> dict[str, Any]:
-        """`seconds`: how long it went on, less than asked for after Ctrl-C."""
+        """Return the counts of both bots. `seconds` is less than asked for after Ctrl-C."""
         ended = {"dead": self._stats.dead, "parked": self._stats.parked}
         naive, gated = self.naive.report(), self.gated.report(**ended)
         return {
@@ -234,22 +234,19 @@ class ComparisonDemo:
 
 
 def show(*, seconds: int, people: int, seed: int, as_json: bool) -> None:
-    """Blocks for so many seconds, or until Ctrl-C, then reports."""
+    """Run for so many seconds, or until Ctrl-C, then print the report."""
     with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:
         demo = ComparisonDemo(seconds=seconds, people=people, seed=seed, folder=folder)
         loop.run(_live(demo, as_json=as_json))
-    if as_json:
-        terminal.put_json(demo.report())
-    else:
-        terminal.put(report_table(demo.report()))
+    terminal.report(demo.report(), report_table(demo.report()), as_json=as_json)
 
 
 async def _live(demo: ComparisonDemo, *, as_json: bool) -> None:
     clock, stop = Clock(), loop.stop_signal()
     watched = terminal.is_watched() and not as_json
     if not watched:
-        say = terminal.note if as_json else terminal.put_line
-        say(f"Two bots do the same work for {demo.seconds} s, one naive, one with Tidegate (Ctrl-C ends it)")
+        work = f"Two bots do the same work for {demo.seconds} s, one naive, one with Tidegate"
+        terminal.announce(f"{work} (Ctrl-C stops it)", as_json=as_json)
     async with demo.naive.server, demo.gated.server, aiohttp.ClientSession() as session, demo.gate as gate:
         gate.add_bot(TOKEN, api_url=demo.gated.server.url)
         naive = UnpacedBot(session, f"{demo.naive.server.url}/bot{TOKEN}", clock)

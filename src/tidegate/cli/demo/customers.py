@@ -21,7 +21,7 @@ CustomerStage = Literal[
 
 
 class Cashier(NamedTuple):
-    """Where he pays, and what he is told then: of an order, the words."""
+    """Where customers pay, and the texts that confirm a payment or a cancellation of an order."""
 
     pay: Callable[[str], None]
     confirmation: Callable[[str], str]
@@ -30,11 +30,11 @@ class Cashier(NamedTuple):
 
 ORDER: Final = re.compile(r"TG-\w{4}-\w{4}")
 THINKS: Final = (0.5, 3.0)  # seconds before each step
-READ_SECONDS: Final = 600.0  # seconds: longer than any run
+READ_SECONDS: Final = 600.0  # longer than any run
 
 
 class Customer:
-    """`pays`: in the end, or else he cancels. `paid_at` and `told_at` are monotonic."""
+    """A customer who orders, then pays or cancels. Times are monotonic."""
 
     def __init__(self, person: Person, clock: Clock, draw: random.Random, *, pays: bool) -> None:
         self.thinks = THINKS
@@ -49,7 +49,7 @@ class Customer:
         self._read: Counter[str] = Counter()
 
     async def live(self, begin: float, slowness: float, till: Cashier) -> None:
-        """From `begin` seconds on; pays up to `slowness` seconds after he could."""
+        """Order after `begin` seconds, and pay within `slowness` seconds after the order."""
         await self._clock.sleep(begin)
         self._person.says("/start")
         self._enter("choosing")
@@ -86,12 +86,12 @@ class Customer:
 
     @property
     def heard(self) -> Counter[str]:
-        """How often he has got which text."""
+        """How often the customer got which text."""
         return self._read + Counter(str(message.get("text")) for message in self._person.heard)
 
     @property
     def doubled(self) -> int:
-        """Messages that he had got before, word for word: no step says the same twice."""
+        """Messages that the customer had got before: no step says the same twice."""
         heard = self.heard
         return heard.total() - len(heard)
 
@@ -120,7 +120,7 @@ class Customer:
         self.stage = stage
 
 
-LANGUAGE = "en"  # of all who are simulated
+LANGUAGE = "en"  # of all customers
 
 
 class ExpectedTexts:
@@ -142,11 +142,11 @@ TOKEN: Final = "42:demo"  # noqa: S105  (of a bot that exists in the simulator o
 BOOKS_TOKEN: Final = "demo"  # noqa: S105  (of a NocoDB that is simulated)
 EACH_WAY: Final = Latency(5, 40)
 FIRST: Final = 1_000_001
-COMING: Final = 6.0  # people in a second: three messages each leave room below Telegram's 30
-LEAST_COMING: Final = 5.0  # seconds in which they come, however few
-SLOWNESS: Final = 20.0  # seconds that one may take to pay
-CANCELLING_SHARE: Final = 0.1  # of all people
-EARLIER: Final = 50  # orders of other days, in the books already
+COMING: Final = 6.0  # customers in a second: with three messages each, below Telegram's 30
+LEAST_COMING: Final = 5.0  # seconds in which they come, at least
+SLOWNESS: Final = 20.0  # seconds from order to payment, at most
+CANCELLING_SHARE: Final = 0.1  # of all customers
+EARLIER: Final = 50  # older orders in the table
 
 
 class PaymentWorld:
@@ -177,7 +177,7 @@ class PaymentWorld:
     async def live(
         self, words: ExpectedTexts, *, coming: float | None = None, slowness: float = SLOWNESS
     ) -> None:
-        """Until everybody has been told how his order ended. `coming`: seconds in which they come."""
+        """Run until every order has ended. `coming` is the seconds within which the customers come."""
         till = Cashier(self._pay, words.confirmation, words.cancellation)
         spread = max(LEAST_COMING, self.users / COMING) if coming is None else coming
         draw = random.Random(self._seed)  # noqa: S311  (repeatable, not secret)
@@ -186,11 +186,11 @@ class PaymentWorld:
                 group.create_task(customer.live(draw.uniform(0, spread), slowness, till))
 
     def stages(self) -> Counter[str]:
-        """How many people are how far."""
+        """Count the customers by stage."""
         return Counter(customer.stage for customer in self.customers)
 
     def waits(self) -> list[float]:
-        """Seconds from paying to being told, of those who were, ascending."""
+        """Return the seconds from payment to confirmation of those confirmed, ascending."""
         told = ((one.paid_at, one.told_at) for one in self.customers)
         return sorted(then - paid for paid, then in told if paid is not None and then is not None)
 
@@ -206,7 +206,7 @@ class PaymentWorld:
         return Customer(person, self._clock, draw, pays=draw.random() >= CANCELLING_SHARE)
 
     def _pay(self, order: str) -> None:
-        """The cashier ticks it in the books."""
+        """Mark an order as paid in the table."""
         row = next(row for row in self.orders() if row["OrderId"] == order)
         self.books.noco.pay(self.table, int(str(row["Id"])))
 

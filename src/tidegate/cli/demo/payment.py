@@ -20,12 +20,12 @@ from tidegate.gate import Tidegate
 from tidegate.outbox.port import OutboxStats
 from tidegate.settings import Settings
 
-# An installed package carries a copy; in a checkout it is where everybody looks for it.
+# Beside this file in an installed package, else in the checkout.
 EXAMPLE_FOLDERS: Final = (Path(__file__).with_name("examples"), Path(__file__).parents[4] / "examples")
 
 
 def find_bot(name: str = "payment_bot.bot") -> ModuleType:
-    """Imports it. Raises MissingExtraError without aiogram."""
+    """Import the example bot. Raises MissingExtraError without aiogram."""
     package = name.partition(".")[0]
     place = next((place for place in EXAMPLE_FOLDERS if (place / package / "__init__.py").is_file()), None)
     if place is None:
@@ -38,12 +38,12 @@ def find_bot(name: str = "payment_bot.bot") -> ModuleType:
         return importlib.import_module(name)
 
 
-INTERVAL: Final = 30.0  # seconds between two looks at everybody, in batches
-REMNANT: Final = 0.5  # seconds for what is told twice to come, after all are done
+INTERVAL: Final = 30.0  # seconds between two cycles of batch mode
+REMNANT: Final = 0.5  # seconds after the end in which doubled messages would arrive
 
 
 class PaymentDemo:
-    """The bot's own code, its store in `folder`, the people and services around it."""
+    """The example bot with its store in `folder`, the customers and the services around it."""
 
     def __init__(
         self, example: ModuleType, *, users: int, seconds: int, mode: str, seed: int, folder: str
@@ -51,17 +51,17 @@ class PaymentDemo:
         self.seconds, self.mode, self.seed = seconds, mode, seed
         self.clock = Clock()
         self.town = PaymentWorld(users, example.COLUMNS, seed=seed, clock=self.clock)
-        # Not the limits of the environment: those are meant for the real services.
+        # The limits of the environment are for the real services.
         self.gate = Tidegate(Path(folder, "payment.db"), settings=Settings.model_construct())
         self._example = example
         self.bot: Any = None
         self._stats = OutboxStats()  # at the last look
         self._polling: dict[str, Any] = {"cycles": 0, "requests": 0, "requests_avoided": 0}
         self._started = self._ended = 0.0
-        self.pace: dict[str, float] = {}  # of the people, if it is not the usual one
+        self.pace: dict[str, float] = {}  # of the customers, if not the default
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until everybody is done, the time is over, or `stop`."""
+        """Run until all customers are done, the time is over, or `stop`."""
         async with self.town.telegram, self.town.books:
             self.bot = self._build()
             self._started = self.clock.monotonic()
@@ -72,7 +72,7 @@ class PaymentDemo:
                     [living, stopping], timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED
                 )
                 if living.done():
-                    living.result()  # somebody may have seen what nobody should
+                    living.result()  # raises if a customer failed
                     await self.clock.sleep(REMNANT)
                 self._ended = self.clock.monotonic()
                 await self.look()
@@ -86,7 +86,7 @@ class PaymentDemo:
             self._polling = self.bot.polling_stats().as_dict()
 
     def report(self) -> dict[str, Any]:
-        """`seconds`: how long it took, or has taken by now."""
+        """Return the counts. `seconds` is how long it took, or has taken by now."""
         until = self._ended or self.clock.monotonic()
         report = {
             "mode": self.mode,
@@ -106,22 +106,19 @@ class PaymentDemo:
             mode=self.mode,
             interval=INTERVAL,
         )
-        return example.PaymentBot(config, gate=self.gate, say=_unsaid)
+        return example.PaymentBot(config, gate=self.gate, say=_ignore)
 
 
 def show(*, users: int, seconds: int, mode: str, seed: int, as_json: bool) -> int:
-    """Blocks until it is over, then reports. The exit code: 1 if the target was missed."""
+    """Run the demo, then print the report. Return the exit code: 1 if the target was missed."""
     example = find_bot()
-    for name in ("tidegate", "aiogram"):  # what matters is in the report
+    for name in ("tidegate", "aiogram"):  # the report says what matters
         logging.getLogger(name).setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:
         demo = PaymentDemo(example, users=users, seconds=seconds, mode=mode, seed=seed, folder=folder)
         loop.run(_live(demo, as_json=as_json))
     report = demo.report()
-    if as_json:
-        terminal.put_json(report)
-    else:
-        terminal.put(report_table(report))
+    terminal.report(report, report_table(report), as_json=as_json)
     return 0 if report["passed"] else 1
 
 
@@ -131,8 +128,8 @@ async def _live(demo: PaymentDemo, *, as_json: bool) -> None:
         async with loop.beside(_watch(demo, stop)):
             await demo.run(stop)
         return
-    say = terminal.note if as_json else terminal.put_line
-    say(f"{demo.town.users} people order, pay and cancel; ends within {demo.seconds} s (Ctrl-C ends it)")
+    line = f"{demo.town.users} people order, pay and cancel; ends within {demo.seconds} s (Ctrl-C stops it)"
+    terminal.announce(line, as_json=as_json)
     await demo.run(stop)
 
 
@@ -145,5 +142,5 @@ async def _watch(demo: PaymentDemo, stop: asyncio.Event) -> None:
             draw()
 
 
-def _unsaid(_: str) -> None:
-    """What the bot says when it starts is not of interest here."""
+def _ignore(_: str) -> None:
+    """Ignore what the bot prints at its start."""

@@ -17,13 +17,13 @@ from tidegate.cli.demo.customers import PaymentWorld
 from tidegate.cli.progress import Meter, sparkline
 from tidegate.outbox.port import OutboxStats
 
-TOLD_WITHIN: Final = 60.0  # seconds from paying to being told, for everybody
-DELTA_MEDIAN: Final = 3.0  # seconds, where only what changed is asked for
+TOLD_WITHIN: Final = 60.0  # seconds from payment to confirmation, for everybody
+DELTA_MEDIAN: Final = 3.0  # seconds, in delta mode
 FLAWS: Final = ("refused", "lost", "doubled", "dead", "parked", "unconfirmed", "waiting")
 
 
 def measured(town: PaymentWorld, stats: OutboxStats) -> dict[str, Any]:
-    """In the vocabulary of all reports. `refused` and `requests` are of both sides together; `p50_ms` and so
+    """Return the counts under the shared keys. `refused` and `requests` are of both services; `p50_ms` and so
     on: from paying to the confirmation, of those who have it.
     """
     telegram, books = town.telegram.telegram.report(), town.books.noco.report()
@@ -41,8 +41,8 @@ def measured(town: PaymentWorld, stats: OutboxStats) -> dict[str, Any]:
 
 
 def passed(report: Mapping[str, Any]) -> bool:
-    """No 429 from either side, nothing lost or doubled, everybody told within 60 s; by deltas the median
-    below 3 s.
+    """Check the target: no 429, nothing lost or doubled, everybody told within 60 s; in delta mode, the
+    median below 3 s.
     """
     done = report["confirmed"] + report["cancelled"] == report["users"]
     in_time = report["max_ms"] <= 1000 * TOLD_WITHIN
@@ -60,7 +60,7 @@ def report_table(report: Mapping[str, Any]) -> RenderableType:
 
 
 def verdict(report: Mapping[str, Any]) -> str:
-    """One sentence that claims no more than was seen."""
+    """Return the result in one sentence."""
     left = report["users"] - report["confirmed"] - report["cancelled"]
     if left and not report["refused"]:
         return f"It ended before {left:,} of {report['users']:,} people were done: give it more --seconds."
@@ -89,12 +89,12 @@ def _waits(waits: Sequence[float]) -> dict[str, float]:
 
 
 def _share(ordered: Sequence[float], share: float) -> float:
-    """In milliseconds; 0 where nothing was measured."""
+    """Return a percentile in milliseconds; 0 if nothing was measured."""
     return round(1000 * ordered[min(int(share * len(ordered)), len(ordered) - 1)], 1) if ordered else 0.0
 
 
 def _messages(stats: OutboxStats, arrived: int) -> dict[str, int]:
-    """`lost`: delivered, as the store has it, and not at Telegram."""
+    """Count the messages. `lost` were delivered according to the store, but are not at Telegram."""
     waiting = stats.waiting + stats.sending
     return {
         "accepted": stats.delivered + waiting + stats.dead + stats.parked,
@@ -135,7 +135,7 @@ def _seconds(milliseconds: float) -> str:
 
 # Fits a terminal of 80 columns and 24 lines.
 WIDTH: Final = 80
-# What people see of themselves, in the order in which they go through it.
+# The stages of a customer, in their order.
 STEPS: Final = {
     "coming": ("coming",),
     "choosing": ("choosing", "ordering"),
@@ -147,7 +147,7 @@ STEPS: Final = {
 
 
 class PaymentView:
-    """`report` and `stages` are asked at each look. Remembers what it drew, to know how fast things go."""
+    """Draws the demo from `report` and `stages`. It keeps what it drew, to compute rates."""
 
     def __init__(
         self, report: Callable[[], Mapping[str, Any]], stages: Callable[[], Counter[str]], *, seconds: int
@@ -185,7 +185,7 @@ class PaymentView:
         median, longest = report["p50_ms"] / 1000, report["max_ms"] / 1000
         told = f"told {median:.1f} s after paying (median), {longest:.1f} s at most"
         left = max(0, math.ceil(self._seconds - report["seconds"]))
-        return Group(Text(told, style="bold"), Text(f"{left} s left at most · Ctrl-C ends it", style="dim"))
+        return Group(Text(told, style="bold"), Text(f"{left} s left at most · Ctrl-C stops it", style="dim"))
 
 
 class ServicePanel:

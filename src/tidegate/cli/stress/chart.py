@@ -15,7 +15,7 @@ DURATION_FORMS = ((60, "{:.0f} s"), (1, "{:.3g} s"), (0, "{:.2f} s"))
 
 
 class LogScale(NamedTuple):
-    """Places are pixels from the top: `top` is that of 10^high, `bottom` that of 10^low."""
+    """A logarithmic scale. Places are pixels from the top: `top` of 10^high, `bottom` of 10^low."""
 
     low: int
     high: int
@@ -24,7 +24,7 @@ class LogScale(NamedTuple):
 
     @classmethod
     def around(cls, numbers: Iterable[float], top: float, bottom: float) -> Self:
-        """With room for all that are above 0: whole decades, the smallest number not on the ground."""
+        """Return a scale of whole decades for all numbers above 0, with the smallest above the bottom."""
         logs = [math.log10(number) for number in numbers if number > 0] or [0.0]
         low = math.floor(min(logs))
         if min(logs) - low < 0.05:  # noqa: PLR2004  (a bar that could not be seen)
@@ -32,7 +32,7 @@ class LogScale(NamedTuple):
         return cls(low, max(low + 1, math.ceil(max(logs))), top, bottom)
 
     def place(self, number: float) -> float:
-        """What is below the scale lies on its ground."""
+        """Return the place of a number; numbers below the scale are at its bottom."""
         if number <= 0:
             return self.bottom
         part = (math.log10(number) - self.low) / (self.high - self.low)
@@ -43,7 +43,7 @@ class LogScale(NamedTuple):
 
 
 def duration_text(ms: float) -> str:
-    """Milliseconds as people read them: 0.31 s, 4.5 s, 58 s, 312 s."""
+    """Return milliseconds as seconds: 0.31 s, 4.5 s, 58 s, 312 s."""
     seconds = ms / 1_000
     return next(form for above, form in DURATION_FORMS if seconds >= above).format(seconds)
 
@@ -69,7 +69,7 @@ STYLE = """
 
 
 def svg_document(width: int, height: int, *, title: str, description: str, shapes: Sequence[str]) -> str:
-    """A whole file. Title and description are for those who cannot see it."""
+    """Return a whole SVG file. Title and description are for screen readers."""
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-labelledby="title description">'
@@ -90,7 +90,7 @@ def svg_text(x: float, y: float, words: str, *, kind: str = "", anchor: str = "s
 
 
 def svg_rect(x: float, y: float, width: float, height: float, kind: str, *, about: str = "") -> str:
-    """With `about`, a browser shows it when somebody points there."""
+    """Return a rectangle; a browser shows `about` as a tooltip."""
     shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class={quoteattr(kind)}'
     return f"{shape}><title>{escape(about)}</title></rect>" if about else f"{shape}/>"
 
@@ -101,7 +101,7 @@ def svg_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 
 WIDTH, HEIGHT = 900, 740
 LEFT, RIGHT = 76, 880
-BAR = 0.21  # of the room for one number of users; four bars and a gap
+BAR = 0.21  # width of a bar: four bars and a gap share the room of one number of users
 
 
 class ChartPanel(NamedTuple):
@@ -114,7 +114,7 @@ class ChartPanel(NamedTuple):
 
 
 def chart(results: Sequence[PollingReport], scenario: PollingScenario) -> str:
-    """An SVG file of its own, without scripts and without anything from elsewhere."""
+    """Return a self-contained SVG file, without scripts."""
     limit, interval = scenario.rate, scenario.interval
     panels = (
         ChartPanel(
@@ -145,7 +145,7 @@ def chart(results: Sequence[PollingReport], scenario: PollingScenario) -> str:
 
 
 def told_within(result: PollingReport) -> str:
-    """In seconds; more than that where some were not told: they count with what they waited."""
+    """Return the 99th percentile in seconds, with > if some were not told: their wait so far counts."""
     return (">" if result.missed else "") + duration_text(result.p99_ms).removesuffix(" s")
 
 
@@ -181,11 +181,11 @@ def _panel(panel: ChartPanel, results: Sequence[PollingReport]) -> Iterator[str]
     bars = list(_bars(panel, scale, results))
     yield from (bar for bar, _ in bars)
     yield svg_line(LEFT, scale.place(allowed), RIGHT, scale.place(allowed), "limit")
-    yield from (label for _, label in bars)  # above the line, to be read
+    yield from (label for _, label in bars)  # drawn above the line, to be readable
 
 
 def _bars(panel: ChartPanel, scale: LogScale, results: Sequence[PollingReport]) -> Iterator[tuple[str, str]]:
-    """Each with its label."""
+    """Yield each bar with its label."""
     crowds = sorted({result.users for result in results})
     room = (RIGHT - LEFT) / max(1, len(crowds))
     for number, users in enumerate(crowds):
@@ -216,7 +216,7 @@ READABLE = 0o644
 
 
 def reserve(path: Path) -> None:
-    """Raises BadInputError if nothing can be saved there. Leaves nothing behind."""
+    """Raise BadInputError if no file can be saved there. Leaves nothing behind."""
     if path.is_dir():
         raise BadInputError(f"--svg: {path} is a folder: give the name of a file in it")
     try:
@@ -230,7 +230,7 @@ def reserve(path: Path) -> None:
 
 
 def save(path: Path, results: Sequence[PollingReport], scenario: PollingScenario) -> None:
-    """Replaces what is there."""
+    """Save the chart as a whole, replacing a file that is there."""
     with tempfile.NamedTemporaryFile(
         "w", dir=path.parent, prefix=".tidegate-", encoding="utf-8", delete=False
     ) as file:

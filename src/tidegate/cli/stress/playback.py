@@ -16,18 +16,18 @@ from rich.text import Text
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ShowPlayed = Callable[[str, float, float], None]
-"""What is played, the seconds played, and of how many."""
+"""Gets the title, the seconds played, and the total."""
 
 
 class StopFlag:
-    """Whether somebody has had enough."""
+    """Set by the first Ctrl-C."""
 
     asked = False
 
 
 @contextmanager
 def stopping() -> Iterator[StopFlag]:
-    """The first Ctrl-C or SIGTERM asks to stop; a second one is not waited for."""
+    """Give a flag that the first Ctrl-C or SIGTERM sets; a second one interrupts at once."""
     stop, before = StopFlag(), [signal.getsignal(number) for number in SIGNALS]
 
     def ask(number: int, _frame: FrameType | None) -> None:
@@ -45,7 +45,7 @@ def stopping() -> Iterator[StopFlag]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """The report tells what went wrong; the log would say it once more, for each time."""
+    """Log critical errors only: the report says what went wrong."""
     logger = logging.getLogger("tidegate")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -57,7 +57,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def play_bar() -> Iterator[ShowPlayed]:
-    """A bar on stderr for each thing that is played, if a person looks."""
+    """Show a bar on stderr for each scenario, if it is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _title, _done, _total: None
         return
@@ -82,7 +82,7 @@ ENDLESS = 10_000  # columns: wider than any table
 
 
 class FittingTable:
-    """`blocks` say what `table` says, without its width."""
+    """A table if it fits the terminal, else its blocks: no number is cut."""
 
     def __init__(self, table: Table, blocks: RenderableType) -> None:
         self._table, self._blocks = table, blocks
@@ -94,6 +94,6 @@ class FittingTable:
 
 
 def cell_block(heading: str, cells: Mapping[str, Text]) -> RenderableType:
-    """Names with their values, as many beside each other as fit."""
+    """Return names with their values, as many in a line as fit."""
     pairs = [Text.assemble((name, "dim"), " ", value, overflow="fold") for name, value in cells.items()]
     return Group(Text(heading, style="bold"), Columns(pairs, padding=(0, 2), equal=True))

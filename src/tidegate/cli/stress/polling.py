@@ -34,7 +34,7 @@ from tidegate.sim.polling.simulation import Tick, run_scenario
 def report_of(
     scenarios: Sequence[PollingScenario], results: Sequence[PollingReport], *, interrupted: bool
 ) -> dict[str, Any]:
-    """One scenario: `scenario` and `modes`. Several: a list of these, as `scenarios`. Only our modes can
+    """Build the report: `scenario` and `modes`, or a list of these as `scenarios`. Only Tidegate's modes can
     fail; what was stopped has not passed.
     """
     ours = [result for result in results if result.mode in OURS]
@@ -72,7 +72,7 @@ FRUGAL = {"batch": "with few requests", "delta": "within half of the limit"}
 
 
 def verdict(results: Sequence[PollingReport]) -> list[str]:
-    """For our modes; what is only compared gets no line."""
+    """Return the lines that judge Tidegate's modes."""
     ours = [result for result in results if result.mode in OURS]
     bad = [f"failed: {one.mode}, {one.users:,} users: {_why(one)}" for one in ours if one.flaws]
     lines = bad or [f"passed: no 429, nobody told twice{_modes_in_time(ours)}"] * bool(ours)
@@ -101,13 +101,13 @@ def _why(result: PollingReport) -> str:
     return ", ".join(WORDS[flaw] for flaw in result.flaws)
 
 
-WHOLE = 10  # times as many: from here on without a decimal
+WHOLE = 10  # from this factor on, without a decimal
 
 
 def results_table(
     results: Sequence[PollingReport], scenario: PollingScenario, *, complete: bool = True
 ) -> RenderableType:
-    """Fits 80 columns, or comes in blocks; reads as well without colours. What was stopped is not judged."""
+    """Show the results in 80 columns, or in blocks. A run that was stopped is not judged."""
     return Group(
         FittingTable(_table(results, scenario), _blocks(results, scenario)),
         Text(_legend(results, scenario), style="dim"),
@@ -164,7 +164,7 @@ def _in_time(result: PollingReport) -> Text:
 
 
 def saved(result: PollingReport) -> str:
-    """In percent; where nothing was, how many times as many requests it took."""
+    """Return the saving in percent; if there is none, the factor of more requests."""
     if result.reduction >= 0:
         return f"{result.reduction:.0f} %"
     times = 1 - result.reduction / 100
@@ -176,7 +176,7 @@ def _legend(results: Sequence[PollingReport], scenario: PollingScenario) -> str:
     early = any(one.within_interval is None for one in results)
     return (
         f"peak: most in one second, {scenario.rate.count} allowed. shut: blocked after a 429. missed: paid, "
-        "not told. median, 99 %: from payment to notification; who was missed counts with what he waited. "
+        "not told. median, 99 %: from payment to notification; the missed count with their wait so far. "
         f"saved: against one request per user every {scenario.interval:g} s"
         + (f"; {more}: nothing saved, so many times the requests." if more else ".")
         + (f" –: nobody paid {scenario.interval:g} s ago or more." if early else "")  # noqa: RUF001
@@ -191,7 +191,7 @@ CROWDS = (100, 300, 500, 1_000, 2_000)
 
 
 def check(*, users: int | None, scenarios: bool, mode: Mode | Literal["all"], batch_size: int | None) -> None:
-    """Raises BadInputError for an option that another one makes useless."""
+    """Raise BadInputError for an option that another one makes useless."""
     if scenarios and users is not None:
         raise BadInputError("--scenarios plays its own numbers of users: leave out --users, or --scenarios")
     if batch_size is not None and mode not in {"batch", "all"}:
@@ -205,7 +205,7 @@ def modes(wanted: Mode | Literal["all"]) -> Sequence[Mode]:
 
 
 def crowds(scenario: PollingScenario) -> list[PollingScenario]:
-    """The scenarios of the table: the same, for 100 to 2,000 people."""
+    """Return the same scenario for 100 to 2,000 people."""
     return [replace(scenario, users=users) for users in CROWDS]
 
 
@@ -217,11 +217,11 @@ def stress(
     svg: Path | None,
     as_json: bool,
 ) -> int:
-    """Blocks until all is played, or until Ctrl-C, and reports. Returns the exit code."""
+    """Play all scenarios, or until Ctrl-C, and print the report. Return the exit code."""
     if svg is not None:
         reserve(svg)
     if real_time:
-        terminal.note(f"In real time: {sum(s.duration for s in scenarios):g} s (Ctrl-C ends it)")
+        terminal.note(f"In real time: {sum(s.duration for s in scenarios):g} s (Ctrl-C stops it)")
     results, interrupted = _play(scenarios, wanted, real_time=real_time)
     report = report_of(scenarios, results, interrupted=interrupted) | {"real_time": real_time}
     if as_json:
@@ -242,7 +242,7 @@ def stress(
 def _play(
     scenarios: Sequence[PollingScenario], wanted: Sequence[Mode], *, real_time: bool
 ) -> tuple[list[PollingReport], bool]:
-    """What was measured, and whether somebody stopped it before the end."""
+    """Return the results, and whether it was stopped before the end."""
     results: list[PollingReport] = []
     with stopping() as stop, quiet(), play_bar() as show:
         for scenario in scenarios:
@@ -258,7 +258,7 @@ def _play(
 def _one_by_one(
     scenario: PollingScenario, wanted: Sequence[Mode], stop: StopFlag, show: ShowPlayed
 ) -> Iterator[PollingReport]:
-    """In virtual time; nothing that is played waits."""
+    """Play one mode after another, in virtual time."""
     for mode in wanted:
         if not stop.asked:
             tick = _tick(scenario, mode, stop, show)
@@ -268,7 +268,7 @@ def _one_by_one(
 async def _at_once(
     scenario: PollingScenario, wanted: Sequence[Mode], stop: StopFlag, show: ShowPlayed
 ) -> list[PollingReport]:
-    """In real time, each mode with a server of its own."""
+    """Play all modes at once in real time, each with a server of its own."""
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(

@@ -29,13 +29,13 @@ from tidegate.sim.polling.simulation import Tick
 
 SECONDS_SHOWN = 14
 PICTURE = f"requests, {SECONDS_SHOWN} s"
-TOP = 10  # requests in a second; the tallest bar
+TOP = 10  # requests in a second of a full bar
 
 
 def restarts_table(
     restarts: Sequence[RestartReport], groups: RestoreGroups, *, complete: bool = True
 ) -> RenderableType:
-    """Fits 80 columns, or comes in blocks; reads as well without colours. What was stopped is not judged."""
+    """Show the restarts in 80 columns, or in blocks. A run that was stopped is not judged."""
     title = f"Restarts: groups of {groups.size}, {groups.every:g} s apart (seed {restarts[0].seed})"
     return Group(
         FittingTable(_table(restarts, title), _blocks(restarts, title)),
@@ -97,7 +97,7 @@ def _verdict(restarts: Sequence[RestartReport]) -> str:
 
 
 def _seconds(restarts: Sequence[RestartReport]) -> RenderableType:
-    """A staggered start second by second, as numbers."""
+    """Show a staggered start second by second, as numbers."""
     found = next((one for one in restarts if one.start == "staggered"), None)
     if found is None:
         return Text()
@@ -117,7 +117,7 @@ STARTS: tuple[Start, ...] = ("at once", "staggered")
 
 
 def stress(crowds: Sequence[int], *, group: int, every: float, seed: int, as_json: bool) -> int:
-    """Blocks until all is played, or until Ctrl-C, and reports. Returns the exit code."""
+    """Play all restarts, or until Ctrl-C, and print the report. Return the exit code."""
     groups = RestoreGroups(group, every)
     scenarios = [PollingScenario(users=users, seed=seed) for users in crowds]
     with stopping() as stop, quiet(), play_bar() as show:

@@ -1,6 +1,7 @@
-"""Descriptions of failures for logs and records: one bounded line with its place, never a token."""
+"""Failures in logs and records: described in one bounded line with their place, never with a token."""
 
 import asyncio
+import logging
 import re
 import sysconfig
 import traceback
@@ -8,9 +9,16 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+import msgspec
+
+log = logging.getLogger("tidegate.polling")
+
 _TOKEN: Final = re.compile(r"(\d{1,15}):[\w-]{20,}")
 _LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parent), "<frozen")
 _LONGEST: Final = 300  # characters
+FIRST_PAUSE: Final = 1.0  # seconds
+LONGEST_PAUSE: Final = 30.0  # seconds
+MOST_DOUBLINGS: Final = 10
 
 
 def describe_error(error: BaseException) -> str:
@@ -79,3 +87,31 @@ def _is_own(path: str) -> bool:
 def _short(path: str) -> str:
     """The file and its folder."""
     return "/".join(path.replace("\\", "/").split("/")[-2:])
+
+
+class _FailureSpell(msgspec.Struct):
+    kind: tuple[type[Exception], int | None]
+    failures: int
+
+
+class FailureLog:
+    """The failures of one component. A spell of one failure is logged when it begins and when it ends."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._spells: dict[str, _FailureSpell] = {}  # by activity: a few fixed texts, never a key
+
+    def note(self, error: Exception, *, doing: str) -> float:
+        """Return the seconds to pause before the next try; longer each time."""
+        kind = (type(error), getattr(error, "status", None))
+        spell = self._spells.setdefault(doing, _FailureSpell(kind, 0))
+        if spell.failures == 0 or spell.kind != kind:
+            log.warning("%s cannot %s, and goes on trying: %s", self._name, doing, describe_error(error))
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(spell.failures, MOST_DOUBLINGS))
+        spell.kind, spell.failures = kind, spell.failures + 1
+        return max(pause, getattr(error, "retry_after", None) or 0.0)
+
+    def over(self, doing: str) -> None:
+        """It has worked: end the spell, if there is one."""
+        if self._spells.pop(doing, None) is not None:
+            log.warning("%s can %s again", self._name, doing)

@@ -42,10 +42,9 @@ from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import Subscriptions, reopenable_subscriptions
 from tidegate.settings import Settings
 from tidegate.stores import is_redis
-from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream
+from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream, UpstreamTerms
 from tidegate.upstream.http_transport import TIMEOUT
 from tidegate.upstream.nocodb.client import NocoDb, token_headers, url_bytes_left
-from tidegate.upstream.registry import UpstreamTerms
 
 if TYPE_CHECKING:  # each is there only if it is used
     from aiogram import Bot as AiogramBot

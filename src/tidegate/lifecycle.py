@@ -35,7 +35,7 @@ from tidegate.settings import Settings
 from tidegate.stores import make_store
 from tidegate.stores.store import StoreOptions
 from tidegate.tasks import BackgroundTasks
-from tidegate.upstream.registry import UpstreamRegistry
+from tidegate.upstream.client import UpstreamRegistry
 
 if TYPE_CHECKING:  # there only if aiogram is used
     from tidegate.adapters.aiogram.attachment import Attachment

@@ -17,9 +17,8 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, NotTheSenderError, StoreError
-from tidegate.failure import describe_error
+from tidegate.failure import FailureLog, describe_error
 from tidegate.outbox.effect_keys import effect_keys_for
-from tidegate.polling.failure_log import FailureLog
 from tidegate.polling.stats import PollingTotals
 from tidegate.polling.subscriptions import AfterNews, News, Notify, StoredSubscription, Subscriptions
 from tidegate.tasks import BackgroundTasks

@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Final, Self, TypedDict
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, StoreError
-from tidegate.failure import describe_error
+from tidegate.failure import FailureLog, describe_error
 from tidegate.leader_lease import LeaderLease
-from tidegate.polling.failure_log import FailureLog
 from tidegate.polling.notifier import Notifier, SubscriberCallback
 from tidegate.polling.restorer import (
     RESTORE_EVERY,

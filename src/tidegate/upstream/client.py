@@ -1,8 +1,10 @@
-"""The client of one API and token: every request goes through its limiter, with retries, and is logged."""
+"""Clients of rate-limited APIs: every request goes through a limiter, with retries, and is logged."""
 
+import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NoReturn, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, NoReturn, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -10,7 +12,8 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, UpstreamGarbledError
 from tidegate.model import Rate
 from tidegate.upstream.cache import ResponseCache
-from tidegate.upstream.limiter import Limiter, MemoryLimiter
+from tidegate.upstream.http_transport import HttpTransport, limit_identity
+from tidegate.upstream.limiter import Limiter, MemoryLimiter, as_rate
 from tidegate.upstream.request_log import ExchangeHook, RequestLog, RequestTotals
 from tidegate.upstream.requester import Requester, UpstreamCall
 from tidegate.upstream.retry import IDEMPOTENT, LONGEST_RETRY_AFTER, READS, UpstreamRetryPolicy
@@ -159,6 +162,69 @@ class Upstream:
 
     def _garbled(self, text: str, request: UpstreamRequest) -> UpstreamGarbledError:
         return UpstreamGarbledError(text, api=self.name, method=request.method, endpoint=request.path)
+
+
+class UpstreamTerms(NamedTuple):
+    """Limits of an API. Times are in seconds."""
+
+    rate: Rate
+    timeout: float
+    lockout: float
+
+    def __str__(self) -> str:
+        return f"rate {self.rate}, timeout {self.timeout:g} s and lockout {self.lockout:g} s"
+
+
+class UpstreamRegistry:
+    """Clients for several paths of one host have their own connections and share one limiter."""
+
+    def __init__(self, clock: Clock, make_limiter: Callable[[str, Rate], Limiter]) -> None:
+        self._clock, self._make_limiter = clock, make_limiter
+        self._limiters: dict[str, tuple[Limiter, UpstreamTerms]] = {}  # by API and token
+        self._clients: dict[tuple[object, ...], Upstream] = {}
+
+    def client(
+        self, url: str, headers: Mapping[str, str], terms: UpstreamTerms, name: str | None
+    ) -> Upstream:
+        """Return the client, the same for the same arguments.
+
+        Raises BadInputError if this API and token have other terms already.
+        """
+        as_rate(terms.rate)
+        limit = limit_identity(url, headers)
+        parts = urlsplit(url)
+        name = name or parts.hostname or "api"
+        transport = HttpTransport(url, headers=headers, clock=self._clock, timeout=terms.timeout)
+        limiter = self._limiter(limit, terms, name, transport.longest)
+        key = (limit, parts.path.rstrip("/"), tuple(sorted(headers.items())), name)
+        if key not in self._clients:
+            self._clients[key] = Upstream(
+                transport, name=name, limiter=limiter, clock=self._clock, lockout=terms.lockout
+            )
+        return self._clients[key]
+
+    async def close(self) -> None:
+        """Close all clients. Limiters of this process stay, so that a lockout outlasts a reopening."""
+        clients, self._clients = list(self._clients.values()), {}
+        for client in clients:
+            await client.close()
+        # The state of shared limiters is in the store, and a reopened gate has another store object.
+        self._limiters = {api: known for api, known in self._limiters.items() if not known[0].shared}
+
+    def _limiter(self, limit: tuple[object, ...], terms: UpstreamTerms, name: str, longest: float) -> Limiter:
+        # Identifies API and token in a shared store without revealing the token.
+        api = hashlib.sha256(msgspec.json.encode(limit)).hexdigest()[:16]
+        if api not in self._limiters:
+            limiter = self._make_limiter(api, terms.rate)
+            limiter.configure(name, longest)
+            self._limiters[api] = limiter, terms
+        limiter, agreed = self._limiters[api]
+        if agreed != terms:
+            raise BadInputError(
+                f"{name}: cannot use {terms}: this API and token are used with {agreed} already;"
+                " give the same everywhere"
+            )
+        return limiter
 
 
 def build_request(method: str, path: str, query: Query = (), body: Any = None) -> UpstreamRequest:  # noqa: ANN401  (JSON)

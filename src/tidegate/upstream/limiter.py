@@ -31,7 +31,7 @@ class Limiter(Protocol):
 
     shared: ClassVar[bool] = False  # True if its state is kept in a store, not in this process
 
-    def introduce(self, name: str, longest: float) -> None:
+    def configure(self, name: str, longest: float) -> None:
         """Set the API's name, for the log, and the seconds that a request may last at most."""
 
     @property
@@ -136,7 +136,7 @@ class MemoryLimiter(Limiter):
         self._closed_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def introduce(self, name: str, longest: float) -> None:
+    def configure(self, name: str, longest: float) -> None:
         """Nothing to set: it logs nothing, and its slots end with this process."""
 
     @property

@@ -337,7 +337,7 @@ async def test_the_warning_names_the_api_and_a_slot_is_held_as_long_as_a_request
 ) -> None:
     gone, limiter = (RedisLimiter(RULE, link, clock, "3f2a") for _ in range(2))
     for one in (gone, limiter):
-        one.introduce("NocoDB", 70.0)
+        one.configure("NocoDB", 70.0)
     await go(gone, 5)
     await limiter.take()
     assert clock.monotonic() == pytest.approx(71, abs=0.1)

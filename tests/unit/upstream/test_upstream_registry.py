@@ -9,8 +9,8 @@ from tidegate import Tidegate
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import VirtualClock
+from tidegate.upstream.client import UpstreamRegistry, UpstreamTerms
 from tidegate.upstream.limiter import MemoryLimiter
-from tidegate.upstream.registry import UpstreamRegistry, UpstreamTerms
 
 URL = "http://nocodb.example:8080"
 TOKEN = {"xc-token": "secret-token-123"}
@@ -20,7 +20,7 @@ TERMS = UpstreamTerms(Rate(5, 1), 10.0, 30.0)
 class Introduced(MemoryLimiter):
     to: tuple[str, float] | None = None
 
-    def introduce(self, name: str, longest: float) -> None:
+    def configure(self, name: str, longest: float) -> None:
         self.to = name, longest
 
 

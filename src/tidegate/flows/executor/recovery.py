@@ -10,12 +10,11 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
-from tidegate.failure import describe_error
+from tidegate.failure import FailureLog, describe_error
 from tidegate.flows.executor.event_handler import EventHandler
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError
 from tidegate.flows.port import FlowSessionStore, SessionKey, SessionPage, parse_session_key, session_key_in
-from tidegate.polling.failure_log import FailureLog
 from tidegate.polling.restorer import SUBSCRIPTIONS_PER_PAGE
 from tidegate.polling.subscriptions import StoredSubscription, Subscriptions
 

@@ -9,11 +9,10 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.failure import describe_error
+from tidegate.failure import FailureLog, describe_error
 from tidegate.flows.port import FlowSessionStore, SessionKey
 from tidegate.flows.session import Session
 from tidegate.leader_lease import LeaderLease
-from tidegate.polling.failure_log import FailureLog
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.flows")

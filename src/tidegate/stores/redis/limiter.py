@@ -70,7 +70,7 @@ class SharedSlots:
         self._cooling: dict[str, float] = {}  # slots of this process, and when each is free
         self._mark = ""  # of the state in Redis that knows the slots of this process
 
-    def introduce(self, title: str, longest: float) -> None:
+    def configure(self, title: str, longest: float) -> None:
         self._title, self._lease = title, longest + self._rule.seconds
 
     def new(self) -> str:
@@ -193,8 +193,8 @@ class RedisLimiter(Limiter):
         self._tasks = BackgroundTasks()
         self._asker: asyncio.Task[None] | None = None
 
-    def introduce(self, name: str, longest: float) -> None:
-        self._slots.introduce(name, longest)
+    def configure(self, name: str, longest: float) -> None:
+        self._slots.configure(name, longest)
 
     @property
     def rate(self) -> Rate:

@@ -53,7 +53,7 @@ def test_a_registered_bot_gets_a_webhook_and_loses_it(desk: Desk) -> None:
 
     (found,) = desk.told("webhook", "info")["webhooks"]
     assert (found["state"], found["url"], found["allowed_updates"]) == ("well", url, ["message"])
-    assert "updates come to this address" in desk.quickly("webhook", "info")[1]
+    assert "updates arrive at this address" in desk.quickly("webhook", "info")[1]
 
     assert desk.told("webhook", "delete") == {"webhooks": [{"bot": 42, "url": "", "error": None}]}
     code, out, _ = desk.quickly("webhook", "info")

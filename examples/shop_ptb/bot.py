@@ -36,7 +36,7 @@ def build(config: Config) -> App:
     )
     # This is Tidegate, with its import and the gate. Every call waits its turn. Queued messages and updates
     # survive a restart. Customers are served side by side, each in order.
-    application: App = gate.ptb().equip(builder).build()
+    application: App = gate.attach(builder).build()
     application.add_handlers(Owner(pages, book, news, gate, config.owner).handlers())
     application.add_handler(Checkout(pages, book).handler())
     application.add_handlers(Shopping(pages, book).handlers())

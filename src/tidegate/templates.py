@@ -19,7 +19,7 @@ _MARKDOWN_ESCAPED = re.compile(r"\\([_*\[\]()~`>#+\-=|{}.!\\])")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 
 
-def _as_it_is(value: str) -> str:
+def _unchanged(value: str) -> str:
     return value
 
 
@@ -28,7 +28,7 @@ def _markdown(value: str) -> str:
 
 
 _ESCAPES: Final[Mapping[str | None, Callable[[str], str]]] = {
-    None: _as_it_is,
+    None: _unchanged,
     "HTML": html.escape,
     "MarkdownV2": _markdown,
 }
@@ -37,14 +37,14 @@ _ESCAPES: Final[Mapping[str | None, Callable[[str], str]]] = {
 def fill(
     text: str, data: Mapping[str, Any], parse_mode: ParseMode | None = None, longest: int = MAX_VALUE_LENGTH
 ) -> str:
-    """A field without a value is empty; `{{` is a brace; other braces stand for themselves. Values are cut to
-    `longest`, before they are escaped.
+    """Fill `{field}`s with values, each cut to `longest` and then escaped. A missing value is empty; `{{` is
+    a brace, and other braces are literal.
     """
-    return _filled(text, data, _ESCAPES[parse_mode], longest)
+    return _substitute(text, data, _ESCAPES[parse_mode], longest)
 
 
 def fill_message(text: str, data: Mapping[str, Any], parse_mode: ParseMode | None = None) -> str:
-    """Not longer than Telegram takes, as far as that can be had from the values."""
+    """Fill a text, with values cut so far that Telegram takes the message."""
     longest, filled = MAX_VALUE_LENGTH, fill(text, data, parse_mode)
     while utf16_length(filled) > MAX_TEXT_LENGTH and longest:
         longest = longest * 3 // 4
@@ -53,33 +53,33 @@ def fill_message(text: str, data: Mapping[str, Any], parse_mode: ParseMode | Non
 
 
 def escape(text: str, parse_mode: ParseMode | None) -> str:
-    """So that it is shown as it is."""
+    """Escape a text so that it is shown without formatting."""
     return _ESCAPES[parse_mode](text)
 
 
 def unescape(text: str, parse_mode: ParseMode | None) -> str:
-    """As it reads where there is no formatting."""
+    """Remove formatting and escapes from a text."""
     if parse_mode == "MarkdownV2":
         return _MARKDOWN_ESCAPED.sub(r"\1", text)
     return html.unescape(_TAG.sub("", text)) if parse_mode == "HTML" else text
 
 
 def utf16_length(text: str) -> int:
-    """How long Telegram finds it: in UTF-16."""
+    """The length as Telegram counts it, in UTF-16 units."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def fill_link(address: str, data: Mapping[str, Any]) -> str:
-    """A value cannot lead elsewhere than the address says, unless it is the whole address."""
+    """Fill an address. Values are quoted, so that they cannot change its host, unless one is the whole."""
     whole = _PIECES.fullmatch(address)
-    return _filled(address, data, _as_it_is if whole else partial(quote, safe=""), MAX_VALUE_LENGTH)
+    return _substitute(address, data, _unchanged if whole else partial(quote, safe=""), MAX_VALUE_LENGTH)
 
 
 def fields_in(text: str) -> list[str]:
     return [name for name in _PIECES.findall(text) if name]
 
 
-def _filled(text: str, data: Mapping[str, Any], escape: Callable[[str], str], longest: int) -> str:
+def _substitute(text: str, data: Mapping[str, Any], escape: Callable[[str], str], longest: int) -> str:
     def piece(match: re.Match[str]) -> str:
         return escape(_value_text(data.get(match[1]), longest)) if match[1] else match[0][0]
 
@@ -90,5 +90,5 @@ def cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else text[: max(0, longest - 1)] + "…"[:longest]
 
 
-def _value_text(value: Any, longest: int) -> str:  # noqa: ANN401  (whatever JSON has)
+def _value_text(value: Any, longest: int) -> str:  # noqa: ANN401  (any JSON)
     return "" if value is None else cut(str(value), longest)

@@ -10,6 +10,8 @@ from tidegate.flows.session_update import upkeep
 from tidegate.flows.texts import Texts, read_texts, texts_of
 from tidegate.flows.validation import Problem
 
+Step = FlowStep  # its name until 1.0
+
 __all__ = [
     "Button",
     "Flow",
@@ -20,6 +22,7 @@ __all__ = [
     "Problem",
     "Session",
     "State",
+    "Step",
     "Texts",
     "Timeout",
     "Transition",

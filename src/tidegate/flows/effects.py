@@ -66,6 +66,8 @@ class EndSession(_Effect, frozen=True, tag="End"):  # the name in stored session
 
 Effect = SayText | AnswerPress | Subscribe | Unsubscribe | SetTimer | ClearTimer | RunWork | EndSession
 
+Say, Answer, Run, End = SayText, AnswerPress, RunWork, EndSession  # their names until 1.0
+
 
 class PendingEffect(msgspec.Struct, frozen=True, array_like=True):
     """An effect that may not be done yet. `event` and `place` name it, the same if it is decided again."""

@@ -97,6 +97,7 @@ FlowEvent = (
     | WorkFailed
     | Expired
 )
+Event, Press = FlowEvent, ButtonPress  # their names until 1.0
 
 
 def trigger_of(event: Command | Text | Content | Signal | Polled | WorkDone | WorkFailed) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,6 +15,7 @@ from tidegate.bots.port import BotRecord, BotStore
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError, WrongKeyError
 from tidegate.extras import extra
+from tidegate.flows.port import SessionConflictError, parse_session_key
 from tidegate.inbound.inbox import DEDUP_SECONDS, InboxItem, InboxSource
 from tidegate.model import Delivered, Message, Ticket, TicketId
 from tidegate.outbox.port import Outbox
@@ -23,6 +24,7 @@ from tidegate.settings import Settings
 from tidegate.stores.sqlite import export, inbox_sql, message_rows, recovery
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.file import StoreFile, Transaction
+from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
 from tidegate.stores.sqlite.sender_lock import SenderLock
 from tidegate.stores.sqlite.settle_sql import AnsweredCall
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+
+SEEN_EVENTS_PER_STEP: Final = 500
 
 
 async def transfer_store(
@@ -87,6 +91,8 @@ async def _move(
         await messages.carry(stop, tell)
     updates = 0 if stop.is_set() else await carry_updates(file, there.link, clock)
     subscriptions = 0 if stop.is_set() else await carry_subscriptions(file, there.link, clock)
+    if not stop.is_set():
+        await carry_flow_sessions(file, there.link, clock)
     counts = msgspec.structs.asdict(messages.carried) | {"updates": updates, "subscriptions": subscriptions}
     return {**counts, **bots, "paused": len(pauses)}
 
@@ -272,6 +278,43 @@ def _pollers(tx: Transaction) -> list[str]:
 def _forget_subscriptions(tx: Transaction, name: str, last: int) -> None:
     """Delete by number: a subscription that was added again has a new one."""
     tx.execute("DELETE FROM subscriptions WHERE poller = ? AND number <= ?", (name, last))
+
+
+async def carry_flow_sessions(file: StoreFile, link: "RedisConnection", clock: Clock) -> int:
+    """Move the sessions of flows and seen events; return how many sessions. Those that Redis has stay."""
+    from tidegate.stores.redis.flow_sessions import RedisFlowSessions  # noqa: PLC0415  (its driver is an extra)
+
+    moved = 0
+    for flow in await file.read(_flows):
+        here, there = SqliteFlowSessions(file, clock, flow), RedisFlowSessions(link, clock, flow)
+        while keys := (await here.scan()).keys:
+            for key in keys:
+                stored = await here.load(key)
+                with suppress(SessionConflictError):
+                    await there.commit(key, stored.session, expected=0)
+                    moved += 1
+                await here.commit(key, None, expected=stored.version)
+        while events := await file.read(lambda tx, flow=flow: _seen_events(tx, flow)):  # type: ignore[misc]
+            for text, event, seen_at in events:
+                key = parse_session_key(text)
+                known = await there.load(key, event)
+                await there.commit(key, known.session, expected=known.version, seen=event, at=seen_at)
+            await file.write(lambda tx, rows=events: _forget_seen_events(tx, rows))  # type: ignore[misc]
+    return moved
+
+
+def _flows(tx: Transaction) -> list[str]:
+    found = tx.execute("SELECT flow FROM flow_sessions UNION SELECT flow FROM flow_events")
+    return [flow for (flow,) in found]
+
+
+def _seen_events(tx: Transaction, flow: str) -> list[tuple[str, str, float]]:
+    find = "SELECT key, event, seen_at FROM flow_events WHERE flow = ? LIMIT ?"
+    return tx.execute(find, (flow, SEEN_EVENTS_PER_STEP)).fetchall()
+
+
+def _forget_seen_events(tx: Transaction, rows: list[tuple[str, str, float]]) -> None:
+    tx.executemany("DELETE FROM flow_events WHERE key = ? AND event = ? AND seen_at = ?", rows)
 
 
 class TransferTarget(NamedTuple):

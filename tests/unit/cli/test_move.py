@@ -16,6 +16,8 @@ from contract.inline_redis import InlineConnection
 from contract.stores import redis_url
 from tidegate.cli.move import file_named, move_lines
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
+from tidegate.flows.port import SessionKey
+from tidegate.flows.session import Session
 from tidegate.inbound.inbox import InboxItem, bot_source, hook_source
 from tidegate.model import (
     BotId,
@@ -35,9 +37,11 @@ from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim import virtual_time
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.outbox import MemoryOutbox
+from tidegate.stores.redis.flow_sessions import RedisFlowSessions
 from tidegate.stores.redis.inbox import RedisInbox
 from tidegate.stores.redis.subscriptions import RedisSubscriptions
 from tidegate.stores.sqlite import export
+from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.settle_sql import AnsweredCall
@@ -45,6 +49,7 @@ from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
 from tidegate.stores.transfer import (
     MessageTransfer,
     TransferCounts,
+    carry_flow_sessions,
     carry_subscriptions,
     carry_updates,
     exclusive_sender,
@@ -405,3 +410,26 @@ async def test_who_waits_for_something_moves_with_what_he_is_to_be_told(
     assert (moved, again, left, counts, mark) == (1_103, 0, [0, 0], [3, 1_100], "2026-01-05")
     states = [[(one.subscription, one.met, one.news) for one in found] for found in (before, after)]
     assert states[0] == states[1]
+
+
+async def test_sessions_of_flows_move_with_their_timers_and_what_they_have_heard(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    link, keys = InlineConnection(redis_url(), clock), [SessionKey(42, user, user) for user in range(1, 4)]
+    waiting = Session(flow="shop", state="waiting", visit=3, due=100.0)
+    there = RedisFlowSessions(link, clock, "shop")
+    await there.commit(keys[2], newer := Session(flow="shop", state="newer", visit=9), expected=0)
+    async with open_source(tmp_path / "tidegate.db") as file:
+        here = SqliteFlowSessions(file, clock, "shop")
+        for key in keys:
+            await here.commit(key, waiting, expected=0, seen="campaign", at=5.0)
+        moved = [await carry_flow_sessions(file, link, clock) for _ in range(2)]
+        left = (await here.scan()).keys, (await here.load(keys[0], "campaign")).is_seen
+    stored = [await there.load(key, "campaign") for key in keys]
+    timers = await there.timers(0.0)
+    await link.close()
+
+    assert (moved, left) == ([2, 0], ([], False))
+    assert [one.session for one in stored] == [waiting, waiting, newer]
+    assert [one.is_seen for one in stored] == [True] * 3
+    assert timers == (2, 100.0)

@@ -6,7 +6,6 @@ Texts of drivers are never shown: they may repeat the password of an address.
 import asyncio
 import os
 import re
-import secrets
 import socket
 import sqlite3
 import sys
@@ -30,7 +29,7 @@ from tidegate.cli.store import is_redis, public_address
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES, Settings
-from tidegate.stores.redis.durability import RedisFacts, judge_redis, read_redis_facts
+from tidegate.stores.redis.durability import RedisFacts, judge_redis, redis_facts_at
 
 CheckState = Literal["ok", "info", "warning", "failed"]
 
@@ -188,7 +187,7 @@ async def probe_redis(url: str, variable: str = "REDIS_URL") -> list[Check]:
     """Check the Redis at `url`, which comes from the environment variable `variable`."""
     where, name = public_address(url), "store" if variable == "TIDEGATE_STORE" else "redis"
     try:
-        facts = await _ask_redis(url)
+        facts = await redis_facts_at(url, Clock(), CONNECT_SECONDS)
     except ImportError:
         advice = f"the driver is missing: {install_command('redis')}"
         return [Check(name, "failed", f"{variable} is set", advice)]
@@ -196,18 +195,6 @@ async def probe_redis(url: str, variable: str = "REDIS_URL") -> list[Check]:
         advice = f"start Redis there, or correct {variable} ({failure_reason(error)})"
         return [Check(name, "failed", f"{where} cannot be used", advice)]
     return redis_checks(where, facts, name)
-
-
-async def _ask_redis(url: str) -> RedisFacts:
-    from tidegate.stores.redis.connection import RedisPyConnection  # noqa: PLC0415  (its driver is an extra)
-
-    # In a thread: it reads script files.
-    link = await asyncio.to_thread(RedisPyConnection, url, Clock(), secrets.token_hex(6))
-    try:
-        async with Clock().timeout(CONNECT_SECONDS):
-            return await read_redis_facts(link)
-    finally:
-        await link.close()
 
 
 async def probe_database(url: str) -> list[Check]:

@@ -123,7 +123,7 @@ def test_no_redis_password_shows_however_the_address_is_written(
     url = f"{space}{scheme}{slash}:{before}{PASSWORD}{after}@host/0{space}"
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doctor, "_ask_redis", _refuse)
+        patch.setattr(doctor, "redis_facts_at", _refuse)
         patch.setenv("REDIS_URL", url)
         try:
             known = Settings.read().redis_url

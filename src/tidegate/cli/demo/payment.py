@@ -19,6 +19,7 @@ from tidegate.extras import extra
 from tidegate.gate import Tidegate
 from tidegate.outbox.port import OutboxStats
 from tidegate.settings import Settings
+from tidegate.tasks import BackgroundTasks
 
 # Beside this file in an installed package, else in the checkout.
 EXAMPLE_FOLDERS: Final = (Path(__file__).with_name("examples"), Path(__file__).parents[4] / "examples")
@@ -66,8 +67,10 @@ class PaymentDemo:
             self.bot = self._build()
             self._started = self.clock.monotonic()
             async with self.bot.serving():
-                living = asyncio.ensure_future(self.town.live(ExpectedTexts(self.bot.flow), **self.pace))
-                stopping = asyncio.ensure_future(stop.wait())
+                tasks = BackgroundTasks()
+                customers = self.town.live(ExpectedTexts(self.bot.flow), **self.pace)
+                living = tasks.start(customers, "customers", awaited=True)
+                stopping = tasks.start(stop.wait(), "Ctrl-C")
                 await asyncio.wait(
                     [living, stopping], timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -76,9 +79,7 @@ class PaymentDemo:
                     await self.clock.sleep(REMNANT)
                 self._ended = self.clock.monotonic()
                 await self.look()
-                for task in (living, stopping):
-                    task.cancel()
-                await asyncio.gather(living, stopping, return_exceptions=True)
+                await tasks.stop()
 
     async def look(self) -> None:
         if self.gate.is_open:

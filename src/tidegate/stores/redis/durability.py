@@ -1,9 +1,12 @@
 """Checks whether a Redis keeps its data when memory is full and after a restart."""
 
+import asyncio
 import re
+import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError, StoreError
 
 if TYPE_CHECKING:  # the doctor concludes without the driver
@@ -38,6 +41,19 @@ async def durability_warnings(connection: "RedisConnection") -> list[str]:
     findings = judge_redis(await read_redis_facts(connection))
     grave = [one for one in findings if one.verdict in {"warning", "failed"}]
     return [f"the store's Redis, {one.about}: {one.found}; {one.advice}" for one in grave]
+
+
+async def redis_facts_at(url: str, clock: Clock, seconds: float) -> RedisFacts:
+    """Ask the Redis at an address. Raises ImportError without the driver, TimeoutError, or StoreError."""
+    from tidegate.stores.redis.connection import RedisPyConnection  # noqa: PLC0415  (its driver is an extra)
+
+    # In a thread: it reads script files.
+    connection = await asyncio.to_thread(RedisPyConnection, url, clock, secrets.token_hex(6))
+    try:
+        async with clock.timeout(seconds):
+            return await read_redis_facts(connection)
+    finally:
+        await connection.close()
 
 
 async def read_redis_facts(connection: "RedisConnection") -> RedisFacts:

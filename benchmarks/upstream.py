@@ -1,4 +1,4 @@
-"""What the client of an API costs, and how much of a limit it gets without being refused.
+"""The cost of an API client, and the share of a limit that it uses without being refused.
 
     python benchmarks/upstream.py [--seconds 15] [--json]
 

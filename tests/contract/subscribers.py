@@ -1,4 +1,4 @@
-"""The kinds of subscriptions under contract, each with what it stands on. A new one is a line in `KINDS`."""
+"""The stores of subscriptions under contract, each with its setup. A new one is a line in `KINDS`."""
 
 import tempfile
 import weakref

@@ -28,7 +28,7 @@ class One:
         self.subscription = subscription
         self.met = False
         self.news: News | None = None
-        self.numbered_anew = False  # since he was read
+        self.numbered_anew = False  # since it was read
 
     def concerned_by(self, kind: NewsKind) -> bool:
         states: dict[NewsKind, tuple[bool, ...]] = {

@@ -1,4 +1,4 @@
-"""Every kind of limiter: who may ask, in which order, and never more than the API allows."""
+"""Every limiter: the order of callers, and never more requests than the API allows."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -162,7 +162,7 @@ async def test_who_is_cancelled_the_moment_his_turn_comes_passes_it_on(
         await settled(moments)
         gone.cancel()
         await freed
-        if asker.names == ["gone"]:  # he has it already
+        if asker.names == ["gone"]:  # it has a turn already
             await limiter.give_back()
 
         await waits

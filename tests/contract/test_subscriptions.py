@@ -1,4 +1,4 @@
-"""Who waits for what, on every kind of store: kept until told, in order, each in one state."""
+"""Subscriptions on every store: stored until their news is settled, in order, each in one state."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -239,7 +239,7 @@ async def test_who_was_told_is_forgotten_watched_or_waits_again(kept: Subscripti
 
 
 async def test_who_has_no_news_was_not_told(kept: Subscriptions) -> None:
-    """He subscribed again while he was being told, or nobody told him anything."""
+    """A key subscribed again while its callback ran, or without news, is not settled."""
     await kept.add([order("again"), order("waits"), order("watched")])
     await kept.note_news(news("again", "watched"))
     await kept.settle_news(["watched"], "watch")

@@ -1,4 +1,4 @@
-"""Each kind of subscriptions against the simple model: nobody lost, nobody told twice, order kept."""
+"""Each store of subscriptions against a simple model: none lost, none notified twice, order kept."""
 
 import pytest
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""What a filter means, said once more in Python."""
+"""The meaning of a filter, written once more in Python."""
 
 from typing import Any
 

@@ -33,7 +33,7 @@ class Place(Protocol):
 
     @property
     def postgres(self) -> bool:
-        """Whether the tables are in PostgreSQL; else in SQLite, as in a NocoDB that was told nothing."""
+        """True if the tables are in PostgreSQL; else in SQLite, NocoDB's default."""
         ...
 
     def make_table(self, title: str, zone: str | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Whoever waits for a payment is told of it once: of concurrent updates, of records created paid."""
+"""Each payment is notified once: concurrent updates, records created as paid."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""What the how-tos on limited APIs and on payments show, run as it stands there against simulators."""
+"""The samples of the how-tos on limited APIs and on payments, run unchanged against simulators."""
 
 import asyncio
 import re
@@ -161,14 +161,14 @@ async def test_the_client_asks_and_tells_its_story_as_the_page_shows_it(
 
 
 def story() -> str:
-    """What the page says that is printed."""
+    """The output that the page shows."""
     shown = re.search(r"^```\n(📤.*?)^```$", (HOWTOS / CALLS).read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert shown is not None
     return shown[1]
 
 
 def shape(text: str) -> str:
-    """Whatever the time, the size and the speed."""
+    """The output without times, sizes and speeds."""
     return re.sub(r"\d+", "0", text)
 
 

@@ -1,4 +1,4 @@
-"""A shop whose orders are in a simulated NocoDB, and those who wait for payments, in virtual time."""
+"""A shop with orders in a simulated NocoDB and subscribers that wait for payments, in virtual time."""
 
 import random
 from collections.abc import Callable

@@ -68,7 +68,7 @@ class Heard:
 
 
 class Disk:
-    """What two processes share; while `is_away`, nobody reaches it."""
+    """A store that two processes share; while `is_away`, it cannot be reached."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -82,7 +82,7 @@ class Disk:
 
 
 class SharedSubscriptions(MemorySubscriptions, LeaseStore):
-    """As one process sees the disk. After `die` nothing of what it does is written."""
+    """The store as one process sees it. After `die` nothing that it does is written."""
 
     def __init__(self, disk: Disk) -> None:
         super().__init__(disk.clock)

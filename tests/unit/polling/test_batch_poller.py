@@ -1,4 +1,4 @@
-"""Batch polling: everybody is asked about, a failure stays alone, cycles never overlap."""
+"""Batch polling: all keys are asked for, a failed batch affects no other, cycles never overlap."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""How many keys in a request: few, unless a cycle would need too many requests; never too long a URL."""
+"""Batch sizes: small, unless a cycle would need too many requests; never too long a URL."""
 
 from collections.abc import Sequence
 

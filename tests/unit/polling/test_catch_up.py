@@ -1,4 +1,4 @@
-"""What a scan and a search say of those who wait and those who are watched."""
+"""News that scans and searches find for waiting and for watched subscribers."""
 
 import pytest
 

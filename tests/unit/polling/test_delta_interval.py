@@ -1,4 +1,4 @@
-"""As often as the limit allows, with room for others."""
+"""The interval of deltas: as short as the limit allows, with room for others."""
 
 import math
 

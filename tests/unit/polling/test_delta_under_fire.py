@@ -1,4 +1,4 @@
-"""Ten thousand wait, and all happens that makes deltas miss payments: nobody is missed or told twice."""
+"""Ten thousand subscribers, and everything that makes deltas miss payments: each is notified once."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ def draw_payments(draw: random.Random, began: float) -> list[Payment]:
 
 
 class Day:
-    """What happens in the shop, second by second."""
+    """The events in the shop, second by second."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.shop = Shop(clock, faults=FIRE)

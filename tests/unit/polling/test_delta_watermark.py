@@ -1,4 +1,4 @@
-"""What is asked for leaves nothing out, whatever the source's clock says and however late it commits."""
+"""The watermark leaves out no row, whatever the source's clock says and however late it commits."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Whatever fails and whoever dies: each subscriber is told, for one cause; in one process, exactly once."""
+"""Failures and killed processes: each subscriber is notified by one effect key, exactly once in a process."""
 
 from collections import Counter
 from collections.abc import Sequence

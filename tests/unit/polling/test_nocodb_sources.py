@@ -1,4 +1,4 @@
-"""NocoDB's tables as sources: what is asked, what is told of it, and which records concern somebody."""
+"""NocoDB's tables as sources: the requests, the values for callbacks, and the records that count."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ async def shop(clock: VirtualClock) -> Shop:
 
 
 def targets(shop: Shop) -> list[str]:
-    """What is asked from now on, as the server gets it."""
+    """Requests from now on, as the server gets them."""
     asked: list[str] = []
     handle = shop.noco.handle
 

@@ -1,4 +1,4 @@
-"""Telling: once each, side by side, again where a callback failed; nothing that a callback does stops it."""
+"""The notifier: each news once, several callbacks at a time, retries; no callback can stop it."""
 
 import asyncio
 import logging

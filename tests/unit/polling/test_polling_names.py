@@ -1,4 +1,4 @@
-"""What `tidegate.polling` offers by name."""
+"""The names that `tidegate.polling` exports."""
 
 import importlib
 import pkgutil

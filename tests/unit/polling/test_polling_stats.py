@@ -1,4 +1,4 @@
-"""What polling has cost and saved."""
+"""The statistics of a poller."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""After a restart: everybody waits again, in groups, and it is seen how far it has come."""
+"""After a restart all subscriptions are polled for again, in groups, with progress."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable

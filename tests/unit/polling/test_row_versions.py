@@ -1,4 +1,4 @@
-"""Rows come again in each cycle while they overlap; each version is new once, and memory is bounded."""
+"""Overlapping deltas read rows repeatedly: each version is new once, and memory is bounded."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What is kept of subscriptions when processes end, files are copied, and Redis forgets."""
+"""Stored subscriptions when processes end, files are copied, and Redis forgets."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

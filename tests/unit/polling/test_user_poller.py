@@ -1,4 +1,4 @@
-"""One by one: the fallback where an API cannot be asked for many."""
+"""Per-user polling: for APIs that cannot be asked about many keys at once."""
 
 from collections.abc import Sequence
 from itertools import pairwise

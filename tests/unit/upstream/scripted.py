@@ -1,4 +1,4 @@
-"""A wire that answers as it is told to, and remembers what it was asked, and when."""
+"""A transport with scripted answers, which records its requests and their times."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The client: turns, retries, lockouts, errors with data, totals, and what it tells."""
+"""The client: turns, retries, lockouts, errors with data, totals, hooks and logs."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The wire on real connections, the one place here that has them: what it sends, knows and hides."""
+"""The HTTP transport on real connections, the only tests here that have them."""
 
 import asyncio
 import logging

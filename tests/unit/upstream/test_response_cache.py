@@ -1,4 +1,4 @@
-"""Reads that are kept for a while and shared by who asks the same."""
+"""Cached reads, and reads shared by callers that ask the same."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The clients of a gate: one limit for an API and token, however they are spelled, across its closing."""
+"""The clients of a gate: one limiter for an API and token, however they are spelled, also after closing."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,8 +24,8 @@ class Introduced(MemoryLimiter):
         self.to = name, longest
 
 
-class Kept:
-    """What the limiters were made for."""
+class Limiters:
+    """The limiters that were made."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -38,12 +38,12 @@ class Kept:
 
 
 @pytest.fixture
-async def kept(clock: VirtualClock) -> Kept:
-    return Kept(clock)
+async def kept(clock: VirtualClock) -> Limiters:
+    return Limiters(clock)
 
 
 @pytest.fixture
-async def clients(clock: VirtualClock, kept: Kept) -> UpstreamRegistry:
+async def clients(clock: VirtualClock, kept: Limiters) -> UpstreamRegistry:
     return UpstreamRegistry(clock, kept.make)
 
 
@@ -62,7 +62,7 @@ async def test_the_same_is_asked_for_twice_and_given_once(clients: UpstreamRegis
     ],
 )
 async def test_another_spelling_has_the_same_limit(
-    clients: UpstreamRegistry, kept: Kept, url: str, headers: Mapping[str, str]
+    clients: UpstreamRegistry, kept: Limiters, url: str, headers: Mapping[str, str]
 ) -> None:
     clients.client(URL, TOKEN, TERMS, None)
     clients.client(url, headers, TERMS, "other")
@@ -74,7 +74,7 @@ async def test_another_spelling_has_the_same_limit(
     ("url", "headers"), [(URL, {"xc-token": "another"}), ("https://nocodb.example:8080", TOKEN), (URL, {})]
 )
 async def test_another_token_or_host_has_a_limit_of_its_own(
-    clients: UpstreamRegistry, kept: Kept, url: str, headers: Mapping[str, str]
+    clients: UpstreamRegistry, kept: Limiters, url: str, headers: Mapping[str, str]
 ) -> None:
     clients.client(URL, TOKEN, TERMS, None)
     clients.client(url, headers, TERMS, None)
@@ -82,13 +82,13 @@ async def test_another_token_or_host_has_a_limit_of_its_own(
 
 
 async def test_a_limiter_hears_the_name_and_how_long_a_slot_may_be_held(
-    clients: UpstreamRegistry, kept: Kept
+    clients: UpstreamRegistry, kept: Limiters
 ) -> None:
     clients.client(URL, TOKEN, TERMS._replace(timeout=60.0), "NocoDB")
     assert kept.made.to == ("NocoDB", 120.0)
 
 
-async def test_the_usual_port_may_be_left_out(clients: UpstreamRegistry, kept: Kept) -> None:
+async def test_the_usual_port_may_be_left_out(clients: UpstreamRegistry, kept: Limiters) -> None:
     for url in ("https://crm.example", "https://crm.example:443/v1"):
         clients.client(url, TOKEN, TERMS, None)
     assert len(kept.apis) == 1

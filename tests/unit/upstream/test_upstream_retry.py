@@ -1,4 +1,4 @@
-"""What an answer means, as a pure function: retries, lockouts, complaints."""
+"""The retry decision, a pure function: retries, lockouts, complaints."""
 
 import random
 from time import tzset

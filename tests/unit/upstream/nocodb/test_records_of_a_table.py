@@ -1,4 +1,4 @@
-"""The client against a wire that says anything: borders, shapes, lost answers, failures half-way."""
+"""The table against a scripted transport: checks of input, shapes, lost answers, failures half-way."""
 
 import asyncio
 from collections import deque

@@ -55,7 +55,7 @@ TREES = st.recursive(
 
 
 def parts_of(where: Where, joint: str = "") -> WherePart:
-    """What the server must understand."""
+    """Filters that the server must understand."""
     if isinstance(where, AllOf | AnyOf):
         word = "and" if isinstance(where, AllOf) else "or"
         first, *others = where.parts

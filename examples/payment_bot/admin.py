@@ -7,9 +7,7 @@ from aiogram.filters import Command
 from aiogram.types import Message
 
 from payment_bot.orders import Counts, Orders
-from tidegate import Tidegate
-from tidegate.errors import UpstreamError
-from tidegate.polling.stats import PollingStats
+from tidegate import PollingStats, Tidegate, UpstreamError
 
 
 async def show_stats(

@@ -12,12 +12,17 @@ from payment_bot.admin import router_for
 from payment_bot.config import Books, Config
 from payment_bot.flow import AWAITING, payment_flow
 from payment_bot.orders import COLUMNS, Orders
-from tidegate import FlowExecutor, Tidegate
-from tidegate.flows import read_texts
-from tidegate.flows.executor import WorkContext
-from tidegate.polling import DeltaPoller, show
-from tidegate.polling.nocodb import changes, checks
-from tidegate.polling.stats import PollingStats
+from tidegate import (
+    DeltaPoller,
+    FlowExecutor,
+    PollingStats,
+    Tidegate,
+    WorkContext,
+    changes,
+    checks,
+    read_texts,
+    show,
+)
 
 __all__ = ["COLUMNS", "Books", "Config", "PaymentBot"]
 

@@ -9,8 +9,7 @@ from typing import Final, Literal, NamedTuple, Self, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from payment_bot.flow import DAY, NUDGE, PRICE
-from tidegate.errors import TidegateError
-from tidegate.model import Rate
+from tidegate import Rate, TidegateError
 
 Mode = Literal["delta", "batch"]
 

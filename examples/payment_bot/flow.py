@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.flows import Flow, FlowBuilder, Texts, read_texts
-from tidegate.flows.events import FlowEvent, WorkDone
+from tidegate import Flow, FlowBuilder, FlowEvent, Texts, WorkDone, read_texts
 
 OURS: Final = Path(__file__).with_name("texts.toml")
 TEXTS: Final = read_texts(OURS)

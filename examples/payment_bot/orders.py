@@ -5,9 +5,8 @@ from typing import Any, Final, NamedTuple
 
 from payment_bot.order_ids import order_id
 from payment_bot.together import Together
-from tidegate.clock import Clock
-from tidegate.upstream.nocodb import Table, truth
-from tidegate.upstream.nocodb.where import all_of, checked, eq, negate, one_of
+from tidegate import Clock, Table
+from tidegate.nocodb import all_of, checked, eq, negate, one_of, truth
 
 COLUMNS: Final = {
     "OrderId": "SingleLineText",

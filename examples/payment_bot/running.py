@@ -10,9 +10,7 @@ from aiogram.exceptions import AiogramError, TelegramUnauthorizedError
 from payment_bot.bot import PaymentBot
 from payment_bot.config import BadConfigError, Books, Config, is_simulated
 from payment_bot.simulated import simulated
-from tidegate import Tidegate
-from tidegate.errors import TidegateError, UpstreamAwayError, UpstreamRefusedError
-from tidegate.upstream.nocodb import NocoDb
+from tidegate import NocoDb, Tidegate, TidegateError, UpstreamAwayError, UpstreamRefusedError
 
 
 def say(line: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from tidegate.clock import Clock
+from tidegate import Clock
 
 Item = TypeVar("Item", bound=Hashable)
 Result = TypeVar("Result")

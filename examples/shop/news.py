@@ -6,8 +6,7 @@ from typing import Any
 
 from shop.book import Book
 from shop.texts import Texts
-from tidegate import Tidegate
-from tidegate.errors import ClosedError
+from tidegate import ClosedError, Tidegate
 
 
 class News:

@@ -15,8 +15,7 @@ from shop.news import News
 from shop.pages import Pages
 from shop.texts import read_texts
 from shop_aiogram import checkout, owner, shopping
-from tidegate import Tidegate
-from tidegate.errors import TidegateError
+from tidegate import Tidegate, TidegateError
 
 
 def build(config: Config) -> tuple[Dispatcher, Bot]:

@@ -1,56 +1,250 @@
-"""Tidegate stands between a Telegram bot and everything that limits it."""
+"""Tidegate stands between a Telegram bot and everything that limits it.
 
-import importlib
-from typing import TYPE_CHECKING
+Everything that users need is importable from here, the filters of NocoDB
+from `tidegate.nocodb`, the simulators from `tidegate.sim`. Deeper paths are
+internal.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from tidegate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tidegate.adapters.aiogram.flows import FlowExecutor
     from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
-    from tidegate.adapters.ptb.call import CallOptions
-    from tidegate.bots.registry import Bot
+    from tidegate.adapters.ptb import CallOptions, TidegateLimiter
+    from tidegate.bots.registry import Bot, BotInfo
+    from tidegate.broadcast.campaign import Campaign
+    from tidegate.broadcast.progress import Progress
     from tidegate.broadcast.sql import sql
+    from tidegate.clock import Clock
+    from tidegate.errors import (
+        BadInputError,
+        ClosedError,
+        DeadError,
+        ExpiredError,
+        LimitedError,
+        MissingExtraError,
+        NotDeliveredError,
+        NotTheSenderError,
+        OutcomeUnknownError,
+        PartlyDoneError,
+        StoreAwayError,
+        StoreError,
+        StoreFullError,
+        TidegateError,
+        UpstreamAwayError,
+        UpstreamError,
+        UpstreamGarbledError,
+        UpstreamRefusedError,
+        UpstreamUnknownError,
+        WithdrawnError,
+        WrongKeyError,
+    )
+    from tidegate.flows import (
+        Button,
+        Flow,
+        FlowBuilder,
+        FlowError,
+        Poll,
+        Texts,
+        Timeout,
+        Transition,
+        Work,
+        load_flow,
+        read_texts,
+    )
+    from tidegate.flows.events import FlowEvent, WorkDone
+    from tidegate.flows.executor import WorkContext
     from tidegate.gate import Tidegate
     from tidegate.inbound.hook_signature import HmacSignature
     from tidegate.inbound.signed_hooks import HookEvent
-    from tidegate.inbound.throttle import ThrottleRules
-    from tidegate.model import File, Priority
+    from tidegate.inbound.throttle import Throttle, Throttled, ThrottleRules
+    from tidegate.inbound.updates import describe_update
+    from tidegate.inbound.webhook_app import webhook_secret
+    from tidegate.model import File, Message, Priority, Rate, Record, State
+    from tidegate.nocodb import NocoDb, Table
+    from tidegate.outbox.port import OutboxStats, StoreHealth
     from tidegate.outbox.tickets import LiveTicket, Receipt
+    from tidegate.pacing.bucket import Bucket
+    from tidegate.pacing.rules import Rules
+    from tidegate.pacing.window import Window
+    from tidegate.polling import (
+        BatchPoller,
+        DeltaPoller,
+        News,
+        Subscription,
+        UserPoller,
+        changes,
+        checks,
+        show,
+        waiting,
+    )
+    from tidegate.polling.stats import PollingStats
+    from tidegate.settings import Settings
+    from tidegate.upstream.client import Upstream
+    from tidegate.upstream.request_log import RequestPrinter
 
 __all__ = [
+    "BadInputError",
+    "BatchPoller",
     "Bot",
+    "BotInfo",
+    "Bucket",
+    "Button",
     "CallOptions",
+    "Campaign",
+    "Clock",
+    "ClosedError",
+    "DeadError",
+    "DeltaPoller",
+    "ExpiredError",
     "File",
+    "Flow",
+    "FlowBuilder",
+    "FlowError",
+    "FlowEvent",
     "FlowExecutor",
     "HmacSignature",
     "HookEvent",
+    "LimitedError",
     "LiveTicket",
+    "Message",
+    "MissingExtraError",
+    "News",
+    "NocoDb",
+    "NotDeliveredError",
+    "NotTheSenderError",
+    "OutboxStats",
+    "OutcomeUnknownError",
+    "PartlyDoneError",
+    "Poll",
+    "PollingStats",
     "Priority",
+    "Progress",
+    "Rate",
     "Receipt",
+    "Record",
+    "RequestPrinter",
+    "Rules",
+    "Settings",
     "SqliteStorage",
+    "State",
+    "StoreAwayError",
+    "StoreError",
+    "StoreFullError",
+    "StoreHealth",
+    "Subscription",
+    "Table",
+    "Texts",
+    "Throttle",
     "ThrottleRules",
+    "Throttled",
     "Tidegate",
+    "TidegateError",
+    "TidegateLimiter",
+    "Timeout",
+    "Transition",
+    "Upstream",
+    "UpstreamAwayError",
+    "UpstreamError",
+    "UpstreamGarbledError",
+    "UpstreamRefusedError",
+    "UpstreamUnknownError",
+    "UserPoller",
+    "Window",
+    "WithdrawnError",
+    "Work",
+    "WorkContext",
+    "WorkDone",
+    "WrongKeyError",
+    "changes",
+    "checks",
+    "describe_update",
+    "load_flow",
+    "read_texts",
+    "show",
     "sql",
+    "waiting",
+    "webhook_secret",
 ]
 
-_PLACES = {
-    "Bot": "bots.registry",
-    "CallOptions": "adapters.ptb.call",
-    "File": "model",
-    "FlowExecutor": "adapters.aiogram.flows",
-    "HmacSignature": "inbound.hook_signature",
-    "HookEvent": "inbound.signed_hooks",
-    "LiveTicket": "outbox.tickets",
-    "Priority": "model",
-    "Receipt": "outbox.tickets",
-    "SqliteStorage": "adapters.aiogram.fsm_storage",
-    "ThrottleRules": "inbound.throttle",
-    "Tidegate": "gate",
-    "sql": "broadcast.sql",
+_HOMES: Final = {
+    "adapters.aiogram.flows": ("FlowExecutor",),
+    "adapters.aiogram.fsm_storage": ("SqliteStorage",),
+    "adapters.ptb": ("CallOptions", "TidegateLimiter"),
+    "bots.registry": ("Bot", "BotInfo"),
+    "broadcast.campaign": ("Campaign",),
+    "broadcast.progress": ("Progress",),
+    "broadcast.sql": ("sql",),
+    "clock": ("Clock",),
+    "errors": (
+        "BadInputError",
+        "ClosedError",
+        "DeadError",
+        "ExpiredError",
+        "LimitedError",
+        "MissingExtraError",
+        "NotDeliveredError",
+        "NotTheSenderError",
+        "OutcomeUnknownError",
+        "PartlyDoneError",
+        "StoreAwayError",
+        "StoreError",
+        "StoreFullError",
+        "TidegateError",
+        "UpstreamAwayError",
+        "UpstreamError",
+        "UpstreamGarbledError",
+        "UpstreamRefusedError",
+        "UpstreamUnknownError",
+        "WithdrawnError",
+        "WrongKeyError",
+    ),
+    "flows": (
+        "Button",
+        "Flow",
+        "FlowBuilder",
+        "FlowError",
+        "Poll",
+        "Texts",
+        "Timeout",
+        "Transition",
+        "Work",
+        "describe_update",
+        "load_flow",
+        "read_texts",
+    ),
+    "flows.events": ("FlowEvent", "WorkDone"),
+    "flows.executor": ("WorkContext",),
+    "gate": ("Tidegate",),
+    "inbound.hook_signature": ("HmacSignature",),
+    "inbound.signed_hooks": ("HookEvent",),
+    "inbound.throttle": ("Throttle", "Throttled", "ThrottleRules"),
+    "inbound.updates": ("describe_update",),
+    "inbound.webhook_app": ("webhook_secret",),
+    "model": ("File", "Message", "Priority", "Rate", "Record", "State"),
+    "outbox.port": ("OutboxStats", "StoreHealth"),
+    "outbox.tickets": ("LiveTicket", "Receipt"),
+    "pacing.bucket": ("Bucket",),
+    "pacing.rules": ("Rules",),
+    "pacing.window": ("Window",),
+    "polling": (
+        "BatchPoller",
+        "DeltaPoller",
+        "News",
+        "Subscription",
+        "UserPoller",
+        "changes",
+        "checks",
+        "show",
+        "waiting",
+    ),
+    "polling.stats": ("PollingStats",),
+    "settings": ("Settings",),
+    "upstream.client": ("Upstream",),
+    "nocodb": ("NocoDb", "Table"),
+    "upstream.request_log": ("RequestPrinter",),
 }
 
-
-def __getattr__(name: str) -> object:
-    """Import what is asked for when it is: the command line starts faster without the rest."""
-    if name not in _PLACES:
-        raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tidegate.{_PLACES[name]}"), name)
+__getattr__ = lazy_names("tidegate", _HOMES)

@@ -1,7 +1,7 @@
 """The only place that reads or waits for real time; a lint rule (TID251) holds it.
 
 Whatever needs time takes a `Clock`. In tests and simulations that is a
-`tidegate.sim.virtual.VirtualClock`, on which sleeping costs nothing.
+`tidegate.sim.VirtualClock`, on which sleeping costs nothing.
 """
 
 import asyncio

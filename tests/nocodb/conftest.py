@@ -12,7 +12,8 @@ from yarl import URL
 from nocodb.places import Json, Place, Simulated
 from nocodb.real import real_nocodb
 from tidegate.model import Rate
-from tidegate.upstream.nocodb import NocoDb, Table
+from tidegate.upstream.nocodb.client import NocoDb
+from tidegate.upstream.nocodb.table import Table
 
 ASKED = os.environ.get("TIDEGATE_NOCODB", "")  # real, real-postgres, simulated-postgres, or the simulator
 IS_REAL, ON_POSTGRES = ASKED.startswith("real"), ASKED.endswith("postgres")

@@ -11,7 +11,8 @@ from nocodb.conftest import Ask
 from nocodb.judging import matches
 from nocodb.places import Place
 from tidegate.errors import BadInputError
-from tidegate.upstream.nocodb import NocoDb, Table
+from tidegate.upstream.nocodb.client import NocoDb
+from tidegate.upstream.nocodb.table import Table
 from tidegate.upstream.nocodb.where import (
     Where,
     all_of,

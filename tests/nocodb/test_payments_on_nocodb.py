@@ -13,7 +13,7 @@ from tidegate.polling.delta import DeltaPoller
 from tidegate.polling.nocodb import changes, checks
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.upstream.nocodb import Table
+from tidegate.upstream.nocodb.table import Table
 
 UPDATED = [f"update-{number}" for number in range(300)]
 CREATED = [f"create, ({number})" for number in range(120)]  # a key that needs quotes

@@ -4,7 +4,9 @@ import pytest
 
 from tidegate.clock import Clock
 from tidegate.errors import PartlyDoneError, UpstreamRefusedError
-from tidegate.upstream.nocodb import NocoDb, Table, instant, truth
+from tidegate.upstream.nocodb.client import NocoDb
+from tidegate.upstream.nocodb.table import Table
+from tidegate.upstream.nocodb.values import instant, truth
 from tidegate.upstream.nocodb.where import all_of, any_of, checked, gt, since
 
 

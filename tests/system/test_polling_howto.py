@@ -94,7 +94,7 @@ async def test_who_waits_is_told_by_deltas_and_by_batches_and_is_restored_from_t
         await payments.run(before)  # started again, with batches
         await payments.run(payments.block("BatchPoller("))
         gate = payments.names["gate"]
-        gate.poll(payments.names["payments"])
+        gate.add_poller(payments.names["payments"])
         gate.add_bot(TOKEN, api_url=telegram.url)
         shop.noco.delete(shop.table, [1])
         shop.noco.pay(shop.table, 2)

@@ -1,7 +1,8 @@
 """② … or something changed: many subscribers wait for changes in an API, few requests ask for them."""
 
-import importlib
 from typing import TYPE_CHECKING
+
+from tidegate.lazy import lazy_names
 
 if TYPE_CHECKING:
     from tidegate.polling.batch import BatchPoller
@@ -23,21 +24,14 @@ __all__ = [
     "waiting",
 ]
 
-_PLACES = {
-    "BatchPoller": "batch",
-    "DeltaPoller": "delta",
-    "News": "subscriptions",
-    "Subscription": "subscriptions",
-    "UserPoller": "per_user",
-    "changes": "nocodb",
-    "checks": "nocodb",
-    "show": "restorer",
-    "waiting": "nocodb",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import lazily: a store imports the records of this package, and not the pollers."""
-    if name not in _PLACES:
-        raise AttributeError(f"module 'tidegate.polling' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"tidegate.polling.{_PLACES[name]}"), name)
+__getattr__ = lazy_names(
+    "tidegate.polling",
+    {
+        "batch": ["BatchPoller"],
+        "delta": ["DeltaPoller"],
+        "nocodb": ["changes", "checks", "waiting"],
+        "per_user": ["UserPoller"],
+        "restorer": ["show"],
+        "subscriptions": ["News", "Subscription"],
+    },
+)

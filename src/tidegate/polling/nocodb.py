@@ -11,8 +11,8 @@ from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.polling.source import SourcePage, SourceRow
 from tidegate.polling.subscriptions import Subscription
-from tidegate.upstream.nocodb import Table, instant
-from tidegate.upstream.nocodb.values import truth
+from tidegate.upstream.nocodb.table import Table
+from tidegate.upstream.nocodb.values import instant, truth
 from tidegate.upstream.nocodb.where import (
     AllOf,
     Condition,

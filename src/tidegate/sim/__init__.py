@@ -1,10 +1,10 @@
 """Simulators: a Telegram and a NocoDB with limits that really count, people who write, and virtual time."""
 
-import importlib
 from typing import TYPE_CHECKING
 
+from tidegate.lazy import lazy_names
+
 if TYPE_CHECKING:
-    from tidegate.sim import virtual_time as virtual  # the name before 1.0
     from tidegate.sim.faults import Faults, Latency
     from tidegate.sim.nocodb.http import NocoDbServer
     from tidegate.sim.nocodb.limits import NocoLimits
@@ -34,29 +34,21 @@ __all__ = [
     "VirtualLoop",
     "World",
     "run",
-    "virtual",
 ]
 
-_NAMES = {
-    "faults": ("Faults", "Latency"),
-    "nocodb.http": ("NocoDbServer",),
-    "nocodb.limits": ("NocoLimits",),
-    "nocodb.nocodb": ("NocoWire", "SimulatedNocoDb"),
-    "telegram.crowd": ("Crowd", "Habits"),
-    "telegram.flood_control": ("Limits",),
-    "telegram.http": ("TelegramServer",),
-    "telegram.people": ("Person",),
-    "telegram.telegram": ("SimulatedTelegram",),
-    "telegram.world": ("World",),
-    "virtual_time": ("VirtualClock", "VirtualLoop", "run"),
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a name on first use: virtual time does not need aiohttp."""
-    if name == "virtual":
-        return importlib.import_module("tidegate.sim.virtual_time")
-    for module, names in _NAMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"tidegate.sim.{module}"), name)
-    raise AttributeError(f"module 'tidegate.sim' has no attribute {name!r}")
+__getattr__ = lazy_names(
+    "tidegate.sim",
+    {
+        "faults": ("Faults", "Latency"),
+        "nocodb.http": ("NocoDbServer",),
+        "nocodb.limits": ("NocoLimits",),
+        "nocodb.nocodb": ("NocoWire", "SimulatedNocoDb"),
+        "telegram.crowd": ("Crowd", "Habits"),
+        "telegram.flood_control": ("Limits",),
+        "telegram.http": ("TelegramServer",),
+        "telegram.people": ("Person",),
+        "telegram.telegram": ("SimulatedTelegram",),
+        "telegram.world": ("World",),
+        "virtual_time": ("VirtualClock", "VirtualLoop", "run"),
+    },
+)

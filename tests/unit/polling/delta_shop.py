@@ -15,8 +15,8 @@ from tidegate.sim.nocodb.nocodb import NocoWire
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.upstream.client import Upstream
 from tidegate.upstream.limiter import MemoryLimiter
-from tidegate.upstream.nocodb import NocoDb as Client
-from tidegate.upstream.nocodb import Table
+from tidegate.upstream.nocodb.client import NocoDb as Client
+from tidegate.upstream.nocodb.table import Table
 from tidegate.upstream.nocodb.where import Where, checked
 
 COLUMNS = {"OrderId": "SingleLineText", "Paid": "Checkbox", "Status": "SingleLineText", "User": "Number"}

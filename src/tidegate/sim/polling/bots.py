@@ -18,7 +18,7 @@ from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.polling.scenario import WAITING, Mode, PollingScenario, PollingWorld
 from tidegate.upstream.client import Upstream
 from tidegate.upstream.limiter import MemoryLimiter
-from tidegate.upstream.nocodb import NocoDb
+from tidegate.upstream.nocodb.client import NocoDb
 from tidegate.upstream.nocodb.table import Table
 from tidegate.upstream.nocodb.values import truth
 from tidegate.upstream.nocodb.where import checked, eq

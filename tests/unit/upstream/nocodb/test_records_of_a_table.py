@@ -24,7 +24,8 @@ from tidegate.sim.nocodb.nocodb import NocoWire
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.upstream.client import Upstream
 from tidegate.upstream.limiter import MemoryLimiter
-from tidegate.upstream.nocodb import NocoDb, Table
+from tidegate.upstream.nocodb.client import NocoDb
+from tidegate.upstream.nocodb.table import Table
 from tidegate.upstream.nocodb.where import all_of, checked, one_of
 from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse, UpstreamTransport
 

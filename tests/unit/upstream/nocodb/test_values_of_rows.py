@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
-from tidegate.upstream.nocodb import instant, truth
+from tidegate.upstream.nocodb.values import instant, truth
 from tidegate.upstream.nocodb.where import Condition, since
 
 

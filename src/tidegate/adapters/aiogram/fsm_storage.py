@@ -47,7 +47,7 @@ class SqliteStorage(BaseStorage):
 
     def __init__(self, opened: OpenConversations, file: ConversationsFile | None = None) -> None:
         """`opened` returns the conversations of a store that is open; `file` is closed with the storage."""
-        self._opened = opened
+        self.opened = opened
         self._file = file
 
     @classmethod
@@ -62,19 +62,19 @@ class SqliteStorage(BaseStorage):
             await self._file.close()
 
     async def set_state(self, key: StorageKey, state: StateType = None) -> None:
-        await (await self._opened()).set_state(_key(key), _state_name(state))
+        await (await self.opened()).set_state(_key(key), _state_name(state))
 
     async def get_state(self, key: StorageKey) -> str | None:
-        return await (await self._opened()).get_state(_key(key))
+        return await (await self.opened()).get_state(_key(key))
 
     async def set_data(self, key: StorageKey, data: Mapping[str, Any]) -> None:
         """Raises BadInputError for data that JSON cannot hold."""
         _check_data(data, dict)  # aiogram's rule, which lets `update_data` take more
         body = pack_data(data)  # before anything is awaited: the caller may change them
-        await (await self._opened()).set_data(_key(key), body)
+        await (await self.opened()).set_data(_key(key), body)
 
     async def get_data(self, key: StorageKey) -> dict[str, Any]:
-        return unpack_data(await (await self._opened()).get_data(_key(key)))
+        return unpack_data(await (await self.opened()).get_data(_key(key)))
 
     async def update_data(self, key: StorageKey, data: Mapping[str, Any]) -> dict[str, Any]:
         """Merge in one step: concurrent updates do not overwrite each other. Raises as `set_data` does."""
@@ -82,7 +82,7 @@ class SqliteStorage(BaseStorage):
         body = pack_data(data)
         if body is None:
             return await self.get_data(key)
-        return await (await self._opened()).merge_data(_key(key), body)
+        return await (await self.opened()).merge_data(_key(key), body)
 
     async def each(
         self,
@@ -97,12 +97,12 @@ class SqliteStorage(BaseStorage):
         `destiny` and `state` select; None matches all. A conversation that exists from the first page to the
         last is returned once; one that begins, ends or changes meanwhile may be missed.
         """
-        found = await (await self._opened()).page(destiny, _state_name(state), after=after, limit=limit)
+        found = await (await self.opened()).page(destiny, _state_name(state), after=after, limit=limit)
         return [one._replace(key=StorageKey(*one.key)) for one in found]
 
     async def expire(self, before: float, destiny: str = DEFAULT_DESTINY) -> int:
         """Delete those that were last changed before that time, in epoch seconds; return how many."""
-        return await (await self._opened()).expire(before, destiny)
+        return await (await self.opened()).expire(before, destiny)
 
 
 def _key(key: StorageKey) -> ConversationKey:
@@ -120,47 +120,38 @@ def _check_data(data: object, kind: type) -> None:
         raise DataNotDictLikeError(f"Data must be a dict or dict-like object, got {type(data).__name__}")
 
 
-class MemoryFallbackStorage(BaseStorage):
+class MemoryFallbackStorage(SqliteStorage):
     """For bots that were written for aiogram's MemoryStorage: data that JSON cannot hold stay in memory.
 
     They stay there until they fit or the conversation ends. A warning is logged once.
     """
 
-    def __init__(self, storage: SqliteStorage) -> None:
-        self.storage = storage
+    def __init__(self, opened: OpenConversations, file: ConversationsFile | None = None) -> None:
+        super().__init__(opened, file)
         self._in_memory: dict[StorageKey, dict[str, Any]] = {}
         self._warned = False
 
-    async def set_state(self, key: StorageKey, state: StateType = None) -> None:
-        await self.storage.set_state(key, state)
-
-    async def get_state(self, key: StorageKey) -> str | None:
-        return await self.storage.get_state(key)
-
     async def set_data(self, key: StorageKey, data: Mapping[str, Any]) -> None:
         try:
-            await self.storage.set_data(key, data)
+            await super().set_data(key, data)
             self._in_memory.pop(key, None)
         except BadInputError as error:
             if not self._warned:
                 self._warned = True
                 log.warning("%s. Until then such data stay in memory, and are lost at a restart", error)
             self._in_memory[key] = dict(data)
-            await self.storage.set_data(key, {})  # after a restart, none are better than old ones
+            await super().set_data(key, {})  # after a restart, none are better than old ones
 
     async def get_data(self, key: StorageKey) -> dict[str, Any]:
         data = self._in_memory.get(key)
-        return await self.storage.get_data(key) if data is None else data.copy()
+        return await super().get_data(key) if data is None else data.copy()
 
     async def update_data(self, key: StorageKey, data: Mapping[str, Any]) -> dict[str, Any]:
         if key not in self._in_memory and _fits_json(data):
-            return await self.storage.update_data(key, data)
+            return await super().update_data(key, data)
         merged = {**await self.get_data(key), **data}
         await self.set_data(key, merged)
         return merged
-
-    async def close(self) -> None:
-        await self.storage.close()
 
 
 def _fits_json(data: Mapping[str, Any]) -> bool:
@@ -193,7 +184,7 @@ def use_file_storage(
 ) -> MemoryFallbackStorage:
     """Move the dispatcher's conversations to the file. Return the storage that it has then."""
     fsm = dispatcher.fsm
-    fsm.storage = fallback = MemoryFallbackStorage(storage)
+    fsm.storage = fallback = MemoryFallbackStorage(storage.opened)
     if type(fsm.events_isolation) is DisabledEventIsolation:
         fsm.events_isolation = LocalEventIsolation(mark_busy)
     log.info("conversations are kept in the gate's file")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -168,8 +169,8 @@ class PtbDirectCalls:
     """Makes direct calls while it is open. `default_priority` is that of calls which are no replies."""
 
     def __init__(self, gate: Gate, bots: KnownBots, *, max_wait: float | None) -> None:
-        self._gate = gate
-        self._bots = bots
+        self.gate = gate
+        self.bots = bots
         self._max_wait = gate.settings.telegram_rate_limit_wait if max_wait is None else max_wait
         self._policy = DirectRetryPolicy(gate.settings.telegram_max_retries, only_refusals=True)
         self._closed = asyncio.Event()
@@ -182,17 +183,23 @@ class PtbDirectCalls:
         """Calls that wait raise ClosedError."""
         self._closed.set()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
+    def check_open(self, call: PtbCall) -> None:
+        """Raises ClosedError."""
+        if self.is_closed:
+            raise ClosedError(f"{call} was not made: the application is shut down, and its limiter with it")
+
     async def make(self, call: PtbCall) -> Result:
         """Raises the library's error; a refusal is waited for and the call retried.
 
         The error of a call that may have happened is also an OutcomeUnknownError.
         """
+        direct, max_wait = _DirectPtbCall(self, call), call.options.wait_bound(self._max_wait)
         outcome, answer, too_late = await call_with_retries(
-            _Attempts(self, call),
-            self._policy,
-            self._gate.clock,
-            call.options.wait_bound(self._max_wait),
-            sleep=partial(self._sleep, call),
+            direct, self._policy, self.gate.clock, max_wait, sleep=partial(self._sleep, call)
         )
         if not isinstance(answer, TelegramError):
             return answer
@@ -205,74 +212,57 @@ class PtbDirectCalls:
             ) from answer
         raise answer
 
-    async def attempt(self, call: PtbCall, max_wait: float | None) -> tuple[Outcome, Result | TelegramError]:
-        if not call.in_lane:  # also while the gate is not open: getMe comes first, deleteWebhook last
-            return await _make_once(call)
-        bot = self._bots.id_of(call.bot)
-        turn = self._gate.direct.turn(
-            bot,
-            call.endpoint,
-            call.data,
-            priority=call.priority(bot, self.default_priority),
-            max_wait=max_wait,
-            uploads=call.has_upload,
-        )
-        try:
-            async with turn as held:
-                if self._closed.is_set():
-                    held.outcome = NotSent("closed")
-                    self.check_open(call)
-                held.outcome, answer = await _make_once(call)
-                return held.outcome, answer
-        except LimitedError as error:
-            raise as_ptb_error(error) from None
-        except ClosedError:
-            self.check_open(call)  # its text says more
-            raise
-
     async def _sleep(self, call: PtbCall, seconds: float) -> None:
         """Raises ClosedError if the application is shut down meanwhile."""
-        try:
-            async with self._gate.clock.timeout(seconds):
+        with suppress(TimeoutError):
+            async with self.gate.clock.timeout(seconds):
                 await self._closed.wait()
-        except TimeoutError:
-            return
         self.check_open(call)
 
-    def check_open(self, call: PtbCall) -> None:
-        """Raises ClosedError."""
-        if self._closed.is_set():
-            raise ClosedError(f"{call} was not made: the application is shut down, and its limiter with it")
 
-
-class _Attempts:
-    """A call as `call_with_retries` takes it."""
+class _DirectPtbCall:
+    """A direct call that python-telegram-bot makes."""
 
     def __init__(self, calls: PtbDirectCalls, call: PtbCall) -> None:
         self._calls = calls
         self._call = call
+        self.in_lane = call.in_lane
 
     def __str__(self) -> str:
         return str(self._call)
-
-    @property
-    def in_lane(self) -> bool:
-        return self._call.in_lane
 
     async def attempt(
         self,
         number: int,  # noqa: ARG002  (only refusals are retried, and they say when)
         max_wait: float | None,
     ) -> tuple[Outcome, Result | TelegramError]:
-        return await self._calls.attempt(self._call, max_wait)
+        call, calls = self._call, self._calls
+        if not self.in_lane:  # also while the gate is not open: getMe comes first, deleteWebhook last
+            return await self._make_once()
+        bot = calls.bots.id_of(call.bot)
+        priority = call.priority(bot, calls.default_priority)
+        turn = calls.gate.direct.turn(
+            bot, call.endpoint, call.data, priority=priority, max_wait=max_wait, uploads=call.has_upload
+        )
+        try:
+            async with turn as held:
+                if calls.is_closed:
+                    held.outcome = NotSent("closed")
+                    calls.check_open(call)
+                held.outcome, answer = await self._make_once()
+                return held.outcome, answer
+        except LimitedError as error:
+            raise as_ptb_error(error) from None
+        except ClosedError:
+            calls.check_open(call)  # its text says more
+            raise
+
+    async def _make_once(self) -> tuple[Outcome, Result | TelegramError]:
+        try:
+            result = await self._call.make()
+        except TelegramError as error:
+            return outcome_of(error, self._call.endpoint), error
+        return Delivered(result), result
 
     def readdress(self, chat_id: ChatId) -> None:
         raise AssertionError(f"ChatMigrated ends a call, so it is not made again to {chat_id}")
-
-
-async def _make_once(call: PtbCall) -> tuple[Outcome, Result | TelegramError]:
-    try:
-        result = await call.make()
-    except TelegramError as error:
-        return outcome_of(error, call.endpoint), error
-    return Delivered(result), result

@@ -489,7 +489,7 @@ async def test_a_bot_that_keeps_more_than_json_in_memory_works_as_before(
     storage: SqliteStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As aiogram's own quiz does: its answers are numbered."""
-    kept = MemoryFallbackStorage(storage)
+    kept = MemoryFallbackStorage(storage.opened)
     await kept.set_data(ALICE, {"step": 1})
 
     assert await kept.update_data(ALICE, {"answers": {0: "a"}}) == {"step": 1, "answers": {0: "a"}}

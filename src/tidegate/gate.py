@@ -41,7 +41,6 @@ from tidegate.pacing.rules import Rules
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import Subscriptions, reopenable_subscriptions
 from tidegate.settings import Settings
-from tidegate.stores import is_redis
 from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream, UpstreamTerms
 from tidegate.upstream.http_transport import TIMEOUT
 from tidegate.upstream.nocodb.client import NocoDb, token_headers, url_bytes_left
@@ -195,18 +194,14 @@ class Tidegate:
             from tidegate.adapters.ptb.attachment import attach  # noqa: PLC0415
 
             return attach(core, target, max_wait=max_wait, grace=grace, inbox=inbox, throttle=throttle)
-        if max_wait is None:
-            max_wait = core.settings.telegram_rate_limit_wait
         if core.attachment is None:
             with extra("aiogram", "aiogram"):
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             core.attachment = Attachment(core, self)
-        redis = core.store_name if is_redis(core.store_name) else None
-        keeper = self.fsm_storage() if core.store.conversations is not None else redis
-        rules = core.throttle_rules() if throttle is True else throttle or None
-        return core.attachment.add(
-            target, bots, max_wait, grace, keeper if fsm else None, inbox=inbox, throttle=rules
+        core.attachment.add(
+            target, bots, max_wait=max_wait, grace=grace, fsm=fsm, inbox=inbox, throttle=throttle
         )
+        return None
 
     def fsm_storage(self) -> "SqliteStorage":
         """Return a storage for aiogram's conversations in this gate's file, open while the gate is.
@@ -471,7 +466,9 @@ class Tidegate:
         campaign = Campaign(
             name,
             audience,
-            MessageWriter(letter, shared, core.attachment.letter if core.attachment is not None else None),
+            MessageWriter(
+                letter, shared, core.attachment.broadcast_fields if core.attachment is not None else None
+            ),
             put=lambda items: self.send_many(items, bot=bot_id, **shared),
             outbox=core.outbox,
             clock=core.clock,

@@ -290,7 +290,7 @@ class GateCore:
             await self.attachment.ready()
         return cast("Conversations", self.store.conversations)
 
-    async def tell(self, bot: int, chat_id: int, text: str) -> None:
+    async def send_notice(self, bot: int, chat_id: int, text: str) -> None:
         """Queue a notice that is of no use later, such as that a user has to wait."""
         expires_at = self.clock.now() + NOTICE_LIFETIME
         await self.send(bot=BotId(bot), chat_id=chat_id, text=text, expires_at=expires_at)
@@ -309,7 +309,7 @@ class GateCore:
 
     def throttle_middleware(self, throttle: Throttle) -> ThrottleMiddleware:
         """Return the middleware that puts a throttle before the inbox."""
-        return ThrottleMiddleware(throttle, self.tell, self._answer_query)
+        return ThrottleMiddleware(throttle, self.send_notice, self._answer_query)
 
     async def _answer_query(self, bot: int, query: str, text: str | None) -> None:
         params = {"callback_query_id": query, **({"text": text} if text else {})}

@@ -5,11 +5,13 @@ from typing import Any, Protocol
 from tidegate.bots.registry import TELEGRAM, AnyBot, Bot
 from tidegate.delivery.bot_api import SessionFactory
 from tidegate.delivery.direct import DirectCalls
+from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.handlers import HandlersHost
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
 from tidegate.outbox.tickets import LiveTicket
 from tidegate.settings import Settings
+from tidegate.stores.store import Store
 
 
 class Gate(HandlersHost, Protocol):
@@ -17,6 +19,16 @@ class Gate(HandlersHost, Protocol):
 
     settings: Settings
     direct: DirectCalls
+    store: Store
+    store_name: str
+
+    async def conversations(self) -> Conversations:
+        """Return the conversations of the open store, if it keeps any. Opens an attached gate."""
+        ...
+
+    def throttle_rules(self) -> ThrottleRules:
+        """Return the rules of the settings."""
+        ...
 
     def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
         """Return a throttle, with the rules of the settings if none are given. While the gate is open."""
@@ -26,7 +38,7 @@ class Gate(HandlersHost, Protocol):
         """Return an accept filter for the inbox."""
         ...
 
-    async def tell(self, bot: int, chat_id: int, text: str) -> None:
+    async def send_notice(self, bot: int, chat_id: int, text: str) -> None:
         """Queue a text that expires within a minute."""
 
     async def end_broadcasts(self) -> None:

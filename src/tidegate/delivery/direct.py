@@ -121,6 +121,8 @@ async def call_with_retries(
         attempt += 1
         left = None if max_wait is None else max(0.0, give_up - clock.monotonic())
         outcome, answer = await call.attempt(attempt, left)
+        if isinstance(outcome, Delivered):
+            return DirectResult(outcome, answer)
         pause = policy.pause(outcome, attempt, in_lane=call.in_lane)
         if pause is None:
             return DirectResult(outcome, answer)

@@ -16,7 +16,7 @@ from aiogram.fsm.storage.base import BaseStorage
 from aiogram.methods import GetUpdates, TelegramMethod
 from aiogram.types import TelegramObject
 
-from tidegate.adapters.aiogram.fsm_storage import SqliteStorage, has_default_storage, use_file_storage
+from tidegate.adapters.aiogram.fsm_storage import has_default_storage, use_file_storage
 from tidegate.adapters.aiogram.queued_method import fields_of
 from tidegate.adapters.aiogram.session_middleware import PacingMiddleware
 from tidegate.adapters.aiogram.throttle import AiogramThrottleMiddleware, NextUpdateHandler
@@ -29,6 +29,7 @@ from tidegate.inbound.throttle_middleware import SendNotice
 from tidegate.leader_lease import take_over
 from tidegate.model import BotId
 from tidegate.outbox.effect_keys import in_handler
+from tidegate.stores import is_redis
 
 log = logging.getLogger("tidegate")
 
@@ -110,17 +111,14 @@ class Attachment:
         self,
         dispatcher: Dispatcher | None,
         bots: tuple[Bot, ...],
+        *,
         max_wait: float | None,
         grace: float,
-        storage: str | SqliteStorage | None,
-        *,
+        fsm: bool,
         inbox: bool,
-        throttle: ThrottleRules | None,
+        throttle: ThrottleRules | bool,
     ) -> None:
-        """Attach bots, and their dispatcher if there is one.
-
-        `storage` for conversations: the URL of a Redis, or one in a file; None leaves them where they are.
-        """
+        """Attach bots, and their dispatcher if there is one. The options are those of `Tidegate.attach`."""
         self._grace = grace
         if not bots or not all(isinstance(bot, Bot) for bot in bots):
             raise BadInputError("attach takes the dispatcher and its bots: gate.attach(dp, bot)")
@@ -128,7 +126,7 @@ class Attachment:
             raise BadInputError("attach takes aiogram's Dispatcher first, or None without one")
         known = next((one for one in self._dispatchers if one.dispatcher is dispatcher), None)
         new = dispatcher if known is None else None
-        use_storage = None if new is None or storage is None else self._choose_storage(new, storage)
+        use_storage = self._choose_storage(new) if new is not None and fsm else None
         self._bots += bots
         for bot in bots:
             self._gate.add_bot(bot.token, api_url=_api_url(bot), session=_own_session(bot))
@@ -136,24 +134,28 @@ class Attachment:
         if use_storage is not None:
             self._storages.append(use_storage())
         if new is not None:
-            known = AttachedDispatcher(new, inbox=inbox, rules=throttle)
+            rules = self._gate.throttle_rules() if throttle is True else throttle or None
+            known = AttachedDispatcher(new, inbox=inbox, rules=rules)
             self._register(known)
         if known is not None:
             known.bots += bots
 
-    def _choose_storage(
-        self, dispatcher: Dispatcher, storage: str | SqliteStorage
-    ) -> Callable[[], BaseStorage] | None:
-        """Return a function that moves the dispatcher's conversations; None if the user chose a storage."""
-        if not has_default_storage(dispatcher):
+    def _choose_storage(self, dispatcher: Dispatcher) -> Callable[[], BaseStorage] | None:
+        """Return a function that moves the dispatcher's conversations to the store, if that can keep them.
+
+        None if the user chose a storage.
+        """
+        gate = self._gate
+        in_file, in_redis = gate.store.conversations is not None, is_redis(gate.store_name)
+        if not (in_file or in_redis) or not has_default_storage(dispatcher):
             return None
-        if isinstance(storage, SqliteStorage):
-            return partial(use_file_storage, dispatcher, storage, self._mark_busy)
+        if in_file:
+            return partial(use_file_storage, dispatcher, gate.conversations, self._mark_busy)
         from tidegate.adapters.aiogram.fsm_redis import use_redis_storage  # noqa: PLC0415  (an extra)
 
-        return partial(use_redis_storage, dispatcher, storage, self._gate.clock, self._mark_busy)
+        return partial(use_redis_storage, dispatcher, gate.store_name, gate.clock, self._mark_busy)
 
-    async def letter(self, method: object) -> dict[str, Any]:
+    async def broadcast_fields(self, method: object) -> dict[str, Any]:
         """Return the fields of a method that a broadcast is to send. Raises BadInputError."""
         if not isinstance(method, TelegramMethod):
             raise BadInputError(
@@ -163,6 +165,8 @@ class Attachment:
 
     def _add_pacing(self, session: BaseSession, max_wait: float | None) -> None:
         """Pace a session once: several bots may share it."""
+        if max_wait is None:
+            max_wait = self._gate.settings.telegram_rate_limit_wait
         found = next((known for known in session.middleware if isinstance(known, PacingMiddleware)), None)
         if found is None:
             # The innermost: what other middlewares do is done once, however many attempts there are.
@@ -267,7 +271,7 @@ class Attachment:
                 log.warning("this process has taken over")
             attached.is_running = refusals is not None  # None: the dispatcher is to stop before that
             if attached.is_running and attached.rules is not None:
-                attached.add_throttle(self._gate.throttle(attached.rules), self._gate.tell)
+                attached.add_throttle(self._gate.throttle(attached.rules), self._gate.send_notice)
         finally:
             if not attached.is_running:
                 self._running -= 1

@@ -180,11 +180,11 @@ def has_default_storage(dispatcher: Dispatcher) -> bool:
 
 
 def use_file_storage(
-    dispatcher: Dispatcher, storage: SqliteStorage, mark_busy: MarkBusy
+    dispatcher: Dispatcher, opened: OpenConversations, mark_busy: MarkBusy
 ) -> MemoryFallbackStorage:
     """Move the dispatcher's conversations to the file. Return the storage that it has then."""
     fsm = dispatcher.fsm
-    fsm.storage = fallback = MemoryFallbackStorage(storage.opened)
+    fsm.storage = fallback = MemoryFallbackStorage(opened)
     if type(fsm.events_isolation) is DisabledEventIsolation:
         fsm.events_isolation = LocalEventIsolation(mark_busy)
     log.info("conversations are kept in the gate's file")

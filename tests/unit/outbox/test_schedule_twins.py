@@ -74,6 +74,7 @@ class Twins:
         ]
         acts += [self.end_turn, self.end_turn]
         for _ in range(steps):
+            await self.both(lambda outbox: outbox.stats())  # what is due acts first
             await self.draw.choice(acts)()
             await self.clock.sleep(self.draw.uniform(0.0005, 0.2))
             self.compare_turns()
@@ -165,6 +166,12 @@ class Twins:
             outcome: Outcome = DELIVERED if self.draw.random() < 0.7 else NotSent("x")
             await self.python.outbox.end_turn(one.result(), outcome)
             await self.lua.outbox.end_turn(other.result(), outcome)
+
+    async def cancel(self) -> None:
+        if self.put and self.draw.random() < 0.3:
+            ticket = self.draw.choice(self.put).id
+            one, other = await self.both(lambda outbox: outbox.cancel([ticket]))
+            assert other == one
 
     async def compare_records(self) -> None:
         for message in self.put:

@@ -67,7 +67,7 @@ class Bot:
 
     async def __aenter__(self) -> Self:
         await self.gate.start()
-        await self.executor.start(self.gate.flow_sessions("payment"))
+        await self.executor.start(self.gate.core.store.flow_sessions("payment"))
         return self
 
     async def __aexit__(self, *exc: object) -> None:

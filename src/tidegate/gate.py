@@ -22,7 +22,6 @@ from tidegate.delivery.transport import BotApiTransport
 from tidegate.delivery.worker import CONCURRENCY, Worker
 from tidegate.errors import BadInputError
 from tidegate.extras import extra
-from tidegate.flows.port import FlowSessionStore
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import HookEventHandler, UpdateHandler
 from tidegate.inbound.hook_signature import HOOK_WINDOW, SignatureScheme
@@ -373,10 +372,6 @@ class Tidegate:
         if not subscriptions.is_durable:
             return subscriptions
         return reopenable_subscriptions(lambda: self.core.store, name)
-
-    def flow_sessions(self, flow: str) -> FlowSessionStore:
-        """Return the stored sessions of a flow, for its executor; usable until the gate is closed."""
-        return self.core.store.flow_sessions(flow)
 
     def add_poller(self, poller: Poller) -> None:
         """Run a poller while this gate delivers in this process: between `start` and `stop`, in `worker`.

@@ -64,7 +64,8 @@ class StorageFlowSessions(FlowSessionStore):
         seen: str | None = None,
         at: float = 0.0,
     ) -> int:
-        if session is None:  # first: it must not come back when the store has forgotten it
+        # First: a session that was read here must not come back when the store has forgotten it.
+        if session is None and await self._storage.get_data(self._key(key)):
             await self._storage.set_data(self._key(key), {})
         version = await self._store.commit(key, session, expected=expected, seen=seen, at=at)
         if session is not None and not self.is_durable:

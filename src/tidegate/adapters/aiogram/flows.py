@@ -47,8 +47,17 @@ NextHandler = Callable[[TelegramObject, dict[str, Any]], Awaitable[Any]]
 SORRY: Final = "Sorry, something went wrong. Please try again later."
 
 
+class FlowStore(Protocol):
+    def flow_sessions(self, flow: str) -> FlowSessionStore:
+        """The sessions of the flow with this name; usable until the gate is closed."""
+        ...
+
+
 class FlowBotCore(Protocol):
     """The part of the gate's core that a flow's bot uses."""
+
+    @property
+    def store(self) -> FlowStore: ...
 
     @property
     def attached_library(self) -> object | None:
@@ -178,7 +187,7 @@ class FlowExecutor:
 
     def _session_store(self, dispatcher: Dispatcher) -> FlowSessionStore:
         """The gate's store, and beside it the FSM storage in which earlier versions kept sessions."""
-        store = self.gate.flow_sessions(self.flow.name)
+        store = self.gate.core.store.flow_sessions(self.flow.name)
         if not store.is_durable:  # one store for as long as this executor lives
             self._memory = store = self._memory or store
         storage = self._storage or self._former_storage(dispatcher)

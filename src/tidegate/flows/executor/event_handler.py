@@ -8,6 +8,8 @@ the next event, or by the recovery; each has a dedup key, so nothing happens twi
 import hashlib
 import logging
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 
@@ -21,10 +23,12 @@ from tidegate.flows.executor.work import WorkRunner
 from tidegate.flows.flow import Flow
 from tidegate.flows.machine import FlowStep, step
 from tidegate.flows.model import FlowError
-from tidegate.flows.port import FlowSessionStore, SessionKey, StoredSession
+from tidegate.flows.port import FlowSessionStore, SessionConflictError, SessionKey, StoredSession
 from tidegate.flows.session import Session
 
 log = logging.getLogger("tidegate.flows")
+
+CONFLICT_RETRIES: Final = 2
 
 
 class EventHandler:
@@ -62,6 +66,12 @@ class EventHandler:
         self, key: SessionKey, event: FlowEvent, *, awaited_only: bool = False, once: bool = False
     ) -> bool:
         """See `FlowRunner.handle`. `once`: the event is known again even after its session has ended."""
+        for _ in range(CONFLICT_RETRIES):
+            with suppress(SessionConflictError):  # a process that lost its lock: the session is loaded again
+                return await self._handle(key, event, awaited_only=awaited_only, once=once)
+        return await self._handle(key, event, awaited_only=awaited_only, once=once)
+
+    async def _handle(self, key: SessionKey, event: FlowEvent, *, awaited_only: bool, once: bool) -> bool:
         seen = event_digest(event.id) if once else None
         async with self.store.hold(key.text):
             stored = await self.store.load(key, seen)

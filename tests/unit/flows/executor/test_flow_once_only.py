@@ -1,10 +1,13 @@
 """Each thing once: what the application repeats, work of another session, a key that two wait for."""
 
+from typing import Any
+
 import pytest
 
 from tidegate.flows import Flow, FlowBuilder
-from tidegate.flows.executor import WorkContext
+from tidegate.flows.executor import SessionKey, WorkContext
 from tidegate.flows.executor.recovery import SEEN_SECONDS, SEEN_SWEEP_INTERVAL
+from tidegate.flows.session import Session
 from tidegate.sim.virtual_time import VirtualClock
 from unit.flows.executor.world import ALICE, BOB, INTERVAL, Bot, Disk, Life
 
@@ -174,3 +177,26 @@ async def test_a_flow_that_no_command_begins_says_so_when_it_starts(
     await bot.start()
     await bot.stop()
     assert "no command begins flow shop" in caplog.text
+
+
+async def test_an_event_is_handled_again_if_another_process_was_faster(disk: Disk) -> None:
+    """A process may lose the lock of a session without noticing."""
+    bot = Bot(disk, Life())
+    await bot.start()
+    await bot.command(1, "/start")
+    commit, meddled = disk.sessions.commit, list[str]()
+
+    async def meddle(key: SessionKey, session: Session | None, **options: Any) -> int:  # noqa: ANN401
+        if not meddled:
+            meddled.append("once")
+            stored = await disk.sessions.load(key)
+            await commit(key, stored.session, expected=stored.version)
+        return await commit(key, session, **options)
+
+    disk.sessions.commit = meddle  # type: ignore[method-assign]
+    await bot.write(2, "hm")
+    session = await bot.session()
+    await bot.stop()
+    assert disk.texts() == ["Welcome!", "Please use the buttons."]
+    assert session is not None
+    assert session.recent == ("u1", "u2")

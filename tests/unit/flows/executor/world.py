@@ -197,9 +197,6 @@ class MortalGate:
         self._life = life
         self.pollers: list[Poller] = []
 
-    def flow_sessions(self, flow: str) -> MortalFlowSessions:  # noqa: ARG002  (there is one)
-        return MortalFlowSessions(self._disk, self._life)
-
     def subscriptions(self, name: str) -> MortalSubscriptions:
         kept = self._disk.subscriptions.setdefault(name, MemorySubscriptions(self.clock, name))
         return MortalSubscriptions(self._disk, self._life, kept)

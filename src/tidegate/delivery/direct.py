@@ -181,7 +181,7 @@ class DirectCalls:
         max_wait: float | None = None,
         uploads: bool = False,
     ) -> "HeldTurn":
-        """A turn for a call that somebody else makes: `async with` it, and set its `outcome`.
+        """A turn for a call that a bot library makes: `async with` it, and set its `outcome`.
 
         Waits for the right to call, `max_wait` seconds at most (then LimitedError; None: without a bound).
         Where no limit applies it is granted at once. Of `params` only the chat and the cost are looked at.

@@ -108,22 +108,22 @@ def judge(
 
 
 class _Error:
-    """An error as Telegram words it; `told` is whether it did."""
+    """An error answer; `is_telegrams`: it has Telegram's form."""
 
-    __slots__ = ("code", "description", "parameters", "text", "told")
+    __slots__ = ("code", "description", "is_telegrams", "parameters", "text")
 
     def __init__(self, status: int, body: Mapping[str, Any]) -> None:
         code, description, parameters = (body.get(k) for k in ("error_code", "description", "parameters"))
         self.code = status
         if status in _SUCCESS and isinstance(code, int) and code in _ERRORS:
             self.code = code
-        self.told = body.get("ok") is False and self.code in _ERRORS
+        self.is_telegrams = body.get("ok") is False and self.code in _ERRORS
         self.description = description if isinstance(description, str) else ""
         self.text = self.description.lower().replace("’", "'")  # noqa: RUF001  (both are seen)
         self.parameters: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
 
     def passing(self) -> str | None:
-        """Why trying again may help, in a word; None if it will not, or if Telegram said when."""
+        """A word for an error that may pass by itself; None if it will not, or if Telegram said when."""
         if self.wait() is not None or self.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return None
         if self.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -131,7 +131,7 @@ class _Error:
         if self.code == HTTPStatus.CONFLICT:
             return "conflict"
         # The page of a proxy or portal in front of Telegram: its 403 does not come from Telegram.
-        return None if self.told or self.code in _SUCCESS else "not_telegram"
+        return None if self.is_telegrams or self.code in _SUCCESS else "not_telegram"
 
     def new_chat(self) -> int | None:
         chat_id = self.parameters.get("migrate_to_chat_id")

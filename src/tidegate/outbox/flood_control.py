@@ -53,7 +53,7 @@ def _cut(limited: Lane | Pool, window: Window, rule: Rate, now: float) -> None:
 
 
 def _others(window: Window) -> float:
-    """How full it is without the refused call."""
+    """The share of taken slots, without the refused call."""
     return (window.taken - 1) / window.count
 
 

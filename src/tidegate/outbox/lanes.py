@@ -199,7 +199,7 @@ def _valid(item: tuple[int, Line]) -> bool:
 
 
 class Pool(msgspec.Struct, eq=False):
-    """What the lanes of a bot share for one budget: a window (None: no limit) and the lines that may go."""
+    """The window (None: no limit) and the ready lines that the lanes of a bot share for one budget."""
 
     bot: "BotLanes"
     window: Window | None

@@ -1,7 +1,7 @@
 """The ports of the outbox: what a sender needs of every store, and what an operator needs.
 
 Order holds within a line (one priority of one chat of one bot), with one call in flight for each chat.
-Every verb is one atomic step: it happens as a whole or not at all, and nobody sees it half done.
+Every verb is one atomic step: it happens as a whole or not at all, and is never seen half done.
 """
 
 from collections.abc import Iterable, Sequence
@@ -71,7 +71,7 @@ class OutboxSender(Protocol):
     """The outbox for those who put messages, deliver them, and make direct calls."""
 
     async def start_sending(self) -> None:
-        """Prepare to claim and to take turns. Both do this themselves if nobody did.
+        """Prepare to claim and to take turns. Both do it themselves if it was not called.
 
         Raises NotTheSenderError where the store has one sender only, and another process is it.
         """
@@ -220,5 +220,5 @@ class Outbox(OutboxSender, OutboxOperator, Protocol):
         """Release everything. What waits stays in the store."""
 
     def health(self) -> StoreHealth:
-        """As this process knows it, without asking the store."""
+        """The health as this process knows it, without asking the store."""
         return StoreHealth()

@@ -151,7 +151,7 @@ class Schedule:
         return bool(self._active)
 
     def next_at(self, *, room: bool) -> float:
-        """When the next step may have something to do; 0 if it has now, with `room` for messages."""
+        """The time of the next step that may have something to do; 0 if now, with `room` for messages."""
         if self._active and room:
             return 0.0
         soonest = self._timers.soonest()

@@ -61,7 +61,7 @@ def after_call(message: Message, attempts: int, outcome: Outcome) -> NextState: 
 
 
 def after_crash(message: Message, attempts: int, crashes: int) -> NextState:
-    """The lease ran out: whoever held it died, and whether the call was made is unknown."""
+    """The lease ran out: its worker died, and it is unknown whether the call was made."""
     if crashes >= CRASHES_ALLOWED:
         return NextState(
             State.DEAD, attempts, reason="crashes", description=f"its worker died {crashes} times"

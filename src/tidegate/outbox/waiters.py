@@ -36,14 +36,14 @@ class SettledWaiters:
         return future
 
     def ended(self, ticket: TicketId, record: Callable[[], Record]) -> None:
-        """`record` is made only if somebody waits for it."""
+        """`record` is called only if a caller waits for it."""
         for future in self._waiting.pop(ticket, ()):
             if not future.done():
                 future.set_result(record())
         self.changed()
 
     def lost(self, ticket: TicketId, error: Exception) -> None:
-        """How it ended will never be known."""
+        """Fail those who wait: how the message ended will never be known."""
         for future in self._waiting.pop(ticket, ()):
             if not future.done():
                 future.set_exception(error)

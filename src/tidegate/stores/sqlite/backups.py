@@ -135,9 +135,8 @@ def replace_store(draft: Path, store: Path) -> Path | None:
                 _set_aside(store, aside)
                 draft.replace(store)
         else:
-            _move_side_files(
-                store, aside
-            )  # of a store that somebody removed: SQLite would read them into ours
+            # Those of a removed store: SQLite would read them into the copy.
+            _move_side_files(store, aside)
             draft.replace(store)
         _sync(store.parent)
     return aside if there else None

@@ -24,7 +24,7 @@ _AMONG: Final = "id IN (SELECT value FROM json_each(?))"
 
 
 class LeftBehind(msgspec.Struct, frozen=True):
-    """What does not move. `dedup_keys`: of ended messages, that still count."""
+    """Numbers of messages that do not move. `dedup_keys`: of ended messages, that still count."""
 
     dead: int = 0
     parked: int = 0

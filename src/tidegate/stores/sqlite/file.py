@@ -244,12 +244,12 @@ class StoreFile:
                 self._pay()
             return self._together(batch)
         except Exception as error:  # noqa: BLE001  (it belongs to the task that awaits the future)
-            told = _translate_error(error, self.path)
+            failure = _translate_error(error, self.path)
             if len(batch) == 1:
-                return [self._failed(batch[0], told)]
+                return [self._failed(batch[0], failure)]
             if _error_name(error).startswith(tuple(DISK_ERRORS)):  # nothing can be written
                 return [
-                    self._failed(item, told) if item.writes else self._perform([item])[0] for item in batch
+                    self._failed(item, failure) if item.writes else self._perform([item])[0] for item in batch
                 ]
             # One of them is to blame: the others are done alone.
             return [self._perform([item])[0] for item in batch]
@@ -288,7 +288,7 @@ class StoreFile:
         log.warning("%s can be written again: %s steps made up for", self.path, paid)
 
     def _together(self, batch: Sequence[_QueuedStep]) -> list[_StepResult]:
-        """In one transaction: all or none."""
+        """Run steps in one transaction: all or none."""
         connection = cast("sqlite3.Connection", self._connection)
         if not any(item.writes for item in batch):
             return [_StepResult(result=item.step(Transaction(connection))) for item in batch]
@@ -329,7 +329,7 @@ class StoreFile:
             connection = sqlite3.connect(
                 path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
             )
-            check(connection, path)  # before anything is changed: it may be somebody else's
+            check(connection, path)  # before anything is changed: it may be another program's
             _use_wal(connection)
             for pragma in PRAGMAS:
                 connection.execute(pragma)

@@ -293,7 +293,7 @@ class SqliteOperator(OutboxOperator):
         self._waiters.ended(record.message.id, lambda: record)
 
     def _look_at(self, tickets: set[TicketId]) -> None:
-        """Look whether messages that somebody waits for have ended."""
+        """Look whether messages that callers wait for have ended."""
         now = self._clock.now()
         watched = tickets & set(self._waiters.tickets)
         if watched:
@@ -322,7 +322,7 @@ class WaitExplainer:
         self._poll = poll
 
     async def here(self, ticket: TicketId) -> Why | None:
-        """In the sender's own process."""
+        """Explain it in the sender's own process."""
         seq, record = await self._file.read(lambda tx: self._known(tx, ticket))
         return self._explain(seq, record)
 
@@ -336,7 +336,7 @@ class WaitExplainer:
         self._file.read(lambda tx: self._known(tx, ticket), tell)
 
     async def elsewhere(self, ticket: TicketId) -> Why | None:
-        """From a process that does not send."""
+        """Explain it in a process that does not send."""
         _, record = await self._file.read(lambda tx: self._known(tx, ticket))
         if record is None:
             return None

@@ -110,7 +110,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
         if self._starting is None or self._starting.done():
             self._starting = self._tasks.start(self._start_sending(), "start", awaited=True)
             self._starting.add_done_callback(_retrieve_exception)
-        # Whoever waits may give up; what has begun goes on.
+        # A cancelled caller does not stop it.
         await asyncio.shield(self._starting)
 
     async def _start_sending(self) -> None:
@@ -253,6 +253,6 @@ def _no_collection() -> Iterator[None]:
 
 
 def _retrieve_exception(task: "asyncio.Task[None]") -> None:
-    """Those who waited for it met its failure, if anybody still did."""
+    """Its failure was raised to the callers that waited for it, if there were any."""
     if not task.cancelled():
         task.exception()

@@ -29,7 +29,7 @@ ROWS_PER_LOAD: Final = 10_000  # messages read in one step
 
 
 class SenderHistory(msgspec.Struct, gc=False):
-    """What the file knows of the time before, with times of the wall clock."""
+    """The file's knowledge of the time before, in wall time."""
 
     clean: bool  # whether the last sender said that it ended
     aliases: list[Any]

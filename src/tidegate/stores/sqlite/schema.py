@@ -51,15 +51,15 @@ CREATE UNIQUE INDEX messages_dedup ON messages (bot, dedup_key) WHERE dedup_key 
 CREATE UNIQUE INDEX messages_coalesce ON messages (bot, chat_id, coalesce_key)
     WHERE coalesce_key IS NOT NULL AND settled_at IS NULL;
 
--- How many messages of a bot are where.
+-- Numbers of messages of a bot by state.
 CREATE TABLE counts (
     bot INTEGER, name TEXT, count INTEGER NOT NULL, PRIMARY KEY (bot, name)
 ) STRICT, WITHOUT ROWID;
 
--- Calls that were answered lately, those of one step in a row: what the windows are rebuilt from.
+-- Recent calls, those of one step in a row: the windows are rebuilt from them.
 CREATE TABLE calls (n INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL) STRICT;
 
--- What 429s have closed, and the limits they have cut.
+-- Closures and learned limits after 429s.
 CREATE TABLE limits (
     bot INTEGER, chat_id ANY, kind TEXT, heard_at REAL NOT NULL, closed_for REAL NOT NULL, learned BLOB,
     PRIMARY KEY (bot, chat_id, kind)
@@ -73,16 +73,16 @@ CREATE TABLE aliases (
 -- Tokens are encrypted.
 CREATE TABLE bots (id INTEGER PRIMARY KEY, token BLOB NOT NULL, api_url TEXT NOT NULL) STRICT;
 
--- What other processes did, for the sender to follow, and what it answered them.
+-- Changes by other processes for the sender to follow, and its answers to them.
 CREATE TABLE journal (n INTEGER PRIMARY KEY AUTOINCREMENT, verb TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE TABLE answers (n INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
 
 CREATE TABLE facts (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 """
 
-# What arrived and is not handled yet; `number` rises in the order of arrival and is never given twice (the
-# fact `last_arrival`). `not_before` is set while one waits for its next try.
-# Those that are being handled are listed apart, since to write a number is cheaper than an arrival again.
+# Updates that are not handled yet; `number` rises in the order of arrival and is never given twice (the fact
+# `last_arrival`). `not_before` is set while one waits for its next try.
+# Those that are being handled are listed in `held`: a number is cheaper to write than the update again.
 _VERSION_2 = """
 CREATE TABLE arrivals (
     number INTEGER PRIMARY KEY,
@@ -97,7 +97,7 @@ CREATE TABLE arrivals (
 ) STRICT;
 CREATE TABLE held (number INTEGER PRIMARY KEY) STRICT;
 
--- What arrived lately, whatever became of it.
+-- Keys of recent updates, handled or not.
 CREATE TABLE seen (
     source TEXT, key TEXT, at REAL NOT NULL, PRIMARY KEY (source, key)
 ) STRICT, WITHOUT ROWID;
@@ -116,8 +116,8 @@ CREATE TABLE parked (
 CREATE INDEX parked_of_source ON parked (source, n);
 """
 
-# Who waits for what, of each poller. AUTOINCREMENT: a number is never given twice, so whoever has read up to
-# one misses nobody. `news` is what is to be told.
+# Subscriptions of each poller. AUTOINCREMENT: a number is never given twice, so a process that has read up to
+# one misses no later subscription. `news` is set while a notification is pending.
 _VERSION_3 = """
 CREATE TABLE subscriptions (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -130,7 +130,7 @@ CREATE TABLE subscriptions (
 ) STRICT;
 CREATE INDEX subscriptions_of_poller ON subscriptions (poller, number);
 
--- Up to where each has seen the changes of what it polls, which process polls, and until when.
+-- The watermark of each poller, the process that holds its lease, and until when.
 CREATE TABLE pollers (
     name TEXT PRIMARY KEY, mark TEXT, holder TEXT, until REAL
 ) STRICT, WITHOUT ROWID;

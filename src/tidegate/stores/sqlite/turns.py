@@ -106,7 +106,7 @@ class SqliteTurns:
         settle_sql.record_calls(tx, [*(call for _, call in self._recent), *held])
 
     def end(self, turn: Turn, outcome: Outcome, age: float) -> None:
-        """End a turn. Nobody waits for the disk: a restart that does not know the last calls waits anyway."""
+        """End a turn, without waiting for the disk: a restart that misses the last calls waits anyway."""
         now, wall = self._clock.monotonic(), self._clock.now()
         entry = self._dispatcher.end_turn(turn, outcome, age)
         if entry is None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tidegate.bots.registry import Bot, BotInfo
     from tidegate.broadcast.campaign import Campaign
     from tidegate.broadcast.progress import Progress
-    from tidegate.broadcast.sql import sql
     from tidegate.clock import Clock
+    from tidegate.database.audience import sql
     from tidegate.errors import (
         BadInputError,
         ClosedError,
@@ -176,7 +176,7 @@ _HOMES: Final = {
     "bots.registry": ("Bot", "BotInfo"),
     "broadcast.campaign": ("Campaign",),
     "broadcast.progress": ("Progress",),
-    "broadcast.sql": ("sql",),
+    "database.audience": ("sql",),
     "clock": ("Clock",),
     "errors": (
         "BadInputError",

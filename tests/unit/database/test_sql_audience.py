@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from tidegate.broadcast.sql import place_of, sql
+from tidegate.database.audience import place_of, sql
 from tidegate.errors import BadInputError, MissingExtraError
 
 QUERY = "SELECT chat_id FROM users"

@@ -33,11 +33,9 @@ from tidegate.upstream.retry import (
     failure_word,
     judge,
     lockout_of,
-    unredacted,
 )
 from tidegate.upstream.transport import (
     NoResponse,
-    RedactingTransport,
     UpstreamOutcome,
     UpstreamRequest,
     UpstreamResponse,
@@ -78,7 +76,6 @@ class Requester:
         self._name, self._transport, self._limiter, self._clock = name, transport, limiter, clock
         self._policy, self._lockout, self._log = policy, lockout, log
         self._draw = random.Random()  # noqa: S311  (spreads retries, is no secret)
-        self._hide = transport.hide if isinstance(transport, RedactingTransport) else unredacted
         self._waits: set[asyncio.Timeout] = set()  # for a turn, or between two attempts
         self._closed = False
 
@@ -109,7 +106,7 @@ class Requester:
                 tries=tries,
                 policy=self._policy,
                 draw=self._draw,
-                hide=self._hide,
+                hide=self._transport.hide,
             )
             if isinstance(outcome, UpstreamResponse) and isinstance(verdict, UpstreamOk):
                 return outcome

@@ -131,10 +131,6 @@ def failure_word(outcome: UpstreamOutcome) -> str | None:
     return None if outcome.status in OK_STATUSES else f"status_{outcome.status}"
 
 
-def unredacted(text: str) -> str:
-    return text
-
-
 def judge(
     outcome: UpstreamOutcome,
     *,
@@ -143,7 +139,7 @@ def judge(
     tries: UpstreamAttempts,
     policy: UpstreamRetryPolicy,
     draw: random.Random,
-    hide: Callable[[str], str] = unredacted,
+    hide: Callable[[str], str] = str,
 ) -> UpstreamVerdict:
     """Decide what to do next; `tries` includes this attempt. Never raises, whatever was answered."""
     reason = failure_word(outcome) or ""
@@ -225,7 +221,7 @@ def _date(text: str) -> float | None:
         return None
 
 
-def complaint(response: UpstreamResponse, hide: Callable[[str], str] = unredacted) -> str:
+def complaint(response: UpstreamResponse, hide: Callable[[str], str] = str) -> str:
     """Return the API's own words, short and printable, or "no reason given". `hide` removes known secrets."""
     text = hide(_WHITESPACE.sub(" ", _complaint_text(response.body[:COMPLAINT_BYTES_READ])))
     printable = "".join(char for char in text[:COMPLAINT_CHARACTERS_READ] if char.isprintable()).strip()

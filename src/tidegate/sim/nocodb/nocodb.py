@@ -17,7 +17,7 @@ from tidegate.sim.nocodb.limits import NocoLimits, TokenLimiter, retry_after
 from tidegate.sim.nocodb.records import LARGEST_HEAD, answer_request, read_target
 from tidegate.sim.nocodb.table import SimulatedTable, Value, require_key
 from tidegate.sim.sliding_window import RequestRate
-from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse
+from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse, UpstreamTransport
 
 LOG_KEPT = 1_000
 SECONDS_KEPT = 86_400
@@ -243,7 +243,7 @@ class SimulatedNocoDb(FaultySimulator):
         raise ConnectionCut("no answer came")
 
 
-class NocoWire:
+class NocoWire(UpstreamTransport):
     """The wire of an `Upstream` to a simulated NocoDB in this process, without HTTP: for virtual time."""
 
     def __init__(self, noco: SimulatedNocoDb, *, token: str = "any", timeout: float = 10.0) -> None:  # noqa: S107  (no secret)

@@ -219,4 +219,4 @@ def test_lists_say_what_there_is_and_that_there_is_more(desk: Desk) -> None:
     assert not listed["more"]
     assert "low" in one
     assert f"to {people[0]}" in one
-    assert "What has ended: --state any" in desk.quickly("queue", "list", "--chat", "5")[1]
+    assert "For messages that ended: --state any" in desk.quickly("queue", "list", "--chat", "5")[1]

@@ -39,7 +39,7 @@ def test_what_was_delivered_since_the_backup_is_not_sent_again_unless_an_operato
     assert (restored.returncode, restored.stderr) == (0, "")
     assert "Parked 1 message that waited." in restored.stdout
     assert "tidegate.db.before-restore" in restored.stdout
-    assert f"no message {lost} is known" in desk.complains("queue", "show", lost)
+    assert f"message {lost} is not known" in desk.complains("queue", "show", lost)
     desk.deliver_all()
     assert desk.arrived(chat) == 1
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_restored_leaves_the_store_as_it_is(desk: Desk) -> None:
 
     for arguments, told in (
         (["copy.db"], "pass --park to hold them back until you decide, or --resend"),
-        (["copy.db", "--park", "--resend"], "choose one of them"),
+        (["copy.db", "--park", "--resend"], "pass one of them"),
         (["copy.db", "--park"], "Not a terminal: pass --yes"),
         (["cut.db", "--park", "--yes"], "cut.db is damaged: use an earlier backup"),
         (["text.db", "--park", "--yes"], "text.db is not a store of Tidegate"),

@@ -74,11 +74,9 @@ def examine(*, as_json: bool) -> int:
     """Print every check; return 1 if one failed, else 0."""
     checks = loop.run(_all_checks())
     failed = any(check.state == "failed" for check in checks)
-    if as_json:
-        terminal.put_json({"checks": [check._asdict() for check in checks], "passed": not failed})
-    else:
-        terminal.put(_table(checks))
-        terminal.put(Text(_summary(checks), style="bold red" if failed else "bold green"))
+    found = {"checks": [check._asdict() for check in checks], "passed": not failed}
+    summary = Text(_summary(checks), style="bold red" if failed else "bold green")
+    terminal.report(found, _table(checks), summary, as_json=as_json)
     return 1 if failed else 0
 
 

@@ -201,6 +201,22 @@ async def test_another_file_under_the_same_name_goes_to_those_who_are_new(
     assert await texts(telegram, 1004) == ["Hi again Person 4"]
 
 
+async def test_a_broadcast_that_an_older_version_began_is_resumed_by_its_keys(
+    desk: Desk, gate: Tidegate, telegram: SimulatedTelegram
+) -> None:
+    begun = [
+        {"chat_id": chat, "text": "Hi", "dedup_key": f"broadcast:spring:{chat}", "dedup_for": 7 * 86_400.0}
+        for chat in (1000, 1001)
+    ]
+    await gate.send_many(begun, bot=BOT, priority="low")
+
+    code, report = await desk.run(people(3), text="Hi", name="spring")
+
+    assert "resuming: 2 of 3 are already in" in desk.told
+    assert (code, report["accepted"], report["delivered"]) == (0, 3, 3)
+    assert telegram.report()["accepted"] == 3
+
+
 async def test_ctrl_c_leaves_the_rest_in_the_store_and_the_same_command_goes_on(
     desk: Desk, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:

@@ -206,8 +206,7 @@ def _refuse_bad(checked: CheckedFile, order: BroadcastOrder) -> None:
         terminal.note(line)
     if checked.good and (not checked.bad or (order.skip_bad and order.name is not None)):
         return
-    if order.as_json:
-        terminal.put_json({"accepted": 0, **checked.report(), "passed": False})
+    terminal.report({"accepted": 0, **checked.report(), "passed": False}, as_json=order.as_json)
     if not checked.bad:
         raise BadInputError(f"nobody is in {order.file}: nothing was sent")
     hint = _SKIP_HINT if order.skip_bad else "correct them, or send the others with --skip-bad --name NAME"

@@ -224,10 +224,8 @@ def stress(
         terminal.note(f"In real time: {sum(s.duration for s in scenarios):g} s (Ctrl-C stops it)")
     results, interrupted = _play(scenarios, wanted, real_time=real_time)
     report = report_of(scenarios, results, interrupted=interrupted) | {"real_time": real_time}
-    if as_json:
-        terminal.put_json(report)
-    elif results:
-        terminal.put(results_table(results, scenarios[0], complete=not interrupted))
+    tables = [results_table(results, scenarios[0], complete=not interrupted)] if results else []
+    terminal.report(report, *tables, as_json=as_json)
     if svg is not None and not interrupted:
         save(svg, results, scenarios[0])
     if interrupted:

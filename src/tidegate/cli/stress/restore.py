@@ -125,10 +125,9 @@ def stress(crowds: Sequence[int], *, group: int, every: float, seed: int, as_jso
             found for scenario in scenarios for found in _both(scenario, groups, stop, show) if not stop.asked
         ]
     passed = not stop.asked and all(found.passed for found in restarts if found.start == "staggered")
-    if as_json:
-        terminal.put_json(_report(restarts, groups) | {"interrupted": stop.asked, "passed": passed})
-    elif restarts:
-        terminal.put(restarts_table(restarts, groups, complete=not stop.asked))
+    report = _report(restarts, groups) | {"interrupted": stop.asked, "passed": passed}
+    tables = [restarts_table(restarts, groups, complete=not stop.asked)] if restarts else []
+    terminal.report(report, *tables, as_json=as_json)
     if stop.asked:
         terminal.note("tidegate: stopped by Ctrl-C: what was not finished is left out")
         return INTERRUPTED

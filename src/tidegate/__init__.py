@@ -57,8 +57,7 @@ if TYPE_CHECKING:
     from tidegate.flows.events import FlowEvent, WorkDone
     from tidegate.flows.executor import WorkContext
     from tidegate.gate import Tidegate
-    from tidegate.inbound.hook_signature import HmacSignature
-    from tidegate.inbound.signed_hooks import HookEvent
+    from tidegate.inbound.signed_hooks import HmacSignature, HookEvent
     from tidegate.inbound.throttle import Throttle, Throttled, ThrottleRules
     from tidegate.inbound.updates import describe_update
     from tidegate.inbound.webhook_app import webhook_secret
@@ -218,8 +217,7 @@ _HOMES: Final = {
     "flows.events": ("FlowEvent", "WorkDone"),
     "flows.executor": ("WorkContext",),
     "gate": ("Tidegate",),
-    "inbound.hook_signature": ("HmacSignature",),
-    "inbound.signed_hooks": ("HookEvent",),
+    "inbound.signed_hooks": ("HmacSignature", "HookEvent"),
     "inbound.throttle": ("Throttle", "Throttled", "ThrottleRules"),
     "inbound.updates": ("describe_update",),
     "inbound.webhook_app": ("webhook_secret",),

@@ -24,10 +24,9 @@ from tidegate.errors import BadInputError
 from tidegate.extras import extra
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import HookEventHandler, UpdateHandler
-from tidegate.inbound.hook_signature import HOOK_WINDOW, SignatureScheme
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.server import OnReady, serve
-from tidegate.inbound.signed_hooks import Hook, parse_secrets
+from tidegate.inbound.signed_hooks import HOOK_WINDOW, Hook, SignatureScheme, parse_secrets
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.webhook_app import WebhookApp
 from tidegate.lifecycle import GateCore

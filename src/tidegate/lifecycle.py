@@ -19,9 +19,9 @@ from tidegate.delivery.transport import BotApiTransport
 from tidegate.delivery.worker import Worker
 from tidegate.errors import ClosedError, StoreAwayError, TidegateError
 from tidegate.inbound.conversations import Conversations
+from tidegate.inbound.dispatcher import StallWatch
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import AttachedLibrary, GateHandlers
-from tidegate.inbound.stall_watch import StallWatch
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
 from tidegate.model import BotId, Priority

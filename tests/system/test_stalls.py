@@ -7,15 +7,15 @@ import pytest
 from blockbuster import BlockBuster
 
 from tidegate.clock import Clock
-from tidegate.inbound import stall_watch
-from tidegate.inbound.stall_watch import StallWatch
+from tidegate.inbound import dispatcher
+from tidegate.inbound.dispatcher import StallWatch
 
 
 async def test_who_makes_everybody_wait_is_named_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, no_blocking_calls: BlockBuster
 ) -> None:
-    monkeypatch.setattr(stall_watch, "HEARTBEAT_INTERVAL", 0.02)
-    monkeypatch.setattr(stall_watch, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(dispatcher, "HEARTBEAT_INTERVAL", 0.02)
+    monkeypatch.setattr(dispatcher, "STALL_SECONDS", 0.1)
     no_blocking_calls.functions["time.sleep"].deactivate()
     watch = StallWatch(Clock())
     with caplog.at_level(logging.WARNING):

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import sys
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -10,7 +12,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError
-from tidegate.failure import describe_error, traceback_text, waiting_place
+from tidegate.failure import describe_error, running_place, traceback_text, waiting_place
 from tidegate.inbound.inbox import ClaimedItem, Inbox, InboxSource
 from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.tasks import BackgroundTasks
@@ -24,6 +26,8 @@ STORE_RETRY_PAUSE: Final = 1.0  # seconds after a failure of the store
 CANCEL_GRACE: Final = 5.0  # seconds that a cancelled handler has to end
 CLAIM_BATCH: Final = 25  # items claimed in a step: the first steps of their handlers must not block the loop
 MAX_HANDLER_BACKOFF: Final = 300.0  # seconds
+HEARTBEAT_INTERVAL: Final = 0.5  # seconds, of the event loop
+STALL_SECONDS: Final = 2.0  # without a heartbeat
 
 ItemHandler = Callable[[ClaimedItem], Awaitable[None]]
 SettleStep = Callable[[], Coroutine[Any, Any, None]]  # a call of the inbox
@@ -265,3 +269,43 @@ def _log_failure(task: asyncio.Task[None]) -> None:
         log.critical(
             "the inbox dispatcher has failed: no update is handled any more\n%s", traceback_text(error)
         )
+
+
+class StallWatch:
+    """Reports, from a thread, that a handler blocks the loop: no deadline reaches it. Real time only."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._beat_at = 0.0
+        self._next_beat: asyncio.TimerHandle | None = None
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        self._stopped.clear()
+        self._beat()
+        loop_thread = threading.get_ident()
+        threading.Thread(
+            target=self._watch, args=(loop_thread,), name="tidegate: stalls", daemon=True
+        ).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._next_beat is not None:
+            self._next_beat.cancel()
+
+    def _beat(self) -> None:
+        self._beat_at = self._clock.monotonic()
+        self._next_beat = self._clock.call_later(HEARTBEAT_INTERVAL, self._beat)
+
+    def _watch(self, loop_thread: int) -> None:
+        reported = 0.0  # the heartbeat after which a stall was reported
+        while not self._stopped.wait(HEARTBEAT_INTERVAL):
+            beat_at, late = self._beat_at, self._clock.monotonic() - self._beat_at
+            if late > STALL_SECONDS and reported != beat_at:
+                reported = beat_at
+                frame = sys._current_frames().get(loop_thread)  # noqa: SLF001  (there is no other way)
+                log.warning(
+                    "everything has stood still for %.1f s %s: call what blocks with asyncio.to_thread",
+                    late,
+                    running_place(frame),
+                )

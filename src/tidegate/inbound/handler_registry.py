@@ -13,9 +13,9 @@ from tidegate.inbound.dispatcher import (
     InboxDispatcher,
     ItemHandler,
     RegisteredHandler,
+    StallWatch,
 )
 from tidegate.inbound.inbox import Inbox, InboxItem, InboxSource, InboxStats
-from tidegate.inbound.stall_watch import StallWatch
 
 # Returns False for an item that is not to be stored, each time that it is asked about the same one.
 AcceptFilter = Callable[[InboxItem], Awaitable[bool]]

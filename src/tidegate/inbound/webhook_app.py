@@ -10,8 +10,14 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreError, TidegateError
 from tidegate.failure import scrub
 from tidegate.inbound.handler_registry import HandlerRegistry
-from tidegate.inbound.hook_signature import SignatureRefusal, verify_signature
-from tidegate.inbound.signed_hooks import Hook, HookEvent, event_item, safe_headers
+from tidegate.inbound.signed_hooks import (
+    Hook,
+    HookEvent,
+    SignatureRefusal,
+    event_item,
+    safe_headers,
+    verify_signature,
+)
 from tidegate.inbound.updates import parse_update
 from tidegate.inbound.webhook_request import (
     NOT_FOUND,

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.hook_signature import (
+from tidegate.inbound.signed_hooks import (
     HmacSignature,
     SignatureRefusal,
     SignatureScheme,

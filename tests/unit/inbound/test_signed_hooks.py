@@ -10,9 +10,15 @@ import pytest
 from rich.pretty import pretty_repr
 
 from tidegate.errors import BadInputError, StoreFullError
-from tidegate.inbound.hook_signature import HmacSignature
 from tidegate.inbound.inbox import DEDUP_SECONDS, ClaimedItem, hook_source
-from tidegate.inbound.signed_hooks import MAX_HEADERS, Hook, HookEvent, pack_event, unpack_event
+from tidegate.inbound.signed_hooks import (
+    MAX_HEADERS,
+    HmacSignature,
+    Hook,
+    HookEvent,
+    pack_event,
+    unpack_event,
+)
 from tidegate.inbound.webhook_request import MAX_BODY_BYTES
 from tidegate.sim.virtual_time import VirtualClock
 from unit.inbound.http_caller import PATH as UPDATES

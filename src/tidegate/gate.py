@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
-from tidegate.adapters.call_capture import queue_call
+from tidegate.adapters.call_context import queue_call
 from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo
 from tidegate.broadcast.audience import Audience
 from tidegate.broadcast.campaign import REMEMBER_SECONDS, Campaign, limit_for

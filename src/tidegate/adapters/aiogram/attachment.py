@@ -21,8 +21,8 @@ from tidegate.adapters.aiogram.queued_method import fields_of
 from tidegate.adapters.aiogram.session_middleware import PacingMiddleware
 from tidegate.adapters.aiogram.throttle import AiogramThrottleMiddleware, NextUpdateHandler
 from tidegate.adapters.aiogram.updates import DispatcherInbox
+from tidegate.adapters.call_context import begin_reply, end_reply
 from tidegate.adapters.port import Gate
-from tidegate.adapters.reply_context import begin_reply, end_reply
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import SendNotice

@@ -17,8 +17,8 @@ from aiogram.types import BufferedInputFile, FSInputFile, InputFile, TelegramObj
 from aiohttp import ClientError
 from pydantic import TypeAdapter
 
+from tidegate.adapters.call_context import reply_priority
 from tidegate.adapters.port import Gate
-from tidegate.adapters.reply_context import reply_priority
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, File, Priority, TicketId, Why

@@ -18,9 +18,8 @@ from tidegate.adapters.aiogram.errors import (
     unknown_outcome_error,
 )
 from tidegate.adapters.aiogram.queued_method import queue_method
-from tidegate.adapters.call_capture import capture_if_queued
+from tidegate.adapters.call_context import capture_if_queued, reply_priority
 from tidegate.adapters.port import Gate
-from tidegate.adapters.reply_context import reply_priority
 from tidegate.delivery.direct import DirectRetryPolicy, call_with_retries, has_lane
 from tidegate.delivery.outcome_policy import RetryBackoff
 from tidegate.errors import LimitedError, name_of
@@ -139,7 +138,7 @@ class _MethodCall(Generic[TelegramType]):
 
 @functools.cache
 def _keep_response_type(returned: Any) -> object:  # noqa: ANN401  (a type, of whichever kind)
-    """Aiogram makes this type for every answer, and pydantic forgets it as soon as nobody holds it."""
+    """Keep the type that aiogram makes for every answer: pydantic drops it when it is not referenced."""
     return Response[returned]
 
 

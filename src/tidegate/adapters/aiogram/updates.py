@@ -73,8 +73,8 @@ class DispatcherInbox:
             await poller.stop()
 
     def _handler_for(self, bot: Bot) -> Any:  # noqa: ANN401
-        async def handle(held: ClaimedItem) -> None:
-            update = Update.model_validate(msgspec.json.decode(held.item.body), context={"bot": bot})
+        async def handle(claimed: ClaimedItem) -> None:
+            update = Update.model_validate(msgspec.json.decode(claimed.item.body), context={"bot": bot})
             await self._dispatcher.feed_update(bot, update, **self._data)
 
         return handle

@@ -152,11 +152,11 @@ class ApplicationInbox:
             finally:
                 inbox.registry.unregister(self._source)
 
-    async def _handle(self, held: ClaimedItem) -> None:
+    async def _handle(self, claimed: ClaimedItem) -> None:
         inbox = self._open
         if inbox is None:
             raise ClosedError("the update came while the application stopped")
-        raw = msgspec.json.decode(held.item.body, type=Json)
+        raw = msgspec.json.decode(claimed.item.body, type=Json)
         update = Update.de_json(raw, self._bot)
         if isinstance(self._bot, ExtBot):
             self._bot.insert_callback_data(update)
@@ -164,7 +164,7 @@ class ApplicationInbox:
             return
         # It has not begun, so no attempt is counted. This process stops serving, so as not to claim it again.
         inbox.registry.unregister(self._source)
-        await inbox.registry.inbox.release(held)
+        await inbox.registry.inbox.release(claimed)
 
 
 class _OpenInbox:

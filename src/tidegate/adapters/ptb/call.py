@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 import msgspec
 from telegram import Bot, InputFile
 
+from tidegate.adapters.call_context import reply_priority
 from tidegate.adapters.port import Gate
-from tidegate.adapters.reply_context import reply_priority
 from tidegate.delivery.direct import has_lane
 from tidegate.errors import BadInputError, name_of
 from tidegate.model import BotId, Priority

@@ -11,7 +11,7 @@ from telegram import Bot
 from telegram.error import TelegramError
 from telegram.ext import Application, BaseRateLimiter
 
-from tidegate.adapters.call_capture import capture_if_queued
+from tidegate.adapters.call_context import capture_if_queued
 from tidegate.adapters.port import Gate
 from tidegate.adapters.ptb.application_inbox import ApplicationInbox
 from tidegate.adapters.ptb.call import Callback, CallOptions, KnownBots, PtbCall, Result, bot_of_callback

@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 from telegram import Update
 from telegram.ext import BaseHandler, BaseUpdateProcessor
 
-from tidegate.adapters.reply_context import begin_reply
+from tidegate.adapters.call_context import begin_reply
 from tidegate.model import BotId, ChatId
 
 MAX_CONCURRENT_UPDATES: Final = 1_000_000  # no bound: the dispatcher of the inbox has one

@@ -1,14 +1,35 @@
-"""Captures a call of a bot library before it is made, so that it is queued instead."""
+"""Context of the calls that a task makes: the chats it replies to, and whether calls are queued instead."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextvars import ContextVar, Token
 from typing import Any
 
 from tidegate.errors import BadInputError
+from tidegate.model import BotId, ChatId, Priority
+
+Chats = frozenset[tuple[BotId, ChatId]]
+
+_chats: ContextVar[Chats] = ContextVar("tidegate_chats", default=frozenset())
+
+
+def begin_reply(bot: BotId, chats: Iterable[ChatId]) -> Token[Chats]:
+    """Mark this task, and every task that it starts, as handling an update of these chats."""
+    return _chats.set(frozenset((bot, chat) for chat in chats))
+
+
+def end_reply(before: Token[Chats]) -> None:
+    """Unmark this task; tasks that it started stay marked."""
+    _chats.reset(before)
+
+
+def reply_priority(bot: BotId, chat: object, otherwise: Priority) -> Priority:
+    """Return high inside a handler of that chat, else `otherwise`."""
+    return Priority.HIGH if (bot, chat) in _chats.get() else otherwise
+
 
 StoreCall = Callable[[Mapping[str, Any]], Awaitable[Any]]  # takes options, returns a ticket
 
-_is_queueing: ContextVar[bool] = ContextVar("tidegate_catching", default=False)
+_is_queueing: ContextVar[bool] = ContextVar("tidegate_queueing", default=False)
 
 
 class CapturedCall(BaseException):

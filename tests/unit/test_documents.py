@@ -1,0 +1,25 @@
+"""Documents that point into the source point at files that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "tidegate"
+
+
+@pytest.mark.parametrize(
+    "page", ["CONTRIBUTING.md", "docs/explanation/architecture.md", "docs/reference/glossary.md"]
+)
+def test_every_source_file_that_a_page_names_exists(page: str) -> None:
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*(?:\.py|\.lua|/))`", (ROOT / page).read_text()))
+    assert named
+    homes = (SOURCE, SOURCE / "stores" / "redis", ROOT)
+    assert [name for name in sorted(named) if not any((home / name).exists() for home in homes)] == []
+
+
+def test_the_glossary_is_sorted_and_has_one_row_for_each_word() -> None:
+    rows = (ROOT / "docs" / "reference" / "glossary.md").read_text().splitlines()
+    words = [row.split("|")[1].strip() for row in rows if row.startswith("| ")][1:]
+    assert words == sorted(set(words), key=str.lower)

@@ -236,7 +236,7 @@ async def test_the_demo_reports_that_everybody_was_confirmed(tmp_path: Path) -> 
 
     demo = await asyncio.to_thread(prepare)
     demo.pace = {"coming": 0.5, "slowness": 0.5}
-    for customer in demo.town.customers:
+    for customer in demo.world.customers:
         customer.thinks = (0.0, 0.3)
     await demo.run(asyncio.Event())
     report = demo.report()
@@ -246,7 +246,7 @@ async def test_the_demo_reports_that_everybody_was_confirmed(tmp_path: Path) -> 
     assert report["confirmed"] == report["paid"] > 0
     assert report["accepted"] == report["delivered"] == 24
     assert 0 < report["p50_ms"] <= report["p99_ms"] <= report["max_ms"]
-    drawn = drawn_of(report_table(report), PaymentView(demo.report, demo.town.stages, seconds=20).picture())
+    drawn = drawn_of(report_table(report), PaymentView(demo.report, demo.world.stages, seconds=20).picture())
     assert "met" in drawn
     assert "confirmed" in drawn
     for flaw in ("refused", "lost", "doubled", "unconfirmed"):

@@ -24,7 +24,7 @@ def simulator() -> Iterator[str]:
 def a_command_may_look_for_its_store(no_blocking_calls: BlockBuster) -> None:
     """Nothing else runs in its loop yet."""
     for function in no_blocking_calls.functions.values():
-        function.can_block_in("cli/store.py", "gate_at")
+        function.can_block_in("cli/store.py", "gate_for")
 
 
 @pytest.fixture

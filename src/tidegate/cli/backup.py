@@ -8,7 +8,7 @@ import typer
 from tidegate.cli import loop, terminal
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson, Store, Yes
-from tidegate.cli.store import file_of, shown_store
+from tidegate.cli.store import file_of, public_store_name
 from tidegate.cli.terminal import confirm
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
@@ -40,7 +40,7 @@ def backup(target: Target, *, store: Store = None, as_json: AsJson = False) -> N
     """
     path = file_of(store)
     if not path.exists():
-        raise BadInputError(f"there is no store at {shown_store(str(path))}: name it with --store")
+        raise BadInputError(f"there is no store at {public_store_name(str(path))}: name it with --store")
     back_up(path, Path(target))
     size = Path(target).stat().st_size
     terminal.report(

@@ -14,7 +14,7 @@ from tidegate.bots.registry import TELEGRAM
 from tidegate.cli import loop, terminal
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson, Store, Yes, command_group
-from tidegate.cli.store import gate_at, is_redis, place_of, quietly, reached, using_gate
+from tidegate.cli.store import gate_for, is_redis, open_gate, quietly, store_name, using_gate
 from tidegate.cli.terminal import confirm
 from tidegate.clock import Clock
 from tidegate.delivery.bot_api import BotApiClient
@@ -66,8 +66,8 @@ def add(
     """
     if api_url is not None and "@" in api_url:
         raise BadInputError("--api-url: the address must not contain a user or a password")
-    gate = gate_at(store, create=True)
-    if is_redis(place_of(store)):
+    gate = gate_for(store, create=True)
+    if is_redis(store_name(store)):
         TokenCipher.of(Settings.read().tidegate_key, None).check()
     found = _find_token(token)
     with quietly():
@@ -133,7 +133,7 @@ def _read_token() -> str:
 
 
 async def _add(gate: Tidegate, store: str | None, token: str, api_url: str, *, check: bool) -> dict[str, Any]:
-    async with reached(gate, store):
+    async with open_gate(gate, store):
         before = {bot.id for bot in gate.bots()}
         # In memory first: an unusable token or address is refused before it is sent anywhere.
         bot = gate.add_bot(token, api_url=api_url)

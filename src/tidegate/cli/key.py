@@ -4,7 +4,7 @@ from tidegate.bots.encryption import TokenCipher, new_key
 from tidegate.cli import terminal
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson, Store, command_group
-from tidegate.cli.store import file_of, gate_at, is_redis, place_of, using_gate
+from tidegate.cli.store import file_of, gate_for, is_redis, store_name, using_gate
 from tidegate.settings import Settings
 
 app = command_group("Make and rotate the keys that encrypt bot tokens.")
@@ -25,8 +25,8 @@ def rotate(*, store: Store = None, as_json: AsJson = False) -> None:
     the store needs the key file of its time. With TIDEGATE_KEY=new,old, encrypts with the first key:
     remove the others afterwards.
     """
-    gate_at(store)  # raises if there is no such store, before a key is made for it
-    file = None if is_redis(place_of(store)) else file_of(store)
+    gate_for(store)  # raises if there is no such store, before a key is made for it
+    file = None if is_redis(store_name(store)) else file_of(store)
     # Both keys are valid until every token is encrypted with the new one.
     with TokenCipher.of(Settings.read().tidegate_key, file).rotating() as place:
         count = using_gate(store, lambda gate: gate.rotate_tokens())

@@ -12,7 +12,7 @@ from tidegate.cli.errors import FAILED, INTERRUPTED
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson
 from tidegate.cli.progress import CountRate, phase
-from tidegate.cli.store import check_there, is_redis, quietly, shown_store
+from tidegate.cli.store import check_store_exists, is_redis, public_store_name, quietly
 from tidegate.cli.times import span
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreFullError
@@ -54,7 +54,7 @@ def file_named(text: str) -> Path:
         raise BadInputError(f"nothing moves out of Redis, where any worker delivers its messages: {USAGE}")
     if "://" in name or not name:
         raise BadInputError(f"FROM is not a store in a file: {USAGE}")
-    check_there(name)
+    check_store_exists(name)
     path = Path(name)
     if path.is_dir():
         raise BadInputError(f"{name} is a folder: give the file in it, such as {path / 'tidegate.db'}")
@@ -88,9 +88,9 @@ async def _move(path: Path, to: str, *, dry_run: bool, as_json: bool) -> dict[st
             progress=progress,
         )
     except (StoreAwayError, StoreFullError) as error:
-        raise type(error)(f"{shown_store(to)}: {error}") from error
+        raise type(error)(f"{public_store_name(to)}: {error}") from error
     seconds, passed = round(clock.monotonic() - started, 1), dry_run or not found["waiting"]
-    where = {"from": str(path), "to": shown_store(to), "dry_run": dry_run}
+    where = {"from": str(path), "to": public_store_name(to), "dry_run": dry_run}
     return {**where, **found, "seconds": seconds, "passed": passed}
 
 

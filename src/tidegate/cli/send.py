@@ -17,7 +17,7 @@ from tidegate.broadcast.message import CAPTIONED
 from tidegate.cli import loop, terminal
 from tidegate.cli.messages import record_json
 from tidegate.cli.options import AsJson, BotOption, Store
-from tidegate.cli.store import choose_bot, gate_at, quietly, reached, store_option
+from tidegate.cli.store import choose_bot, gate_for, open_gate, quietly, store_option
 from tidegate.cli.times import duration
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, NotDeliveredError
@@ -136,7 +136,7 @@ def send(
         delay=delay,
     )
     fields = fields_of(wanted, Clock().now()) | {"bot": bot, "priority": priority, "dedup_key": dedup_key}
-    gate, waits = gate_at(store), wait or timeout is not None
+    gate, waits = gate_for(store), wait or timeout is not None
     with quietly():
         loop.run(_send(gate, store, fields, wait=waits, timeout=timeout, as_json=as_json))
 
@@ -320,7 +320,7 @@ async def _send(
     as_json: bool,
 ) -> None:
     clock = Clock()
-    async with reached(gate, store):
+    async with open_gate(gate, store):
         bot = choose_bot(gate, fields.pop("bot"))
         [ticket] = await gate.send_many([fields], bot=bot)  # a parameter may have any name
         started = clock.monotonic()

@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 UNREADABLE: Final = "the address given"
 
 
-def place_of(store: str | None) -> str:
+def store_name(store: str | None) -> str:
     """Return the store that was named, or the default one."""
     return store or Settings.read().tidegate_store
 
@@ -29,7 +29,7 @@ def is_redis(place: str) -> bool:
     return bool(slashes) and scheme in REDIS_SCHEMES
 
 
-def shown_store(place: str) -> str:
+def public_store_name(place: str) -> str:
     """Return the store's name without a password, to be printed."""
     scheme, slashes, _ = place.partition("://")
     if slashes and scheme != "sqlite":
@@ -60,7 +60,7 @@ def store_option(store: str | None) -> str:
 
 def file_of(store: str | None) -> Path:
     """Return the file of the store. Raises BadInputError if the store is not a file."""
-    place = place_of(store).removeprefix("sqlite:///")
+    place = store_name(store).removeprefix("sqlite:///")
     if is_redis(place):
         raise BadInputError(
             "this command needs a store in a file; Redis has its own means (BGSAVE, its append-only file)"
@@ -75,16 +75,16 @@ def file_of(store: str | None) -> Path:
     return path
 
 
-def gate_at(store: str | None, *, create: bool = False) -> Tidegate:
+def gate_for(store: str | None, *, create: bool = False) -> Tidegate:
     """Return the gate of a store, not open yet. Raises BadInputError if there is none, unless `create`."""
     settings = Settings.read()
     place = store or settings.tidegate_store
     if not create:
-        check_there(place)
+        check_store_exists(place)
     return Tidegate(place, settings=settings)
 
 
-def check_there(place: str) -> None:
+def check_store_exists(place: str) -> None:
     """Raise BadInputError for a file that does not exist, or is empty."""
     name = place.removeprefix("sqlite:///")
     if "://" in name:
@@ -92,26 +92,26 @@ def check_there(place: str) -> None:
     file = Path(name)
     if not file.exists():
         raise BadInputError(
-            f"there is no store at {shown_store(place)}: name it with --store, or begin with bot add"
+            f"there is no store at {public_store_name(place)}: name it with --store, or begin with bot add"
         )
     if file.is_file() and file.stat().st_size == 0:  # opening it would make a new store of it
         raise BadInputError(f"{place} is empty: restore a backup, or remove it and begin with bot add")
 
 
 @asynccontextmanager
-async def reached(gate: Tidegate, store: str | None) -> AsyncIterator[Tidegate]:
+async def open_gate(gate: Tidegate, store: str | None) -> AsyncIterator[Tidegate]:
     """Open the gate. Raises StoreAwayError that names the store if it cannot be reached, now or later."""
-    place = place_of(store)
+    place = store_name(store)
     async with gate:
         if not gate.outbox.health().ready:
             advice = "start Redis there, or correct --store or TIDEGATE_STORE"
-            raise StoreAwayError(f"{shown_store(place)} cannot be reached: {advice}")
+            raise StoreAwayError(f"{public_store_name(place)} cannot be reached: {advice}")
         try:
             yield gate
         except StoreAwayError as error:
             if not is_redis(place):
                 raise
-            raise StoreAwayError(f"{shown_store(place)}: {error}") from error
+            raise StoreAwayError(f"{public_store_name(place)}: {error}") from error
 
 
 @contextmanager
@@ -146,10 +146,10 @@ def using(store: str | None, work: Callable[[Outbox], Awaitable[Result]]) -> Res
 
 def using_gate(store: str | None, work: Callable[[Tidegate], Awaitable[Result]]) -> Result:
     """Open a gate on the store, run `work`, and close it. Never call it inside an event loop."""
-    gate = gate_at(store)
+    gate = gate_for(store)
 
     async def opened() -> Result:
-        async with reached(gate, store):
+        async with open_gate(gate, store):
             return await work(gate)
 
     with quietly():

@@ -14,7 +14,7 @@ from tidegate.cli import loop, terminal
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson, Store
 from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
-from tidegate.cli.store import gate_at, is_redis, place_of, reached, shown_store
+from tidegate.cli.store import gate_for, is_redis, open_gate, public_store_name, store_name
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.gate import Tidegate
@@ -44,7 +44,7 @@ def worker(
     Then it finishes the calls in flight; messages that wait stay in the store. A file has one worker at a
     time; in Redis any number of workers share the work and the limits.
     """
-    run = WorkerRun(gate_at(store), Clock(), shared=is_redis(place_of(store)))
+    run = WorkerRun(gate_for(store), Clock(), shared=is_redis(store_name(store)))
     loop.run(_deliver(run, store, concurrency=concurrency, drain=drain, as_json=as_json))
     terminal.report(run.report(), summary(run.report()), as_json=as_json)
 
@@ -175,9 +175,13 @@ def _alarm(count: int) -> str:
 async def _deliver(
     run: WorkerRun, store: str | None, *, concurrency: int, drain: bool, as_json: bool
 ) -> None:
-    stop, gate, name = loop.stop_signal(), run.gate, shown_store(place_of(store).removeprefix("sqlite:///"))
+    stop, gate, name = (
+        loop.stop_signal(),
+        run.gate,
+        public_store_name(store_name(store).removeprefix("sqlite:///")),
+    )
     watched = terminal.is_watched() and not as_json
-    async with reached(gate, store):
+    async with open_gate(gate, store):
         async with gate.worker(concurrency=concurrency), AsyncExitStack() as beside:
             await run.start()
             if not gate.bots():

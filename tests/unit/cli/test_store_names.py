@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.store import file_of, is_redis, shown_store, store_option
+from tidegate.cli.store import file_of, is_redis, public_store_name, store_option
 from tidegate.errors import BadInputError
 
 
@@ -20,7 +20,7 @@ from tidegate.errors import BadInputError
     ],
 )
 def test_a_place_is_shown_without_its_secrets(place: str, said: str) -> None:
-    assert shown_store(place) == said
+    assert public_store_name(place) == said
 
 
 @given(
@@ -30,7 +30,7 @@ def test_a_place_is_shown_without_its_secrets(place: str, said: str) -> None:
 def test_no_password_shows_however_a_store_is_written(scheme: str, tail: str) -> None:
     place = f"{scheme}user:HUSH{tail}@host:6379/0"
 
-    assert "HUSH" not in shown_store(place)
+    assert "HUSH" not in public_store_name(place)
     assert "HUSH" not in store_option(place)
 
 

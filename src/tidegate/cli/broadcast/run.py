@@ -18,7 +18,7 @@ from tidegate.cli.broadcast.check import CheckedFile, check, forecast, preview, 
 from tidegate.cli.broadcast.report import NOT_REACHED, BroadcastCounts, report_table, write_unreached
 from tidegate.cli.errors import FAILED, INTERRUPTED
 from tidegate.cli.progress import CountRate, ShowProgress, phase
-from tidegate.cli.store import choose_bot, gate_at, reached
+from tidegate.cli.store import choose_bot, gate_for, open_gate
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
@@ -178,12 +178,12 @@ def run(order: BroadcastOrder) -> int:
     order.check()
     with open_audience(order.file) as source:
         mailing = order.mailing(source)
-        return loop.run(_run(order, mailing, gate_at(order.store)))
+        return loop.run(_run(order, mailing, gate_for(order.store)))
 
 
 async def _run(order: BroadcastOrder, mailing: Mailing, gate: Tidegate) -> int:
     stop = loop.stop_signal()
-    async with reached(gate, order.store):
+    async with open_gate(gate, order.store):
         bot = choose_bot(gate, order.bot)
         name = order.name or mailing.identity(bot)
         return await broadcast(BroadcastJob(gate, bot, name, stop, Clock(), order.as_json), order, mailing)

@@ -51,7 +51,7 @@ class PaymentDemo:
     ) -> None:
         self.seconds, self.mode, self.seed = seconds, mode, seed
         self.clock = Clock()
-        self.town = PaymentWorld(users, example.COLUMNS, seed=seed, clock=self.clock)
+        self.world = PaymentWorld(users, example.COLUMNS, seed=seed, clock=self.clock)
         # The limits of the environment are for the real services.
         self.gate = Tidegate(Path(folder, "payment.db"), settings=Settings.model_construct())
         self._example = example
@@ -63,12 +63,12 @@ class PaymentDemo:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until all customers are done, the time is over, or `stop`."""
-        async with self.town.telegram, self.town.books:
+        async with self.world.telegram, self.world.books:
             self.bot = self._build()
             self._started = self.clock.monotonic()
             async with self.bot.serving():
                 tasks = BackgroundTasks()
-                customers = self.town.live(ExpectedTexts(self.bot.flow), **self.pace)
+                customers = self.world.live(ExpectedTexts(self.bot.flow), **self.pace)
                 living = tasks.start(customers, "customers", awaited=True)
                 stopping = tasks.start(stop.wait(), "Ctrl-C")
                 await asyncio.wait(
@@ -93,17 +93,17 @@ class PaymentDemo:
             "mode": self.mode,
             "seed": self.seed,
             "seconds": round(until - self._started, 1) if self._started else 0.0,
-            **measured(self.town, self._stats),
+            **measured(self.world, self._stats),
             "polling": self._polling,
         }
         return report | {"passed": passed(report)}
 
     def _build(self) -> Any:  # noqa: ANN401  (the example's)
-        example, books = self._example, self.town.books
+        example, books = self._example, self.world.books
         config = example.Config(
             token=TOKEN,
-            api_url=self.town.telegram.url,
-            books=example.Books(books.url, BOOKS_TOKEN, self.town.table),
+            api_url=self.world.telegram.url,
+            books=example.Books(books.url, BOOKS_TOKEN, self.world.table),
             mode=self.mode,
             interval=INTERVAL,
         )
@@ -129,13 +129,13 @@ async def _live(demo: PaymentDemo, *, as_json: bool) -> None:
         async with loop.beside(_watch(demo, stop)):
             await demo.run(stop)
         return
-    line = f"{demo.town.users} people order, pay and cancel; ends within {demo.seconds} s (Ctrl-C stops it)"
+    line = f"{demo.world.users} people order, pay and cancel; ends within {demo.seconds} s (Ctrl-C stops it)"
     terminal.announce(line, as_json=as_json)
     await demo.run(stop)
 
 
 async def _watch(demo: PaymentDemo, stop: asyncio.Event) -> None:
-    view = PaymentView(demo.report, demo.town.stages, seconds=demo.seconds)
+    view = PaymentView(demo.report, demo.world.stages, seconds=demo.seconds)
     with terminal.drawing(view.picture) as draw:
         async for _ in loop.frames(stop, demo.clock):
             with suppress(TidegateError):  # the gate may close meanwhile

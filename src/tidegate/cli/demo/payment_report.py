@@ -22,19 +22,19 @@ DELTA_MEDIAN: Final = 3.0  # seconds, in delta mode
 FLAWS: Final = ("refused", "lost", "doubled", "dead", "parked", "unconfirmed", "waiting")
 
 
-def measured(town: PaymentWorld, stats: OutboxStats) -> dict[str, Any]:
+def measured(world: PaymentWorld, stats: OutboxStats) -> dict[str, Any]:
     """Return the counts under the shared keys. `refused` and `requests` are of both services; `p50_ms` and so
     on: from paying to the confirmation, of those who have it.
     """
-    telegram, books = town.telegram.telegram.report(), town.books.noco.report()
+    telegram, books = world.telegram.telegram.report(), world.books.noco.report()
     return {
-        "users": town.users,
-        **_people(town.stages(), town),
-        **_waits(town.waits()),
+        "users": world.users,
+        **_people(world.stages(), world),
+        **_waits(world.waits()),
         **_messages(stats, int(telegram["accepted"])),
         "requests": telegram["requests"] + books["requests"],
         "refused": telegram["refused"] + books["refused"],
-        "doubled": sum(customer.doubled for customer in town.customers),
+        "doubled": sum(customer.doubled for customer in world.customers),
         "telegram": _side(telegram, limit=30),
         "nocodb": _side(books, limit=5),
     }
@@ -69,10 +69,10 @@ def verdict(report: Mapping[str, Any]) -> str:
     return f"The target, {target}: {'met' if report['passed'] else 'missed'}."
 
 
-def _people(stages: Counter[str], town: PaymentWorld) -> dict[str, int]:
-    paid = sum(customer.paid_at is not None for customer in town.customers)
+def _people(stages: Counter[str], world: PaymentWorld) -> dict[str, int]:
+    paid = sum(customer.paid_at is not None for customer in world.customers)
     return {
-        "ordered": sum(customer.order is not None for customer in town.customers),
+        "ordered": sum(customer.order is not None for customer in world.customers),
         "paid": paid,
         "confirmed": stages["confirmed"],
         "unconfirmed": paid - stages["confirmed"],

@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 import msgspec
 
 from tidegate.bots.registry import TELEGRAM, BotRegistry
-from tidegate.cli.store import is_redis, place_of, using_gate
+from tidegate.cli.store import is_redis, store_name, using_gate
 from tidegate.clock import Clock
 from tidegate.delivery.bot_api import BotApiClient
 from tidegate.delivery.sender import BotAccess
@@ -189,7 +189,7 @@ def _registered(whose: BotOptions) -> Bots:
 
 def _needs_store(store: str | None) -> bool:
     """A store is optional if a token is in the environment; one that was named must exist."""
-    place = place_of(store)
+    place = store_name(store)
     if place == "memory://":
         return False
     given = Settings.read().telegram_bot_token is not None

@@ -97,7 +97,7 @@ LEVEL_OF_PRIORITY: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priori
 
 
 class RareMessageFields(msgspec.Struct, omit_defaults=True):
-    """What few messages have."""
+    """Fields that few messages have."""
 
     paid: bool = False
     urgent_as: str | None = None
@@ -110,21 +110,20 @@ class RareMessageFields(msgspec.Struct, omit_defaults=True):
 
 
 class RareSettlementFields(msgspec.Struct, omit_defaults=True):
-    """What few settlements mean, beside the state that follows."""
+    """Consequences that few settlements have, beside the next state."""
 
     reason: str | None = None
     description: str | None = None
-    result: int | None = None  # which of the texts beside
+    result: int | None = None  # the number of a text beside
     refused: float | None = None
     away: float | None = None
     alias: str | None = None
     whole_chat: bool = False
-    again: bool = False  # it may have been heard before
+    again: bool = False  # Redis may have heard it before
 
 
-PutItem = tuple[
-    str, str, str, str, int, int, RareMessageFields | Literal[False]
-]  # id, bot, chat, kind, level, cost
+# id, bot, chat, kind, level, cost
+PutItem = tuple[str, str, str, str, int, int, RareMessageFields | Literal[False]]
 # id, token, age, sent, answered, state, attempts, delay
 SettleItem = tuple[str, int, float, bool, bool, str, int, float, RareSettlementFields | Literal[False]]
 
@@ -157,7 +156,7 @@ class TurnRequest(msgspec.Struct, omit_defaults=True):
 
 
 class ReportedMessage(msgspec.Struct):
-    """A message as a script tells of it. `body` and `result` are the numbers of the texts beside."""
+    """A message as a script reports it. `body` and `result` are the numbers of texts beside the reply."""
 
     id: TicketId
     state: State
@@ -173,17 +172,18 @@ class ReportedMessage(msgspec.Struct):
 
 
 class ScriptReply(msgspec.Struct):
-    """Of any script; each fills in what it has to say."""
+    """The reply of any step; each fills in its own fields."""
 
-    tickets: list[tuple[TicketId, int]] = []  # 1 if it is fresh
+    tickets: list[tuple[TicketId, int]] = []  # 1 if it is new
     claims: list[tuple[int, int, int, str]] = []  # body, token, attempt, chat
-    settled: list[tuple[int, float, int, State | Literal[False]]] = []  # place, created, crashes, not as said
+    # place, created, crashes, and the state if the outcome did not decide it
+    settled: list[tuple[int, float, int, State | Literal[False]]] = []
     now: float = 0.0
     granted: dict[str, int] = {}  # turns of this process, and their tokens
     lost: list[str] = []
     delay: float | None = None
-    others: bool = False  # wait for a worker that knows their bot
-    more: bool = False  # is due than one step may do
+    others: bool = False  # messages wait for a worker that serves their bots
+    more: bool = False  # more is due than one step may do
     ended: list[ReportedMessage] = []
     found: list[ReportedMessage] = []
     count: int = 0
@@ -195,7 +195,7 @@ class ScriptReply(msgspec.Struct):
 
 
 def script_terms(me: str, rules: Rules, *, lease: float, keep: float, longest_wait: float) -> bytes:
-    """What every script is told: who asks, and the limits of that process."""
+    """Return an argument of every step: the name of the process, its limits and lease."""
     return encode(
         {
             "me": me,
@@ -212,7 +212,7 @@ def script_terms(me: str, rules: Rules, *, lease: float, keep: float, longest_wa
 
 
 def put_arguments(messages: Sequence[Message], rules: Rules) -> list[bytes]:
-    """The arguments of `put`."""
+    """Return the arguments of `put`."""
     return [encode([_put_item(message, rules) for message in messages]), *map(pack, messages)]
 
 
@@ -222,7 +222,7 @@ def _put_item(message: Message, rules: Rules) -> PutItem:
     bot, chat = str(message.bot), str(message.chat_id)
     level = URGENT if message.urgent else LEVEL_OF_PRIORITY[message.priority]
     cost = 0 if family == "free" else cost_of(method, params)
-    rarely = RareMessageFields(
+    rare = RareMessageFields(
         bool(params.get("allow_paid_broadcast")),
         message.priority if message.urgent else None,
         message.not_before,
@@ -230,51 +230,51 @@ def _put_item(message: Message, rules: Rules) -> PutItem:
         message.on_unknown == "park",
     )
     if message.dedup_key is not None:
-        rarely.dedup, rarely.dedup_for = f"{bot}/{message.dedup_key}", message.dedup_for
+        rare.dedup, rare.dedup_for = f"{bot}/{message.dedup_key}", message.dedup_for
     if message.coalesce_key is not None:
-        rarely.coalesce = f"{bot}/{chat}/{message.coalesce_key}"
-    kept: RareMessageFields | Literal[False] = False if rarely == _NO_RARE_FIELDS else rarely
-    return message.id, bot, chat, rules.kind(family), level, cost, kept
+        rare.coalesce = f"{bot}/{chat}/{message.coalesce_key}"
+    found: RareMessageFields | Literal[False] = False if rare == _NO_RARE_FIELDS else rare
+    return message.id, bot, chat, rules.kind(family), level, cost, found
 
 
 def settle_arguments(settlements: Sequence[Settlement], unsure: Collection[int] = ()) -> list[bytes]:
-    """The arguments of `settle`. `unsure`: tokens of those that may have been settled, unheard."""
+    """Return the arguments of `settle`. `unsure`: tokens of settlements whose answers were lost."""
     results: list[bytes] = []
-    said = [_settle_item(one, results, again=one.claim.token in unsure) for one in settlements]
-    return [encode(said), *results]
+    items = [_settle_item(one, results, again=one.claim.token in unsure) for one in settlements]
+    return [encode(items), *results]
 
 
 def _settle_item(settlement: Settlement, results: list[bytes], *, again: bool) -> SettleItem:
     claim, outcome = settlement.claim, settlement.outcome
     step = after_call(claim.message, claim.attempt - 1, outcome)
-    meant = RareSettlementFields(step.reason, step.description, again=again)
+    rare = RareSettlementFields(step.reason, step.description, again=again)
     if isinstance(outcome, Delivered):
-        meant.alias = _learned_chat_id(claim.message.chat_id, outcome.result)
+        rare.alias = _learned_chat_id(claim.message.chat_id, outcome.result)
         if outcome.result is not None:
             results.append(encode(outcome.result))
-            meant.result = len(results)
+            rare.result = len(results)
     else:
-        _add_consequences(meant, outcome)
+        _add_consequences(rare, outcome)
     sent, answered = _sent_and_answered(outcome)
     age = max(0.0, settlement.age)
-    return claim.message.id, claim.token, age, sent, answered, step.state, step.attempts, step.delay, meant
+    return claim.message.id, claim.token, age, sent, answered, step.state, step.attempts, step.delay, rare
 
 
-def _add_consequences(meant: "RareSettlementFields | TurnEnd", outcome: Outcome) -> None:
-    """What an answer means for its chat and its bot."""
+def _add_consequences(fields: "RareSettlementFields | TurnEnd", outcome: Outcome) -> None:
+    """Add the consequences of an outcome for its chat and its bot."""
     if isinstance(outcome, Refused):
-        meant.refused = outcome.retry_after
+        fields.refused = outcome.retry_after
     elif isinstance(outcome, Unreachable):
-        meant.away, meant.reason = outcome.wait, outcome.reason
+        fields.away, fields.reason = outcome.wait, outcome.reason
     elif isinstance(outcome, Migrated):
-        meant.alias = str(outcome.chat_id)
+        fields.alias = str(outcome.chat_id)
     elif isinstance(outcome, Dead):
-        meant.whole_chat = outcome.whole_chat
-        meant.reason, meant.description = outcome.reason, outcome.description
+        fields.whole_chat = outcome.whole_chat
+        fields.reason, fields.description = outcome.reason, outcome.description
 
 
 def _sent_and_answered(outcome: Outcome) -> tuple[bool, bool]:
-    """Whether the call was sent, and whether it was answered."""
+    """Return whether the call was sent, and whether it was answered."""
     sent = not isinstance(outcome, NotSent | Unreachable)
     return sent, sent and not isinstance(outcome, Unknown)
 
@@ -290,13 +290,13 @@ def turn_end(turn: str, token: int, chat_id: ChatId, outcome: Outcome, age: floa
 
 
 def _learned_chat_id(name: ChatId, result: object) -> str | None:
-    """An @name and its number are one lane once an answer has told that they are."""
+    """Return the id of a chat addressed by @name, if the answer shows it: both are one lane from then on."""
     chat = result.get("chat") if isinstance(name, str) and isinstance(result, dict) else None
     return str(chat["id"]) if isinstance(chat, dict) and isinstance(chat.get("id"), int) else None
 
 
 class OutboxReply:
-    """What a script has answered."""
+    """The reply of a step of the outbox, with the texts beside it."""
 
     def __init__(self, raw: list[bytes]) -> None:
         self.answer = _reply_decoder.decode(raw[0])
@@ -310,31 +310,31 @@ class OutboxReply:
 
     def _addressed(self, body: int, chat: str) -> Message:
         message = unpack(self._texts[body])
-        if str(message.chat_id) != chat:  # it migrated, or its number is known by now
+        if str(message.chat_id) != chat:  # it has migrated, or its id is known by now
             message = msgspec.structs.replace(message, chat_id=parse_chat_id(chat))
         return message
 
-    def records(self, told: Sequence[ReportedMessage]) -> list[Record]:
-        return [self.record(one) for one in told]
+    def records(self, reported: Sequence[ReportedMessage]) -> list[Record]:
+        return [self.record(one) for one in reported]
 
-    def record(self, told: ReportedMessage) -> Record:
+    def record(self, reported: ReportedMessage) -> Record:
         return Record(
-            message=unpack(self._texts[told.body]),
-            state=told.state,
-            created_at=told.created,
-            attempts=told.attempts,
-            crashes=told.crashes,
-            settled_at=told.settled,
-            reason=told.reason,
-            description=told.description,
-            result=None if told.result is None else msgspec.msgpack.decode(self._texts[told.result]),
+            message=unpack(self._texts[reported.body]),
+            state=reported.state,
+            created_at=reported.created,
+            attempts=reported.attempts,
+            crashes=reported.crashes,
+            settled_at=reported.settled,
+            reason=reported.reason,
+            description=reported.description,
+            result=None if reported.result is None else msgspec.msgpack.decode(self._texts[reported.result]),
         )
 
 
 def settled_record(
     settlement: Settlement, created: float, crashes: int, otherwise: State | Literal[False], now: float
 ) -> Record:
-    """What became of a message. `otherwise`: the state, if it is not what the outcome makes of it."""
+    """Return the record after a settlement. `otherwise`: the state, if the outcome did not decide it."""
     claim, outcome = settlement.claim, settlement.outcome
     step = after_call(claim.message, claim.attempt - 1, outcome)
     state = otherwise or step.state

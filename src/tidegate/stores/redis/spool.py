@@ -31,8 +31,8 @@ T = TypeVar("T")
 class Spool:
     """Messages that Redis has not taken yet, on this machine's disk, in order.
 
-    One folder is for one Redis. Nothing is made on disk before the first message, and nothing stays when
-    the last one is drained.
+    A folder, for one Redis, with a file for each process that has messages in it. Living processes adopt the
+    files of dead ones. Nothing is on disk before the first message and after the last one is drained.
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
@@ -41,13 +41,13 @@ class Spool:
         self._thread: ThreadPoolExecutor | None = None
         self._files: dict[int, SpoolFile] = {}  # by number; the thread changes it
         self._own = 0  # the number of the file that this process adds to
-        self._putting: frozenset[TicketId] = frozenset()  # as long as something drains
+        self._putting: frozenset[TicketId] = frozenset()  # while the spool drains
         self._adds: SerialGroupCommit[SpoolRow, None] = SerialGroupCommit(self._write, sys.maxsize, "spool")
         self._coming = 0  # messages on their way to the disk
         self._draining = asyncio.Lock()
 
     async def open(self) -> None:
-        """Makes nothing, and adopts what dead processes left. Raises StoreError if it cannot look."""
+        """Adopt the files of dead processes. Raises StoreError if the folder cannot be read."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tidegate-spool")
         try:
             await self._in_thread(self._adopt)
@@ -56,21 +56,21 @@ class Spool:
             raise
 
     async def close(self) -> None:
-        """After everything that was added is written. What is not drained stays for the next process."""
+        """Write everything that was added. Messages that are not drained stay for the next process."""
         await self._adds.join()
         if self._thread is None:
             return
         closed = self._in_thread(self._close)
         thread, self._thread = self._thread, None
         await closed
-        thread.shutdown(wait=False)  # it has nothing to do: this would only block the loop
+        thread.shutdown(wait=False)  # the thread is idle, and waiting would block the loop
 
     def __len__(self) -> int:
-        """Messages not drained yet, those on their way to the disk included: whatever comes, goes behind."""
+        """Messages not drained yet, including those on their way to the disk."""
         return self._coming + sum(file.waiting for file in list(self._files.values()))
 
     async def add(self, messages: Sequence[Message]) -> None:
-        """On disk when it returns, all of them or none; an id that is there is not added again.
+        """Add all or none; they are on disk when this returns. A known id is not added again.
 
         Raises StoreError if the disk does not take them.
         """
@@ -86,24 +86,24 @@ class Spool:
         return await self._in_thread(self._find, ticket) if self._files else None
 
     async def cancel(self, ids: Iterable[TicketId]) -> set[TicketId]:
-        """Take messages out, but for those that are being put at this moment; returns which.
+        """Take messages out, except those that are being put at this moment; return which.
 
-        One whose put has failed before may be in Redis nevertheless: the failure may have been the answer's.
+        One whose put has failed before may be in Redis all the same, if only the answer was lost.
         """
         return await self._in_thread(self._cancel, set(ids)) if self._files else set()
 
     async def drain(self, put: Callable[[list[Message]], Awaitable[object]]) -> int:
-        """Give everything to `put` in order, what dead processes left included; returns how much that was.
+        """Give all messages to `put` in order, including those of dead processes; return how many.
 
-        A chunk is removed once `put` has returned. If `put` raises, so does this, and nothing of that chunk
-        is removed: it is put again by the next drain, of this process or another one.
+        A chunk is removed once `put` has returned. If `put` raises, so does this, and the chunk is put again
+        by the next drain, of this process or another one.
         """
         drained = 0
         async with self._draining:
             await self._in_thread(self._adopt_if_possible)
             while (chunk := await self._next()) is not None:
                 await put(chunk.messages)
-                # Whoever cancels this now must not have the chunk put twice.
+                # A cancellation at this point must not lead to a second put.
                 await asyncio.shield(self._in_thread(self._remove, chunk))
                 drained += len(chunk.messages)
         return drained
@@ -134,14 +134,14 @@ class Spool:
     # --- in the thread ---
 
     def _adopt(self) -> None:
-        for hold in lock_dead_files(self._folder, self._files):
+        for lock in lock_dead_files(self._folder, self._files):
             try:
-                file = self._take(hold)
+                file = self._take(lock)
             except DamagedSpoolError:
-                hold.move_aside()
+                lock.move_aside()
             except StoreError as error:
-                hold.release()
-                log.warning("what another process left is passed over: %s", error)
+                lock.release()
+                log.warning("the spool file of another process is passed over: %s", error)
             else:
                 if file.waiting:
                     log.info("%s has %s messages of a process that ended", file.path, file.waiting)
@@ -150,14 +150,14 @@ class Spool:
         try:
             self._adopt()
         except StoreError as error:
-            log.warning("what other processes left cannot be looked for: %s", error)
+            log.warning("the spool files of other processes cannot be listed: %s", error)
 
-    def _take(self, hold: SpoolLock) -> SpoolFile:
-        file = self._files[hold.number] = SpoolFile(hold)
+    def _take(self, lock: SpoolLock) -> SpoolFile:
+        file = self._files[lock.number] = SpoolFile(lock)
         return file
 
     def _add(self, rows: Sequence[SpoolRow]) -> None:
-        if len(self._files) > 1:  # one alone sees to it by itself
+        if len(self._files) > 1:  # a single file ignores known ids by itself
             ids = {ticket for ticket, _ in rows}
             known = set[TicketId]().union(*self._each(lambda file: file.known(ids)))
             rows = [row for row in rows if row[0] not in known]
@@ -168,24 +168,24 @@ class Spool:
             self._mine().add(rows)
 
     def _mine(self) -> SpoolFile:
-        """One until it is drained: whoever puts what is in it then keeps this process's order.
+        """The file that this process adds to, the same one until it is drained: this keeps the order.
 
-        An adopted one will do: a process that dies again and again must not leave one each time.
+        An adopted file will do: a process that dies again and again must not leave a file each time.
         """
         if self._own not in self._files:
             self._own = max(self._files) if self._files else self._make().number
         return self._files[self._own]
 
     def _make(self) -> SpoolFile:
-        hold = lock_new_file(self._folder, round(self._clock.now() * 1000))
+        lock = lock_new_file(self._folder, round(self._clock.now() * 1000))
         try:
-            return self._take(hold)
+            return self._take(lock)
         except BaseException:
-            hold.remove()
+            lock.remove()
             raise
 
     def _first(self) -> SpoolChunk | None:
-        """Of the oldest file that has any. One that cannot be read for now lets the others pass."""
+        """The first chunk of the oldest file that has any. A file that cannot be read for now is skipped."""
         trouble: StoreError | None = None
         for file in self._by_age():
             try:
@@ -218,7 +218,7 @@ class Spool:
         return set[TicketId]().union(*self._each(lambda file: file.cancel(ids)))
 
     def _each(self, ask: Callable[[SpoolFile], T]) -> Iterator[T]:
-        """What each file answers. A damaged one is moved aside, and the rest goes on."""
+        """Yield the answer of each file. A damaged one is moved aside."""
         for file in self._by_age():
             try:
                 answer = ask(file)

@@ -1,4 +1,11 @@
-"""One file of the spool, and the lock that says which process owns it."""
+"""One file of the spool, and the lock that says which process owns it. Everything here blocks.
+
+    spool-<number>.db           the messages; a higher number was made later
+    spool-<number>.lock         locked by the operating system as long as the owning process lives
+    spool-<number>.db.damaged   moved aside: no process opens it again
+
+The lock has a file of its own: opening and closing SQLite's file beside SQLite would free SQLite's locks.
+"""
 
 import fcntl
 import logging
@@ -23,17 +30,17 @@ _FILE_NAME: Final = re.compile(r"spool-(\d+)\.(?:db|lock)(?:\.damaged)?")
 
 
 class SpoolLock:
-    """A file that no other process touches, until one of these is called."""
+    """A file that no other process touches, until one of these methods is called."""
 
-    def __init__(self, path: Path, lock: int) -> None:
+    def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.number = _file_number(path)
-        self._lock = lock
+        self._descriptor = descriptor
 
     def release(self) -> None:
-        """It stays as it is, for whoever takes it next."""
-        fcntl.flock(self._lock, fcntl.LOCK_UN)  # a fork of this process may have it open still
-        os.close(self._lock)
+        """Leave the file as it is, for the next process."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # a fork of this process may have it open still
+        os.close(self._descriptor)
 
     def remove(self) -> None:
         with _translate_os_errors(self.path.parent):
@@ -44,11 +51,11 @@ class SpoolLock:
                 self.release()
 
     def move_aside(self) -> None:
-        """It cannot be read, and may hold what was accepted: it is for people to look at."""
+        """Keep a file that cannot be read for an operator: it may hold accepted messages."""
         aside = self.path.with_suffix(".db.damaged")
         log.error(
             "the spool's file %s is damaged, and is moved to %s: it may hold messages that were accepted and"
-            " are not sent. Mend it (sqlite3 has .recover) and give it its name again: then they are",
+            " are not sent. Repair it (sqlite3 has .recover) and rename it back: then they are sent",
             self.path,
             aside.name,
         )
@@ -64,60 +71,60 @@ class SpoolLock:
 
 
 def lock_new_file(folder: Path, number: int) -> SpoolLock:
-    """A new file, empty, behind all that are there. Its number is at least the one given."""
+    """Make a new, empty file behind all that are there. Its number is at least the one given."""
     with _translate_os_errors(folder):
         _make_folder(folder)
-        while True:  # somebody may be faster
+        while True:  # another process may be faster
             number = max(number, 1 + max(map(_file_number, _spool_files(folder)), default=0))
-            hold = _try_lock(folder / f"spool-{number}.db", os.O_EXCL)
-            if hold is not None:
+            lock = _try_lock(folder / f"spool-{number}.db", os.O_EXCL)
+            if lock is not None:
                 break
         try:
-            # What people are told is nobody else's business. SQLite makes its other files like this one.
-            os.close(os.open(hold.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+            # Messages are private. SQLite gives its other files the same mode.
+            os.close(os.open(lock.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except BaseException:
-            hold.remove()
+            lock.remove()
             raise
-    return hold
+    return lock
 
 
 def lock_dead_files(folder: Path, held: Container[int]) -> Iterator[SpoolLock]:
-    """The files whose process is dead, the oldest first, but for those held already."""
+    """Yield the files whose process is dead, the oldest first, except those in `held`."""
     with _translate_os_errors(folder):
         paths = {path.with_suffix(".db") for path in _spool_files(folder) if path.suffix != ".damaged"}
     for path in sorted(paths, key=_file_number):
         if _file_number(path) in held:
             continue
         try:
-            hold = _try_lock(path)
-        except OSError as error:  # another user's, say
+            lock = _try_lock(path)
+        except OSError as error:  # of another user, for example
             log.warning("the spool's file %s is passed over: %s", path, error.strerror)
             continue
-        if hold is None:
+        if lock is None:
             continue
         if path.exists():
-            yield hold
+            yield lock
         else:  # its process died before it made the file, or after it had removed it
-            hold.remove()
+            lock.remove()
 
 
 def _try_lock(path: Path, flags: int = 0) -> SpoolLock | None:
-    """None if its process lives, or the lock went away in this instant."""
+    """Return None if its process lives, or the lock file was removed in this moment."""
     name = path.with_suffix(".lock")
     try:
-        lock = os.open(name, os.O_RDWR | os.O_CREAT | flags, 0o600)
+        descriptor = os.open(name, os.O_RDWR | os.O_CREAT | flags, 0o600)
     except FileExistsError:
         return None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if name.stat().st_ino == os.fstat(lock).st_ino:  # else it was removed before it was locked
-            return SpoolLock(path, lock)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if name.stat().st_ino == os.fstat(descriptor).st_ino:  # else it was removed before it was locked
+            return SpoolLock(path, descriptor)
     except (BlockingIOError, FileNotFoundError):
         pass
     except BaseException:
-        os.close(lock)
+        os.close(descriptor)
         raise
-    os.close(lock)
+    os.close(descriptor)
     return None
 
 
@@ -133,7 +140,7 @@ def _file_number(path: Path) -> int:
 
 
 def _make_folder(folder: Path) -> None:
-    """It is there after a power cut as well. SQLite sees to that for what is in it."""
+    """Make a folder that survives a power cut. SQLite does the same for the files in it."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)
@@ -147,7 +154,7 @@ def _make_folder(folder: Path) -> None:
 
 @contextmanager
 def _translate_os_errors(folder: Path) -> Iterator[None]:
-    """The system's errors in words that say what to do."""
+    """Raise StoreError, which says what to do, for errors of the operating system."""
     try:
         yield
     except StoreError:
@@ -160,9 +167,9 @@ def _translate_os_errors(folder: Path) -> Iterator[None]:
         ) from error
 
 
-CHUNK_MESSAGES: Final = 250  # messages
-CHUNK_BYTES: Final = 16 * 2**20  # some messages hold a file of many megabytes
-# No number is given twice. Below zero are the messages that cannot be read.
+CHUNK_MESSAGES: Final = 250
+CHUNK_BYTES: Final = 16 * 2**20  # some messages lock a file of many megabytes
+# No number is given twice. Messages that cannot be read have negative numbers.
 SPOOL_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS messages (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, body BLOB NOT NULL
@@ -184,18 +191,18 @@ class SpoolChunk(NamedTuple):
 
 
 class SpoolFile:
-    """Use it no more once it is closed, removed or moved aside."""
+    """Must not be used after it was closed, finished or moved aside."""
 
-    def __init__(self, hold: SpoolLock) -> None:
-        self._hold = hold
-        self.path = hold.path
-        self.number = hold.number
-        self._passed = 0  # up to here everything is put, whether it could be removed or not
+    def __init__(self, lock: SpoolLock) -> None:
+        self._lock = lock
+        self.path = lock.path
+        self.number = lock.number
+        self._passed = 0  # messages up to this number are in Redis, removed from the file or not
         with _translate_sqlite_errors(self.path):
             self._connection, self.waiting = _connect(self.path)
 
     def add(self, rows: Sequence[SpoolRow]) -> None:
-        """All or none; on disk when it returns. What is there already stays as it is."""
+        """Add all or none; they are on disk when this returns. Known ids stay as they are."""
         with self._change() as connection:
             before = connection.total_changes
             connection.executemany("INSERT OR IGNORE INTO messages (id, body) VALUES (?, ?)", rows)
@@ -219,7 +226,7 @@ class SpoolFile:
         return None
 
     def remove(self, chunk: SpoolChunk) -> None:
-        """It is put. If the disk is too full even for this, what comes behind need not wait for space."""
+        """Remove messages that Redis has taken. On a disk that is full even for this, the next ones go on."""
         self._passed = chunk.last
         self.waiting -= len(chunk.messages)
         try:
@@ -228,7 +235,7 @@ class SpoolFile:
         except DamagedSpoolError:
             raise
         except StoreError as error:
-            log.warning("what Redis has taken cannot be removed, and may be given to it again: %s", error)
+            log.warning("messages that Redis has taken stay in the spool, and may be put again: %s", error)
 
     def cancel(self, ids: Collection[TicketId]) -> set[TicketId]:
         statement = "DELETE FROM messages WHERE id = ? AND seq > ?"
@@ -238,21 +245,21 @@ class SpoolFile:
         return gone
 
     def close(self) -> None:
-        """What is in it stays for another process."""
+        """Leave the messages for another process."""
         self._disconnect()
-        self._hold.release()
+        self._lock.release()
 
     def finish(self) -> None:
-        """Everything in it is put. The file goes, unless there are messages in it that cannot be read."""
+        """Remove a drained file, unless there are messages in it that cannot be read."""
         if self._has_unread():
             self.move_aside()
         else:
             self._disconnect()
-            self._hold.remove()
+            self._lock.remove()
 
     def move_aside(self) -> None:
         self._disconnect()
-        self._hold.move_aside()
+        self._lock.move_aside()
 
     def _has_unread(self) -> bool:
         try:
@@ -281,7 +288,7 @@ class SpoolFile:
         return rows
 
     def _set_aside(self, unread: Sequence[int]) -> None:
-        """Out of the way, yet kept: a later version of Tidegate may have written them."""
+        """Skip messages, but keep them: a later version of Tidegate may have written them."""
         with self._change() as connection:
             connection.executemany("UPDATE messages SET seq = -seq WHERE seq = ?", [(seq,) for seq in unread])
         self.waiting -= len(unread)
@@ -289,17 +296,17 @@ class SpoolFile:
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
-        with _translate_sqlite_errors(self.path), self._connection:  # which commits, or rolls back
+        with _translate_sqlite_errors(self.path), self._connection:  # commits, or rolls back
             yield self._connection
 
     def _disconnect(self) -> None:
-        with suppress(sqlite3.Error):  # nothing is left to be written
+        with suppress(sqlite3.Error):  # everything is written
             self._connection.close()
 
 
 def _connect(path: Path) -> tuple[sqlite3.Connection, int]:
-    """The file, made ready, and how many messages wait in it."""
-    # No more than one thread uses it at a time; on a loop with virtual time it is the loop's own.
+    """Return the opened file, and how many messages wait in it."""
+    # One thread at a time uses it; with virtual time that is the thread of the event loop.
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT, isolation_level="IMMEDIATE", check_same_thread=False
     )
@@ -323,7 +330,7 @@ def _unpack_or_none(body: bytes) -> Message | None:
 
 @contextmanager
 def _translate_sqlite_errors(path: Path) -> Iterator[None]:
-    """SQLite's errors in words that say what to do."""
+    """Raise StoreError, which says what to do, for errors of SQLite."""
     try:
         yield
     except sqlite3.Error as error:

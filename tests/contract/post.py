@@ -1,4 +1,4 @@
-"""What the contract's tests say to a store, in few words. Uses the protocol and the clock, nothing inside."""
+"""Short verbs for the contract's tests. They use the port and the clock, no internals."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Who goes next: order within a line, shares between priorities, limits, and nobody in the way of others."""
+"""The order of sending: within a line, shares between priorities, limits, and no line blocks another."""
 
 import itertools
 from collections import Counter

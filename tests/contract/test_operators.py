@@ -1,4 +1,4 @@
-"""What people ask of a store: find, why, cancel, wait for ends, dead letters, numbers."""
+"""The verbs of operators: find, why, cancel, wait for ends, dead letters, numbers."""
 
 import asyncio
 

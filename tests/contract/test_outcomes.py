@@ -1,4 +1,4 @@
-"""What becomes of a message after a call, and of the others in its lane."""
+"""The states of a message after a call, and of the others in its lane."""
 
 import pytest
 

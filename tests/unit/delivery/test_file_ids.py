@@ -1,4 +1,4 @@
-"""A file is uploaded once, whoever asks, and nobody waits for an upload that will not come."""
+"""A file is uploaded once for all callers, and none waits for an upload that will not come."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""While nobody can be reached, nothing is used up: no attempt of any message, and no patience of the log."""
+"""During an outage no attempt of any message is counted, and the log is not flooded."""
 
 import logging
 from collections.abc import Callable, Mapping

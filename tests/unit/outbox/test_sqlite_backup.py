@@ -1,4 +1,4 @@
-"""Copies of a store file: whole or absent, never over something that is there, never of something broken."""
+"""Backups of a store file: whole or absent, never over an existing file, never of a damaged one."""
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator

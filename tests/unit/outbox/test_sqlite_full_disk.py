@@ -1,4 +1,4 @@
-"""A disk that cannot be written for a while: nothing is accepted, delivery goes on, and it is made up for."""
+"""A disk that cannot be written for a while: nothing is accepted, delivery goes on, and is written later."""
 
 import asyncio
 import logging

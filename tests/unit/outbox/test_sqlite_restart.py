@@ -1,4 +1,4 @@
-"""What a sender knows of the time before it: nothing that was learned or promised is lost with a process."""
+"""A restart of the sender: nothing that was learned or promised is lost with a process."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -10,13 +10,12 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Message, Priority, Rate, Record, State, TicketId, Why
-from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, URGENT, Entry
 from tidegate.outbox.port import OutboxOperator, OutboxStats
 from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES, NextState
-from tidegate.outbox.waiters import SettledWaiters
 from tidegate.pacing.rules import cost_of, family_of
 
 LEVELS: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}

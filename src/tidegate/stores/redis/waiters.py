@@ -8,7 +8,7 @@ from typing import Final
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.model import Record, TicketId
-from tidegate.outbox.waiters import SettledWaiters
+from tidegate.outbox.dispatcher import SettledWaiters
 from tidegate.tasks import BackgroundTasks
 
 FIRST_LOOK_AFTER: Final = 0.02  # seconds between two looks for what other processes may have settled

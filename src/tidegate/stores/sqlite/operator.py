@@ -7,12 +7,11 @@ from typing import Any, Final
 
 from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
-from tidegate.outbox.dispatcher import OutboxDispatcher
+from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.flood_control import WHOLE_BOT
 from tidegate.outbox.port import OutboxOperator, OutboxStats
 from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
-from tidegate.outbox.waiters import SettledWaiters
 from tidegate.stores.sqlite import journal, message_rows, put_sql, settle_sql
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.message_rows import WaitingRow, record_of

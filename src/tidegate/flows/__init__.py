@@ -4,19 +4,22 @@ from tidegate.flows.builder import FlowBuilder
 from tidegate.flows.declaration import flow_of, load_flow, plain_of
 from tidegate.flows.flow import Flow
 from tidegate.flows.machine import FlowStep, step
-from tidegate.flows.model import Button, FlowError, Poll, State, Timeout, Transition, Work
+from tidegate.flows.model import Button, FlowError, FlowState, Poll, Timeout, Transition, Work
 from tidegate.flows.session import Session, read_session
 from tidegate.flows.session_update import upkeep
 from tidegate.flows.texts import Texts, read_texts, texts_of
 from tidegate.flows.validation import Problem
 
-Step = FlowStep  # its name until 1.0
+# Their names until 1.0.
+State = FlowState
+Step = FlowStep
 
 __all__ = [
     "Button",
     "Flow",
     "FlowBuilder",
     "FlowError",
+    "FlowState",
     "FlowStep",
     "Poll",
     "Problem",

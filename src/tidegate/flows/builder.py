@@ -17,10 +17,10 @@ from tidegate.errors import BadInputError
 from tidegate.flows.flow import EXPIRED, OTHERWISE, STALE, Flow
 from tidegate.flows.model import (
     Button,
+    FlowState,
     Guard,
     Poll,
     Save,
-    State,
     Timeout,
     Transition,
     Work,
@@ -34,7 +34,7 @@ G = TypeVar("G", bound=Callable[..., bool])
 class StateBuilder:
     """Each method adds to the state and returns the builder."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: FlowState) -> None:
         self.state = state
 
     def button(
@@ -134,11 +134,11 @@ class FlowBuilder:
         return self
 
     def state(self, name: str, *, say: str | None = None, otherwise: str | None = None) -> StateBuilder:
-        self._states.append(StateBuilder(State(name, say, otherwise=otherwise)))
+        self._states.append(StateBuilder(FlowState(name, say, otherwise=otherwise)))
         return self._states[-1]
 
     def final(self, name: str, *, say: str | None = None) -> StateBuilder:
-        self._states.append(StateBuilder(State(name, say, final=True)))
+        self._states.append(StateBuilder(FlowState(name, say, final=True)))
         return self._states[-1]
 
     def guard(self, function: G) -> G:

@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.flows.flow import EXPIRED, OTHERWISE, STALE, Flow
-from tidegate.flows.model import Guard, State
+from tidegate.flows.model import FlowState, Guard
 from tidegate.flows.texts import Texts, read_texts, texts_of
 from tidegate.templates import ParseMode
 
@@ -89,13 +89,13 @@ def _read(path: Path) -> Any:  # noqa: ANN401  (whatever the file holds)
         raise BadInputError(f"it cannot be read: {error}") from error
 
 
-def _state(name: str, table: dict[str, Any]) -> State:
+def _state(name: str, table: dict[str, Any]) -> FlowState:
     if "name" in table:
         raise BadInputError(f"states.{name}.name: there is no such key; the state's name is {name}")
     whole = {"name": name, **table}
     if isinstance(rows := whole.get("buttons"), list):  # a button that stands alone is a row
         whole["buttons"] = [[row] if isinstance(row, Mapping) else row for row in rows]
-    return _convert(whole, State, ("states", name))
+    return _convert(whole, FlowState, ("states", name))
 
 
 def _texts(tables: dict[str, Any]) -> Texts:
@@ -105,7 +105,7 @@ def _texts(tables: dict[str, Any]) -> Texts:
         raise BadInputError(f"texts: {error}") from error
 
 
-def _plain_state(state: State) -> dict[str, Any]:
+def _plain_state(state: FlowState) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(state)
     del plain["name"]
     return plain

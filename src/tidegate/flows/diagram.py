@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.flows.model import State, Timeout, Transition, press_trigger, transitions_of
+from tidegate.flows.model import FlowState, Timeout, Transition, press_trigger, transitions_of
 
 if TYPE_CHECKING:
     from tidegate.flows.flow import Flow
@@ -21,7 +21,7 @@ def draw(flow: "Flow") -> str:
     return "\n".join([*lines, *_notes(flow, ids)]) + "\n"
 
 
-def _titled(state: State) -> str:
+def _titled(state: FlowState) -> str:
     parts = [state.name]
     if state.run is not None:
         parts.append(f"runs {state.run.name}")
@@ -30,7 +30,7 @@ def _titled(state: State) -> str:
     return ", ".join(parts)
 
 
-def _arrows(flow: "Flow", state: State, ids: dict[str, str]) -> Iterator[str]:
+def _arrows(flow: "Flow", state: FlowState, ids: dict[str, str]) -> Iterator[str]:
     if state.final:
         yield "[*]"
     presses = {press_trigger(button): button for button in state.all_buttons() if button.to is not None}

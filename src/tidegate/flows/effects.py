@@ -66,7 +66,11 @@ class EndSession(_Effect, frozen=True, tag="End"):  # the name in stored session
 
 Effect = SayText | AnswerPress | Subscribe | Unsubscribe | SetTimer | ClearTimer | RunWork | EndSession
 
-Say, Answer, Run, End = SayText, AnswerPress, RunWork, EndSession  # their names until 1.0
+# Their names until 1.0.
+Say = SayText
+Answer = AnswerPress
+Run = RunWork
+End = EndSession
 
 
 class PendingEffect(msgspec.Struct, frozen=True, array_like=True):

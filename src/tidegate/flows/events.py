@@ -97,7 +97,9 @@ FlowEvent = (
     | WorkFailed
     | Expired
 )
-Event, Press = FlowEvent, ButtonPress  # their names until 1.0
+# Their names until 1.0.
+Event = FlowEvent
+Press = ButtonPress
 
 
 def trigger_of(event: Command | Text | Content | Signal | Polled | WorkDone | WorkFailed) -> str:

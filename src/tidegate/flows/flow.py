@@ -7,7 +7,7 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.flows.diagram import draw
-from tidegate.flows.model import Guard, State, Transition, transitions_of
+from tidegate.flows.model import FlowState, Guard, Transition, transitions_of
 from tidegate.flows.texts import Texts
 from tidegate.flows.validation import Problem, problems_of
 from tidegate.templates import ParseMode
@@ -28,7 +28,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     name: str
     initial: str
-    states: tuple[State, ...]
+    states: tuple[FlowState, ...]
     commands: dict[str, str] = {}
     arguments: dict[str, str] = {}
     lifetime: float | None = None
@@ -41,7 +41,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     texts: Texts | None = None
 
     @cached_property
-    def by_name(self) -> Mapping[str, State]:
+    def by_name(self) -> Mapping[str, FlowState]:
         return {state.name: state for state in self.states}
 
     @cached_property

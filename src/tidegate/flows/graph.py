@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.flows.model import State, Transition, press_trigger, transitions_of
+from tidegate.flows.model import FlowState, Transition, press_trigger, transitions_of
 
 if TYPE_CHECKING:
     from tidegate.flows.flow import Flow
@@ -93,7 +93,7 @@ def _edges(flow: "Flow") -> Iterable[Edge]:
                     yield Edge(state.name, target, saves, flow.begins_with(command))
 
 
-def _saved_by_buttons(state: State, transition: Transition) -> frozenset[str]:
+def _saved_by_buttons(state: FlowState, transition: Transition) -> frozenset[str]:
     if not transition.trigger.startswith("button:"):
         return frozenset()
     savers = [

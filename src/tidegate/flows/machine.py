@@ -36,7 +36,7 @@ from tidegate.flows.events import (
     value_of,
 )
 from tidegate.flows.flow import Flow
-from tidegate.flows.model import TIMEOUT, Button, FlowError, State, Transition, press_trigger, read_press
+from tidegate.flows.model import TIMEOUT, Button, FlowError, FlowState, Transition, press_trigger, read_press
 from tidegate.flows.session import Session
 from tidegate.flows.session_update import SessionUpdate
 
@@ -96,7 +96,7 @@ def _is_over(update: SessionUpdate) -> bool:
     return session.expires_at is not None and update.event.at >= session.expires_at
 
 
-def _move(update: SessionUpdate, state: State) -> None:
+def _move(update: SessionUpdate, state: FlowState) -> None:
     match event := update.event:
         case Text() | Content() | Command():
             if not _take_transition(update, trigger_of(event)):
@@ -125,7 +125,7 @@ def _is_awaited(update: SessionUpdate, event: Signal | Polled | WorkDone | WorkF
     return isinstance(event, Signal) or update.live.held == Subscribe(event.poll, event.key)
 
 
-def _press(update: SessionUpdate, state: State, press: ButtonPress) -> None:
+def _press(update: SessionUpdate, state: FlowState, press: ButtonPress) -> None:
     button = _pressed(update, state, press)
     if button is None:
         update.answer(update.flow.stale)
@@ -140,7 +140,7 @@ def _press(update: SessionUpdate, state: State, press: ButtonPress) -> None:
     _move_along(update, transition, button.saved_value, also=button.save)
 
 
-def _pressed(update: SessionUpdate, state: State, press: ButtonPress) -> Button | None:
+def _pressed(update: SessionUpdate, state: FlowState, press: ButtonPress) -> Button | None:
     """None: a button of another visit or flow, or one that was removed."""
     read = read_press(press.data)
     if read is None or (read.flow, read.visit) != (update.flow.name, update.live.visit):
@@ -148,7 +148,7 @@ def _pressed(update: SessionUpdate, state: State, press: ButtonPress) -> Button 
     return next((button for button in state.all_buttons() if button.code == read.button), None)
 
 
-def _time_out(update: SessionUpdate, state: State, event: TimedOut) -> None:
+def _time_out(update: SessionUpdate, state: FlowState, event: TimedOut) -> None:
     session, timeout, at = update.live, state.timeout, event.at
     if event.visit != session.visit or session.timer is None:
         return
@@ -212,5 +212,5 @@ def _guard_holds(update: SessionUpdate, name: str | None) -> bool:
         raise update.error(f"the guard {name} raised {type(error).__name__}: {error}") from error
 
 
-def _otherwise(update: SessionUpdate, state: State) -> str:
+def _otherwise(update: SessionUpdate, state: FlowState) -> str:
     return update.flow.otherwise if state.otherwise is None else state.otherwise

@@ -97,7 +97,7 @@ class Work(_Declared, frozen=True):
     save: Save = ()
 
 
-class State(_Declared, frozen=True):
+class FlowState(_Declared, frozen=True):
     """`say` and the texts of buttons are keys of the flow's texts, or literal texts with `{field}`s."""
 
     name: str
@@ -154,7 +154,7 @@ def press_trigger(button: Button) -> str:
     return f"button#{button.code}" if button.trigger is None else f"button:{button.trigger}"
 
 
-def transitions_of(state: State) -> list[Transition]:
+def transitions_of(state: FlowState) -> list[Transition]:
     """All transitions of a state, in the order of trial: the declared ones, then those of buttons, poll, work
     and timeout. A declared one without a guard replaces those of the same trigger.
     """
@@ -167,7 +167,7 @@ def transitions_of(state: State) -> list[Transition]:
     return [*state.on, *_button_transitions(state), *outcomes]
 
 
-def _button_transitions(state: State) -> list[Transition]:
+def _button_transitions(state: FlowState) -> list[Transition]:
     """Without the buttons' guards, which are checked before a transition is looked for."""
     plain = {button.code: button for button in state.all_buttons() if button.to is not None}
     return [
@@ -175,7 +175,7 @@ def _button_transitions(state: State) -> list[Transition]:
     ]
 
 
-def _outcome_transitions(state: State) -> list[Transition]:
+def _outcome_transitions(state: FlowState) -> list[Transition]:
     transitions: list[Transition] = []
     if (poll := state.poll) is not None:
         ends = (("met", poll.met), ("gone", poll.gone), ("reversed", poll.reversed))

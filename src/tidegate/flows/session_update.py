@@ -20,7 +20,7 @@ from tidegate.flows.effects import (
 )
 from tidegate.flows.events import ButtonPress, FlowEvent
 from tidegate.flows.flow import DEFAULT_TEXTS, Flow
-from tidegate.flows.model import Button, FlowError, Save, State, press_data
+from tidegate.flows.model import Button, FlowError, FlowState, Save, press_data
 from tidegate.flows.session import MAX_RECENT_EVENTS, Session, tag_of
 from tidegate.flows.validation import MAX_ANSWER_LENGTH, MAX_BUTTON_LENGTH
 from tidegate.templates import cut, escape, fill, fill_link, fill_message, unescape
@@ -170,7 +170,7 @@ class SessionUpdate:
     def _change(self, **fields: Any) -> None:  # noqa: ANN401  (those of a session)
         self.session = msgspec.structs.replace(self.live, **fields)
 
-    def _declared(self, name: str) -> State:
+    def _declared(self, name: str) -> FlowState:
         if name not in self.flow.by_name:
             raise self.error(f"there is no state {name} to go to: flow.check() finds such mistakes")
         return self.flow.by_name[name]
@@ -256,7 +256,7 @@ def text_message(flow: Flow, session: Session, text: str) -> SayText | None:
     return SayText(filled) if filled.strip() else None
 
 
-def state_message(flow: Flow, session: Session, state: State) -> SayText | None:
+def state_message(flow: Flow, session: Session, state: FlowState) -> SayText | None:
     """The text of a state, with its buttons."""
     said = text_message(flow, session, state.say or "")
     if said is None:

@@ -13,7 +13,7 @@ from tidegate.flows.model import (
     CONTENTS,
     OUTCOMES,
     Button,
-    State,
+    FlowState,
     Transition,
     transitions_of,
     trigger_kind,
@@ -160,7 +160,7 @@ def check_names(flow: "Flow") -> Iterator[Problem]:
         yield Problem("bad_time", None, text)
 
 
-def check_triggers(state: State) -> Iterator[Problem]:
+def check_triggers(state: FlowState) -> Iterator[Problem]:
     if state.final and (state.on or state.poll or state.timeout or state.run or _has_target_buttons(state)):
         text = "a session ends here, so nothing can follow: remove what does, or final"
         yield Problem("final_goes_on", state.name, text)
@@ -179,7 +179,7 @@ def check_triggers(state: State) -> Iterator[Problem]:
             unguarded.add(transition.trigger)
 
 
-def check_times(state: State) -> Iterator[Problem]:
+def check_times(state: FlowState) -> Iterator[Problem]:
     timeout = state.timeout
     if timeout is None:
         return
@@ -196,7 +196,7 @@ def check_times(state: State) -> Iterator[Problem]:
 
 
 def check_outcomes(
-    flow: "Flow", state: State, *, works: Collection[str] | None, polls: Collection[str] | None
+    flow: "Flow", state: FlowState, *, works: Collection[str] | None, polls: Collection[str] | None
 ) -> Iterator[Problem]:
     """Check the names of guards, works and polls."""
     for guard in state.guards():
@@ -211,7 +211,7 @@ def check_outcomes(
         )
 
 
-def _trigger_problem(state: State, transition: Transition) -> str | None:
+def _trigger_problem(state: FlowState, transition: Transition) -> str | None:
     kind, name = trigger_kind(transition.trigger), trigger_name(transition.trigger)
     if kind is None:
         outcomes, contents = ", ".join(f"{word}:NAME" for word in OUTCOMES), ", ".join(sorted(CONTENTS))
@@ -224,7 +224,7 @@ def _trigger_problem(state: State, transition: Transition) -> str | None:
     return None
 
 
-def _can_come(state: State, kind: str, name: str) -> bool:
+def _can_come(state: FlowState, kind: str, name: str) -> bool:
     match kind:
         case "button":
             return any(button.trigger == name for button in state.all_buttons())
@@ -238,7 +238,7 @@ def _can_come(state: State, kind: str, name: str) -> bool:
             return True
 
 
-def _has_target_buttons(state: State) -> bool:
+def _has_target_buttons(state: FlowState) -> bool:
     return any(button.url is None for button in state.all_buttons())
 
 
@@ -260,7 +260,7 @@ def check_flow_texts(flow: "Flow", saved: Collection[str]) -> Iterator[Problem]:
     yield from _check_text(flow, None, flow.stale, saved, MAX_ANSWER_LENGTH)
 
 
-def check_texts(flow: "Flow", state: State, saved: Collection[str]) -> Iterator[Problem]:
+def check_texts(flow: "Flow", state: FlowState, saved: Collection[str]) -> Iterator[Problem]:
     for said in dict.fromkeys(_texts_of_state(state)):
         yield from _check_text(flow, state.name, said, saved)
 
@@ -281,7 +281,7 @@ def _check_text(
             yield Problem("missing_field", state, text)
 
 
-def check_buttons(flow: "Flow", state: State) -> Iterator[Problem]:
+def check_buttons(flow: "Flow", state: FlowState) -> Iterator[Problem]:
     buttons = state.all_buttons()
     if buttons and not all(text.strip() for text in _translations(flow, state.say or "")):
         yield Problem(
@@ -298,7 +298,7 @@ def check_buttons(flow: "Flow", state: State) -> Iterator[Problem]:
         yield Problem("too_long", state.name, text)
 
 
-def _check_equal_buttons(flow: "Flow", state: State, buttons: Sequence[Button]) -> Iterator[Problem]:
+def _check_equal_buttons(flow: "Flow", state: FlowState, buttons: Sequence[Button]) -> Iterator[Problem]:
     """Two buttons of a state must not read the same in any language."""
     languages = [None] if flow.texts is None else [*flow.texts.languages]
     readings = (Counter(flow.text(button.text, language) for button in buttons) for language in languages)
@@ -306,7 +306,9 @@ def _check_equal_buttons(flow: "Flow", state: State, buttons: Sequence[Button]) 
         yield Problem("ambiguous", state.name, f"{times} buttons read {text!r}: give each a text of its own")
 
 
-def _check_button(flow: "Flow", state: State, button: Button, triggers: Collection[str]) -> Iterator[Problem]:
+def _check_button(
+    flow: "Flow", state: FlowState, button: Button, triggers: Collection[str]
+) -> Iterator[Problem]:
     if [button.to, button.trigger, button.url].count(None) != 2:  # noqa: PLR2004  (all but one)
         text = f"the button {button.text!r} needs one of to, trigger and url"
         yield Problem("bad_button", state.name, text)
@@ -324,7 +326,7 @@ def _check_button(flow: "Flow", state: State, button: Button, triggers: Collecti
             yield Problem("too_long", state.name, f"{shown}: give it at most {MAX_BUTTON_LENGTH}")
 
 
-def _texts_of_state(state: State) -> Iterator[str]:
+def _texts_of_state(state: FlowState) -> Iterator[str]:
     nudge = state.timeout.say if state.timeout is not None else None
     for text in (state.say, state.otherwise, nudge, *(transition.say for transition in state.on)):
         if text:

@@ -15,8 +15,7 @@ from shop.texts import read_texts
 from shop_ptb.checkout import Checkout
 from shop_ptb.owner import Owner
 from shop_ptb.shopping import Shopping
-from tidegate import Tidegate
-from tidegate.errors import TidegateError
+from tidegate import Tidegate, TidegateError
 
 App = Application[Any, Any, Any, Any, Any, Any]
 

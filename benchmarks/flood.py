@@ -76,7 +76,7 @@ def _nod(process: asyncio.subprocess.Process) -> None:
 
 
 def judge(found: Result, readers: int) -> Result:
-    """`lost`: of the broadcast, what arrived nowhere and waits nowhere. `passed`: what Tidegate promises."""
+    """`lost`: messages of the broadcast that neither arrived nor wait. `passed`: as Tidegate promises."""
     ended = found["delivered"] + found["waiting"] + found["dead"] + found["parked"]
     found["lost"] = found.pop("failed") or max(0, readers - ended)
     flaws = ("refused", "unanswered", "lost", "dead", "parked", "doubled", "out_of_order")
@@ -115,7 +115,7 @@ ROWS: Final = {
 
 
 def table(kinds: dict[str, Result]) -> Table:
-    """One library, in Markdown."""
+    """Return the table of one library, in Markdown."""
     shown = Table("", *kinds, box=MARKDOWN)
     for label, key in ROWS.items():
         shown.add_row(label, *(_cell(found[key]) for found in kinds.values()))

@@ -23,7 +23,7 @@ async def once(call: Callable[[], Awaitable[Result]]) -> Result:
 
 
 async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
-    """The usual loop: sleep for as long as Telegram says, then send again."""
+    """Send in the usual loop: sleep for as long as Telegram says, then send again."""
     while True:
         try:
             return await call()
@@ -33,7 +33,7 @@ async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
 
 @asynccontextmanager
 async def running(url: str, kind: str, gate: Tidegate | None) -> AsyncIterator[Send]:
-    """While it polls. Gives a function that sends a text to somebody, as handlers do."""
+    """Poll while the body runs. Yields a function that sends a text to a user, as handlers do."""
     bot = Bot(TOKEN, session=AiohttpSession(api=TelegramAPIServer.from_base(url)))
     dispatcher, make = Dispatcher(), patiently if kind == "retries" else once
 

@@ -44,7 +44,7 @@ Running = Callable[[str, str, Tidegate | None], AbstractAsyncContextManager[Send
 
 
 class Naive:
-    """A broadcast as people write it, with what the library gives them."""
+    """A broadcast as developers write it, with the means of the library."""
 
     def __init__(self, readers: int) -> None:
         self._rest = iter(range(1, readers + 1))
@@ -65,13 +65,13 @@ class Naive:
                 self._sent += 1
 
     async def words(self) -> dict[str, Any]:
-        """Nothing is ever accepted: what was refused is forgotten, what was not tried waits in memory."""
+        """Nothing is accepted: refused messages are forgotten, untried ones wait in memory."""
         waiting = self._readers - self._sent - self._failed
         return {"accepted": 0, "failed": self._failed, "waiting": waiting, "dead": 0, "parked": 0}
 
 
 class Gated:
-    """The same by Tidegate: some of it waits in the store, the rest in the audience."""
+    """The same by Tidegate: some messages wait in the store, the rest in the audience."""
 
     def __init__(self, readers: int, gate: Tidegate) -> None:
         self._readers, self._gate = readers, gate
@@ -97,7 +97,7 @@ async def _lines() -> AsyncIterator[asyncio.Queue[None]]:
 
 
 async def run_here(library: str, kind: str, url: str, readers: int, folder: str) -> None:
-    """Broadcasts at the first line it gets, ends at the second, and tells how it went."""
+    """Broadcast at the first line of input, end at the second, and print the result."""
     running: Running = importlib.import_module(f"benchmarks.flood_{library}").running
     gate = None
     if kind == "tidegate":  # not with the limits of the environment: those are meant for the real Telegram

@@ -22,7 +22,7 @@ async def once(call: Callable[[], Awaitable[Result]]) -> Result:
 
 
 async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
-    """The usual loop: sleep for as long as Telegram says, then send again."""
+    """Send in the usual loop: sleep for as long as Telegram says, then send again."""
     while True:
         try:
             return await call()
@@ -33,7 +33,7 @@ async def patiently(call: Callable[[], Awaitable[Result]]) -> Result:
 
 @asynccontextmanager
 async def running(url: str, kind: str, gate: Tidegate | None) -> AsyncIterator[Send]:
-    """While it polls. Gives a function that sends a text to somebody, as handlers do."""
+    """Poll while the body runs. Yields a function that sends a text to a user, as handlers do."""
     builder = Application.builder().token(TOKEN).base_url(f"{url}/bot").concurrent_updates(True)  # noqa: FBT003
     limiter: Any = None  # the builder's type changes with it
     if gate is not None:

@@ -39,7 +39,7 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Writer:
-    """Somebody who writes now and then, and knows what was answered."""
+    """A user who writes now and then, and counts the replies."""
 
     def __init__(self, telegram: SimulatedTelegram, bot: SimulatedBot, user: int, scene: Scene) -> None:
         self._telegram, self._bot, self._id = telegram, bot, user
@@ -65,7 +65,7 @@ class Writer:
 
 
 class Audience:
-    """Everybody: those who write, and those who only read the news."""
+    """All users: those who write, and those who only read the news."""
 
     def __init__(self, telegram: SimulatedTelegram, scene: Scene) -> None:
         bot = telegram.world.bot(TOKEN)
@@ -82,7 +82,7 @@ class Audience:
         self._latest = time.monotonic()
 
     async def live(self) -> float:
-        """Until the time is over, or the broadcast. Then wait for the last replies. Returns the seconds."""
+        """Run until the time or the broadcast is over, then for the last replies. Returns seconds."""
         started = time.monotonic()
         lives = [asyncio.create_task(writer.live()) for writer in self.writers]
         await asyncio.sleep(self._scene.seconds)
@@ -104,7 +104,7 @@ class Audience:
         return all_reached or now > self._latest + QUIET or now > started + LONGEST
 
     def report(self) -> dict[str, Any]:
-        """In the vocabulary of all reports. `delivered`: people whom the broadcast has reached."""
+        """Return the report, with the usual keys. `delivered`: users whom the broadcast has reached."""
         seen = self._telegram.report()
         waits = sorted(1000 * wait for writer in self.writers for wait in writer.waits)
         return {
@@ -125,7 +125,7 @@ def percentile(ordered: list[float], share: float) -> float | None:
 
 
 async def serve(scene: Scene) -> None:
-    """Tells its address; lets people live at the first line it gets; reports what it saw at the second."""
+    """Print the address, let users write at the first line of input, and report at the second."""
     lines, loop = asyncio.Queue[None](), asyncio.get_running_loop()
     die_with_parent(lambda: loop.call_soon_threadsafe(lines.put_nowait, None))
     faults = Faults(latency_in=EACH_WAY, latency_out=EACH_WAY)

@@ -1,4 +1,4 @@
-"""How many steps of conversations a second a storage takes: ours in a file, beside those of aiogram.
+"""Measures the conversation steps a second of FSM storages: ours in a file, beside those of aiogram.
 
     python benchmarks/fsm.py [--json]
 
@@ -42,7 +42,7 @@ async def step(storage: BaseStorage, user: int) -> None:
 
 
 async def work(storage: BaseStorage, at_once: int) -> float:
-    """Steps a second."""
+    """Return steps a second."""
     made, users = 0, iter(range(10**9))
     started = time.perf_counter()
 

@@ -1,4 +1,4 @@
-"""What a paced call costs in processor time, beyond what the bot library takes for it.
+"""Measures the processor time of a paced call, beyond that of the bot library.
 
     python benchmarks/overhead.py [aiogram] [ptb] [--rounds 21] [--json]
 
@@ -42,7 +42,7 @@ Row = dict[str, Any]
 
 
 async def cpu_of(call: Call, in_flight: int) -> float:
-    """Microseconds for each of many calls."""
+    """Return the microseconds for each of many calls."""
     numbers = iter(range(CALLS))
     network.pause_after = max(IN_FLIGHT) // in_flight
 
@@ -95,7 +95,7 @@ def run_child(library: str, rounds: int) -> list[Row]:
 
 
 def table(rows: list[Row]) -> Table:
-    """One library, in Markdown."""
+    """Return the table of one library, in Markdown."""
     shown = Table("", "in flight", "CPU µs", "beyond", "at best", box=MARKDOWN)
     for row in rows:
         differences = (row["beyond_us"], row["at_best_us"]) if row["bot"] != "plain" else ()

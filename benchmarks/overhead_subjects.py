@@ -1,4 +1,4 @@
-"""What `overhead.py` measures: one call of a bot whose network answers at once, with and without a gate."""
+"""The subjects of `overhead.py`: one call of a bot whose network answers at once, with and without a gate."""
 
 import asyncio
 import datetime as dt
@@ -46,7 +46,7 @@ network = Network()
 
 
 class Stuck:
-    """A wire of the gate's own that answers when it is told to: until then, what is queued waits."""
+    """A transport of the gate that answers when `answers` is set: until then, queued messages wait."""
 
     def __init__(self) -> None:
         self.answers = asyncio.Event()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.sim.telegram.people import Person
     from tidegate.sim.telegram.telegram import SimulatedTelegram
     from tidegate.sim.telegram.world import World
-    from tidegate.sim.virtual_time import VirtualClock, VirtualLoop, run
+    from tidegate.sim.virtual_time import VirtualClock, VirtualLoop, run, virtual
 
 __all__ = [
     "Crowd",
@@ -34,6 +34,7 @@ __all__ = [
     "VirtualLoop",
     "World",
     "run",
+    "virtual",
 ]
 
 __getattr__ = lazy_names(
@@ -49,6 +50,6 @@ __getattr__ = lazy_names(
         "telegram.people": ("Person",),
         "telegram.telegram": ("SimulatedTelegram",),
         "telegram.world": ("World",),
-        "virtual_time": ("VirtualClock", "VirtualLoop", "run"),
+        "virtual_time": ("VirtualClock", "VirtualLoop", "run", "virtual"),
     },
 )

@@ -9,6 +9,7 @@ import heapq
 import itertools
 import random
 import selectors
+import sys
 import types
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Executor
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 # A weekday morning, far from any daylight-saving change: 2026-01-05 09:00 UTC.
 EPOCH = 1_767_603_600.0
+virtual = sys.modules[__name__]  # `from tidegate.sim import virtual`, the spelling before 1.0
 FEWEST_CANCELLED = 1_000  # timers; fewer are not worth a sweep
 
 

@@ -32,7 +32,7 @@ class TidegateError(Exception):
 
 
 class BadInputError(TidegateError, ValueError):
-    """What was given cannot be used. The text says what was given and what is expected."""
+    """An argument cannot be used. The text says what was given and what is expected."""
 
 
 class ClosedError(TidegateError):

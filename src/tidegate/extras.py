@@ -1,4 +1,4 @@
-"""What is installed only where it is asked for."""
+"""Optional libraries: an import that fails says how to install them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

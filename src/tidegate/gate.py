@@ -83,7 +83,7 @@ class Tidegate:
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be put and sent now."""
+        """Return whether messages can be put and sent now."""
         return self.core.is_open
 
     async def __aenter__(self) -> Self:

@@ -49,7 +49,7 @@ class Rate:
 
 
 class Priority(StrEnum):
-    """Who goes first where several may go: they share 16 : 4 : 1, so that nothing starves."""
+    """High, normal and low messages share by weight, 16 : 4 : 1, so that nothing starves."""
 
     HIGH = "high"
     NORMAL = "normal"
@@ -169,7 +169,7 @@ class State(StrEnum):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a message. Times are seconds since the Unix epoch."""
+    """A message and its state. Times are seconds since the Unix epoch."""
 
     message: Message
     state: State
@@ -183,7 +183,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """What `put` gives: the id, and whether it is new or that of an earlier put with the same dedup key."""
+    """The result of a put: the id, and whether it is new or that of an earlier put with the same dedup key."""
 
     id: TicketId
     fresh: bool = True

@@ -24,7 +24,7 @@ Limit = Annotated[Rate, PlainValidator(_rate)]
 
 
 class Settings(BaseSettings):
-    """What is set for this process. `read` it: only that speaks of a bad value in one line."""
+    """The settings of this process. Use `read`: it reports a bad value in one line."""
 
     # An empty variable counts as unset. No file is read: .env belongs to whoever starts the process.
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True)
@@ -92,7 +92,7 @@ def _normal(url: SecretStr | None, schemes: tuple[str, ...], example: str) -> Se
 
 
 def _is_usable(url: str) -> bool:
-    """Whether it names what its scheme needs: a host for a server, none for a file."""
+    """Return whether it names what its scheme needs: a host for a server, none for a file."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port  # an impossible port is found when it is asked for

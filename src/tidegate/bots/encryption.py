@@ -109,7 +109,7 @@ class TokenCipher:
             raise WrongKeyError(self._no_key_fits()) from None
 
     def _no_key_fits(self) -> str:
-        """What to do, in the order of what is likely."""
+        """Return advice, the most likely cause first."""
         path = None if self._file is None else self._file.path
         again = "or add the bots again with `tidegate bot add`"
         if self._given is not None or path is None:

@@ -28,7 +28,7 @@ class BotStore(Protocol):
         """Keep a bot, or a new token of one that is there."""
 
     async def remove(self, bot: BotId) -> bool:
-        """Whether it was there."""
+        """Remove a bot; return whether it was there."""
         ...
 
     async def rotate(self) -> int:

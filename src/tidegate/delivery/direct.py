@@ -85,7 +85,7 @@ class DirectCall(Protocol[T_co]):
 
     @property
     def in_lane(self) -> bool:
-        """Whether its chat has a lane in which it waits for its turn."""
+        """Return whether its chat has a lane in which it waits for its turn."""
         ...
 
     async def attempt(self, number: int, max_wait: float | None) -> tuple[Outcome, T_co]:
@@ -354,7 +354,7 @@ class SilenceTimer:
 
 
 def has_lane(method: str, params: Mapping[str, Any]) -> bool:
-    """Whether a call falls under a limit that can be waited for."""
+    """Return whether a call falls under a limit that can be waited for."""
     return family_of(method) != "free" and _lane_chat(params.get("chat_id")) is not None
 
 

@@ -41,7 +41,7 @@ def effect_keys_for(cause: str) -> Iterator[None]:
 
 
 def in_handler() -> bool:
-    """Whether this runs inside `effect_keys_for`."""
+    """Return whether this runs inside `effect_keys_for`."""
     return _handling.get() is not None
 
 

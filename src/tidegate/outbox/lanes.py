@@ -148,7 +148,7 @@ class Lane(msgspec.Struct, gc=False, eq=False):
         return wait
 
     def idle(self, now: float) -> bool:
-        """Whether it can be forgotten: nothing waits, is in flight, or has to be remembered."""
+        """Return whether it can be forgotten: nothing waits, is in flight, or has to be remembered."""
         return (
             self.in_flight is None
             and not self.paused

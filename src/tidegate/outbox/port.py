@@ -52,7 +52,7 @@ class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a store does all it promises at this moment; `reasons` say what it does not."""
+    """Return whether a store does all it promises at this moment; `reasons` say what it does not."""
 
     ready: bool = True
     spooled: int = 0

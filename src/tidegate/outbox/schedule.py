@@ -147,7 +147,7 @@ class Schedule:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step could grant something, whatever the time is."""
+        """Return whether a step could grant something, whatever the time is."""
         return bool(self._active)
 
     def next_at(self, *, room: bool) -> float:
@@ -441,12 +441,12 @@ class Schedule:
 
     @staticmethod
     def _unbarred(lane: Lane, line: Line) -> bool:
-        """Whether no other line of the lane has reserved slots. Urgent lines and turns ignore that."""
+        """Return whether no other line of the lane has reserved slots. Urgent lines and turns ignore that."""
         return lane.reserved is None or lane.reserved is line or line.level >= URGENT
 
     @staticmethod
     def _stands_back(lane: Lane, line: Line) -> bool:
-        """Whether a turn lets a line with reserved slots go first, for a bounded time."""
+        """Return whether a turn lets a line with reserved slots go first, for a bounded time."""
         return line.level >= TURN and lane.reserved is not None and lane.reserved is not line
 
     def _unreserve(self, line: Line, pool: Pool, now: float) -> None:
@@ -518,7 +518,7 @@ class Schedule:
             return entry
 
     def _may(self, lane: Lane, line: Line, entry: Entry, now: float) -> bool:
-        """Whether the line may still go, as it could when it became ready."""
+        """Return whether the line may still go, as it could when it became ready."""
         if (lane.paused or lane.bot.paused) and line.level < TURN:
             return False
         if lane.closed_until > now or not self._unbarred(lane, line):
@@ -596,7 +596,7 @@ class Schedule:
 
 
 def _has_rival(lane: Lane, pool: Pool) -> bool:
-    """Whether something waits or is in flight that a turn must not overtake."""
+    """Return whether something waits or is in flight that a turn must not overtake."""
     if lane.in_flight is not None or pool.reserved is not None:
         return True
     if pool.learned is not None or lane.learned is not None:  # only `_take` lets them recover

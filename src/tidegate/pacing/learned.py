@@ -53,11 +53,11 @@ class LearnedLimit:
 
     @property
     def intact(self) -> bool:
-        """Whether this is the rule itself, with nothing learned."""
+        """Return whether this is the rule itself, with nothing learned."""
         return self._bad is None
 
     def stale(self, now: float) -> bool:
-        """Whether it is so old that starting from the rule again is as good."""
+        """Return whether it is so old that starting from the rule again is as good."""
         return self.intact or now - self._cut_at > FORGET_AFTER
 
     def dump(self, now: float) -> LearnedSnapshot:

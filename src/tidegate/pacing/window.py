@@ -45,7 +45,7 @@ class Window(msgspec.Struct, gc=False, eq=False):
         return self.held + len(self.cooling) - self.cooled
 
     def fits(self, now: float, cost: int) -> bool:
-        """Whether a call of this cost may be made now. One larger than the window needs it empty."""
+        """Return whether a call of this cost may be made now. One larger than the window needs it empty."""
         cooling = self.cooling  # `free` inlined: this is asked twice for every call
         if len(cooling) > self.cooled and cooling[self.cooled] <= now:
             self._cool(now)
@@ -88,7 +88,7 @@ class Window(msgspec.Struct, gc=False, eq=False):
         self.count, self.seconds = rate.count, rate.seconds
 
     def idle(self, now: float) -> bool:
-        """Whether nothing is in flight and nothing cools, so that it can be forgotten."""
+        """Return whether nothing is in flight and nothing cools, so that it can be forgotten."""
         return self.held == 0 and (not self.cooling or self.cooling[-1] <= now)
 
     def _cool(self, now: float) -> None:

@@ -17,7 +17,7 @@ _SHOWN_OF_KEY: Final = 40  # characters of a key that is too long
 
 NewsKind = Literal["met", "reversed", "gone"]
 AfterNews = Literal["forget", "watch", "wait"]
-"""What becomes of a subscription once its news was delivered."""
+"""The fate of a subscription once its news was delivered."""
 
 
 class Subscription(msgspec.Struct, frozen=True):

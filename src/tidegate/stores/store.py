@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StoreOptions(NamedTuple):
-    """What a gate gives to the store that it opens."""
+    """The options of a store that a gate opens."""
 
     clock: Clock
     rules: Rules

@@ -52,7 +52,7 @@ class AttachedDispatcher:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether Ctrl-C was pressed: aiogram notices only after it has started."""
+        """Return whether Ctrl-C was pressed: aiogram notices only after it has started."""
         signal: asyncio.Event | None = getattr(self.dispatcher, "_stop_signal", None)
         return signal is not None and signal.is_set()
 

@@ -114,12 +114,12 @@ class PtbCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_lane(self) -> bool:
-        """Whether its chat has a lane in which it waits for its turn."""
+        """Return whether its chat has a lane in which it waits for its turn."""
         return has_lane(self.endpoint, self.data)
 
     @property
     def has_upload(self) -> bool:
-        """Whether it carries files: uploads may be silent for long."""
+        """Return whether it carries files: uploads may be silent for long."""
         return any(map(_holds_file, self.data.values()))
 
     async def make(self) -> Result:

@@ -34,7 +34,7 @@ class StoredMessage(msgspec.Struct, eq=False):
     result: object = None
 
     def waits(self) -> bool:
-        """Whether it is neither being sent nor just granted."""
+        """Return whether it is neither being sent nor just granted."""
         return self.state in {State.QUEUED, State.RETRY} and not self.entry.token
 
     def record(self) -> Record:

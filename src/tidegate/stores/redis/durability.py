@@ -18,7 +18,7 @@ RedisVerdict = Literal["ok", "info", "warning", "failed"]
 
 
 class RedisFacts(NamedTuple):
-    """What a Redis says about itself; None where it does not say."""
+    """Facts that a Redis reports about itself; None if it does not."""
 
     version: str
     policy: str | None

@@ -110,7 +110,7 @@ class OutboxFallback:
 
     @property
     def takes_puts(self) -> bool:
-        """Whether new messages are spooled: Redis is away, or older messages are in the spool."""
+        """Return whether new messages are spooled: Redis is away, or older messages are in the spool."""
         return self.spool is not None and (self.is_away or len(self.spool) > 0)
 
     async def spool_messages(self, messages: Sequence[Message]) -> list[Ticket]:

@@ -162,6 +162,6 @@ def recent_calls(tx: Transaction) -> list[AnsweredCall]:
 
 
 def ended_cleanly(tx: Transaction) -> bool:
-    """Whether the last sender has written every call that it made."""
+    """Return whether the last sender has written every call that it made."""
     row = tx.execute("SELECT value FROM facts WHERE name = 'clean'").fetchone()
     return row is None or bool(row[0])

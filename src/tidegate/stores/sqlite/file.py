@@ -177,7 +177,7 @@ class StoreFile:
         return self._submit(_QueuedStep(step, apply, False, _new_future()))  # noqa: FBT003
 
     def is_last(self, written: asyncio.Future[Any]) -> bool:
-        """Whether this step has not begun, and is the last one that was asked for."""
+        """Return whether this step has not begun, and is the last one that was asked for."""
         return bool(self._queue) and self._queue[-1].future is written
 
     async def changed(self) -> int:

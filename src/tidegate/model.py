@@ -183,7 +183,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """The result of a put: the id, and whether it is new or that of an earlier put with the same dedup key."""
+    """The result of a put: the id, new or that of an earlier put with the same dedup key."""
 
     id: TicketId
     fresh: bool = True

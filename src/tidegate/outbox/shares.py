@@ -57,7 +57,7 @@ def rest_until(pool: Pool, now: float) -> float:
 
 
 def _has_high(ready: tuple[ReadyQueue, ...]) -> bool:
-    """Return whether a high line is ready. Gaps are left for high ones to come; if some are here, weights decide."""
+    """Return whether a high line is ready. Gaps are left for high ones to come; otherwise weights decide."""
     return _first(ready, HIGH, messages=True) is not None
 
 

@@ -1,4 +1,4 @@
-"""Changes that deltas cannot show: searches for new subscribers and doubtful records, and periodic full scans.
+"""Changes that deltas cannot show: searches for new subscribers and doubtful records, full scans.
 
 Deltas do not show reversals, deletions and writes without a new time. One step is one look at the source, so
 that the next delta is never far. What one page of a scan shows may be outdated when the last one is read, and

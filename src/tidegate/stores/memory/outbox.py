@@ -111,7 +111,7 @@ class MemoryOutbox(MemoryOperator, Outbox):
 
     @staticmethod
     def _takes_place(entry: Entry, older: Entry, *, in_line: bool) -> bool:
-        """Return whether a newer message can take the place of an older one: both in the same line, and due."""
+        """Return whether a message can take the place of an older one: both due, in the same line."""
         return (
             in_line
             and older.seq > 0

@@ -31,7 +31,7 @@ class RedisBreaker:
         return max(0.0, self._ask_at - self._clock.monotonic()) if self.is_open else 0.0
 
     def blocks(self) -> bool:
-        """Return whether the caller must not ask Redis now. A caller that is let through while it is open probes."""
+        """Return whether the caller must not ask Redis now. While it is open, a caller let through probes."""
         if not self.is_open:
             return False
         if self.ask_in > 0:

@@ -127,7 +127,7 @@ class SharedSlots:
         return reply
 
     def _forgot(self, reply: list[Any]) -> bool:
-        """Return whether the state in Redis is a new one, which does not know the slots of this process yet."""
+        """Return whether the state in Redis is new and does not know the slots of this process yet."""
         mark: str = reply[-1].decode()
         if self._mark in ("", mark):
             self._mark = mark

@@ -55,7 +55,7 @@ class RedisSubscriptions(Subscriptions):
         return await self._add([StoredSubscription(0, one) for one in subscriptions], replaces=replace)
 
     async def bring(self, kept: Sequence[StoredSubscription]) -> int:
-        """Add them in the state in which another store had them, and say how many; whoever is there stays."""
+        """Add subscriptions in the state of another store; return how many are new. Known ones stay."""
         return sum(await self._add(kept, replaces=False))
 
     async def _add(self, kept: Sequence[StoredSubscription], *, replaces: bool) -> list[bool]:

@@ -4,7 +4,7 @@
 local Subscription = {}
 
 -- Numbers follow the time, in microseconds. Otherwise a Redis that comes back without its last second would give some
--- of them again, and whoever has read up to there would never see the new owners.
+-- of them again, and a reader that is past them would never see the new subscriptions.
 function Subscription.number_anew(key)
   local last = math.max(tonumber(call('HGET', KEY.meta, 'last') or 0), math.floor(Prelude.wall_time() * 1e6))
   local number = string.format('%.0f', last + 1)

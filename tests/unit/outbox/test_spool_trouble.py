@@ -62,7 +62,7 @@ async def test_a_disk_too_full_to_remove_anything_does_not_stop_the_drain(
     assert await spool.drain(redis.put) == 300
 
     assert redis.taken == messages
-    assert "cannot be removed" in caplog.text
+    assert "stay in the spool" in caplog.text
 
 
 async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, clock: VirtualClock) -> None:

@@ -3,7 +3,7 @@
 import re
 import sys
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich import box
@@ -20,9 +20,12 @@ from tidegate.clock import Clock
 from tidegate.delivery.bot_api import BotApiClient
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
-from tidegate.gate import Tidegate
 from tidegate.model import BotId
 from tidegate.settings import Settings
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
 
 CHECK_WITHIN: Final = 20.0  # seconds for getMe to leave; the answer has a timeout of its own
 NOT_A_BOT: Final = {HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND}
@@ -132,7 +135,9 @@ def _read_token() -> str:
     return sys.stdin.buffer.readline().decode(errors="replace").strip()
 
 
-async def _add(gate: Tidegate, store: str | None, token: str, api_url: str, *, check: bool) -> dict[str, Any]:
+async def _add(
+    gate: "Tidegate", store: str | None, token: str, api_url: str, *, check: bool
+) -> dict[str, Any]:
     async with open_gate(gate, store):
         before = {bot.id for bot in gate.bots()}
         # In memory first: an unusable token or address is refused before it is sent anywhere.
@@ -180,7 +185,7 @@ def known_bot(answer: ApiAnswer | NoAnswer, api_url: str) -> dict[str, Any]:
     )
 
 
-async def _bots(gate: Tidegate) -> list[dict[str, Any]]:
+async def _bots(gate: "Tidegate") -> list[dict[str, Any]]:
     counts = await gate.core.store.counts_by_bot()
     return [
         {"bot": bot.id, "api_url": bot.api_url, **{name: counts[bot.id, name] for name in SHOWN_COUNTS}}

@@ -1,6 +1,6 @@
 """`tidegate forget`: erase everything about a chat."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,10 +9,13 @@ from tidegate.cli.messages import Selection, amount, bot_of, counted
 from tidegate.cli.options import AsJson, OfBot, Store, Yes
 from tidegate.cli.store import using, using_gate
 from tidegate.cli.terminal import confirm
-from tidegate.gate import Tidegate
 from tidegate.inbound.inbox import MAX_PARKED_PER_SOURCE, Inbox, bot_source
 from tidegate.model import BotId, ChatId, State
 from tidegate.outbox.admission import check_chat
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
 
 app = typer.Typer(add_completion=False)
 
@@ -34,7 +37,7 @@ def forget(
     count = using(store, known.how_many)
     confirm(f"Erase {counted(count, 'message')} to {chat_id} for good, waiting ones too?", yes=yes)
 
-    async def act(gate: Tidegate) -> tuple[int, int, int]:
+    async def act(gate: "Tidegate") -> tuple[int, int, int]:
         erased = await gate.outbox.forget(chat_id, bot_id)
         updates = await _forget_updates(gate.inbox, chat_id, bot_id)
         return erased, updates, await sending.how_many(gate.outbox)

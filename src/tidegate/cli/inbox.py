@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 import typer
@@ -22,7 +22,6 @@ from tidegate.cli.terminal import confirm, printable
 from tidegate.cli.times import distance, moment
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.gate import Tidegate
 from tidegate.inbound.inbox import (
     Inbox,
     InboxItem,
@@ -33,6 +32,10 @@ from tidegate.inbound.inbox import (
     hook_source,
 )
 from tidegate.inbound.signed_hooks import unpack_event
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
 
 app = typer.Typer(add_completion=False)
 
@@ -110,7 +113,7 @@ def list_(
     """Show how many wait or are being handled, and list those that are parked. Same as tidegate inbox."""
     source = source_of(bot, hook)
 
-    async def look(gate: Tidegate) -> InboxView:
+    async def look(gate: "Tidegate") -> InboxView:
         inbox = gate.inbox
         parked = await inbox.parked(source, limit=limit + 1)
         return InboxView(await inbox.stats(), parked, await sender_is_gone(gate))
@@ -206,7 +209,7 @@ def _check(key: str, sources: Sequence[InboxSource]) -> None:
 
 
 def _chosen(store: str | None, which: UpdateChoice) -> list[ParkedItem]:
-    async def look(gate: Tidegate) -> list[ParkedItem]:
+    async def look(gate: "Tidegate") -> list[ParkedItem]:
         return await choose(gate.inbox, which)
 
     return using_gate(store, look)

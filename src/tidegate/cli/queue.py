@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Annotated, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 import typer
@@ -31,10 +31,13 @@ from tidegate.cli.terminal import confirm, printable
 from tidegate.cli.times import moment
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.gate import Tidegate
 from tidegate.model import BotId, ChatId, Record, State, TicketId, Why
 from tidegate.outbox.port import Outbox, OutboxStats
-from tidegate.stores.store import StoreActivity
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+    from tidegate.stores.store import StoreActivity
+
 
 app = command_group("Inspect, pause, resume and cancel queued messages.")
 
@@ -78,7 +81,7 @@ ENDS: Final = {
 def stats(*, store: Store = None, as_json: AsJson = False) -> None:
     """Show how many messages are in which state, which process sends, and what is paused."""
 
-    async def look(gate: Tidegate) -> dict[str, Any]:
+    async def look(gate: "Tidegate") -> dict[str, Any]:
         store = gate.core.store
         facts = StoreFacts(await store.activity(), await known_bots(gate), await store.pauses())
         return stats_report(await gate.stats(), facts)
@@ -88,7 +91,7 @@ def stats(*, store: Store = None, as_json: AsJson = False) -> None:
 
 
 class StoreFacts(NamedTuple):
-    activity: StoreActivity
+    activity: "StoreActivity"
     bots: list[BotId]
     paused: list[tuple[BotId, ChatId | None]]
 
@@ -220,7 +223,7 @@ def show_record(store: str | None, ticket: str, *, as_json: bool) -> None:
 def why(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
     """Explain what a message waits for, and when it should be sent."""
 
-    async def look(gate: Tidegate) -> tuple[Record, Why]:
+    async def look(gate: "Tidegate") -> tuple[Record, Why]:
         waits = await gate.outbox.why(TicketId(ticket))
         if waits and waits.state in WAITING and await _no_worker(gate):
             waits = Why(waits.state, (NO_WORKER, *waits.waits_for), None)
@@ -234,7 +237,7 @@ def why(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
     terminal.report(found, *lines, as_json=as_json)
 
 
-async def _no_worker(gate: Tidegate) -> bool:
+async def _no_worker(gate: "Tidegate") -> bool:
     """Return True if no process delivers. A store with one sender explains that by itself."""
     activity = await gate.core.store.activity()
     return activity.processes is not None and not activity.delivers
@@ -310,7 +313,7 @@ def resume(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_js
 def set_paused(store: str | None, *, bot: int | None, chat: str | None, paused: bool, as_json: bool) -> None:
     chat_id = chat_of(chat)
 
-    async def act(gate: Tidegate) -> list[BotId]:
+    async def act(gate: "Tidegate") -> list[BotId]:
         bots = which_bots(await known_bots(gate), bot)
         for each in bots:
             await (gate.outbox.pause if paused else gate.outbox.resume)(each, chat_id)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 import typer
@@ -21,9 +21,12 @@ from tidegate.cli.store import choose_bot, gate_for, open_gate, quietly, store_o
 from tidegate.cli.times import duration
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, NotDeliveredError
-from tidegate.gate import Tidegate
 from tidegate.model import File
 from tidegate.outbox.tickets import LiveTicket, Receipt
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
 
 app = typer.Typer(add_completion=False)
 
@@ -311,7 +314,7 @@ def _time(text: str, now: float) -> float:
 
 
 async def _send(
-    gate: Tidegate,
+    gate: "Tidegate",
     store: str | None,
     fields: dict[str, Any],
     *,
@@ -336,7 +339,7 @@ async def _send(
             terminal.put_line(_arrived(receipt, clock.monotonic() - started))
 
 
-async def _hint(gate: Tidegate, store: str | None, *, wait: bool) -> None:
+async def _hint(gate: "Tidegate", store: str | None, *, wait: bool) -> None:
     """Say that no worker runs: nothing would be sent until one is started."""
     if not (await gate.core.store.activity()).delivers:
         then = "; this command waits for the delivery" if wait else ""
@@ -358,7 +361,7 @@ async def _delivered(
         ) from None
 
 
-async def _known(gate: Tidegate, ticket: LiveTicket) -> dict[str, Any]:
+async def _known(gate: "Tidegate", ticket: LiveTicket) -> dict[str, Any]:
     """Return the message as `queue show` does, and `fresh`: whether this put was the first with its key."""
     record = await gate.outbox.find(ticket.id)
     return {"id": ticket.id, "fresh": ticket.fresh} | ({} if record is None else record_json(record))

@@ -5,15 +5,18 @@ import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from tidegate.cli import loop
 from tidegate.errors import BadInputError, StoreAwayError
-from tidegate.gate import Tidegate
 from tidegate.model import BotId
 from tidegate.outbox.port import Outbox
 from tidegate.settings import REDIS_SCHEMES, Settings
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
 
 Result = TypeVar("Result")
 UNREADABLE: Final = "the address given"
@@ -75,12 +78,14 @@ def file_of(store: str | None) -> Path:
     return path
 
 
-def gate_for(store: str | None, *, create: bool = False) -> Tidegate:
+def gate_for(store: str | None, *, create: bool = False) -> "Tidegate":
     """Return the gate of a store, not open yet. Raises BadInputError if there is none, unless `create`."""
     settings = Settings.read()
     place = store or settings.tidegate_store
     if not create:
         check_store_exists(place)
+    from tidegate.gate import Tidegate  # noqa: PLC0415  (slow to import: `--help` does without)
+
     return Tidegate(place, settings=settings)
 
 
@@ -99,7 +104,7 @@ def check_store_exists(place: str) -> None:
 
 
 @asynccontextmanager
-async def open_gate(gate: Tidegate, store: str | None) -> AsyncIterator[Tidegate]:
+async def open_gate(gate: "Tidegate", store: str | None) -> AsyncIterator["Tidegate"]:
     """Open the gate. Raises StoreAwayError that names the store if it cannot be reached, now or later."""
     place = store_name(store)
     async with gate:
@@ -126,7 +131,7 @@ def quietly() -> Iterator[None]:
         log.setLevel(before)
 
 
-def choose_bot(gate: Tidegate, number: int | None) -> BotId:
+def choose_bot(gate: "Tidegate", number: int | None) -> BotId:
     """Return the bot of an open gate that was named, or the only one. Raises BadInputError."""
     known = sorted(bot.id for bot in gate.bots())
     named = ", ".join(map(str, known))
@@ -144,7 +149,7 @@ def using(store: str | None, work: Callable[[Outbox], Awaitable[Result]]) -> Res
     return using_gate(store, lambda gate: work(gate.outbox))
 
 
-def using_gate(store: str | None, work: Callable[[Tidegate], Awaitable[Result]]) -> Result:
+def using_gate(store: str | None, work: "Callable[[Tidegate], Awaitable[Result]]") -> Result:
     """Open a gate on the store, run `work`, and close it. Never call it inside an event loop."""
     gate = gate_for(store)
 
@@ -156,14 +161,14 @@ def using_gate(store: str | None, work: Callable[[Tidegate], Awaitable[Result]])
         return loop.run(opened())
 
 
-async def known_bots(gate: Tidegate) -> list[BotId]:
+async def known_bots(gate: "Tidegate") -> list[BotId]:
     """Return the bots that are registered, have messages, or are paused."""
     registered = {bot.id for bot in gate.bots()}
     counts, paused = await gate.core.store.counts_by_bot(letters=False), await gate.core.store.pauses()
     return sorted(registered | {bot for bot, _ in counts} | {bot for bot, _ in paused})
 
 
-async def sender_is_gone(gate: Tidegate) -> bool:
+async def sender_is_gone(gate: "Tidegate") -> bool:
     """Return True if one process should send and handle updates for the store, and none does."""
     activity = await gate.core.store.activity()
     return activity.has_one_sender and not activity.delivers

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import RenderableType
@@ -17,9 +17,12 @@ from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
 from tidegate.cli.store import gate_for, is_redis, open_gate, public_store_name, store_name
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.gate import Tidegate
 from tidegate.model import Message
 from tidegate.outbox.port import OutboxStats
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
 
 app = typer.Typer(add_completion=False)
 
@@ -55,7 +58,7 @@ class WorkerRun:
     If other workers share the store, `delivered` and `dead` are of this worker, the other counts of all.
     """
 
-    def __init__(self, gate: Tidegate, clock: Clock, *, shared: bool = False) -> None:
+    def __init__(self, gate: "Tidegate", clock: Clock, *, shared: bool = False) -> None:
         self.gate, self.clock = gate, clock
         self._before = self.stats = OutboxStats()
         self._started = self._ended = 0.0
@@ -200,7 +203,7 @@ async def _deliver(
         await run.end()
 
 
-async def _stop_when_drained(gate: Tidegate, stop: asyncio.Event) -> None:
+async def _stop_when_drained(gate: "Tidegate", stop: asyncio.Event) -> None:
     await gate.drained()
     stop.set()
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import SplitResult, quote, urlsplit
 
 import msgspec
@@ -17,10 +17,13 @@ from tidegate.delivery.sender import BotAccess
 from tidegate.delivery.transport import ApiAnswer, BotApiTransport, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.failure import scrub
-from tidegate.gate import Tidegate
 from tidegate.model import BotId
 from tidegate.settings import Settings
 from tidegate.sim.telegram.update_delivery import is_loopback
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
 
 PATH: Final = "/webhook/telegram"  # and the bot's number
 _TOKEN = re.compile(r"\d{1,15}(?::|%3a)[\w-]{20,}", re.IGNORECASE)
@@ -198,7 +201,7 @@ def _needs_store(store: str | None) -> bool:
     )
 
 
-async def _read_bots(gate: Tidegate) -> Bots:
+async def _read_bots(gate: "Tidegate") -> Bots:
     """Read the tokens from the store. The gate itself is not used: a worker may be the sender."""
     bots = gate.core.store.bots
     if bots is None:

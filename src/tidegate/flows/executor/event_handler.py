@@ -16,7 +16,7 @@ import msgspec
 from tidegate.errors import ClosedError
 from tidegate.failure import describe_error
 from tidegate.flows.effects import ClearTimer, PendingEffect, RunWork, SetTimer, Unsubscribe
-from tidegate.flows.events import Begin, FlowEvent, Polled, WorkDone, WorkFailed
+from tidegate.flows.events import Begin, FlowEvent, Polled, TimedOut, WorkDone, WorkFailed
 from tidegate.flows.executor.effect_runner import EffectRunner
 from tidegate.flows.executor.stats import FlowCounts
 from tidegate.flows.executor.work import WorkRunner
@@ -142,6 +142,8 @@ class EventHandler:
                 await self._effects.do(
                     key, blank_session(self._flow), PendingEffect(event.id, number, effect)
                 )
+            if isinstance(event, TimedOut) and stored.version:  # its session is gone: it would ring for ever
+                await self.store.commit(key, None, expected=stored.version)
         elif after is not before or seen is not None or isinstance(event, WorkDone | WorkFailed):
             stored = await self._commit(key, stored, without_finished(after, event), seen)
             self._counts.begun += before is None or (isinstance(event, Begin) and after is not before)

@@ -268,3 +268,28 @@ async def test_a_session_that_cannot_be_read_counts_as_none_and_can_be_replaced(
     assert "cannot be read" in caplog.text
     assert await store.due(9.0, 9) == []
     assert await store.commit(ALICE, session(), expected=1) == 2
+
+
+async def damage(ground: Ground, key: SessionKey) -> None:
+    """Make a session unreadable where it is stored."""
+    if isinstance(ground.owner, StoreFile):
+        spoil = "UPDATE flow_sessions SET body = x'7b7d' WHERE key = ?"
+        await ground.owner.write(lambda tx: tx.execute(spoil, (key.text,)))
+    else:
+        await ground.owner.command("HSET", ground.owner.key("flows:shop:sessions"), key.text, "1:{}")
+
+
+@pytest.mark.parametrize("made", ["sqlite", "redis"], indirect=True)
+async def test_sessions_that_cannot_be_read_do_not_hide_the_timers_of_others(
+    ground: Ground, store: FlowSessionStore
+) -> None:
+    keys = [SessionKey(42, user, user) for user in range(1, 5)]
+    for at, key in enumerate(keys):
+        await store.commit(key, session(due=float(at), pending=SAY), expected=0)
+    for key in keys[:3]:
+        await damage(ground, key)
+
+    assert [key for key, _ in await store.due(10.0, 2)] == [keys[3]]
+    assert await store.timers(0.0) == (1, 3.0)
+    assert await every(store.unfinished) == {keys[3]}
+    assert await every(store.scan) == set(keys)

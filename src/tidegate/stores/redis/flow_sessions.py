@@ -76,13 +76,18 @@ class RedisFlowSessions(FlowSessionStore):
         return version
 
     async def due(self, now: float, limit: int) -> Sequence[tuple[SessionKey, Session]]:
-        found = await self._run("due", repr(now), limit)
-        pairs = [
-            (parse_session_key(text.decode()), stored.partition(b":")[2])
-            for text, stored in zip(found[::2], found[1::2], strict=True)
-        ]
-        sessions = [(key, readable_session(self.flow, key, body)) for key, body in pairs]
-        return [(key, session) for key, session in sessions if session is not None]
+        while True:
+            reply = await self._run("due", repr(now), limit)
+            found, unreadable = [], []
+            for text, stored in zip(reply[::2], reply[1::2], strict=True):
+                key = parse_session_key(text.decode())
+                if (session := readable_session(self.flow, key, stored.partition(b":")[2])) is None:
+                    unreadable += [text, stored]
+                else:
+                    found.append((key, session))
+            if not unreadable:
+                return found
+            await self._run("silence", *unreadable)
 
     async def timers(self, now: float) -> tuple[int, float | None]:
         count, following = await self._run("timers", repr(now))

@@ -67,12 +67,25 @@ class SqliteFlowSessions(FlowSessionStore):
 
     async def due(self, now: float, limit: int) -> Sequence[tuple[SessionKey, Session]]:
         query = (
-            "SELECT key, body FROM flow_sessions WHERE flow = ? AND timer_at <= ? ORDER BY timer_at LIMIT ?"
+            "SELECT key, version, body FROM flow_sessions WHERE flow = ? AND timer_at <= ?"
+            " ORDER BY timer_at LIMIT ?"
         )
-        rows = await self._file.read(lambda tx: tx.execute(query, (self.flow, now, limit)).fetchall())
-        pairs = [(parse_session_key(text), body) for text, body in rows]
-        found = [(key, readable_session(self.flow, key, body)) for key, body in pairs]
-        return [(key, session) for key, session in found if session is not None]
+        silence = (
+            "UPDATE flow_sessions SET timer_at = NULL, pending = 0 WHERE flow = ? AND key = ? AND version = ?"
+        )
+        while True:
+            rows = await self._file.read(lambda tx: tx.execute(query, (self.flow, now, limit)).fetchall())
+            found, unreadable = [], []
+            for text, version, body in rows:
+                key = parse_session_key(text)
+                if (session := readable_session(self.flow, key, body)) is None:
+                    unreadable.append((self.flow, text, version))
+                else:
+                    found.append((key, session))
+            if not unreadable:
+                return found
+            # Their bytes stay; their timers would hide those of others, and ring for ever.
+            await self._file.write(lambda tx, rows=unreadable: tx.executemany(silence, rows))  # type: ignore[misc]
 
     async def timers(self, now: float) -> tuple[int, float | None]:
         count = "SELECT count(*) FROM flow_sessions WHERE flow = ? AND timer_at IS NOT NULL"

@@ -45,6 +45,20 @@ function Steps.due()
   return found
 end
 
+-- Silence: sessions that cannot be read lose their timer and pending mark, unless they have changed; their bytes stay.
+-- Such timers would hide those of others, and ring for ever.
+--
+-- ARGV[2], [3], and so on: key and stored session in turn.
+function Steps.silence()
+  for i = 2, #ARGV, 2 do
+    if (call('HGET', KEY.sessions, ARGV[i]) or '') == ARGV[i + 1] then
+      call('ZREM', KEY.timers, ARGV[i])
+      call('SREM', KEY.unfinished, ARGV[i])
+    end
+  end
+  return 1
+end
+
 -- Timers: how many are set, and the time of the first after ARGV[2], or nothing.
 function Steps.timers()
   local first = call('ZRANGEBYSCORE', KEY.timers, '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)

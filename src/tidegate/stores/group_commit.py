@@ -48,7 +48,7 @@ class GroupCommit(Generic[T, R]):
         except Exception:
             if len(requests) == 1:
                 raise
-            return (await self._start([request]))[0]
+            return (await asyncio.shield(self._start([request])))[0]
         finally:
             if self._step is step and step.done():  # what it held can go
                 self._requests, self._step = [], None
@@ -65,6 +65,12 @@ class SerialGroupCommit(GroupCommit[T, R]):
         self._tasks = BackgroundTasks()
         self._last: asyncio.Task[list[R]] | None = None
         self._waiting: asyncio.Task[list[R]] | None = None  # it has not begun
+        self._unfinished: dict[asyncio.Task[list[R]], list[Sequence[T]]] = {}
+
+    @property
+    def pending(self) -> int:
+        """The items of requests that are not answered yet."""
+        return sum(len(request) for requests in self._unfinished.values() for request in requests)
 
     async def join(self) -> None:
         """Wait until everything that was asked for is answered."""
@@ -73,6 +79,8 @@ class SerialGroupCommit(GroupCommit[T, R]):
     def _begin(self, requests: list[Sequence[T]]) -> "asyncio.Task[list[R]]":
         step = self._tasks.start(self._work(requests, self._last), self._name, awaited=True)
         self._waiting = self._last = step
+        self._unfinished[step] = requests
+        step.add_done_callback(self._unfinished.pop)
         return step
 
     async def _work(self, requests: list[Sequence[T]], before: "asyncio.Task[list[R]] | None") -> list[R]:

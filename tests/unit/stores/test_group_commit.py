@@ -102,3 +102,19 @@ async def test_a_cancelled_caller_takes_nothing_from_the_others(clock: VirtualCl
     assert await stays == [4]
     assert store.steps[1] == [(1,), (2,)]  # what the other one asked for is done all the same
     await store.commit.join()
+
+
+async def test_a_request_whose_caller_gave_up_does_not_stay_pending_when_its_step_fails(
+    clock: VirtualClock,
+) -> None:
+    store = Store()
+    first = await store.occupied()
+    bad, good = store.ask(-1), store.ask(3)
+    await clock.sleep(0)
+    assert store.commit.pending == 3
+    bad.cancel()
+    store.gate.set()
+
+    assert [await first, await good] == [[0], [6]]
+    await store.commit.join()
+    assert store.commit.pending == 0

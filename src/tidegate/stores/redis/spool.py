@@ -43,7 +43,6 @@ class Spool:
         self._own = 0  # the number of the file that this process adds to
         self._putting: frozenset[TicketId] = frozenset()  # while the spool drains
         self._adds: SerialGroupCommit[SpoolRow, None] = SerialGroupCommit(self._write, sys.maxsize, "spool")
-        self._coming = 0  # messages on their way to the disk
         self._draining = asyncio.Lock()
 
     async def open(self) -> None:
@@ -67,7 +66,7 @@ class Spool:
 
     def __len__(self) -> int:
         """Messages not drained yet, including those on their way to the disk."""
-        return self._coming + sum(file.waiting for file in list(self._files.values()))
+        return self._adds.pending + sum(file.waiting for file in list(self._files.values()))
 
     async def add(self, messages: Sequence[Message]) -> None:
         """Add all or none; they are on disk when this returns. A known id is not added again.
@@ -79,7 +78,6 @@ class Spool:
         rows: list[SpoolRow] = [(message.id, pack(message)) for message in messages]
         if not rows:
             return
-        self._coming += len(rows)
         await self._adds.ask(rows)
 
     async def find(self, ticket: TicketId) -> Message | None:
@@ -111,19 +109,13 @@ class Spool:
     async def _next(self) -> SpoolChunk | None:
         while True:
             chunk = await self._in_thread(self._first)
-            if chunk is not None or not self._coming:
+            if chunk is not None or not self._adds.pending:
                 return chunk
             await self._adds.join()
 
     async def _write(self, requests: list[Sequence[SpoolRow]]) -> list[None]:
         rows = [row for request in requests for row in request]
-        try:
-            await self._in_thread(self._add, rows)
-        except Exception as error:
-            if isinstance(error, StoreError) or len(requests) == 1:  # else each is written alone
-                self._coming -= len(rows)
-            raise
-        self._coming -= len(rows)
+        await self._in_thread(self._add, rows)
         return [None] * len(requests)
 
     def _in_thread(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:

@@ -124,15 +124,15 @@ async def call_with_retries(
         if isinstance(outcome, Delivered):
             return DirectResult(outcome, answer)
         pause = policy.pause(outcome, attempt, in_lane=call.in_lane)
+        if isinstance(outcome, Migrated) and not policy.only_refusals:
+            call.readdress(outcome.chat_id)
         if pause is None:
             return DirectResult(outcome, answer)
         wait = outcome.retry_after if isinstance(outcome, Refused) else pause
-        if clock.monotonic() + wait > give_up:
+        if wait and clock.monotonic() + wait > give_up:  # a retry without a wait is for its turn to refuse
             return DirectResult(outcome, answer, too_late=True)
         if isinstance(outcome, Refused):
             log.warning("Telegram refused %s: it is tried again in %.0f s", call, wait)
-        elif isinstance(outcome, Migrated):
-            call.readdress(outcome.chat_id)
         if pause:
             await (sleep or clock.sleep)(pause)
 

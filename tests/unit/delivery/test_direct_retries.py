@@ -112,3 +112,11 @@ async def test_a_call_to_a_chat_that_moved_goes_there(clock: VirtualClock) -> No
     await call_with_retries(script, DirectRetryPolicy(5), clock, None)
 
     assert script.chat_id == -9
+
+
+async def test_a_call_to_a_chat_that_moved_goes_there_however_short_its_patience(clock: VirtualClock) -> None:
+    script = Script([Migrated(-9), ENDS[0]])
+
+    result = await call_with_retries(script, DirectRetryPolicy(5), clock, 0.0)
+
+    assert (result.outcome, script.chat_id) == (ENDS[0], -9)

@@ -144,10 +144,10 @@ class GateCore:
         finally:  # whatever failed, the store is free for the next process
             self.is_open = False
             self._starts = 0
-            await self._tasks.stop()
             if self.attachment is not None:
                 self.attachment.closed()
             try:
+                await self._tasks.stop()
                 for loss in await self.store.losses():
                     log.warning("%s", loss)
             finally:

@@ -593,3 +593,25 @@ async def test_a_hook_or_a_port_that_cannot_be_used_is_refused_at_once() -> None
         gate.hook("payments", None)
     with pytest.raises(BadInputError, match="a port is a number"):
         await gate.serve(port="8080")
+
+
+async def test_a_gate_whose_closing_is_cancelled_lets_go_of_its_store(
+    tmp_path: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    gate = Tidegate(tmp_path / "bot.db", clock=clock)
+    await gate.core.open()
+    await gate.outbox.start_sending()
+    monkeypatch.setattr(gate.core._tasks, "stop", cancelled)  # noqa: SLF001
+    with pytest.raises(asyncio.CancelledError):
+        await gate.core.close()
+
+    async with Tidegate(tmp_path / "bot.db", clock=clock) as other:
+        await other.outbox.start_sending()
+
+
+async def test_a_token_that_is_not_set_is_refused_by_name(gate: Tidegate) -> None:
+    with pytest.raises(BadInputError, match="that is not a bot's token"):
+        gate.add_bot(None)  # type: ignore[arg-type]

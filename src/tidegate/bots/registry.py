@@ -159,7 +159,7 @@ class BotRegistry:
 
 
 def _checked_access(token: str, api_url: str, wire: BotApiTransport | None = None) -> tuple[Bot, BotAccess]:
-    match = _TOKEN.fullmatch(token)
+    match = _TOKEN.fullmatch(str(token))  # an unset variable gives None
     if match is None:
         raise BadInputError("that is not a bot's token: it looks like 123456:ABC-DEF…, from @BotFather")
     if not api_url.startswith(("http://", "https://")):

@@ -26,7 +26,13 @@ class LongPoller:
         self._bot = bot
         self._registry = registry
         self._clock = clock
-        self.lease = LeaderLease(registry.inbox.leases, clock, bot_source(bot), log=log)
+        self.lease = LeaderLease(
+            registry.inbox.leases,
+            clock,
+            bot_source(bot),
+            log=log,
+            on_store_error=lambda error: log.debug("%s", error),
+        )
         # None: whatever is not confirmed to Telegram. The inbox recognises what it has.
         self._offset: int | None = None
 

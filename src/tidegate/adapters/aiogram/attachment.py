@@ -121,7 +121,11 @@ class Attachment:
         """Attach bots, and their dispatcher if there is one. The options are those of `Tidegate.attach`."""
         self._grace = grace
         if not bots or not all(isinstance(bot, Bot) for bot in bots):
-            raise BadInputError("attach takes the dispatcher and its bots: gate.attach(dp, bot)")
+            raise BadInputError(
+                "attach takes aiogram's dispatcher and its bots, gate.attach(dp, bot), or the builder of a"
+                " python-telegram-bot application, before its build();"
+                f" got {', '.join(type(one).__name__ for one in (dispatcher, *bots))}"
+            )
         if dispatcher is not None and not isinstance(dispatcher, Dispatcher):
             raise BadInputError("attach takes aiogram's Dispatcher first, or None without one")
         known = next((one for one in self._dispatchers if one.dispatcher is dispatcher), None)

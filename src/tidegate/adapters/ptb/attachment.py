@@ -38,6 +38,10 @@ def attach(
 
     Without an inbox its calls are paced and replies go first; its updates are left to the library.
     """
+    if not inbox and isinstance(throttle, ThrottleRules):
+        raise BadInputError(
+            "updates that do not go through the inbox are not throttled: leave out inbox=False, or the rules"
+        )
     if not isinstance(builder, ApplicationBuilder):
         raise BadInputError(
             "attach takes aiogram's dispatcher and bots, or the builder of a python-telegram-bot application:"

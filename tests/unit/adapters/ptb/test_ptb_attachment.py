@@ -8,7 +8,7 @@ from telegram import Update
 from telegram.ext import Application, MessageHandler, filters
 
 from simulated import TOKEN
-from tidegate import Tidegate
+from tidegate import ThrottleRules, Tidegate
 from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.adapters.ptb.attachment import attach
 from tidegate.adapters.ptb.update_processor import REPLY_TRACKER_GROUP, ReplyTracker
@@ -51,6 +51,12 @@ async def test_a_builder_may_be_attached_without_an_inbox(gate: Tidegate) -> Non
     assert isinstance(app.bot.rate_limiter, TidegateLimiter)
     assert not isinstance(app.update_queue, InboxUpdateQueue)
     assert [type(handler) for handler in app.handlers[REPLY_TRACKER_GROUP]] == [ReplyTracker]
+
+
+async def test_rules_of_a_throttle_without_an_inbox_are_refused_and_not_ignored(gate: Tidegate) -> None:
+    builder = Application.builder().token(TOKEN)
+    with pytest.raises(BadInputError, match="leave out inbox=False"):
+        gate.attach(builder, inbox=False, throttle=ThrottleRules())
 
 
 async def test_attaching_something_else_says_what_to_give(gate: Tidegate) -> None:

@@ -131,7 +131,6 @@ class GateCore:
         except BaseException:
             await self.outbox.close()
             raise
-        self.callbacks.start()
         if self.store.follows_bots:
             self._tasks.start(self.registry.follow(self.clock, lambda: self.is_open), "bots")
         self.is_open = True

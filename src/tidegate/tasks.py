@@ -39,8 +39,9 @@ class BackgroundTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def join(self) -> None:
-        """Wait until every task has ended by itself. Their exceptions do not escape."""
-        await asyncio.gather(*self._running - {asyncio.current_task()}, return_exceptions=True)
+        """Wait until every task has ended by itself. Cancelling this cancels none of them."""
+        if tasks := self._running - {asyncio.current_task()}:
+            await asyncio.wait(tasks)
 
 
 def _log_failure(task: asyncio.Task[Any]) -> None:

@@ -39,7 +39,9 @@ class NotingWire(BotApiTransport):
         *,
         api_url: str,  # noqa: ARG002
         deadline: float,  # noqa: ARG002
+        on_left: Callable[[], None] | None = None,  # noqa: ARG002
         on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool = True,  # noqa: ARG002
     ) -> ApiAnswer:
         self.asked[params["text"]] = time.monotonic()
         if on_written is not None:

@@ -64,12 +64,21 @@ class TimedWire(BotApiClient):
         *,
         api_url: str,
         deadline: float,
+        on_left: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool = True,
     ) -> ApiAnswer | NoAnswer:
         started = time.perf_counter()
         try:
             return await super().call(
-                token, method, params, api_url=api_url, deadline=deadline, on_written=on_written
+                token,
+                method,
+                params,
+                api_url=api_url,
+                deadline=deadline,
+                on_left=on_left,
+                on_written=on_written,
+                wait_for_upload=wait_for_upload,
             )
         finally:
             seconds = time.perf_counter() - started

@@ -131,9 +131,13 @@ class Dead(msgspec.Struct, frozen=True, tag=True):
 
 
 class NotSent(msgspec.Struct, frozen=True, tag=True):
-    """It never left this process: the slots are free again at once, nothing is counted."""
+    """It never left this process: the slots are free again at once, nothing is counted.
+
+    It goes again after `delay` seconds.
+    """
 
     reason: str
+    delay: float = 0.0
 
 
 class Unreachable(msgspec.Struct, frozen=True, tag=True):

@@ -103,11 +103,20 @@ class Timed(BotApiTransport):
         *,
         api_url: str,
         deadline: float,
+        on_left: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool = True,
     ) -> ApiAnswer | NoAnswer:
         began = self._clock.monotonic()
         answer = await self._wire.call(
-            token, method, params, api_url=api_url, deadline=deadline, on_written=on_written
+            token,
+            method,
+            params,
+            api_url=api_url,
+            deadline=deadline,
+            on_left=on_left,
+            on_written=on_written,
+            wait_for_upload=wait_for_upload,
         )
         if isinstance(answer, ApiAnswer):
             self._done.calls += 1

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import math
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,11 +33,25 @@ class Client:
         self.written = 0
 
     async def __call__(
-        self, method: str = "getMe", *, seconds: float = 5.0, token: str = TOKEN, **params: object
+        self,
+        method: str = "getMe",
+        *,
+        seconds: float = 5.0,
+        token: str = TOKEN,
+        wait_for_upload: bool = True,
+        on_left: Callable[[], None] | None = None,
+        **params: object,
     ) -> ApiAnswer | NoAnswer:
         deadline = self.clock.monotonic() + seconds
         return await self.api.call(
-            token, method, params, api_url=self.url, deadline=deadline, on_written=self._on_written
+            token,
+            method,
+            params,
+            api_url=self.url,
+            deadline=deadline,
+            on_left=on_left,
+            on_written=self._on_written,
+            wait_for_upload=wait_for_upload,
         )
 
     async def result(self, method: str, **params: Any) -> Any:  # noqa: ANN401  (Telegram's)
@@ -422,11 +437,58 @@ async def test_who_waits_for_the_upload_of_another_beyond_the_deadline_is_late(
     assert isinstance(await first, ApiAnswer)
 
 
+async def test_a_queued_call_whose_file_another_one_uploads_goes_back_at_once(
+    server: TelegramServer, telegram: Client
+) -> None:
+    server.telegram.faults = Faults(latency_in=Latency(200, 200))
+    photo = File(content=b"x")
+    first = asyncio.create_task(telegram("sendPhoto", chat_id=7, photo=photo))
+    while not telegram.written:
+        await telegram.clock.sleep(0)
+    back = await telegram("sendPhoto", wait_for_upload=False, chat_id=8, photo=photo)
+    assert back == NoAnswer(left=False, reason="uploading", wait=1.0)
+    assert not first.done()
+    assert isinstance(await first, ApiAnswer)
+    assert isinstance(
+        await telegram("sendPhoto", wait_for_upload=False, chat_id=8, photo=photo), ApiAnswer
+    )  # by its file_id now
+
+
+async def test_a_dozen_fifos_given_as_files_block_no_upload(telegram: Client, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    pipe = File(path=str(tmp_path / "pipe"))
+    refused = await asyncio.gather(
+        *(telegram("sendPhoto", chat_id=chat, photo=pipe) for chat in range(1, 13)), return_exceptions=True
+    )
+    assert {(type(error), "not a regular file" in str(error)) for error in refused} == {(BadInputError, True)}
+    await telegram.result("sendPhoto", chat_id=13, photo=File(content=b"a picture"))
+
+
+async def test_an_upload_that_is_cancelled_after_its_first_byte_has_left_but_was_not_written() -> None:
+    begun, left = asyncio.Event(), asyncio.Event()
+
+    async def read_a_little(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.readexactly(100)
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with raw_server(read_a_little) as url, client(url) as calls:
+        call = asyncio.create_task(
+            calls("sendDocument", on_left=left.set, chat_id=7, document=File(content=bytes(30_000_000)))
+        )
+        await begun.wait()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        assert left.is_set()
+        assert calls.written == 0
+
+
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
         ("/nowhere/at.all", "No such file"),
-        ("/", "Is a directory"),
+        ("/", "Is a directory|not a regular file"),
+        ("/dev/zero", "not a regular file"),
         ("a\0b", "no valid path"),
         (None, "neither"),
     ],

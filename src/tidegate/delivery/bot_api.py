@@ -15,7 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiohttp
 import msgspec
@@ -42,6 +42,7 @@ DNS_CACHE: Final = 300
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 JSON: Final = "application/json"
 MOST_FILE_IDS: Final = 4_096
+SHORTEST_UPLOAD_WAIT: Final = 1.0  # seconds until a message comes back whose file is being uploaded
 FileKey = Hashable  # bot, kind and content
 
 # Telegram's texts for a file_id that this bot cannot use, or not for this.
@@ -86,14 +87,24 @@ class BotApiClient:
         *,
         api_url: str,
         deadline: float,
+        on_left: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool = True,
     ) -> ApiAnswer | NoAnswer:
         """See `BotApiTransport.call`. A connection that was cut before the server read anything counts as
         left, too: it looks the same from here.
         """
         pattern = api_url if "{token}" in api_url else f"{api_url.rstrip('/')}/bot{{token}}/{{method}}"
         url = pattern.replace("{token}", token).replace("{method}", method)
-        trip = _Request(self._clock, url, deadline, self._timeout, on_written)
+        trip = _Request(
+            self._clock,
+            url,
+            deadline,
+            self._timeout,
+            on_left=on_left,
+            on_written=on_written,
+            wait_for_upload=wait_for_upload,
+        )
         spots = files_in(method, params)
         if not spots:
             body = as_json(params)
@@ -103,7 +114,7 @@ class BotApiClient:
         if not trip.rejected:
             return answer
         # The id is forgotten by now: this time the file is uploaded, by this call or another one.
-        again = _Request(self._clock, url, deadline, self._timeout, None)
+        again = _Request(self._clock, url, deadline, self._timeout, wait_for_upload=wait_for_upload)
         return await again.bounded(lambda: self._post_files(again, owner, params, spots))
 
     async def close(self) -> None:
@@ -134,6 +145,10 @@ class BotApiClient:
             (owner, spot.kind, content) for spot, (_, content) in zip(spots, seen, strict=True)
         ]
         reusable = {key: spot for key, spot in zip(keys, spots, strict=True) if spot.kind is not None}
+        if not trip.wait_for_upload and (since := self._file_ids.uploading(reusable)) is not None:
+            # The longer it takes already, the longer it is likely to take: nobody comes back too often.
+            elapsed = asyncio.get_running_loop().time() - since
+            return NoAnswer(left=False, reason="uploading", wait=max(SHORTEST_UPLOAD_WAIT, elapsed))
         async with self._file_ids.claim(reusable) as known:
             names = [known.get(key) or f"attach://f{at}" for at, key in enumerate(keys)]
             uploads = [
@@ -191,14 +206,18 @@ class _Request:
         url: str,
         deadline: float,
         timeout: float,
-        on_written: Callable[[], None] | None,
+        *,
+        on_left: Callable[[], None] | None = None,
+        on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool,
     ) -> None:
         self.url = url
+        self.wait_for_upload = wait_for_upload
         self.rejected = False  # Telegram rejected a remembered file_id
         self._clock = clock
         self._deadline = deadline
         self._timeout = timeout
-        self._on_written = on_written
+        self._on_left, self._on_written = on_left, on_written
         self._body: RequestBody | None = None
         self._timer: asyncio.Timeout
         self._over = False
@@ -222,13 +241,22 @@ class _Request:
 
     def load(self, content_type: str, parts: Sequence[Part]) -> RequestBody:
         self._body = RequestBody(
-            parts, content_type, obstacle=self._obstacle, moved=self._extend, written=self._written
+            parts,
+            content_type,
+            obstacle=self._obstacle,
+            leaving=self._leaving,
+            moved=self._extend,
+            written=self._written,
         )
         return self._body
 
     def _obstacle(self) -> str | None:
         late = self._over or self._timer.expired() or self._clock.monotonic() >= self._deadline
         return "late" if late else None
+
+    def _leaving(self) -> None:
+        if self._on_left is not None:
+            self._on_left()
 
     def _written(self) -> None:
         self._extend()
@@ -260,6 +288,13 @@ async def _read(response: aiohttp.ClientResponse) -> Mapping[str, Any] | None:
     return body if isinstance(body.get("ok"), bool) else None
 
 
+class _Flight(NamedTuple):
+    """An upload under way."""
+
+    began: float  # the loop's time
+    landed: asyncio.Event
+
+
 class FileIdCache:
     """Remembers file_ids: each file is uploaded once, and a second upload of it waits for the first.
 
@@ -269,7 +304,7 @@ class FileIdCache:
     def __init__(self, most: int = MOST_FILE_IDS) -> None:
         self._most = most
         self._ids: OrderedDict[FileKey, str | None] = OrderedDict()  # None: the upload gave none
-        self._flights: dict[FileKey, asyncio.Event] = {}
+        self._flights: dict[FileKey, _Flight] = {}
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -282,16 +317,21 @@ class FileIdCache:
         A holder that leaves without `learn` passes the duty to one of the callers that wait.
         """
         while flight := next((self._flights[key] for key in keys if key in self._flights), None):
-            await flight.wait()
+            await flight.landed.wait()
         known = {key: file_id for key in keys if (file_id := self._recall(key)) is not None}
-        mine = {key: asyncio.Event() for key in keys if key not in self._ids}
+        began = asyncio.get_running_loop().time()
+        mine = {key: _Flight(began, asyncio.Event()) for key in keys if key not in self._ids}
         self._flights |= mine
         try:
             yield known
         finally:
-            for key, landed in mine.items():
+            for key, flight in mine.items():
                 del self._flights[key]
-                landed.set()
+                flight.landed.set()
+
+    def uploading(self, keys: Collection[FileKey]) -> float | None:
+        """The loop's time at which an upload of one of these began; None if none is under way."""
+        return max((self._flights[key].began for key in keys if key in self._flights), default=None)
 
     def learn(self, key: FileKey, file_id: str | None) -> None:
         """Remember an id. None: an upload gives no id, so that no caller waits for one again."""

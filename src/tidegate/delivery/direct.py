@@ -72,9 +72,9 @@ class DirectRetryPolicy(msgspec.Struct, frozen=True):
         if self.only_refusals:
             return None
         match outcome:
-            case Retry(delay=pause) | Unreachable(wait=pause):
+            case Retry(delay=pause) | Unreachable(wait=pause) | NotSent(delay=pause):
                 return pause
-            case NotSent() | Migrated():
+            case Migrated():
                 return 0.0
             case _:
                 return None

@@ -26,6 +26,7 @@ MOST_DOUBLINGS: Final = 60
 _FLOOD = re.compile(r"too many requests|flood_wait|slowmode_wait")
 _WAIT = re.compile(r"(?:retry after |_wait_)(\d{1,9})")
 _NOT_MODIFIED = re.compile(r"not[ _]modified")
+_NOT_TRIED: Final = frozenset(("late", "uploading"))
 _INT64 = range(-(2**63), 2**63)
 _SUCCESS = range(200, 300)
 _ERRORS = range(400, 600)
@@ -95,9 +96,10 @@ def judge(
     if isinstance(answer, NoAnswer):
         if answer.left:
             return Unknown(answer.reason)
-        # A late call was never tried and goes back uncounted. An outage is not the fault of any message.
-        late = answer.reason == "late"
-        return NotSent("late") if late else Unreachable(policy.base_delay, answer.reason)
+        # A call that was never tried goes back uncounted. An outage is not the fault of any message.
+        if answer.reason in _NOT_TRIED:
+            return NotSent(answer.reason, answer.wait)
+        return Unreachable(policy.base_delay, answer.reason)
     body = answer.body or {}
     if body.get("ok") is True and answer.status in _SUCCESS:
         return Delivered(body.get("result"))

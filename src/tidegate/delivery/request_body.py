@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import secrets
+import stat
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import PurePath
@@ -85,14 +86,21 @@ def inspect_file(file: File) -> tuple[Part, tuple[object, ...]]:
     if file.path is None:
         raise BadInputError("a file has neither a path nor content: give one of them")
     try:
-        # Opened, as stat alone would succeed for a folder or an unreadable file.
-        with open(file.path, "rb") as opened:  # noqa: PTH123  (fstat of what was opened, no race)
+        # Opened, as stat alone would succeed for an unreadable file.
+        with open(file.path, "rb", opener=_open_at_once) as opened:
             state = os.fstat(opened.fileno())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "no valid path"
         raise BadInputError(f"the file {file.path!r} cannot be uploaded: {reason}") from None
+    if not stat.S_ISREG(state.st_mode):
+        raise BadInputError(f"the file {file.path!r} cannot be uploaded: it is not a regular file")
     disk = DiskFile(file.path, state.st_size, state.st_mtime_ns)
     return disk, (file.name, *disk)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file. A FIFO without a writer would block the thread for ever."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def as_form(params: Mapping[str, Any], uploads: Sequence[tuple[str, File, Part]]) -> tuple[str, list[Part]]:
@@ -149,8 +157,9 @@ class RequestBody(Payload):
     before the chunk is written. But a payload is asked for its bytes when the connection is there, and the
     headers wait for the first of them: before that call nothing has left, after it everything may have.
 
-    `obstacle` is asked right before the first byte; a word stops the request. `moved` is called before each
-    chunk of a larger body, `written` once all is handed over (to the kernel, except the last 64 KiB).
+    `obstacle` is asked right before the first byte; a word stops the request. `leaving` is called then,
+    `moved` before each chunk of a larger body, `written` once all is handed over (to the kernel, except the
+    last 64 KiB).
     """
 
     def __init__(
@@ -159,6 +168,7 @@ class RequestBody(Payload):
         content_type: str,
         *,
         obstacle: Callable[[], str | None],
+        leaving: Callable[[], None],
         moved: Callable[[], None],
         written: Callable[[], None],
     ) -> None:
@@ -171,7 +181,7 @@ class RequestBody(Payload):
         self._small = (
             first if len(parts) == 1 and isinstance(first, bytes) and self._size <= SMALL_BODY_BYTES else None
         )
-        self._obstacle, self._moved, self._written = obstacle, moved, written
+        self._obstacle, self._leaving, self._moved, self._written = obstacle, leaving, moved, written
         self.left = False
         self.failure: str | None = None  # a word for a failure that is not the network's
 
@@ -186,11 +196,14 @@ class RequestBody(Payload):
             raise NotSentError
         if self._small is not None:
             self.left = True
+            self._leaving()
             await writer.write(self._small)
         else:
             async for chunk in self._chunks():
                 self._moved()
-                self.left = True
+                if not self.left:
+                    self.left = True
+                    self._leaving()
                 await writer.write(chunk)
             await writer.drain()
         self._written()
@@ -223,7 +236,7 @@ class RequestBody(Payload):
 
 def _read(disk: DiskFile, start: int) -> bytes:
     """Read one chunk. Opened anew each time: a cancellation would leave a kept handle open."""
-    with open(disk.path, "rb") as file:  # noqa: PTH123  (seek and read)
+    with open(disk.path, "rb", opener=_open_at_once) as file:
         file.seek(start)
         chunk = file.read(min(CHUNK_BYTES, disk.size - start))
         modified = os.fstat(file.fileno()).st_mtime_ns

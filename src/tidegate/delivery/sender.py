@@ -39,7 +39,7 @@ class BotAccess(msgspec.Struct, frozen=True):
 
 
 class OutgoingCall(msgspec.Struct):
-    """A call to be made. The sender fills in `written` and `ended_at`."""
+    """A call to be made. The sender fills in `left` and `ended_at`."""
 
     bot: BotId
     method: str
@@ -48,7 +48,7 @@ class OutgoingCall(msgspec.Struct):
     claimed_at: float  # monotonic
     on_silence: Callable[[], Coroutine[Any, Any, None]]  # lets the slots cool
     queued: bool = False  # from the queue: it can wait
-    written: bool = False
+    left: bool = False  # a byte of it may have reached the network
     ended_at: float = 0.0  # monotonic: when the answer came, or the call was given up
 
 
@@ -85,9 +85,12 @@ class Sender:
             return self._outages.note(call.bot, Unreachable(0.0, NOT_ADDED), call.ended_at)
         timer: asyncio.TimerHandle | None = None
 
+        def left() -> None:
+            call.left = True
+
         def written() -> None:
             nonlocal timer
-            call.written = True
+            call.left = True
             timer = self._clock.call_later(
                 self._silence, lambda: self._tasks.start(call.on_silence(), "cool a silent call")
             )
@@ -99,7 +102,9 @@ class Sender:
                 call.params,
                 api_url=access.api_url,
                 deadline=call.claimed_at + self._late,
+                on_left=left,
                 on_written=written,
+                wait_for_upload=not call.queued,  # a queued one waits in its line, without a slot
             )
         finally:
             call.ended_at = self._clock.monotonic()
@@ -118,7 +123,7 @@ class Sender:
 
 def interrupted(call: OutgoingCall) -> Outcome:
     """The outcome of a call that was cancelled on its way."""
-    return Unknown("interrupted") if call.written else NotSent("interrupted")
+    return Unknown("interrupted") if call.left else NotSent("interrupted")
 
 
 class _Outage(msgspec.Struct):

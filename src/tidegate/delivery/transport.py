@@ -16,12 +16,13 @@ class ApiAnswer(msgspec.Struct, frozen=True):
 class NoAnswer(msgspec.Struct, frozen=True):
     """No answer. With `left` false not one byte was sent, so the call surely did not happen.
 
-    `reason` is a fixed word ("late" where the deadline had passed), never an error's own text:
-    that may hold the token.
+    `reason` is a fixed word, never an error's own text: that may hold the token. "late": the deadline had
+    passed; "uploading": another call is uploading its file, so it should come again after `wait` seconds.
     """
 
     left: bool
     reason: str
+    wait: float = 0.0
 
 
 class BotApiTransport(Protocol):
@@ -33,12 +34,17 @@ class BotApiTransport(Protocol):
         *,
         api_url: str,
         deadline: float,
+        on_left: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool = True,
     ) -> ApiAnswer | NoAnswer:
         """Make one call, at most once.
 
         A call that has not left at `deadline` (monotonic time) is not sent: NoAnswer(left=False, "late").
-        `on_written` is called once, when the whole request has been handed to the network; it must not raise.
+        `on_left` is called once, right before the first byte may reach the network; `on_written` once, when
+        the whole request has been handed to it. Neither may raise.
+        A file that another call is uploading is waited for, unless `wait_for_upload` is false: then the call
+        is not made, and the answer is NoAnswer(left=False, "uploading").
         Raises nothing but `CancelledError`, and `BadInputError` for parameters that cannot be sent.
         """
         ...

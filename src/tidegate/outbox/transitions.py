@@ -48,7 +48,9 @@ def after_call(message: Message, attempts: int, outcome: Outcome) -> NextState: 
             )  # its chat is closed, which makes it wait
         case Migrated():
             return NextState(State.QUEUED, attempts, reason="migrated")
-        case NotSent(reason=reason) | Unreachable(reason=reason):
+        case NotSent(reason=reason, delay=delay):
+            return NextState(State.QUEUED, attempts, delay=delay, reason=reason)
+        case Unreachable(reason=reason):
             return NextState(State.QUEUED, attempts, reason=reason)
         case Retry(delay=delay, reason=reason):
             return _retry_or_dead(message, made, delay, reason)

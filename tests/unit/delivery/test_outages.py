@@ -34,7 +34,9 @@ class CutWire:
         *,
         api_url: str,  # noqa: ARG002
         deadline: float,  # noqa: ARG002
+        on_left: Callable[[], None] | None = None,  # noqa: ARG002
         on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool = True,  # noqa: ARG002
     ) -> ApiAnswer | NoAnswer:
         if self._clock.monotonic() < self._back:
             self.tried.append(self._clock.monotonic())

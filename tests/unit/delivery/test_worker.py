@@ -31,7 +31,9 @@ class SlowWire:
         *,
         api_url: str,  # noqa: ARG002
         deadline: float,
+        on_left: Callable[[], None] | None = None,  # noqa: ARG002
         on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool = True,  # noqa: ARG002
     ) -> ApiAnswer | NoAnswer:
         self.calls.append(params)
         self.deadlines.append(deadline - self._clock.monotonic())

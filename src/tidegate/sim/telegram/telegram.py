@@ -236,7 +236,9 @@ class TelegramWire:
         *,
         api_url: str,  # noqa: ARG002  (there is one Telegram here)
         deadline: float,
+        on_left: Callable[[], None] | None = None,  # noqa: ARG002
         on_written: Callable[[], None] | None = None,
+        wait_for_upload: bool = True,  # noqa: ARG002
     ) -> ApiAnswer | NoAnswer:
         if self._clock.monotonic() > deadline:
             return NoAnswer(left=False, reason="late")

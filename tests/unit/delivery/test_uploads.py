@@ -1,4 +1,4 @@
-"""Uploads and the schedule: a long one holds its own slots and nobody else's, and its end is never guessed."""
+"""Uploads and the schedule: a long one holds its own slots alone, and its end is never guessed."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from tidegate.sim.virtual_time import VirtualClock
 
 
 class UploadWire:
-    """Uploads one photo slowly, as the Bot API client does: until it is there, queued calls for it go back."""
+    """Uploads one photo slowly, as the Bot API client does: meanwhile queued calls for it go back."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock

@@ -89,6 +89,11 @@ def _short(path: str) -> str:
     return "/".join(path.replace("\\", "/").split("/")[-2:])
 
 
+def pause_after(failures: int) -> float:
+    """Seconds to pause after so many failures in a row: doubled each time, up to a bound."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, MOST_DOUBLINGS))
+
+
 class _FailureSpell(msgspec.Struct):
     kind: tuple[type[Exception], int | None]
     failures: int
@@ -107,9 +112,8 @@ class FailureLog:
         spell = self._spells.setdefault(doing, _FailureSpell(kind, 0))
         if spell.failures == 0 or spell.kind != kind:
             log.warning("%s cannot %s, and goes on trying: %s", self._name, doing, describe_error(error))
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(spell.failures, MOST_DOUBLINGS))
         spell.kind, spell.failures = kind, spell.failures + 1
-        return max(pause, getattr(error, "retry_after", None) or 0.0)
+        return max(pause_after(spell.failures), getattr(error, "retry_after", None) or 0.0)
 
     def over(self, doing: str) -> None:
         """It has worked: end the spell, if there is one."""

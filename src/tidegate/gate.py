@@ -491,7 +491,7 @@ class Tidegate:
 
     def worker(
         self, *, concurrency: int = CONCURRENCY, grace: float = 10.0
-    ) -> AbstractAsyncContextManager[object]:
+    ) -> AbstractAsyncContextManager[Worker]:
         """`async with` it to deliver in this process while the body runs."""
         core = self.core
         core.check_open()
@@ -526,7 +526,7 @@ class Tidegate:
         return await self.core.outbox.stats()
 
     def health(self) -> StoreHealth:
-        """Return whether the store does all it promises now, as this process knows it: for readiness."""
+        """Return whether this process and its store do all they promise now, and if not, why."""
         return self.core.health()
 
 

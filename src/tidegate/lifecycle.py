@@ -75,6 +75,7 @@ class GateCore:
         )
         self.pollers: list[Poller] = []
         self._delivering: list[AsyncExitStack] = []  # in which pollers run
+        self._workers: list[Worker] = []  # that run
         self._running = AsyncExitStack()  # opened by `start`
         self._starts = 0
         self._starting = asyncio.Lock()
@@ -132,7 +133,11 @@ class GateCore:
             await self.outbox.close()
             raise
         if self.store.follows_bots:
-            self._tasks.start(self.registry.follow(self.clock, lambda: self.is_open), "bots")
+            self._tasks.supervise(
+                lambda: self.registry.follow(self.clock, lambda: self.is_open),
+                "what follows the registered bots",
+                self.clock,
+            )
         self.is_open = True
 
     async def close(self) -> None:
@@ -199,6 +204,8 @@ class GateCore:
         """Become the sender, and run the worker and the pollers while the body runs."""
         await self.become_sender()
         async with worker, AsyncExitStack() as stack:
+            self._workers.append(worker)
+            stack.callback(self._workers.remove, worker)
             for poller in self.pollers:
                 await stack.enter_async_context(poller)
             self._delivering.append(stack)
@@ -245,7 +252,15 @@ class GateCore:
         return None if access is None else access.token
 
     def health(self) -> StoreHealth:
-        return self.outbox.health()
+        """The one place that collects what every part says of itself."""
+        problems = [
+            *self._tasks.problems(),
+            *self.handler_registry.problems(),
+            *(problem for worker in self._workers for problem in worker.problems()),
+        ]
+        dropped = self.callbacks.dropped
+        notes = [f"{dropped} calls of callbacks were dropped: they are too slow"] if dropped else []
+        return self.outbox.health().with_problems(problems).with_notes(notes)
 
     async def send(self, *, bot: AnyBot | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401
         """Accept one message."""

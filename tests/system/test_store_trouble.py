@@ -12,10 +12,11 @@ import pytest
 
 from system.killing import TOKEN, arrivals, asked, in_thread, line_of, running
 from system.operators import Desk
-from tidegate import Tidegate
-from tidegate.model import Rate
+from tidegate import Tidegate, failure
+from tidegate.model import Claim, Rate
 from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.http import TelegramServer
+from tidegate.stores.sqlite.outbox import SqliteOutbox
 
 # --- what the commands say ---
 
@@ -152,3 +153,26 @@ async def test_a_sender_delivers_on_a_full_disk_and_writes_it_down_later(tmp_pat
 
     assert arrived[1] == [f"full #{number}" for number in range(40)]
     assert arrived[2] == ["room again #0"]
+
+
+# --- a worker that cannot work ---
+
+
+def test_a_worker_that_fails_again_and_again_ends_with_1_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(self: SqliteOutbox, room: int) -> list[Claim]:  # noqa: ARG001
+        raise ValueError("nobody expects this")
+
+    monkeypatch.setattr(SqliteOutbox, "claim", failing)
+    monkeypatch.setattr(failure, "FIRST_PAUSE", 0.001)  # seconds
+    desk = Desk(tmp_path, "http://127.0.0.1:9")
+    desk.begin()
+    desk.put(1)
+
+    code, _, complaint = desk.quickly("worker")
+
+    assert code == 1
+    said = "the worker gives up: the worker's loop that claims has failed 6 times in a row: ValueError"
+    assert said in complaint.splitlines()[-1]
+    assert desk.told("queue", "stats")["total_queued"] == 1

@@ -16,11 +16,12 @@ from tidegate.cli.options import AsJson, Store
 from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
 from tidegate.cli.store import gate_for, is_redis, open_gate, public_store_name, store_name
 from tidegate.clock import Clock
-from tidegate.errors import StoreError
+from tidegate.errors import StoreError, TidegateError
 from tidegate.model import Message
 from tidegate.outbox.port import OutboxStats
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.delivery.worker import Worker
     from tidegate.gate import Tidegate
 
 
@@ -45,11 +46,14 @@ def worker(
     """Deliver the messages of the store until Ctrl-C or SIGTERM.
 
     Then it finishes the calls in flight; messages that wait stay in the store. A file has one worker at a
-    time; in Redis any number of workers share the work and the limits.
+    time; in Redis any number of workers share the work and the limits. If it fails again and again, it
+    ends with 1, so that whatever supervises it starts it anew.
     """
     run = WorkerRun(gate_for(store), Clock(), shared=is_redis(store_name(store)))
     loop.run(_deliver(run, store, concurrency=concurrency, drain=drain, as_json=as_json))
     terminal.report(run.report(), summary(run.report()), as_json=as_json)
+    if run.failure is not None:
+        raise TidegateError(f"the worker gives up: {run.failure}")
 
 
 class WorkerRun:
@@ -63,6 +67,7 @@ class WorkerRun:
         self._before = self.stats = OutboxStats()
         self._started = self._ended = 0.0
         self._over = False
+        self.failure: str | None = None  # why it could not go on
         self._dead = 0
         self._delivered: int | None = None
         gate.on_dead(self._note_dead)
@@ -185,8 +190,9 @@ async def _deliver(
     )
     watched = terminal.is_watched() and not as_json
     async with open_gate(gate, store):
-        async with gate.worker(concurrency=concurrency), AsyncExitStack() as beside:
+        async with gate.worker(concurrency=concurrency) as delivering, AsyncExitStack() as beside:
             await run.start()
+            await beside.enter_async_context(loop.beside(_stop_when_hopeless(run, delivering, stop)))
             if not gate.bots():
                 terminal.note("tidegate: warning: no bot is registered: tidegate bot add")
             if not watched:
@@ -201,6 +207,11 @@ async def _deliver(
             else:
                 await print_lines(run, stop)
         await run.end()
+
+
+async def _stop_when_hopeless(run: WorkerRun, worker: "Worker", stop: asyncio.Event) -> None:
+    run.failure = await worker.hopeless()
+    stop.set()
 
 
 async def _stop_when_drained(gate: "Tidegate", stop: asyncio.Event) -> None:

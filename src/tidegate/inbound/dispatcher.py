@@ -15,7 +15,7 @@ from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.failure import describe_error, running_place, traceback_text, waiting_place
 from tidegate.inbound.inbox import ClaimedItem, Inbox, InboxSource
 from tidegate.outbox.effect_keys import effect_keys_for
-from tidegate.tasks import BackgroundTasks
+from tidegate.tasks import BackgroundTasks, SupervisedLoop
 
 log = logging.getLogger("tidegate.inbound")
 
@@ -63,7 +63,7 @@ class InboxDispatcher:
         self._handled: list[ClaimedItem] = []
         self._to_settle: list[SettleStep] = []
         self._changed = asyncio.Event()
-        self._running: asyncio.Task[None] | None = None
+        self._running: SupervisedLoop | None = None
         self._inbox_wait: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks()
         self._handler_tasks = BackgroundTasks()  # also those that do not end, though cancelled
@@ -74,21 +74,26 @@ class InboxDispatcher:
     def handling(self) -> int:
         return len(self._handling)
 
+    def problems(self) -> list[str]:
+        """Why updates are not handled as they should be, a line each."""
+        return self._tasks.problems()
+
     async def start(self) -> None:
         """A store that is away is opened as soon as it is back."""
         self._is_stopping = False
         self._is_open = False
         with suppress(StoreAwayError):
             await self._open()
-        self._running = self._tasks.start(self._run(), "inbox dispatcher", awaited=True)
-        self._running.add_done_callback(_log_failure)
+        self._running = self._tasks.supervise(self._run, "the inbox dispatcher", self._clock)
 
     async def stop(self, grace: float) -> None:
         """Claim no more. Handlers that run after `grace` seconds are cancelled; their items go back."""
         self._is_stopping = True
         self._changed.set()
         if self._running is not None:
-            await asyncio.wait([self._running])  # not cancelled: the items of a claim would be lost
+            if self._running.is_pausing:
+                self._running.task.cancel()
+            await asyncio.wait([self._running.task])  # not cancelled: the items of a claim would be lost
         await self._finish(list(self._handling), grace)
         await self._tasks.stop()
         with suppress(StoreError):  # items that could not be settled are handled again
@@ -125,6 +130,8 @@ class InboxDispatcher:
             self._log_trouble(None)
             for one in claimed:
                 self._start_handling(one)
+            if self._running is not None:
+                self._running.works()
             await (self._clock.sleep(0) if claimed else self._until_something_changes())
 
     def _log_trouble(self, trouble: str | None) -> None:
@@ -262,13 +269,6 @@ def _describe(claimed: ClaimedItem) -> str:
 def _log_abandoned(claimed: ClaimedItem, work: asyncio.Task[None]) -> None:
     place = waiting_place(work)
     log.error("%s does not end, though it was cancelled %s: it goes on alone", _describe(claimed), place)
-
-
-def _log_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical(
-            "the inbox dispatcher has failed: no update is handled any more\n%s", traceback_text(error)
-        )
 
 
 class StallWatch:

@@ -100,6 +100,10 @@ class HandlerRegistry:
     async def stats(self) -> InboxStats:
         return await self.inbox.stats()
 
+    def problems(self) -> list[str]:
+        """Why updates are not handled as they should be, a line each."""
+        return self._dispatcher.problems()
+
     async def start(self) -> None:
         """Dispatch items. Each start needs its `stop`."""
         async with self._starting:

@@ -156,6 +156,11 @@ class OutboxDispatcher:
             if waiting in self._claimers:
                 self._claimers.remove(waiting)
 
+    def may_claim(self) -> bool:
+        now = self._clock.monotonic()
+        self.wake(now)
+        return self.schedule.has_due(now)
+
     def give_back(self, entries: list[Entry]) -> None:
         """Entries that were not sent return to the heads of their lines, and their slots are free."""
         now = self._clock.monotonic()

@@ -52,11 +52,25 @@ class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Return whether a store does all it promises at this moment; `reasons` say what it does not."""
+    """Whether everything works that is promised, as far as this process knows; `reasons` say what does not.
+
+    There may be reasons while it is ready: something to know that needs nobody's help.
+    """
 
     ready: bool = True
     spooled: int = 0
     reasons: tuple[str, ...] = ()
+
+    def with_problems(self, problems: Iterable[str]) -> "StoreHealth":
+        """The health with further problems. With any of them it is not ready."""
+        more = tuple(problems)
+        if not more:
+            return self
+        return StoreHealth(ready=False, spooled=self.spooled, reasons=(*self.reasons, *more))
+
+    def with_notes(self, notes: Iterable[str]) -> "StoreHealth":
+        """The health with further reasons that do not make it unready."""
+        return StoreHealth(ready=self.ready, spooled=self.spooled, reasons=(*self.reasons, *notes))
 
 
 class Turn(msgspec.Struct, frozen=True):
@@ -90,6 +104,13 @@ class OutboxSender(Protocol):
         Cancelling it takes nothing.
         """
         ...
+
+    def may_claim(self) -> bool:
+        """Return whether a message may go now, as far as this process knows without asking the store.
+
+        What is paused, closed or waits for a limit may not.
+        """
+        return False
 
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
         """No answer came for too long: let the slots cool from now. Claims and turns stay held."""

@@ -150,6 +150,15 @@ class Schedule:
         """Return whether a step could grant something, whatever the time is."""
         return bool(self._active)
 
+    def has_due(self, now: float) -> bool:
+        """Return whether a line is ready whose bot is neither closed nor away. Call `wake` first."""
+        return any(
+            queue.first() is not None
+            for pool in self._active
+            if max(pool.bot.closed_until, pool.bot.away_until) <= now
+            for queue in pool.ready
+        )
+
     def next_at(self, *, room: bool) -> float:
         """The time of the next step that may have something to do; 0 if now, with `room` for messages."""
         if self._active and room:

@@ -396,3 +396,32 @@ async def test_what_one_source_sends_can_be_ended_alone(clock: VirtualClock) -> 
 
     assert registry.handling == 1
     await registry.stop(0)
+
+
+async def test_a_dispatcher_that_fails_as_nobody_expects_says_so_and_goes_on(
+    clock: VirtualClock, open_registry: Open
+) -> None:
+    handled: list[str] = []
+
+    class Failing(MemoryInbox):
+        failures = 2
+
+        async def claim(
+            self, sources: Collection[InboxSource], limit: int, *, suspects: int
+        ) -> list[ClaimedItem]:
+            if self.failures:
+                self.failures -= 1
+                raise ValueError("nobody expects this")
+            return await super().claim(sources, limit, suspects=suspects)
+
+    async def handle(held: ClaimedItem) -> None:
+        handled.append(held.item.key)
+
+    registry = await open_registry(handle, inbox=Failing(clock))
+    await registry.accept([update(1)])
+    await clock.sleep(0.5)
+    [problem] = registry.problems()
+    await clock.sleep(5)
+
+    assert "the inbox dispatcher has failed once: ValueError: nobody expects this" in problem
+    assert (handled, registry.problems()) == (["1"], [])

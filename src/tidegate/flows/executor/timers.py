@@ -46,7 +46,7 @@ class SessionTimers:
         return self._count
 
     def start(self, store: FlowSessionStore) -> None:
-        self._tasks.start(self._run(store), self._name)
+        self._tasks.supervise(lambda: self._run(store), self._name, self._clock)
 
     async def stop(self) -> None:
         """A timer that is being handled rings again after the next start."""

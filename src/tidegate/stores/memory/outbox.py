@@ -140,6 +140,9 @@ class MemoryOutbox(MemoryOperator, Outbox):
             message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
         return Claim(message, entry.token, entry.attempts + 1, entry.leased_until - self.schedule.lease)
 
+    def may_claim(self) -> bool:
+        return self._dispatcher.may_claim()
+
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
         for one in held:
             self._dispatcher.cool(

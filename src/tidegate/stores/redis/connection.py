@@ -185,7 +185,12 @@ class RedisPyConnection(RedisConnection):
             self.subscribe("channel", lambda message: callback() if message in for_us else None)
 
     def subscribe(self, topic: str, callback: OnPublished) -> Callable[[], object]:
-        return self._tasks.start(self._subscribe(self.key(topic), callback), topic).cancel
+        listening = self._tasks.supervise(
+            lambda: self._subscribe(self.key(topic), callback),
+            f"what listens to Redis ({topic})",
+            self._clock,
+        )
+        return listening.task.cancel
 
     async def _evaluate(self, script: Script, keys: Sequence[str], args: tuple[Argument, ...]) -> Any:  # noqa: ANN401
         if not self._greeted:

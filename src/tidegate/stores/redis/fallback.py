@@ -76,7 +76,8 @@ class OutboxFallback:
             )
         if spooled:
             reasons.append(f"{spooled} messages wait in the spool of this machine")
-        return StoreHealth(ready=not self.is_away, spooled=spooled, reasons=tuple(reasons))
+        health = StoreHealth(ready=not self.is_away, spooled=spooled, reasons=tuple(reasons))
+        return health.with_problems(self._recovery.problems())
 
     def failed(self) -> None:
         if self._breaker.failed():
@@ -90,7 +91,7 @@ class OutboxFallback:
     def recover(self) -> None:
         """Try Redis in the background until it answers, then drain the spool."""
         if not self._recovery:
-            self._recovery.start(self._recover(), "until Redis is back")
+            self._recovery.supervise(self._recover, "what waits for Redis to be back", self._clock)
 
     async def _recover(self) -> None:
         while True:

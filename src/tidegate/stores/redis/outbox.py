@@ -82,7 +82,10 @@ class RedisOutbox(RedisOperator, Outbox):
             await self.connection.close()
             raise
         if self.connection.heartbeat is not None:
-            self._heartbeat.start(self._beat_every(self.connection.heartbeat), "heartbeat")
+            seconds = self.connection.heartbeat
+            self._heartbeat.supervise(
+                lambda: self._beat_every(seconds), "the heartbeat in Redis", self._clock
+            )
 
     async def _reach(self) -> None:
         try:
@@ -121,7 +124,7 @@ class RedisOutbox(RedisOperator, Outbox):
         await self._turns.repeat_ends()
 
     def health(self) -> StoreHealth:
-        return self._fallback.health()
+        return self._fallback.health().with_problems([*self._heartbeat.problems(), *self._waiters.problems()])
 
     async def _run(self, step: str, *args: Argument) -> OutboxReply:
         asked_at = self._clock.monotonic()

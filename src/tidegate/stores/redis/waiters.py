@@ -35,11 +35,14 @@ class RedisSettledWaiters:
         self._waiters.close()
         await self._tasks.stop()
 
+    def problems(self) -> list[str]:
+        return self._tasks.problems()
+
     async def end_of(self, ticket: TicketId) -> Record:
         ended = self._waiters.end_of(ticket)
         self._pause = FIRST_LOOK_AFTER
         if not self._tasks:
-            self._tasks.start(self._look(), "waiting for the ends of messages")
+            self._tasks.supervise(self._look, "waiting for the ends of messages", self._clock)
         return await ended
 
     def ended(self, record: Record) -> None:

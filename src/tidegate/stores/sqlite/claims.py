@@ -161,9 +161,18 @@ class Claims:
     # --- settle ---
 
     def settle(self, settlements: Sequence[Settlement]) -> asyncio.Future[Any]:
-        """Settle claims; done when it is on disk. The records, None where the claim is no longer held."""
+        """Settle claims; done when it is on disk. The records, None where the claim is no longer held.
+
+        If one of them cannot be settled, it raises, and all of them are held as before.
+        """
         now, wall = self._clock.monotonic(), self._clock.now()
-        plans = [self._plan(settlement, now, wall) for settlement in settlements]
+        tokens = [settlement.claim.token for settlement in settlements]
+        held = {token: self._held[token] for token in tokens if token in self._held}
+        try:
+            plans = [self._plan(settlement, now, wall) for settlement in settlements]
+        except Exception:
+            self._hold_again(held)
+            raise
         made = [plan for plan in plans if plan is not None]
         limits = [
             limit
@@ -178,6 +187,7 @@ class Claims:
             return settle_sql.write_consequences(tx, made, wall)
 
         def apply(buried: list[Any] | None) -> list[Record | None]:
+            held.clear()  # it is written, whatever happens from here on
             after = self._clock.monotonic()
             for plan in made:
                 self._release(plan, after)
@@ -188,7 +198,17 @@ class Claims:
         def late(buried: list[Any]) -> None:
             self._tell_ends(buried, wall)
 
-        return self._file.write(step, apply, sure=True, pending=_pending(made), late=late)
+        written = self._file.write(step, apply, sure=True, pending=_pending(made), late=late)
+        # Before the caller's own callback, so that it can settle them again at once.
+        written.add_done_callback(lambda done: self._hold_again(held) if _has_failed(done) else None)
+        return written
+
+    def _hold_again(self, held: dict[int, _Held]) -> None:
+        """Nothing was written of their settlements. From now on they have a new lease."""
+        now = self._clock.monotonic()
+        for token, one in held.items():
+            self._held[token] = one
+            self._schedule.extend(one.entry, now)
 
     def _plan(self, settlement: Settlement, now: float, wall: float) -> PlannedSettlement | None:
         """Decide what a settlement changes. From here on its claim is not held any more."""
@@ -322,6 +342,10 @@ class Claims:
     def _tell_ends(self, rows: Iterable[Any] | None, wall: float) -> None:
         for _, _, *record in rows or ():
             self._tell_end(record_of(tuple(record), wall))
+
+
+def _has_failed(done: asyncio.Future[Any]) -> bool:
+    return not done.cancelled() and done.exception() is not None
 
 
 def _waits(state: State) -> bool:

@@ -86,7 +86,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
 
     async def open(self) -> None:
         await self.file.open()
-        self._tasks.start(self._follower.run(), "follow")
+        self._tasks.supervise(self._follower.run, f"what follows {self.file.path}", self._clock)
 
     async def close(self) -> None:
         await self._tasks.stop()
@@ -195,6 +195,9 @@ class SqliteOutbox(SqliteOperator, Outbox):
             claims = await self._claims.take(await self._dispatcher.claim(room))
             if claims:
                 return claims
+
+    def may_claim(self) -> bool:
+        return self._dispatcher.may_claim()
 
     async def cool(self, held: Iterable[Claim | Turn]) -> None:
         for one in held:

@@ -198,6 +198,13 @@ class OutboxOperator(Protocol):
         """Numbers of messages by state and reason, of those whose dedup key begins with the prefix."""
         ...
 
+    async def settle_crashed(self) -> int:
+        """Settle what a sender that died was sending, as the next one would; returns how many.
+
+        0 while a sender runs, which does it itself, and for stores whose leases run out.
+        """
+        return 0
+
     async def cancel(self, ids: Iterable[TicketId]) -> int:
         """Take messages out that are not being sent; returns how many."""
         ...

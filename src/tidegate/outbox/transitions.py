@@ -21,6 +21,7 @@ from tidegate.model import (
 
 UNSETTLED_STATES: Final = frozenset({State.QUEUED, State.RETRY, State.SENDING})
 DEAD_LETTER_STATES: Final = frozenset({State.DEAD, State.PARKED})
+UNREADABLE: Final = "unreadable"  # the reason of a message whose stored body cannot be decoded
 CRASHES_ALLOWED: Final = 3  # a message that kills its worker each time is poison
 
 
@@ -80,7 +81,8 @@ def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
     result = outcome.result if isinstance(chat, str) and isinstance(outcome, Delivered) else None
     known = result.get("chat") if isinstance(result, dict) else None
     number = known.get("id") if isinstance(known, dict) else None
-    return number if isinstance(number, int) else None
+    # Stores keep 64 bits; a longer number is a proxy's bug.
+    return number if type(number) is int and 0 < abs(number) < 2**63 else None
 
 
 def _retry_or_dead(message: Message, made: int, delay: float, reason: str) -> NextState:

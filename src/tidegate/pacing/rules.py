@@ -2,13 +2,14 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 
 from tidegate.model import ChatId, Rate
 
 Family = Literal["send", "edit", "action", "free"]
+FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

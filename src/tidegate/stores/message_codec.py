@@ -15,10 +15,11 @@ import msgspec
 
 from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
 from tidegate.outbox.admission import check_method
+from tidegate.outbox.transitions import UNREADABLE
 
 log = logging.getLogger("tidegate.store")
 
-UNREADABLE: Final = "unreadable"  # the reason of a message whose body cannot be decoded
+DEEPEST_PARAMS: Final = 100  # levels; messages of earlier versions may be deeper than new ones
 LONGEST_CAUSE: Final = 200  # characters of a decoder's text that are kept
 _FLAT: Final = frozenset({str, int, float, bool, type(None)})
 _FILE: Final = 1  # the extension type of a file within parameters
@@ -123,9 +124,24 @@ def _say_once(error: Exception) -> None:
 def _check_plausible(message: Message) -> None:
     """Raise ValueError for values that pass as their types, and that no message was put with."""
     check_method(message.method)
+    if not _FLAT.issuperset(map(type, message.params.values())):
+        _check_nested(message.params, 0)
     for name in ("not_before", "expires_at", "dedup_for"):
         if not math.isfinite(getattr(message, name) or 0.0):
             raise ValueError(f"{name} is no time")
+
+
+def _check_nested(value: object, depth: int) -> None:
+    if depth > DEEPEST_PARAMS:
+        raise ValueError("its parameters are nested too deeply")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if type(key) not in _FLAT:
+                raise ValueError(f"a key of its parameters is of type {type(key).__name__}")
+            _check_nested(item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            _check_nested(item, depth + 1)
 
 
 def _with_files_packed(value: Any) -> Any:  # noqa: ANN401  (as JSON)

@@ -19,7 +19,7 @@ from tidegate.flows.port import SessionConflictError, parse_session_key
 from tidegate.inbound.inbox import DEDUP_SECONDS, InboxItem, InboxSource
 from tidegate.model import Delivered, Message, Ticket, TicketId
 from tidegate.outbox.port import Outbox
-from tidegate.pacing.rules import Family, Rules
+from tidegate.pacing.rules import FAMILIES, Family, Rules
 from tidegate.settings import Settings
 from tidegate.stores.sqlite import export, inbox_sql, message_rows, recovery
 from tidegate.stores.sqlite.bots import SqliteBotStore
@@ -140,7 +140,8 @@ class MessageTransfer:
         while not stop.is_set() and (await self._file.read(self._line_up)) > 0:
             after, done = 0, list[TicketId]()
             while True:
-                after, chunk = await self._next(done, None if stop.is_set() else after)
+                after, chunk, buried = await self._next(done, None if stop.is_set() else after)
+                message_rows.report_buried(buried)
                 if not chunk:
                     break
                 self.carried.count(chunk, await self._put(chunk))
@@ -150,12 +151,14 @@ class MessageTransfer:
     def _line_up(self, tx: Transaction) -> int:
         return export.number_waiting(tx, self._clock.now())
 
-    async def _next(self, done: list[TicketId], after: int | None) -> tuple[int, list[Message]]:
+    async def _next(
+        self, done: list[TicketId], after: int | None
+    ) -> tuple[int, list[Message], list[message_rows.Buried]]:
         """In one step, remove the chunk that is done and hold back the next one, unless `after` is None."""
 
-        def step(tx: Transaction) -> tuple[int, list[Message]]:
+        def step(tx: Transaction) -> tuple[int, list[Message], list[message_rows.Buried]]:
             export.remove_moved(tx, done)
-            return (0, []) if after is None else export.hold_chunk(tx, after, self._clock.now())
+            return (0, [], []) if after is None else export.hold_chunk(tx, after, self._clock.now())
 
         return await self._file.write(step)
 
@@ -209,9 +212,6 @@ async def _open_token(shelves: list[SqliteBotStore], bot: BotRecord) -> str:
     return await shelves[-1].open(bot)
 
 
-FAMILIES: tuple[Family, ...] = ("send", "edit", "action", "free")
-
-
 @asynccontextmanager
 async def open_source(path: Path) -> AsyncIterator[StoreFile]:
     file = StoreFile(path)
@@ -240,11 +240,13 @@ async def settle_crashes(file: StoreFile, clock: Clock, rules: Rules) -> None:
     kinds: dict[str, str] = {family: rules.kind(family) for family in FAMILIES}
     last, more = 0, True
 
-    def step(tx: Transaction) -> int:
-        return recovery.load(tx, last, clock.now(), kinds).last
+    def step(tx: Transaction) -> recovery.LoadedRows:
+        return recovery.load(tx, last, clock.now(), kinds)
 
     while more:
-        before, last = last, await file.write(step)
+        loaded = await file.write(step)
+        message_rows.report_buried(loaded.unreadable)
+        before, last = last, loaded.last
         more = last > before
     if not await file.read(export.ended_cleanly):
         await clock.sleep(quarantine(rules))  # not every direct call is written down

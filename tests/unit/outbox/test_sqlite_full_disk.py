@@ -341,3 +341,24 @@ async def test_a_store_that_is_closed_while_it_owes_says_so(
     await disk.close(post)
 
     assert "steps could not be written to" in caplog.text.splitlines()[-1]
+
+
+async def test_a_damaged_row_does_not_stop_delivery_on_a_full_disk(
+    post: Post, caplog: pytest.LogCaptureFixture
+) -> None:
+    poison, good = await post.put(1), await post.put(2)
+    await store(post).file.write(
+        lambda tx: tx.execute("UPDATE messages SET body = x'c1' WHERE id = ?", (poison,))
+    )
+    connection = flaky(post)
+    connection.full = True
+
+    assert await post.order() == [good]
+
+    assert (await post.outbox.stats()).dead == 1
+    await space_is_back(connection, post)
+    record = await post.record(poison)
+    assert (record.state, record.reason) == (State.DEAD, "unreadable")
+    assert sum("unreadable" in line for line in caplog.messages) == 1
+    stats = await post.outbox.stats()
+    assert (stats.dead, stats.delivered, stats.sending, stats.waiting) == (1, 1, 0, 0)

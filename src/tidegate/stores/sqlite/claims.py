@@ -29,10 +29,10 @@ from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.flood_control import limits_of
 from tidegate.outbox.lanes import NEVER, TURN, Entry, Lane
 from tidegate.outbox.transitions import NextState, after_call, after_crash, other_name
-from tidegate.stores.message_codec import unpack
+from tidegate.stores.message_codec import UnreadableBody, read_body
 from tidegate.stores.sqlite import settle_sql
 from tidegate.stores.sqlite.file import MOST_UNWRITTEN_STEPS, Counts, StoreFile, Transaction
-from tidegate.stores.sqlite.message_rows import record_of
+from tidegate.stores.sqlite.message_rows import Buried, bury_unreadable, record_of, report_buried
 from tidegate.stores.sqlite.recovery import ScheduledRows
 from tidegate.stores.sqlite.settle_sql import PlannedSettlement
 
@@ -72,6 +72,9 @@ class Claims:
         self._tell_end = tell_end
         self._held: dict[int, _Held] = {}  # by the token of the claim
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def entry(self, claim: Claim) -> Entry | None:
         """The entry of a claim; None if it is no longer held."""
         held = self._held.get(claim.token)
@@ -105,7 +108,7 @@ class Claims:
             self._dispatcher.give_back(entries)
             raise
         going, pending = [], Counter[tuple[BotId, str]]()
-        for claim in self._claimed(entries, rows):
+        for claim in self._claimed(entries, rows, written=False):
             entry = self._held[claim.token].entry
             if claim.message.on_unknown == "park":
                 self._put_off(claim)
@@ -129,15 +132,19 @@ class Claims:
             self._end([entry], State.EXPIRED)
         self._schedule.settle_lane(entry.lane, now)
 
-    def _claimed(self, entries: list[Entry], rows: dict[int, Any]) -> list[Claim]:
+    def _claimed(self, entries: list[Entry], rows: dict[int, Any], *, written: bool = True) -> list[Claim]:
+        """`written`: the file says that these are being sent."""
         claims, lease = [], self._schedule.lease
         for entry in entries:
             row = rows.get(int(entry.id))
             if row is None:
                 self._drop(entry)
                 continue
-            created_at, body = row
-            message = unpack(body)
+            created_at, body, ticket, chat_id = row
+            message = read_body(body, ticket, entry.lane.bot.id, chat_id)
+            if isinstance(message, UnreadableBody):
+                self._bury(entry, message, State.SENDING if written else self._rows.counted_as(entry))
+                continue
             self._held[entry.token] = _Held(entry, message, created_at)
             if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
                 message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
@@ -145,11 +152,29 @@ class Claims:
         return claims
 
     def _drop(self, entry: Entry) -> None:
-        """It ended in another process before its turn came."""
+        """Take an entry out of the schedule that was not sent: it ended in another process, or cannot be."""
         now = self._clock.monotonic()
         self._schedule.release(entry, now, sent=False)
         self._rows.forget(int(entry.id))
         self._schedule.settle_lane(entry.lane, now)
+
+    def _bury(self, entry: Entry, body: UnreadableBody, counted_as: str) -> None:
+        """It cannot be decoded, so it is not sent, and its line goes on."""
+        seq, bot, wall = int(entry.id), entry.lane.bot.id, self._clock.now()
+        self._drop(entry)
+
+        def tell(buried: list[Buried] | None) -> None:
+            report_buried(buried or ())
+            for record, _ in buried or ():
+                self._tell_end(record)
+
+        self._file.write(
+            lambda tx: bury_unreadable(tx, {seq: body}, wall),
+            tell,
+            sure=True,
+            pending=Counter({(bot, counted_as): -1, (bot, State.DEAD): 1}),
+            late=tell,
+        )
 
     def _hand_back(self, written: "asyncio.Future[list[Claim]]", entries: list[Entry]) -> None:
         """The task that claimed these was cancelled."""

@@ -11,9 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.model import Message, State, TicketId
-from tidegate.stores.message_codec import unpack
+from tidegate.stores.message_codec import UnreadableBody, read_body
 from tidegate.stores.sqlite.file import Transaction
-from tidegate.stores.sqlite.message_rows import PRIORITIES, chat_now, retire
+from tidegate.stores.sqlite.message_rows import PRIORITIES, Buried, bury_unreadable, chat_now, retire
 from tidegate.stores.sqlite.settle_sql import AnsweredCall
 
 MESSAGES_PER_CHUNK: Final = 500  # messages
@@ -51,26 +51,31 @@ def number_waiting(tx: Transaction, now: float) -> int:
     return count
 
 
-def hold_chunk(tx: Transaction, after: int, now: float) -> tuple[int, list[Message]]:
+def hold_chunk(tx: Transaction, after: int, now: float) -> tuple[int, list[Message], list[Buried]]:
     """Hold back the next messages after this place; returns the last place, and the messages.
 
+    Those that cannot be decoded are settled as dead: they stay in the file, and are returned last.
     They are ready to be put: with the present id of their chat, and the rest of their dedup lifetime.
     """
     last = _end_of_chunk(tx, after)
     rows = tx.execute(
-        "SELECT bot, priority, retry_at IS NOT NULL, state, not_before, dedup_until, body"
+        "SELECT seq, id, bot, chat_id, priority, retry_at IS NOT NULL, state, not_before, dedup_until, body"
         f" FROM moving JOIN messages USING (seq) WHERE n > ? AND n <= ? AND {_OURS} ORDER BY n",
         (after, last),
     ).fetchall()
     messages = []
-    for bot, priority, retrying, state, not_before, dedup_until, body in rows:
-        message = unpack(body)
+    unreadable: dict[int, UnreadableBody] = {}
+    for seq, ticket, bot, chat_id, priority, retrying, state, not_before, dedup_until, body in rows:
+        message = read_body(body, ticket, bot, chat_id)
+        if isinstance(message, UnreadableBody):
+            unreadable[seq] = message
+            continue
         messages.append(_as_put(tx, message, not_before, dedup_until, now))
         if state != State.PARKED:
             _hold(tx, message.id, now)
             tx.count(bot, "retry" if retrying else PRIORITIES[priority], -1)
             tx.count(bot, State.PARKED)
-    return last, messages
+    return last, messages, bury_unreadable(tx, unreadable, now)
 
 
 def _end_of_chunk(tx: Transaction, after: int) -> int:

@@ -11,9 +11,12 @@ from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.model import TicketId, Why
 from tidegate.pacing.rules import Rules
+from tidegate.stores.message_codec import CODEC_ERRORS
 from tidegate.stores.sqlite import settle_sql
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.message_rows import WAITING_COLUMNS, WaitingRow
+
+log = logging.getLogger("tidegate.store")
 
 JournalEntry = tuple[str, Any]  # a verb and its arguments
 
@@ -23,10 +26,23 @@ def take(tx: Transaction) -> list[JournalEntry]:
     rows = tx.execute("SELECT n, verb, body FROM journal ORDER BY n").fetchall()
     if rows:
         tx.execute("DELETE FROM journal WHERE n <= ?", (rows[-1][0],))
-    return [(verb, _read(tx, n, verb, msgspec.msgpack.decode(body))) for n, verb, body in rows]
+    return [_read(tx, n, verb, body) for n, verb, body in rows]
 
 
-def _read(tx: Transaction, n: int, verb: str, body: Any) -> Any:  # noqa: ANN401  (by verb)
+def _read(tx: Transaction, n: int, verb: str, raw: bytes) -> JournalEntry:
+    try:
+        return verb, _arguments(tx, n, verb, msgspec.msgpack.decode(raw))
+    except CODEC_ERRORS as error:
+        # It may have named new messages: all that wait are read again, which changes nothing for the others.
+        log.error("an entry of the journal cannot be decoded (%s): reading what waits again", error)  # noqa: TRY400
+        found = tx.execute(
+            f"SELECT {WAITING_COLUMNS} FROM messages WHERE settled_at IS NULL AND {settle_sql.WAITS}"
+            " ORDER BY seq"
+        )
+        return "put", [WaitingRow(*row) for row in found]
+
+
+def _arguments(tx: Transaction, n: int, verb: str, body: Any) -> Any:  # noqa: ANN401  (by verb)
     if verb == "put":
         found = tx.execute(
             f"SELECT {WAITING_COLUMNS} FROM messages WHERE seq IN (SELECT value FROM json_each(?))"
@@ -54,8 +70,6 @@ def take_answer(tx: Transaction, question: int) -> Why | None:
     row = tx.execute("DELETE FROM answers WHERE n = ? RETURNING body", (question,)).fetchone()
     return None if row is None else msgspec.msgpack.decode(row[0], type=Why | None)
 
-
-log = logging.getLogger("tidegate.store")
 
 CLEAN_EVERY: Final = 1.0  # seconds
 

@@ -1,18 +1,24 @@
 """Messages as rows of the file: columns, numbers and queries."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple
-
-import msgspec
 
 from tidegate.model import BotId, ChatId, Message, Priority, Record, State, TicketId
 from tidegate.outbox.flood_control import WHOLE_BOT
-from tidegate.outbox.transitions import DEAD_LETTER_STATES
+from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNREADABLE
 from tidegate.pacing.rules import Family, cost_of, family_of
-from tidegate.stores.message_codec import encode, unpack
+from tidegate.stores.message_codec import (
+    UnreadableBody,
+    decode_result,
+    encode_result,
+    read_body,
+    report_unreadable,
+    stand_in,
+)
 from tidegate.stores.sqlite.file import Transaction
 
 PRIORITIES: Final = tuple(Priority)
+Buried = tuple[Record, UnreadableBody]  # a message that cannot be decoded, as it is after it was settled
 
 
 class WaitingRow(NamedTuple):
@@ -36,7 +42,8 @@ class WaitingRow(NamedTuple):
 
 WAITING_COLUMNS: Final = ", ".join(WaitingRow._fields)
 RECORD_COLUMNS: Final = (
-    "body, state, created_at, attempts, crashes, settled_at, reason, description, result, expires_at"
+    "id, bot, chat_id, priority, body,"
+    " state, created_at, attempts, crashes, settled_at, reason, description, result, expires_at"
 )
 
 
@@ -65,12 +72,20 @@ def waiting_row(message: Message, seq: int, now: float) -> WaitingRow:
 
 
 def record_of(row: tuple[Any, ...], now: float) -> Record:
-    """A record from `RECORD_COLUMNS`. One past its deadline has expired, even if that is not written."""
-    body, state, created_at, attempts, crashes, settled_at, reason, description, result, expires_at = row
+    """A record from `RECORD_COLUMNS`. One past its deadline has expired, even if that is not written.
+
+    If its body cannot be decoded, it is shown with what its row knows, in the state that is written there.
+    """
+    ticket, bot, chat_id, priority, body, state, created_at, attempts, crashes = row[:9]
+    settled_at, reason, description, result, expires_at = row[9:]
     if expires_at is not None and expires_at <= now and state in {State.QUEUED, State.RETRY}:
         state, settled_at = State.EXPIRED, expires_at
+    message = read_body(body, ticket, bot, chat_id)
+    if isinstance(message, UnreadableBody):
+        description = description or message.description
+        message = stand_in(ticket, bot, chat_id, PRIORITIES[priority])
     return Record(
-        message=unpack(body),
+        message=message,
         state=State(state),
         created_at=created_at,
         attempts=attempts,
@@ -78,12 +93,48 @@ def record_of(row: tuple[Any, ...], now: float) -> Record:
         settled_at=settled_at,
         reason=reason,
         description=description,
-        result=None if result is None else msgspec.msgpack.decode(result),
+        result=decode_result(result),
     )
 
 
 def pack_result(result: object) -> bytearray | None:
-    return None if result is None else bytearray(encode(result))  # which sqlite3 binds faster than bytes
+    raw = encode_result(result)
+    return None if raw is None else bytearray(raw)  # which sqlite3 binds faster than bytes
+
+
+def bury_unreadable(tx: Transaction, bodies: Mapping[int, UnreadableBody], now: float) -> list[Buried]:
+    """Settle messages as dead whose bodies cannot be decoded; the bodies stay in their rows.
+
+    Those that have ended by now stay as they are, except parked ones. Log the others with `report_buried`
+    once this is on disk.
+    """
+    buried: list[Buried] = []
+    for seq, body in bodies.items():
+        was = tx.execute(
+            "SELECT state, retry_at IS NOT NULL FROM messages"
+            " WHERE seq = ? AND (settled_at IS NULL OR state = 'parked')",
+            (seq,),
+        ).fetchone()
+        if was is None:
+            continue
+        row = tx.execute(
+            "UPDATE messages SET state = 'dead', settled_at = ?, retry_at = NULL, reason = ?, description = ?"
+            f" WHERE seq = ? RETURNING {RECORD_COLUMNS}",
+            (now, UNREADABLE, body.description, seq),
+        ).fetchone()
+        record = record_of(row, now)
+        state, retrying = was
+        waited_as = "retry" if retrying else record.message.priority
+        tx.count(record.message.bot, state if state in {State.SENDING, State.PARKED} else waited_as, -1)
+        tx.count(record.message.bot, State.DEAD)
+        buried.append((record, body))
+    return buried
+
+
+def report_buried(buried: Iterable[Buried]) -> None:
+    for record, body in buried:
+        message = record.message
+        report_unreadable(message.id, message.bot, message.chat_id, body)
 
 
 def next_number(tx: Transaction) -> int:

@@ -1,21 +1,24 @@
 """The operator's verbs on the file: any process may look and change, the sender follows."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
 from tidegate.clock import Clock
+from tidegate.errors import NotTheSenderError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
 from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.flood_control import WHOLE_BOT
 from tidegate.outbox.port import OutboxOperator, OutboxStats
 from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
-from tidegate.stores.sqlite import journal, message_rows, put_sql, settle_sql
+from tidegate.pacing.rules import FAMILIES
+from tidegate.stores.sqlite import journal, message_rows, put_sql, recovery, settle_sql
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.message_rows import WaitingRow, record_of
-from tidegate.stores.sqlite.recovery import ScheduledRows
+from tidegate.stores.sqlite.recovery import LoadedRows, ScheduledRows
 from tidegate.stores.sqlite.sender_lock import SenderLock, SenderProcess
 
 ANSWER_WITHIN: Final = 2.0  # seconds
@@ -54,6 +57,8 @@ class SqliteOperator(OutboxOperator):
         self._explainer = WaitExplainer(file, rows, lock, clock, poll=poll)
         self._waiters = SettledWaiters(self._unsettled)
         self._sending = False
+        self._kinds: dict[str, str] = {family: self.schedule.kind(family) for family in FAMILIES}
+        self._locking = asyncio.Lock()  # held while this process takes the sender's lock
 
     # --- look ---
 
@@ -160,11 +165,68 @@ class SqliteOperator(OutboxOperator):
             if name in UNSETTLED_COUNTS and bot in {None, owner}
         )
 
+    def _being_sent(self) -> int:
+        """Messages that are being sent, as the file says."""
+        return sum(count for (_, name), count in self._counts().items() if name == State.SENDING)
+
+    def _held(self) -> int:
+        """Messages that this process sends."""
+        return 0
+
     # --- change ---
+
+    async def settle_crashed(self) -> int:
+        if self._sending or not self._being_sent():
+            return 0
+        async with self._locking:
+            if await self._lock.holder() is not None:
+                return 0
+            try:
+                await self._lock.take(self._clock)
+            except NotTheSenderError:  # it has just begun, and settles them
+                return 0
+            try:
+                now = self._clock.now()
+                return await self.file.write(
+                    lambda tx: recovery.settle_crashed(tx, now, self._kinds), self._crashed_settled
+                )
+            finally:
+                await self._lock.release()
+
+    async def _settle_orphans(self, find: Callable[[Transaction], list[int]]) -> None:
+        """Settle messages that nobody sends though the file says so, as after a crash.
+
+        In the sender those are the ones that its schedule does not hold.
+        """
+        if not self._sending:
+            await self.settle_crashed()
+            return
+        if self._being_sent() <= self._held():
+            return
+        orphans = [seq for seq in await self.file.read(find) if seq not in self._rows]
+        if orphans:
+            now = self._clock.now()
+            await self.file.write(
+                lambda tx: recovery.settle_crashed(tx, now, self._kinds, orphans), self._crashed_settled
+            )
+
+    def _crashed_settled(self, loaded: LoadedRows) -> int:
+        if self._sending:
+            self._rows.remember_calls(loaded.calls)
+            self._rows.enter(loaded.places)
+        self._tell_crashed(loaded)
+        return len(loaded.places) + len(loaded.crashed) + len(loaded.unreadable)
+
+    def _tell_crashed(self, loaded: LoadedRows) -> None:
+        """Tell which messages have ended with their sender."""
+        message_rows.report_buried(loaded.unreadable)
+        for record in (*loaded.crashed, *(record for record, _ in loaded.unreadable)):
+            self._tell_end(record)
 
     async def cancel(self, ids: Iterable[TicketId]) -> int:
         self._wake()
         wanted, now = list(ids), self._clock.now()
+        await self._settle_orphans(lambda tx: settle_sql.sending_of(tx, wanted))
 
         def step(tx: Transaction) -> list[Any]:
             seqs = settle_sql.seqs_of(tx, wanted)
@@ -185,6 +247,7 @@ class SqliteOperator(OutboxOperator):
     async def replay(self, ids: Iterable[TicketId]) -> int:
         self._wake()
         wanted, now = list(ids), self._clock.now()
+        await self._settle_orphans(lambda tx: settle_sql.sending_of(tx, wanted))
 
         def step(tx: Transaction) -> tuple[list[journal.JournalEntry], list[WaitingRow]]:
             before = self._take_journal(tx)
@@ -206,9 +269,14 @@ class SqliteOperator(OutboxOperator):
 
     async def drop(self, ids: Iterable[TicketId]) -> int:
         wanted = list(ids)
+        await self._settle_orphans(lambda tx: settle_sql.sending_of(tx, wanted))
         return await self.file.write(lambda tx: settle_sql.drop(tx, wanted))
 
     async def forget(self, chat_id: ChatId, bot: BotId | None = None) -> int:
+        await self._settle_orphans(
+            lambda tx: settle_sql.sending_to(tx, message_rows.names_of(tx, chat_id), bot)
+        )
+
         def step(tx: Transaction) -> list[int]:
             gone = settle_sql.erase_chats(tx, message_rows.names_of(tx, chat_id), bot)
             if gone and not self._sending:

@@ -114,7 +114,8 @@ class SqliteOutbox(SqliteOperator, Outbox):
         await asyncio.shield(self._starting)
 
     async def _start_sending(self) -> None:
-        await self._lock.take(self._clock)
+        async with self._locking:
+            await self._lock.take(self._clock)
         try:
             await self._take_over()
         except BaseException:
@@ -135,21 +136,19 @@ class SqliteOutbox(SqliteOperator, Outbox):
 
     async def _load(self, *, complete: bool = False) -> None:
         """Read what waits; `complete`: from now on what comes is entered as it comes."""
-        kinds = {family: self.schedule.kind(family) for family in ("send", "edit", "action", "free")}
 
         def enter(loaded: recovery.LoadedRows) -> bool:
             self._rows.remember_calls(loaded.calls)
             self._rows.load(loaded.places, loaded.last)
-            for record in loaded.crashed:
-                self._tell_end(record)
-            if loaded.places or loaded.crashed:
+            self._tell_crashed(loaded)
+            if loaded.places or loaded.crashed or loaded.unreadable:
                 return True
             self._rows.load_late()
             self._sending = complete
             return False
 
         while await self.file.write(
-            lambda tx: recovery.load(tx, self._rows.last, self._clock.now(), kinds), enter
+            lambda tx: recovery.load(tx, self._rows.last, self._clock.now(), self._kinds), enter
         ):
             pass
 
@@ -238,6 +237,9 @@ class SqliteOutbox(SqliteOperator, Outbox):
     async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         chat = self._dispatcher.chat(bot, chat_id)
         return self.schedule.wait_for(bot, chat, family, cost, self._clock.monotonic())
+
+    def _held(self) -> int:
+        return len(self._claims)
 
     def _settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
         self._claims.settle_woken(expired, lost, now)

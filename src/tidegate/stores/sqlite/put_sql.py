@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.model import BotId, Message, State, Ticket, TicketId
 from tidegate.pacing.rules import Family
-from tidegate.stores.message_codec import pack
+from tidegate.stores.message_codec import UnreadableBody, pack, read_body
 from tidegate.stores.sqlite.file import Transaction
 from tidegate.stores.sqlite.message_rows import (
     PRIORITIES,
@@ -191,13 +191,17 @@ def _replace(  # noqa: PLR0917
 
 
 def replay(tx: Transaction, ids: Iterable[TicketId], now: float) -> list[WaitingRow]:
-    """Queue dead and parked messages anew, at the ends of their lines."""
+    """Queue dead and parked messages anew, at the ends of their lines; not those that cannot be decoded."""
     placed = []
     for ticket in dict.fromkeys(ids):
         letter = tx.execute(
-            "SELECT bot, state FROM messages WHERE id = ? AND state IN ('dead', 'parked')", (ticket,)
+            "SELECT bot, state, chat_id, body FROM messages WHERE id = ? AND state IN ('dead', 'parked')",
+            (ticket,),
         ).fetchone()
         if letter is None:
+            continue
+        bot, state, chat_id, body = letter
+        if isinstance(read_body(body, ticket, bot, chat_id), UnreadableBody):
             continue
         row = tx.execute(
             "UPDATE messages SET seq = ?, state = 'queued', attempts = 0,"
@@ -207,7 +211,6 @@ def replay(tx: Transaction, ids: Iterable[TicketId], now: float) -> list[Waiting
             (next_number(tx), now, ticket),
         ).fetchone()
         placed.append(WaitingRow(*row))
-        bot, state = letter
         tx.count(bot, state, -1)
         tx.count(bot, PRIORITIES[placed[-1].priority])
     return placed

@@ -1,29 +1,35 @@
 """A process becomes the sender: crashed claims are settled, and the schedule is rebuilt from the file."""
 
 import heapq
+import json
+import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.model import State
+from tidegate.model import Record, State
 from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.flood_control import WHOLE_BOT, StoredLimit, remember_call, remember_limit
 from tidegate.outbox.lanes import URGENT, Entry
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import after_crash
 from tidegate.pacing.learned import LearnedSnapshot
-from tidegate.stores.message_codec import unpack
+from tidegate.stores.message_codec import CODEC_ERRORS, UnreadableBody, read_body
 from tidegate.stores.sqlite.file import Transaction
 from tidegate.stores.sqlite.message_rows import (
     PRIORITIES,
     RECORD_COLUMNS,
     WAITING_COLUMNS,
+    Buried,
     WaitingRow,
+    bury_unreadable,
     record_of,
 )
 from tidegate.stores.sqlite.settle_sql import AnsweredCall, record_calls
+
+log = logging.getLogger("tidegate.store")
 
 ROWS_PER_LOAD: Final = 10_000  # messages read in one step
 
@@ -43,8 +49,9 @@ class LoadedRows(msgspec.Struct, gc=False):
 
     places: list[WaitingRow]
     last: int
-    crashed: list[Any]  # records of messages that ended by this
+    crashed: list[Record]  # messages that ended by this
     calls: list[AnsweredCall]  # those that may have been made
+    unreadable: list[Buried]
 
 
 def take_over(tx: Transaction, now: float) -> SenderHistory:
@@ -54,10 +61,11 @@ def take_over(tx: Transaction, now: float) -> SenderHistory:
     tx.execute("DELETE FROM journal")
     tx.execute("DELETE FROM answers")
     limits = tx.execute("SELECT bot, chat_id, kind, closed_for, learned, heard_at FROM limits")
+    calls, all_read = _calls(tx, now)
     return SenderHistory(
-        clean=clean is None or bool(clean[0]),
+        clean=all_read and (clean is None or bool(clean[0])),
         aliases=tx.execute("SELECT bot, old, new FROM aliases ORDER BY n").fetchall(),
-        calls=_calls(tx, now),
+        calls=calls,
         limits=[
             (StoredLimit(bot, chat, kind, closed_for, _learned(learned)), heard_at)
             for bot, chat, kind, closed_for, learned, heard_at in limits
@@ -66,17 +74,27 @@ def take_over(tx: Transaction, now: float) -> SenderHistory:
     )
 
 
-def _calls(tx: Transaction, now: float) -> list[AnsweredCall]:
-    """Recent calls. Those of the future were in flight, or the clock was set back: they count as made now."""
+def _calls(tx: Transaction, now: float) -> tuple[list[AnsweredCall], bool]:
+    """Recent calls. Those of the future were in flight, or the clock was set back: they count as made now.
+
+    False if some cannot be decoded: then the sender waits as after a crash.
+    """
     calls: list[AnsweredCall] = []
+    all_read = True
     for n, at, body in tx.execute("SELECT n, at, body FROM calls ORDER BY n").fetchall():
-        found = msgspec.msgpack.decode(body, type=list[AnsweredCall])
+        try:
+            found = msgspec.msgpack.decode(body, type=list[AnsweredCall])
+        except CODEC_ERRORS as error:
+            log.error("recent calls cannot be decoded (%s): waiting as after a crash", error)  # noqa: TRY400
+            tx.execute("DELETE FROM calls WHERE n = ?", (n,))
+            all_read = False
+            continue
         if at > now:
             found = [msgspec.structs.replace(call, at=min(call.at, now)) for call in found]
             tx.execute("DELETE FROM calls WHERE n = ?", (n,))
             record_calls(tx, found)
         calls += found
-    return calls
+    return calls, all_read
 
 
 def hand_over(tx: Transaction) -> None:
@@ -91,7 +109,7 @@ def load(tx: Transaction, after: int, now: float, kinds: dict[str, str]) -> Load
         " ORDER BY seq LIMIT ?",
         (after, ROWS_PER_LOAD),
     ).fetchall()
-    loaded = LoadedRows([], rows[-1][0] if rows else after, [], [])
+    loaded = LoadedRows([], rows[-1][0] if rows else after, [], [], [])
     for row in rows:
         place: WaitingRow | None = WaitingRow._make(row[:-1])
         if row[-1] == State.SENDING:
@@ -102,11 +120,38 @@ def load(tx: Transaction, after: int, now: float, kinds: dict[str, str]) -> Load
     return loaded
 
 
+def settle_crashed(
+    tx: Transaction, now: float, kinds: dict[str, str], seqs: Iterable[int] | None = None
+) -> LoadedRows:
+    """Settle messages that were being sent when their sender died: all of them, or those of these numbers.
+
+    Only for a process that knows that nobody sends them.
+    """
+    among = "" if seqs is None else " AND seq IN (SELECT value FROM json_each(?))"
+    rows = tx.execute(
+        f"SELECT {WAITING_COLUMNS} FROM messages WHERE settled_at IS NULL AND state = 'sending'{among}"
+        " ORDER BY seq",
+        () if seqs is None else (json.dumps(list(seqs)),),
+    ).fetchall()
+    loaded = LoadedRows([], rows[-1][0] if rows else 0, [], [], [])
+    for row in rows:
+        place = _crash(tx, WaitingRow._make(row), now, kinds, loaded)
+        if place is not None:
+            loaded.places.append(place)
+    record_calls(tx, loaded.calls)
+    return loaded
+
+
 def _crash(
     tx: Transaction, place: WaitingRow, now: float, kinds: dict[str, str], loaded: LoadedRows
 ) -> WaitingRow | None:
-    [body] = tx.execute("SELECT body FROM messages WHERE seq = ?", (place.seq,)).fetchone()
-    message, crashes = unpack(body), place.crashes + 1
+    ticket, body = tx.execute("SELECT id, body FROM messages WHERE seq = ?", (place.seq,)).fetchone()
+    kind, paid = kinds[place.family], bool(place.paid)
+    loaded.calls.append(AnsweredCall(now, place.bot, place.chat_id, kind, paid, place.cost))
+    message, crashes = read_body(body, ticket, place.bot, place.chat_id), place.crashes + 1
+    if isinstance(message, UnreadableBody):
+        loaded.unreadable += bury_unreadable(tx, {place.seq: message}, now)
+        return None
     step = after_crash(message, place.attempts, crashes)
     waits = step.state == State.QUEUED
     row = tx.execute(
@@ -114,8 +159,6 @@ def _crash(
         f" settled_at = ? WHERE seq = ? RETURNING {RECORD_COLUMNS}",
         (step.state, crashes, step.reason, step.description, None if waits else now, place.seq),
     ).fetchone()
-    kind, paid = kinds[place.family], bool(place.paid)
-    loaded.calls.append(AnsweredCall(now, place.bot, place.chat_id, kind, paid, place.cost))
     tx.count(place.bot, State.SENDING, -1)
     tx.count(place.bot, message.priority if waits else step.state)
     if waits:
@@ -125,7 +168,11 @@ def _crash(
 
 
 def _learned(kept: bytes | None) -> LearnedSnapshot | None:
-    return None if kept is None else msgspec.msgpack.decode(kept, type=LearnedSnapshot)
+    """A learned limit that cannot be decoded is learned anew."""
+    try:
+        return None if kept is None else msgspec.msgpack.decode(kept, type=LearnedSnapshot)
+    except CODEC_ERRORS:
+        return None
 
 
 CLOCK_ROUNDING: Final = 1e-6  # seconds; the time of the wall clock is a large number

@@ -13,6 +13,7 @@ from tidegate.outbox.dispatcher import ALIASES_KEPT
 from tidegate.outbox.flood_control import StoredLimit
 from tidegate.outbox.lanes import Entry
 from tidegate.pacing.learned import FORGET_AFTER, LearnedSnapshot
+from tidegate.stores.message_codec import storable_text
 from tidegate.stores.sqlite.file import Transaction
 from tidegate.stores.sqlite.message_rows import PRIORITIES, RECORD_COLUMNS, chat_now, pack_result, retire
 
@@ -71,22 +72,22 @@ DELIVER_ROWS: Final = _DELIVER.format(rows=", ".join(["(?, ?, ?, ?, ?)"] * ROWS_
 
 
 def mark_sending(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
-    """Mark rows as being sent that still wait. Returns created_at and body by number."""
+    """Mark rows as being sent that still wait. Returns created_at, body, id and chat_id by number."""
     found = tx.execute(
         f"UPDATE messages SET state = 'sending' WHERE {AMONG} AND {WAITS}"
-        " RETURNING seq, created_at, body, bot, priority, retry_at IS NOT NULL",
+        " RETURNING seq, created_at, body, id, chat_id, bot, priority, retry_at IS NOT NULL",
         (json.dumps(seqs),),
     ).fetchall()
-    for (bot, priority, retrying), count in Counter(row[3:] for row in found).items():
+    for (bot, priority, retrying), count in Counter(row[5:] for row in found).items():
         tx.count(bot, "retry" if retrying else PRIORITIES[priority], -count)
         tx.count(bot, State.SENDING, count)
-    return {row[0]: row[1:3] for row in found}
+    return {row[0]: row[1:5] for row in found}
 
 
 def read_bodies(tx: Transaction, seqs: Sequence[int]) -> dict[int, Row]:
     """The result of `mark_sending`, for when nothing can be written."""
     found = tx.execute(
-        f"SELECT seq, created_at, body FROM messages WHERE {AMONG} AND settled_at IS NULL",
+        f"SELECT seq, created_at, body, id, chat_id FROM messages WHERE {AMONG} AND settled_at IS NULL",
         (json.dumps(seqs),),
     )
     return {row[0]: row[1:] for row in found}
@@ -128,8 +129,8 @@ def _columns(plan: PlannedSettlement) -> Row:
         retry_at,
         record.settled_at,
         plan.forget_at,
-        record.reason,
-        record.description,
+        storable_text(record.reason),
+        storable_text(record.description),
         pack_result(record.result),
         plan.entry.id,
     )
@@ -176,7 +177,15 @@ def end_waiting(  # noqa: PLR0917
         " forget_at = CASE WHEN ? IS NULL THEN NULL ELSE max(?, ifnull(dedup_until, 0)) END"
         f" WHERE {AMONG} AND {WAITS}"
         f" RETURNING seq, id, bot, priority, retry_at IS NOT NULL, {RECORD_COLUMNS}",
-        (state, now, reason, description, forget_at, forget_at, json.dumps(list(seqs))),
+        (
+            state,
+            now,
+            storable_text(reason),
+            storable_text(description),
+            forget_at,
+            forget_at,
+            json.dumps(list(seqs)),
+        ),
     ).fetchall()
     for _, _, bot, priority, retrying, *_ in rows:
         tx.count(bot, "retry" if retrying else PRIORITIES[priority], -1)
@@ -189,6 +198,24 @@ def seqs_of(tx: Transaction, ids: Iterable[TicketId]) -> list[int]:
         "SELECT seq FROM messages WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
     )
     return [seq for [seq] in found]
+
+
+def sending_of(tx: Transaction, ids: Iterable[TicketId]) -> list[int]:
+    """Numbers of those among these messages that are being sent, as the file says."""
+    found = tx.execute(
+        "SELECT seq FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND state = 'sending'",
+        (json.dumps(list(ids)),),
+    )
+    return [seq for [seq] in found]
+
+
+def sending_to(tx: Transaction, chats: Iterable[ChatId], bot: BotId | None) -> list[int]:
+    """Numbers of messages that are being sent to these chats, as the file says."""
+    query = (
+        "SELECT seq FROM messages WHERE settled_at IS NULL AND state = 'sending'"
+        " AND chat_id = ? AND (? IS NULL OR bot = ?)"
+    )
+    return [seq for chat in chats for [seq] in tx.execute(query, (chat, bot, bot))]
 
 
 def drop(tx: Transaction, ids: Iterable[TicketId]) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, NamedTuple
 
+import msgspec
 import typer
 
 from tidegate.cli import terminal
@@ -17,6 +18,7 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Record, State
 from tidegate.outbox.port import Outbox
+from tidegate.outbox.transitions import UNREADABLE
 
 app = command_group("List, replay and drop dead letters.")
 
@@ -33,6 +35,7 @@ OneState = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All dead letters; parked ones only with --state parked.")]
 
 REPLAYED_UNASKED: Final = 100  # letters that are replayed without a question
+SEE_UNREADABLE: Final = f"tidegate dlq list --reason {UNREADABLE}"
 MAYBE_DELIVERED: Final = "parked messages may have been delivered already, and would then arrive twice"
 
 
@@ -108,12 +111,16 @@ def replay(
     """
     chosen = LetterFilter(bot=bot, chat=chat, reason=reason, older_than=older_than, state=state)
     which = LetterChoice(ids=ids or [], everything=everything, chosen=chosen)
-    choice = using(store, lambda outbox: choose(outbox, which, Clock().now()))
+    choice = using(store, lambda outbox: choose_now(outbox, which))
+    for record in choice.named:
+        check_readable(record)
     if choice.parked and choice.size:
         terminal.note(f"tidegate: note: {MAYBE_DELIVERED}")
     if choice.size > REPLAYED_UNASKED:
         confirm(f"Replay {counted(choice.size, 'letter')}?", yes=yes)
-    done = using(store, lambda outbox: work_on(choice, outbox, outbox.replay, "Replaying"))
+    done, unreadable = using(store, lambda outbox: replay_chosen(choice, outbox))
+    if unreadable:
+        terminal.note(f"tidegate: note: {counted(unreadable, 'letter')} cannot be decoded: {SEE_UNREADABLE}")
     terminal.report({"replayed": done}, f"Replayed {amount(done, 'letter')}.", as_json=as_json)
 
 
@@ -137,11 +144,36 @@ def drop(
     """
     chosen = LetterFilter(bot=bot, chat=chat, reason=reason, older_than=older_than, state=state)
     which = LetterChoice(ids=ids or [], everything=everything, chosen=chosen)
-    choice = using(store, lambda outbox: choose(outbox, which, Clock().now()))
+    choice = using(store, lambda outbox: choose_now(outbox, which))
     if choice.size:
         confirm(f"Drop {counted(choice.size, 'letter')} for good?", yes=yes)
     done = using(store, lambda outbox: work_on(choice, outbox, outbox.drop, "Dropping"))
     terminal.report({"dropped": done}, f"Dropped {amount(done, 'letter')}.", as_json=as_json)
+
+
+async def choose_now(outbox: Outbox, which: LetterChoice) -> ChosenLetters:
+    """`choose`, with what a sender that died has left."""
+    await outbox.settle_crashed()
+    return await choose(outbox, which, Clock().now())
+
+
+def check_readable(record: Record) -> None:
+    """Raise BadInputError for a letter that cannot be sent again, as its body cannot be decoded."""
+    message = record.message
+    if not message.method:
+        raise BadInputError(
+            f"message {message.id} cannot be replayed: {record.description}. "
+            f"Drop it with tidegate dlq drop {message.id}"
+        )
+
+
+async def replay_chosen(choice: ChosenLetters, outbox: Outbox) -> tuple[int, int]:
+    """Return how many were replayed, and how many of those described cannot be."""
+    done = await work_on(choice, outbox, outbox.replay, "Replaying")
+    if choice.named or choice.wanted.reason not in {None, UNREADABLE}:
+        return done, 0
+    left = msgspec.structs.replace(choice.wanted, reason=UNREADABLE)
+    return done, await left.how_many(outbox)
 
 
 async def choose(outbox: Outbox, which: LetterChoice, now: float) -> ChosenLetters:

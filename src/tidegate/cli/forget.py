@@ -15,6 +15,7 @@ from tidegate.outbox.admission import check_chat
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
+    from tidegate.outbox.port import Outbox
 
 
 app = typer.Typer(add_completion=False)
@@ -34,7 +35,12 @@ def forget(
     chat_id, bot_id = check_chat(chat), bot_of(bot)
     known = Selection(states=frozenset(State), bot=bot_id, chat_id=chat_id)
     sending = Selection(states=frozenset({State.SENDING}), bot=bot_id, chat_id=chat_id)
-    count = using(store, known.how_many)
+
+    async def look(outbox: "Outbox") -> int:
+        await outbox.settle_crashed()
+        return await known.how_many(outbox)
+
+    count = using(store, look)
     confirm(f"Erase {counted(count, 'message')} to {chat_id} for good, waiting ones too?", yes=yes)
 
     async def act(gate: "Tidegate") -> tuple[int, int, int]:

@@ -406,7 +406,12 @@ def _cancel_named(store: str | None, ids: Sequence[str], *, yes: bool) -> tuple[
 def _cancel_found(store: str | None, which: MessageChoice, *, yes: bool) -> int:
     bot, chat = bot_of(which.bot), chat_of(which.chat)
     wanted = Selection(states=WAITING, bot=bot, chat_id=chat, before=Clock().now())
-    count = using(store, wanted.how_many)
+
+    async def look(outbox: Outbox) -> int:
+        await outbox.settle_crashed()
+        return await wanted.how_many(outbox)
+
+    count = using(store, look)
     if count > 1:
         confirm(f"Cancel {counted(count, 'message')}?", yes=yes)
 

@@ -108,6 +108,9 @@ def test_what_cannot_be_restored_leaves_the_store_as_it_is(desk: Desk) -> None:
         (["tidegate.db", "--park", "--yes"], "tidegate.db is the store itself"),
         ([".", "--park", "--yes"], "is a folder"),
         (["copy.db", "--park", "--store", "no/where.db"], "there is no folder"),
+        # Before any question: there is nothing to restore.
+        (["text.db", "--park"], "text.db is not a store of Tidegate"),
+        (["none.db", "--park"], "there is no file none.db"),
     ):
         assert told in desk.complains("restore", *arguments)
     assert "copy.db exists" in desk.complains("backup", "copy.db")

@@ -12,7 +12,7 @@ from tidegate.cli.store import file_of, public_store_name
 from tidegate.cli.terminal import confirm
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.stores.sqlite.backups import back_up, restore_backup
+from tidegate.stores.sqlite.backups import back_up, check_backup, restore_backup
 
 app = typer.Typer(add_completion=False)
 
@@ -76,6 +76,7 @@ def restore(
         raise BadInputError(f"{source} is the store itself: give a backup of it")
     if not path.parent.is_dir():
         raise BadInputError(f"there is no folder {path.parent}: make it, or name another store with --store")
+    check_backup(Path(source))
     if path.exists():
         confirm(f"Replace {path} by {source}? The present store is kept beside it.", yes=yes)
     parked, aside = loop.run(restore_backup(named, path, Path(source), Clock(), park=park))

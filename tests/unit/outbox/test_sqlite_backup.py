@@ -14,6 +14,7 @@ from tidegate.inbound.inbox import InboxItem, bot_source
 from tidegate.model import BotId, Dead, Message, Outcome, Record, Retry, Settlement, State, TicketId
 from tidegate.outbox.port import OutboxStats
 from tidegate.sim.virtual_time import VirtualClock, run
+from tidegate.stores.sqlite import backups
 from tidegate.stores.sqlite.backups import RESTORED, back_up, park_all, ready_copy, replace_store
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.outbox import SqliteOutbox
@@ -287,3 +288,33 @@ def test_updates_that_waited_are_parked_too(tmp_path: Path) -> None:
     park_all(backup, 0)
 
     assert using(backup, look) == (["2", "1", "0"], 0)
+
+
+def test_two_backups_at_the_same_time_keep_each_others_drafts(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = backups._copy  # noqa: SLF001  (to be in the middle of one)
+
+    def copy_while_another_runs(source: Path, into: sqlite3.Connection) -> None:
+        monkeypatch.setattr(backups, "_copy", copy)
+        back_up(store, tmp_path / "second.db")
+        copy(source, into)
+
+    monkeypatch.setattr(backups, "_copy", copy_while_another_runs)
+
+    back_up(store, tmp_path / "first.db")
+
+    assert using(tmp_path / "first.db", states) == using(tmp_path / "second.db", states)
+    assert not [name for name in names(tmp_path) if "draft" in name]
+
+
+def test_a_name_that_was_taken_while_the_copy_was_written_is_not_replaced(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backups, "_sync", lambda _: (tmp_path / "backup.db").write_text("mine"))
+
+    with pytest.raises(BadInputError, match="exists: a backup replaces nothing"):
+        back_up(store, tmp_path / "backup.db")
+
+    assert (tmp_path / "backup.db").read_text() == "mine"
+    assert not [name for name in names(tmp_path) if "draft" in name]

@@ -1,9 +1,10 @@
 """Backup and restore of a store file. Everything here blocks on the disk."""
 
 import asyncio
+import fcntl
 import os
+import secrets
 import sqlite3
-import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ RESTORED: Final = "restored"  # the reason of what a restore parked
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")  # which SQLite keeps beside an open file
 LOCK_TIMEOUT: Final = 2.0  # seconds for another process to end its step
 _ASIDE: Final = ".before-restore"
+_DRAFT: Final = ".tidegate-draft"  # the end of the name of a copy that is being written
+_DRAFT_LOCK: Final = f"{_DRAFT}.lock"
 _COUNT: Final = (
     "INSERT INTO counts (bot, name, count) VALUES (?, ?, ?)"
     " ON CONFLICT (bot, name) DO UPDATE SET count = count + excluded.count"
@@ -31,15 +34,27 @@ _ARRIVED: Final = "it waited when the backup was made, and may have been handled
 def back_up(store: Path, target: Path) -> None:
     """Copy the store as of one moment, while it may be in use. `target` is then whole and on disk, or absent.
 
-    Raises BadInputError if the target exists, or the store is none or damaged.
+    A process that is killed meanwhile leaves a draft, which the next backup or restore into the same folder
+    removes. Raises BadInputError if the target exists, or the store is none or damaged.
     """
-    with _translated_errors(target), _reserved_name(target), _draft_for(target) as draft:
+    _check_absent(target)
+    with _translated_errors(target), _draft_for(target) as draft:
         with closing(_connect(draft)) as copy:
             _copy(store, copy)
             _check_whole(copy, store)
         _sync(draft)
-        draft.replace(target)
+        _move_to_new_name(draft, target)
         _sync(target.parent)
+
+
+def check_backup(source: Path) -> None:
+    """Raises BadInputError if there is no such file, or it is not a store. Does not read all of it."""
+    _check_file(source)
+    try:
+        with closing(_connect(source, "ro")) as original:
+            _check_owner(original, source)
+    except sqlite3.DatabaseError as error:
+        raise _unusable(source, error) from error
 
 
 async def restore_backup(
@@ -180,19 +195,27 @@ def _exclusive_use(store: Path) -> Iterator[None]:
 
 def _copy(source: Path, copy: sqlite3.Connection) -> None:
     """Copy all of the source as of one moment into one file without a WAL."""
-    if source.is_dir():
-        raise BadInputError(f"{source} is a folder: give the file of a store")
-    if not source.exists():
-        raise BadInputError(f"there is no file {source}")
+    _check_file(source)
     try:
         with closing(_connect(source, "ro")) as original:
-            [owner] = original.execute("PRAGMA application_id").fetchone()
-            if owner != APPLICATION_ID:
-                raise BadInputError(f"{source} is not a store of Tidegate: give another file")
+            _check_owner(original, source)
             original.backup(copy)  # in one step: in several, a store in use makes it start over
         copy.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.DatabaseError as error:
         raise _unusable(source, error) from error
+
+
+def _check_file(source: Path) -> None:
+    if source.is_dir():
+        raise BadInputError(f"{source} is a folder: give the file of a store")
+    if not source.exists():
+        raise BadInputError(f"there is no file {source}")
+
+
+def _check_owner(original: sqlite3.Connection, source: Path) -> None:
+    [owner] = original.execute("PRAGMA application_id").fetchone()
+    if owner != APPLICATION_ID:
+        raise BadInputError(f"{source} is not a store of Tidegate: give another file")
 
 
 def _check_whole(copy: sqlite3.Connection, source: Path) -> None:
@@ -219,30 +242,69 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
     return sqlite3.connect(address, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT)
 
 
-@contextmanager
-def _reserved_name(target: Path) -> Iterator[None]:
-    """Reserve a name while the body runs; it stays only if the body succeeds."""
+def _check_absent(target: Path) -> None:
+    if os.path.lexists(target):
+        raise BadInputError(f"{target} exists: a backup replaces nothing, give another name")
+
+
+def _move_to_new_name(draft: Path, target: Path) -> None:
+    """Give the draft its name, unless somebody else has taken that meanwhile."""
     try:
-        target.touch(0o600, exist_ok=False)
+        target.hardlink_to(draft)
     except FileExistsError:
-        raise BadInputError(f"{target} exists: a backup replaces nothing, give another name") from None
-    try:
-        yield
-    except BaseException:
-        target.unlink(missing_ok=True)
+        _check_absent(target)
         raise
+    except OSError:  # some file systems have no links
+        _check_absent(target)
+        draft.rename(target)
 
 
 @contextmanager
 def _draft_for(place: Path) -> Iterator[Path]:
-    """An empty file in the same folder, readable by its owner alone; removed at the end unless moved."""
-    handle, name = tempfile.mkstemp(dir=place.parent, prefix=f"{place.name}.")
-    os.close(handle)
+    """An empty file in the same folder, readable by its owner alone; removed at the end unless moved.
+
+    Drafts of processes that were killed are removed first. Those of others have their locks held.
+    """
+    _remove_dead_drafts(place.parent)
+    lock, held = _lock_of_new_draft(place)
+    draft = lock.with_name(lock.name.removesuffix(_DRAFT_LOCK) + _DRAFT)
     try:
-        yield Path(name)
+        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        yield draft
     finally:
-        for ending in ("", *SIDE_FILES):
-            Path(name + ending).unlink(missing_ok=True)
+        _remove_draft(lock)
+        os.close(held)
+
+
+def _lock_of_new_draft(place: Path) -> tuple[Path, int]:
+    """Make and hold the lock of a draft. The operating system frees it after kill -9."""
+    while True:
+        lock = place.with_name(f"{place.name}.{secrets.token_hex(4)}{_DRAFT_LOCK}")
+        held = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock.stat().st_ino == os.fstat(held).st_ino:
+                return lock, held
+        os.close(held)  # another process has taken it for a dead one's and removed it
+
+
+def _remove_dead_drafts(folder: Path) -> None:
+    for lock in folder.glob(f"*{_DRAFT_LOCK}"):
+        with suppress(OSError):  # held by a process that lives, removed by another, or not ours to open
+            held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove_draft(lock)
+            finally:
+                os.close(held)
+
+
+def _remove_draft(lock: Path) -> None:
+    """Remove a draft whose lock is held; the lock last, as a draft without one would never be removed."""
+    name = lock.name.removesuffix(_DRAFT_LOCK) + _DRAFT
+    for ending in ("", *SIDE_FILES):
+        lock.with_name(name + ending).unlink(missing_ok=True)
+    lock.unlink(missing_ok=True)
 
 
 def _copy_ownership(model: Path, draft: Path) -> None:

@@ -29,6 +29,7 @@ from tidegate.inbound.inbox import (
     InboxStats,
     ParkedItem,
     bot_source,
+    check_replayable,
     hook_source,
 )
 from tidegate.inbound.signed_hooks import unpack_event
@@ -56,6 +57,7 @@ Act = Callable[[InboxSource, str], Awaitable[bool]]
 NEWEST: Final = 20
 MOST_PARKED: Final = 1_000_000  # more than can be parked
 REPLAYED_UNASKED: Final = 100  # items that are replayed without a question
+SHOWN_OF_UNREADABLE: Final = 48  # bytes
 LANES_PER_STEP: Final = 100  # lanes whose steps share commits
 
 
@@ -145,13 +147,21 @@ def replay(
     """Handle parked items again, after those that wait in their chats: by their keys, or all.
 
     A running bot picks them up within a second. Messages that the handler put through Tidegate before it
-    failed are not sent again. Asks before it replays more than 100.
+    failed are not sent again. Items that cannot be read stay parked. Asks before it replays more than 100.
     """
     chosen = _chosen(store, UpdateChoice(keys or [], everything, bot, hook))
-    if len(chosen) > REPLAYED_UNASKED:
-        confirm(f"Replay {amount(len(chosen), 'item')}?", yes=yes)
-    done = using_gate(store, lambda gate: work_on(chosen, gate.inbox.replay, "Replaying"))
-    terminal.report({"replayed": done}, f"Replayed {amount(done, 'item')}.", as_json=as_json)
+    readable = [one for one in chosen if not one.is_unreadable]
+    unreadable = len(chosen) - len(readable)
+    if unreadable and keys:
+        for one in chosen:
+            check_replayable(one)
+    if len(readable) > REPLAYED_UNASKED:
+        confirm(f"Replay {amount(len(readable), 'item')}?", yes=yes)
+    done = using_gate(store, lambda gate: work_on(readable, gate.inbox.replay, "Replaying"))
+    lines = [f"Replayed {amount(done, 'item')}."]
+    if unreadable:
+        lines.append(f"{amount(unreadable, 'item')} cannot be read and stays parked: show it, or drop it.")
+    terminal.report({"replayed": done, "unreadable": unreadable}, *lines, as_json=as_json)
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate inbox drop 815  ·  tidegate inbox drop --all --hook payments")
@@ -234,7 +244,10 @@ async def _work_through(source: InboxSource, keys: Sequence[str], act: Act) -> i
 
 
 def update_json(one: ParkedItem) -> Json:
-    """Return a parked item as JSON. The body of an event is text, or base64 if `encoding` says so."""
+    """Return a parked item as JSON. The body of an event is text, or base64 if `encoding` says so.
+
+    One that cannot be read has all its bytes in base64, their number, and the first of them as hex and text.
+    """
     item = one.item
     known = {
         "source": item.source,
@@ -244,6 +257,8 @@ def update_json(one: ParkedItem) -> Json:
         "parked_at": one.parked_at,
         "reason": one.reason,
     }
+    if one.is_unreadable:
+        return known | _unreadable(item.body)
     return known | (_event(item.body) if item.source.startswith("hook:") else _update(item.body))
 
 
@@ -280,9 +295,23 @@ def update_details(one: ParkedItem, now: float) -> RenderableType:
     if known.get("headers"):
         headers = "\n".join(f"{name}: {value}" for name, value in known["headers"].items())
         parts += [Text("headers", style="dim"), _indented(headers)]
+    if one.is_unreadable:
+        shown = f"{known['first_text']}\n{known['first_bytes']}"
+        return Group(*parts, Text(f"body, {known['size']:,} bytes, begins", style="dim"), _indented(shown))
     if known.get("encoding") == "base64":
         return Group(*parts, Text("body, in base64", style="dim"), _indented(known["body"]))
     return Group(*parts, Text("body", style="dim"), _indented(_readable(known["body"])))
+
+
+def _unreadable(body: bytes) -> Json:
+    first = body[:SHOWN_OF_UNREADABLE]
+    return {
+        "size": len(body),
+        "first_bytes": first.hex(" "),
+        "first_text": repr(first),
+        "body": base64.b64encode(body).decode(),
+        "encoding": "base64",
+    }
 
 
 def _update(body: bytes) -> Json:

@@ -13,7 +13,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.failure import describe_error, running_place, traceback_text, waiting_place
-from tidegate.inbound.inbox import ClaimedItem, Inbox, InboxSource
+from tidegate.inbound.inbox import UNREADABLE, ClaimedItem, Inbox, InboxSource, UnreadableBodyError
 from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.tasks import BackgroundTasks, SupervisedLoop
 
@@ -201,6 +201,9 @@ class InboxDispatcher:
         error = cancelled if work.cancelled() else work.exception()
         if error is None:
             self._handled.append(claimed)
+            return
+        if isinstance(error, UnreadableBodyError):
+            self._park(claimed, f"{UNREADABLE}: {error}")
             return
         reason, attempts = describe_error(error), claimed.attempts + 1
         if attempts >= handler.attempts:

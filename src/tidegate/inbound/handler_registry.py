@@ -93,9 +93,9 @@ class HandlerRegistry:
         accept_filter = self._filters.get(item.source)
         return accept_filter is None or await accept_filter(item)
 
-    async def has_room(self) -> bool:
-        """Return whether long polling may fetch more."""
-        return (await self.stats()).waiting < WAITING_ITEMS_WHILE_FETCHING
+    async def has_room(self, source: InboxSource) -> bool:
+        """Return whether long polling may fetch more of this source."""
+        return await self.inbox.waiting(source) < WAITING_ITEMS_WHILE_FETCHING
 
     async def stats(self) -> InboxStats:
         return await self.inbox.stats()

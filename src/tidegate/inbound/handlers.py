@@ -6,15 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final, Protocol
 
-import msgspec
-
 from tidegate.bots.registry import BotInfo
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.inbound.dispatcher import ItemHandler
 from tidegate.inbound.handler_registry import HandlerRegistry
-from tidegate.inbound.inbox import MAX_WAITING_ITEMS, bot_source, hook_source
+from tidegate.inbound.inbox import MAX_WAITING_ITEMS, UnreadableBodyError, bot_source, hook_source
 from tidegate.inbound.signed_hooks import Hook, HookEvent, unpack_event
+from tidegate.inbound.updates import decode_update
 from tidegate.inbound.webhook_app import WebhookBackend, webhook_secret
 from tidegate.leader_lease import take_over
 from tidegate.outbox.port import StoreHealth
@@ -123,7 +122,9 @@ class GateHandlers(WebhookBackend):
         problems = {}
         if not health.ready:
             problems["store"] = "; ".join(health.reasons)
-        if stats.waiting > NEARLY_FULL * MAX_WAITING_ITEMS:
+        # One bot that is flooded takes no room of the others, which must be reached.
+        sources = max(1, len(self._gate.bots()) + len(self._hooks))
+        if stats.waiting > NEARLY_FULL * MAX_WAITING_ITEMS * sources:
             problems["inbox"] = f"{stats.waiting} updates wait to be handled"
         return problems
 
@@ -179,11 +180,18 @@ class GateHandlers(WebhookBackend):
 
 
 def _event_item_handler(handler: HookEventHandler) -> ItemHandler:
-    return lambda claimed: handler(unpack_event(claimed.item.body))
+    return lambda claimed: handler(_decode_event(claimed.item.body))
+
+
+def _decode_event(body: bytes) -> HookEvent:
+    try:
+        return unpack_event(body)
+    except ValueError as error:
+        raise UnreadableBodyError(str(error)) from error
 
 
 def _update_item_handler(bot: int, handler: UpdateHandler) -> ItemHandler:
-    return lambda claimed: handler(bot, msgspec.json.decode(claimed.item.body))
+    return lambda claimed: handler(bot, decode_update(claimed.item.body))
 
 
 def _check_handler(handler: Any) -> Any:  # noqa: ANN401  (a handler of either kind)

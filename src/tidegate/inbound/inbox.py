@@ -5,14 +5,16 @@ from typing import Final, NewType, Protocol
 
 import msgspec
 
+from tidegate.errors import BadInputError, StoreFullError
 from tidegate.leader_lease import LeaseStore
 
 InboxSource = NewType("InboxSource", str)  # the sender: bot_source(42), hook_source("payments")
 
 SUSPECT_CRASHES: Final = 2  # crashes after which an item is handled with no other suspect beside it
-MAX_WAITING_ITEMS: Final = 100_000  # then no more are accepted
+MAX_WAITING_ITEMS: Final = 100_000  # of one source; then no more of it are accepted
 DEDUP_SECONDS: Final = 86_400.0  # an item is recognised for as long as Telegram repeats an update
 MAX_PARKED_PER_SOURCE: Final = 10_000  # then the oldest are dropped
+UNREADABLE: Final = "unreadable"  # how the reason of an item begins whose bytes cannot be decoded
 
 
 def bot_source(bot: int) -> InboxSource:
@@ -49,6 +51,14 @@ class ClaimedItem(msgspec.Struct, frozen=True):
         return self.crashes >= SUSPECT_CRASHES
 
 
+def full_error(items: Sequence[InboxItem]) -> StoreFullError:
+    sources = sorted({one.source.replace(":", " ", 1) for one in items})
+    return StoreFullError(
+        f"{MAX_WAITING_ITEMS} updates of {' or '.join(sources)} wait to be handled: handle them faster, or"
+        " drop them"
+    )
+
+
 class ParkedItem(msgspec.Struct, frozen=True):
     """An item that is not tried again, kept until an operator replays or drops it."""
 
@@ -56,6 +66,22 @@ class ParkedItem(msgspec.Struct, frozen=True):
     arrived_at: float
     parked_at: float
     reason: str
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Its bytes are kept, to be looked at; it cannot be handled."""
+        return self.reason.startswith(UNREADABLE)
+
+
+class UnreadableBodyError(ValueError):
+    """Raised by a handler for a body that cannot be decoded: the item is parked at once."""
+
+
+def check_replayable(parked: ParkedItem) -> None:
+    """Raises BadInputError."""
+    if parked.is_unreadable:
+        what = f"{parked.item.key} of {parked.item.source.replace(':', ' ', 1)}"
+        raise BadInputError(f"{what} cannot be read, so it cannot be handled: look at it, then drop it")
 
 
 class InboxStats(msgspec.Struct, frozen=True):
@@ -80,7 +106,8 @@ class Inbox(Protocol):
     async def accept(self, items: Sequence[InboxItem]) -> list[bool]:
         """Durable when this returns. False for each item that was accepted before, handled or not.
 
-        All or none. Raises StoreFullError if more than MAX_WAITING_ITEMS would wait.
+        All or none. Raises StoreFullError if more than MAX_WAITING_ITEMS of a source would wait: a flood to
+        one bot takes no room of another.
         """
         ...
 
@@ -91,7 +118,7 @@ class Inbox(Protocol):
 
         A lane is free while none of its items is claimed and none waits for its next attempt. At most
         `suspects` of them have crashed SUSPECT_CRASHES times or more. Durable: a crash of this process is
-        counted.
+        counted. A stored item that cannot be decoded is parked as UNREADABLE, and its lane goes on.
         """
         ...
 
@@ -112,11 +139,18 @@ class Inbox(Protocol):
         ...
 
     async def replay(self, source: InboxSource, key: str) -> bool:
-        """Queue a parked item again, at the end of its lane, with no attempts. False if there is none."""
+        """Queue a parked item again, at the end of its lane, with no attempts. False if there is none.
+
+        Raises BadInputError, and changes nothing, if it cannot be read.
+        """
         ...
 
     async def drop(self, source: InboxSource, key: str) -> bool:
         """Delete a parked item. False if there is none."""
+        ...
+
+    async def waiting(self, source: InboxSource) -> int:
+        """Return how many items of one source wait."""
         ...
 
     async def stats(self) -> InboxStats: ...

@@ -32,14 +32,26 @@ class InboxLanes:
         self._suspects: dict[InboxSource, list[tuple[int, InboxLane]]] = {}
         self._later: list[tuple[float, int, InboxLane]] = []
         self.waiting = 0
+        self._waiting_of: dict[InboxSource, int] = {}
 
     @property
     def claimed(self) -> int:
         return len(self._claimed)
 
+    def waiting_of(self, source: InboxSource) -> int:
+        return self._waiting_of.get(source, 0)
+
+    def _count(self, source: InboxSource, change: int) -> None:
+        self.waiting += change
+        left = self._waiting_of.get(source, 0) + change
+        if left:
+            self._waiting_of[source] = left
+        else:
+            del self._waiting_of[source]
+
     def add(self, lane: InboxLane, waiting: WaitingItem) -> None:
         """Add it at the end of its lane."""
-        self.waiting += 1
+        self._count(lane[0], 1)
         line = self._lanes.setdefault(lane, deque())
         line.append(waiting)
         if len(line) == 1 and lane not in self._claimed:
@@ -56,7 +68,7 @@ class InboxLanes:
             if lane is None:
                 break
             waiting = self._claimed[lane] = self._lanes[lane].popleft()
-            self.waiting -= 1
+            self._count(lane[0], -1)
             suspects -= waiting.crashes >= SUSPECT_CRASHES
             taken.append((lane, waiting))
         return taken
@@ -72,7 +84,7 @@ class InboxLanes:
         del self._claimed[lane]
         line = self._lanes.setdefault(lane, deque())
         if back is not None:
-            self.waiting += 1
+            self._count(lane[0], 1)
             line.appendleft(back)
         if line:
             self._offer(lane, line[0])

@@ -64,7 +64,7 @@ class LongPoller:
         is_logged = False
         while True:
             try:
-                if await self._registry.has_room():
+                if await self._registry.has_room(bot_source(self._bot)):
                     return
             except StoreError:
                 return  # logged when updates are to be stored

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.inbox import InboxItem, bot_source
+from tidegate.inbound.inbox import InboxItem, UnreadableBodyError, bot_source
 
 Json = dict[str, Any]
 
@@ -55,6 +55,14 @@ UPDATE_KINDS: Final = (
     "subscription",
     "stopped_message_generation",
 )
+
+
+def decode_update(body: bytes) -> Json:
+    """Decode a stored update. Raises UnreadableBodyError."""
+    try:
+        return msgspec.json.decode(body, type=Json)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableBodyError(str(error)) from error
 
 
 class UpdateInfo(NamedTuple):

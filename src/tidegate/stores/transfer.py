@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from pathlib import Path
@@ -416,7 +416,8 @@ def _first(tx: Transaction) -> list[Any]:
 
 def _forget_updates(tx: Transaction, last: int) -> None:
     tx.execute("DELETE FROM held WHERE number <= ?", (last,))
-    inbox_sql.count(tx, -tx.execute("DELETE FROM arrivals WHERE number <= ?", (last,)).rowcount)
+    removed = tx.execute("DELETE FROM arrivals WHERE number <= ? RETURNING source", (last,)).fetchall()
+    inbox_sql.count(tx, Counter(source for (source,) in removed), -1)
 
 
 def _known(tx: Transaction, after: tuple[str, str], now: float) -> list[_Known]:

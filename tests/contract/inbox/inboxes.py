@@ -2,9 +2,11 @@
 
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from contract.inline_redis import InlineConnection
 from contract.stores import FAST, redis_url
@@ -14,7 +16,7 @@ from tidegate.pacing.rules import Rules
 from tidegate.stores.memory.inbox import MemoryInbox
 from tidegate.stores.redis.inbox import RedisInbox
 from tidegate.stores.redis.outbox import RedisOutbox
-from tidegate.stores.sqlite.file import StoreFile
+from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.inbox import SqliteInbox
 
 
@@ -23,15 +25,27 @@ class Base(Protocol):
     async def close(self) -> None: ...
 
 
+Change = Callable[[bytes], bytes]
+
+
 class StoredInbox:
     """An inbox and the file or Redis below it. Empty, and not open yet.
 
-    `own_time`: keys expire in real time.
+    `own_time`: keys expire in real time. `damage` changes the stored bytes of items, by their numbers in the
+    order of arrival, from 1 on, below the inbox.
     """
 
-    def __init__(self, inbox: Inbox, base: Base | None = None, *, own_time: bool = False) -> None:
+    def __init__(
+        self,
+        inbox: Inbox,
+        base: Base | None = None,
+        *,
+        own_time: bool = False,
+        damage: Callable[[int, Change], Awaitable[None]],
+    ) -> None:
         self.inbox = inbox
         self.own_time = own_time
+        self.damage = damage
         self._base = base
 
     async def open(self) -> None:
@@ -55,19 +69,41 @@ class StoredInbox:
 
 
 def memory(clock: Clock) -> StoredInbox:
-    return StoredInbox(MemoryInbox(clock))
+    inbox = MemoryInbox(clock)
+
+    async def damage(number: int, change: Change) -> None:
+        held = inbox._items[number]  # noqa: SLF001  (nothing else changes it)
+        item = msgspec.structs.replace(held.item, body=change(held.item.body))
+        inbox._items[number] = msgspec.structs.replace(held, item=item)  # noqa: SLF001
+
+    return StoredInbox(inbox, damage=damage)
 
 
 def sqlite(clock: Clock) -> StoredInbox:
     folder = tempfile.TemporaryDirectory(dir=FAST)
     file = StoreFile(Path(folder.name, "store.db"))
     weakref.finalize(file, folder.cleanup)
-    return StoredInbox(SqliteInbox(file, clock, poll=3600.0), file)
+
+    async def damage(number: int, change: Change) -> None:
+        def step(tx: Transaction) -> None:
+            [body] = tx.execute("SELECT body FROM arrivals WHERE number = ?", (number,)).fetchone()
+            tx.execute("UPDATE arrivals SET body = ? WHERE number = ?", (change(body), number))
+
+        await file.write(step)
+
+    return StoredInbox(SqliteInbox(file, clock, poll=3600.0), file, damage=damage)
 
 
 def redis(clock: Clock) -> StoredInbox:
     outbox = RedisOutbox(InlineConnection(redis_url(), clock), clock, Rules())  # its connection is shared
-    return StoredInbox(RedisInbox(outbox.connection, clock), outbox, own_time=True)
+    link = outbox.connection
+
+    async def damage(number: int, change: Change) -> None:
+        bodies = link.key("inbox:bodies")
+        field = sorted(await link.command("HKEYS", bodies))[number - 1]
+        await link.command("HSET", bodies, field, change(await link.command("HGET", bodies, field)))
+
+    return StoredInbox(RedisInbox(link, clock), outbox, own_time=True, damage=damage)
 
 
 INBOXES: Final[dict[str, Callable[[Clock], StoredInbox]]] = {

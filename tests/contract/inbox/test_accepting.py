@@ -166,3 +166,46 @@ async def test_one_that_does_not_fit_does_not_spoil_others_of_the_same_instant(
     assert [type(answer) for answer in answers] == [list, StoreFullError, list]
     assert keys(await driver.claim()) == ["1"]
     assert await driver.counts() == (1, 1, 0)
+
+
+async def test_a_flood_to_one_bot_takes_no_room_of_another(
+    driver: InboxDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bound(monkeypatch, "MAX_WAITING_ITEMS", 2)
+    await driver.accept("1", "2")
+
+    assert await driver.accept("1", "2", source=OTHER_BOT) == [True, True]
+    assert [await driver.inbox.waiting(bot) for bot in (BOT, OTHER_BOT)] == [2, 2]
+
+    with pytest.raises(StoreFullError, match="of bot 42 wait"):
+        await driver.accept("3")
+    assert await driver.handle_all() == ["1", "2"]
+    with pytest.raises(StoreFullError, match="of bot 43 wait"):
+        await driver.accept("3", source=OTHER_BOT)
+    assert await driver.accept("3", "4") == [True, True]
+
+
+async def test_updates_of_a_bot_whose_others_are_handled_take_their_room(
+    driver: InboxDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bound(monkeypatch, "MAX_WAITING_ITEMS", 3)
+    await driver.accept("1", "2", source=OTHER_BOT)
+    await driver.accept("1", "2")
+    await driver.claim_one()  # of the first bot, which makes room for nobody else
+    assert [await driver.inbox.waiting(bot) for bot in (BOT, OTHER_BOT)] == [1, 2]
+
+    assert await driver.accept("3", "4") == [True, True]
+    with pytest.raises(StoreFullError):
+        await driver.accept("3", "4", source=OTHER_BOT)
+
+
+async def test_a_batch_of_two_bots_is_refused_whole_if_one_of_them_is_full(
+    driver: InboxDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_bound(monkeypatch, "MAX_WAITING_ITEMS", 2)
+    await driver.accept("1", "2")
+
+    with pytest.raises(StoreFullError):
+        await driver.inbox.accept([arrival("1", source=OTHER_BOT), arrival("3")])
+
+    assert await driver.accept("1", source=OTHER_BOT) == [True]

@@ -40,10 +40,10 @@ async def park(inbox: MemoryInbox | SqliteInbox, source: InboxSource, *keys: str
         await park_this(inbox, InboxItem(source, key, "7", b'{"update_id": 1}'))
 
 
-async def park_this(inbox: MemoryInbox | SqliteInbox, arrival: InboxItem) -> None:
+async def park_this(inbox: MemoryInbox | SqliteInbox, arrival: InboxItem, reason: str = REASON) -> None:
     await inbox.accept([arrival])
     [held] = await inbox.claim([arrival.source], 1, suspects=1)
-    await inbox.park(held, REASON)
+    await inbox.park(held, reason)
 
 
 def event(body: bytes = b'{"order": 7}') -> InboxItem:
@@ -102,6 +102,32 @@ def test_parked_ones_are_listed_with_their_reasons_and_how_many_are_where(runner
     assert listed(runner, "--hook", "payments") == [(HOOK, "evt_1")]
     assert answer(runner, "--limit", "2")["more"]
     assert REASON in str(found["parked"])
+
+
+def test_an_unreadable_update_is_listed_and_shown_by_its_size_and_first_bytes_and_never_replayed(
+    runner: CliRunner, store: Path
+) -> None:
+    async def spoil(clock: VirtualClock) -> None:
+        file = StoreFile(store)
+        await file.open()
+        inbox = SqliteInbox(file, clock)
+        await inbox.open()
+        await inbox.done(await inbox.claim([BOT], 10, suspects=1))
+        await park_this(inbox, InboxItem(BOT, "9", "7", b'\xff{"update_id' * 10), "unreadable: no JSON")
+        await file.close()
+
+    run(spoil)
+
+    assert (BOT, "9") in listed(runner)
+    shown = answer(runner, "show", "9")
+    assert (shown["size"], shown["first_text"]) == (120, repr((b'\xff{"update_id' * 10)[:48]))
+    assert base64.b64decode(str(shown["body"])) == b'\xff{"update_id' * 10
+    assert "120 bytes" in runner.invoke(app, ["show", "9"], catch_exceptions=False).stdout
+    with pytest.raises(BadInputError, match="9 of bot 42 cannot be read"):
+        runner.invoke(app, ["replay", "9"], catch_exceptions=False)
+    assert answer(runner, "replay", "--all") == {"replayed": 3, "unreadable": 1}
+    assert listed(runner) == [(BOT, "9")]
+    assert answer(runner, "drop", "9", "--yes") == {"dropped": 1}
 
 
 @pytest.mark.usefixtures("store")
@@ -168,7 +194,7 @@ def test_what_a_process_that_runs_has_in_hand_is_being_handled(runner: CliRunner
 
 @pytest.mark.usefixtures("store")
 def test_what_is_replayed_waits_again(runner: CliRunner) -> None:
-    assert answer(runner, "replay", "1", "--bot", "42") == {"replayed": 1}
+    assert answer(runner, "replay", "1", "--bot", "42") == {"replayed": 1, "unreadable": 0}
 
     assert listed(runner) == [(HOOK, "evt_1"), (OTHER_BOT, "1")]
     assert answer(runner)["stats"] == {"waiting": 2, "handling": 0, "parked": 2}

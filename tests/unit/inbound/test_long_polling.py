@@ -7,7 +7,7 @@ import pytest
 
 from tidegate.errors import StoreAwayError
 from tidegate.inbound.handler_registry import WAITING_ITEMS_WHILE_FETCHING, HandlerRegistry
-from tidegate.inbound.inbox import InboxItem, InboxStats
+from tidegate.inbound.inbox import InboxItem, InboxSource, bot_source
 from tidegate.inbound.long_polling import LongPoller
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.inbox import MemoryInbox
@@ -62,11 +62,12 @@ async def test_what_cannot_be_held_is_not_confirmed(clock: VirtualClock) -> None
 
 
 class Crowded(MemoryInbox):
-    waiting = WAITING_ITEMS_WHILE_FETCHING
+    crowd = WAITING_ITEMS_WHILE_FETCHING
 
-    async def stats(self) -> InboxStats:
-        self.waiting -= 1
-        return InboxStats(self.waiting + 3, 0, 0)
+    async def waiting(self, source: InboxSource) -> int:
+        assert source == bot_source(42)
+        self.crowd -= 1
+        return self.crowd + 3
 
 
 async def test_nothing_is_fetched_while_too_much_waits(clock: VirtualClock) -> None:

@@ -513,6 +513,7 @@ async def do_everything(one: Process, other: Process) -> None:
     await one.clock.sleep(1)
     await one.inbox.park(await one.claim_one(), "no")
     await one.inbox.parked()
+    await one.inbox.waiting(BOT)
     await one.inbox.replay(BOT, "0")
     await one.inbox.park(await one.claim_one(), "no")
     await one.inbox.drop(BOT, "1")

@@ -366,4 +366,8 @@ async def test_what_was_seen_is_forgotten_as_fast_as_new_ones_come(disk: Disk) -
         sizes.append((await disk.rows("SELECT count(*) FROM seen"))[0][0])
 
     assert max(sizes) <= 200
-    assert dict(await disk.rows("SELECT name, value FROM facts")) == {"last_arrival": 400, "arrivals": 0}
+    assert dict(await disk.rows("SELECT name, value FROM facts")) == {
+        "last_arrival": 400,
+        "arrivals": 0,
+        "arrivals:bot:42": 0,
+    }

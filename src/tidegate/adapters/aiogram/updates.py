@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from aiogram import Bot, Dispatcher
 from aiogram.client.session.middlewares.base import NextRequestMiddlewareType
 from aiogram.methods import GetUpdates
@@ -13,7 +12,7 @@ from tidegate.clock import Clock
 from tidegate.inbound.handler_registry import AcceptFilter, HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, bot_source
 from tidegate.inbound.long_polling import LongPoller
-from tidegate.inbound.updates import Json
+from tidegate.inbound.updates import Json, decode_update
 
 
 class GetRawUpdates(GetUpdates):
@@ -74,7 +73,7 @@ class DispatcherInbox:
 
     def _handler_for(self, bot: Bot) -> Any:  # noqa: ANN401
         async def handle(claimed: ClaimedItem) -> None:
-            update = Update.model_validate(msgspec.json.decode(claimed.item.body), context={"bot": bot})
+            update = Update.model_validate(decode_update(claimed.item.body), context={"bot": bot})
             await self._dispatcher.feed_update(bot, update, **self._data)
 
         return handle

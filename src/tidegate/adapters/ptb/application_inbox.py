@@ -4,7 +4,6 @@ import asyncio
 import logging
 from typing import Final
 
-import msgspec
 from telegram import Bot, Update
 from telegram.ext import ExtBot
 
@@ -15,7 +14,7 @@ from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, bot_source
 from tidegate.inbound.long_polling import FetchUpdates, LongPoller
 from tidegate.inbound.throttle import ThrottleRules
-from tidegate.inbound.updates import Json, parse_update
+from tidegate.inbound.updates import decode_update, parse_update
 from tidegate.model import BotId
 from tidegate.tasks import BackgroundTasks
 
@@ -156,8 +155,7 @@ class ApplicationInbox:
         inbox = self._open
         if inbox is None:
             raise ClosedError("the update came while the application stopped")
-        raw = msgspec.json.decode(claimed.item.body, type=Json)
-        update = Update.de_json(raw, self._bot)
+        update = Update.de_json(decode_update(claimed.item.body), self._bot)
         if isinstance(self._bot, ExtBot):
             self._bot.insert_callback_data(update)
         if await self._processor.handle(update):

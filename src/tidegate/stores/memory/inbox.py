@@ -1,12 +1,12 @@
 """The inbox in memory, for tests and for bots that may forget."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.errors import StoreFullError
 from tidegate.inbound.inbox import (
     DEDUP_SECONDS,
     MAX_PARKED_PER_SOURCE,
@@ -17,6 +17,8 @@ from tidegate.inbound.inbox import (
     InboxSource,
     InboxStats,
     ParkedItem,
+    check_replayable,
+    full_error,
 )
 from tidegate.inbound.inbox_lanes import InboxLanes, WaitingItem, lane_of
 from tidegate.leader_lease import UncontestedLeases
@@ -42,10 +44,9 @@ class MemoryInbox(Inbox):
     async def accept(self, items: Sequence[InboxItem]) -> list[bool]:
         self._forget()
         new = {key for one in items if (key := (one.source, one.key)) not in self._seen}
-        if self._lanes.waiting + len(new) > MAX_WAITING_ITEMS:
-            raise StoreFullError(
-                f"{MAX_WAITING_ITEMS} updates wait to be handled: handle them faster, or drop them"
-            )
+        for source, count in Counter(source for source, _ in new).items():
+            if self._lanes.waiting_of(source) + count > MAX_WAITING_ITEMS:
+                raise full_error(items)
         return [self._accept(item) for item in items]
 
     def _accept(self, item: InboxItem) -> bool:
@@ -102,13 +103,19 @@ class MemoryInbox(Inbox):
         return found[:limit]
 
     async def replay(self, source: InboxSource, key: str) -> bool:
-        parked = self._parked.pop((source, key), None)
-        if parked is not None:
-            self._queue(parked.item, parked.arrived_at)
-        return parked is not None
+        parked = self._parked.get((source, key))
+        if parked is None:
+            return False
+        check_replayable(parked)
+        del self._parked[source, key]
+        self._queue(parked.item, parked.arrived_at)
+        return True
 
     async def drop(self, source: InboxSource, key: str) -> bool:
         return self._parked.pop((source, key), None) is not None
+
+    async def waiting(self, source: InboxSource) -> int:
+        return self._lanes.waiting_of(source)
 
     async def stats(self) -> InboxStats:
         return InboxStats(self._lanes.waiting, self._lanes.claimed, len(self._parked))

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from tidegate.clock import Clock
-from tidegate.errors import StoreError, StoreFullError
+from tidegate.errors import StoreError
 from tidegate.inbound.inbox import (
     DEDUP_SECONDS,
     MAX_PARKED_PER_SOURCE,
@@ -20,11 +20,13 @@ from tidegate.inbound.inbox import (
     InboxSource,
     InboxStats,
     ParkedItem,
+    check_replayable,
+    full_error,
 )
 from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.redis import inbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
-from tidegate.stores.redis.inbox_codec import place_and_token
+from tidegate.stores.redis.inbox_codec import UnreadableClaim, place_and_token
 from tidegate.stores.redis.leases import RedisLeases
 from tidegate.stores.redis.scripts import load_scripts
 from tidegate.tasks import BackgroundTasks
@@ -193,9 +195,7 @@ class RedisInbox(Inbox):
             return []
         accepted = await self._accepting.ask(items)
         if accepted is None:
-            raise StoreFullError(
-                f"{MAX_WAITING_ITEMS} updates wait to be handled: handle them faster, or drop them"
-            )
+            raise full_error(items)
         return accepted
 
     async def _accept(self, groups: list[Sequence[InboxItem]]) -> list[list[bool] | None]:
@@ -238,10 +238,21 @@ class RedisInbox(Inbox):
             self._unheard.add(token)
             delay, rows = await self._run("claim", limit, suspects, token, *self._sources)
             self._unheard.discard(token)
-            claimed = [inbox_codec.decode_claimed(row, token) for row in rows]
+            decoded = [inbox_codec.decode_claimed(row, token) for row in rows]
+            claimed = [one for one in decoded if isinstance(one, ClaimedItem)]
             self._renewer.add(claimed)
             self._delay = max(SHORTEST_POLL, min(POLL_EVERY, float(delay))) if delay else POLL_EVERY
+            for one in decoded:
+                if isinstance(one, UnreadableClaim):
+                    await self._set_aside(one, token)
             return claimed
+
+    async def _set_aside(self, one: UnreadableClaim, token: str) -> None:
+        log.error("an update in Redis is parked as %s: %s", one.key, one.why)
+        why = inbox_codec.encode_reason(self._clock.now(), one.why)
+        with suppress(StoreError):  # it is claimed again when its lease runs out
+            await self._run("park", one.place, token, one.key, why, MAX_PARKED_PER_SOURCE)
+        self._changed.set()
 
     async def _take_back(self) -> None:
         """Return the updates of claims whose answers were not heard: nobody handles them."""
@@ -316,12 +327,18 @@ class RedisInbox(Inbox):
         return [inbox_codec.decode_parked(*one) for one in found]
 
     async def replay(self, source: InboxSource, key: str) -> bool:
-        found = bool(await self._run("replay", inbox_codec.without_separators(source), key))
+        name = (inbox_codec.without_separators(source), key)
+        if parked := await self._run("parked_one", *name):
+            check_replayable(inbox_codec.decode_parked(*parked))
+        found = bool(await self._run("replay", *name))
         self._changed.set()
         return found
 
     async def drop(self, source: InboxSource, key: str) -> bool:
         return bool(await self._run("drop", inbox_codec.without_separators(source), key))
+
+    async def waiting(self, source: InboxSource) -> int:
+        return int(await self._run("waiting", inbox_codec.without_separators(source)))
 
     async def stats(self) -> InboxStats:
         return InboxStats(*await self._run("stats"))

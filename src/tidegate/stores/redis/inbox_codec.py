@@ -4,7 +4,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from tidegate.inbound.inbox import ClaimedItem, InboxItem, InboxSource, ParkedItem
+from tidegate.inbound.inbox import UNREADABLE, ClaimedItem, InboxItem, InboxSource, ParkedItem
 
 _BITMAP_BITS: Final = 16  # the lowest bits of an update_id, in which those of one bitmap differ
 _LONGEST_NUMBER: Final = 18  # digits
@@ -56,18 +56,50 @@ def encode_update(item: InboxItem, arrived_at: float) -> bytes:
     return _encode((item.source, item.key, item.lane, item.body, arrived_at))
 
 
-def decode_claimed(row: list[Any], token: str) -> ClaimedItem:
-    number, attempts, crashes, body = row
-    item, arrived_at = _decode_update(body)
+class UnreadableClaim(NamedTuple):
+    """A claimed update whose bytes cannot be decoded. `key` names it in place of its own."""
+
+    place: bytes
+    key: str
+    why: str
+
+
+def decode_claimed(row: list[Any], token: str) -> ClaimedItem | UnreadableClaim:
+    number, attempts, crashes, body, place = row
+    try:
+        item, arrived_at = _decode_update(body)
+        if (lane_prefix(item) + number.decode()).encode() != place:
+            raise ValueError("it names another lane than the one in which it stood")  # noqa: TRY301
+    except ValueError as error:
+        return UnreadableClaim(place, f"{UNREADABLE}-{number.decode()}", unreadable_reason(error))
     return ClaimedItem(f"{number.decode()}/{token}", item, arrived_at, attempts, crashes)
+
+
+def unreadable_reason(error: Exception) -> str:
+    return f"{UNREADABLE}: {error}"
 
 
 def encode_reason(parked_at: float, reason: str) -> bytes:
     return _encode((parked_at, reason))
 
 
-def decode_parked(body: bytes, reason: bytes) -> ParkedItem:
-    return ParkedItem(*_decode_update(body), *_decode_reason(reason))
+def decode_parked(body: bytes, reason: bytes, name: bytes) -> ParkedItem:
+    """One that cannot be decoded is known by its name; its bytes are the body."""
+    # Split from the left: a key may hold a zero byte.
+    source, _, _, key = name.decode(errors="replace").split("\0", 3)
+    try:
+        parked_at, why = _decode_reason(reason)
+    except ValueError as error:
+        parked_at, why = 0.0, unreadable_reason(error)
+    try:
+        item, arrived_at = _decode_update(body)
+        if (without_separators(item.source), item.key) != (source, key):
+            raise ValueError("it names another source or key than the one under which it is parked")  # noqa: TRY301
+    except ValueError as error:
+        if not why.startswith(UNREADABLE):
+            why = f"{unreadable_reason(error)}; it was parked before: {why}"
+        item, arrived_at = InboxItem(InboxSource(source), key, "", body), parked_at
+    return ParkedItem(item, arrived_at, parked_at, why)
 
 
 def _decode_update(body: bytes) -> tuple[InboxItem, float]:

@@ -132,7 +132,7 @@ def _park_arrivals(copy: sqlite3.Connection, now: float) -> None:
     )
     copy.execute("DELETE FROM arrivals")
     copy.execute("DELETE FROM held")
-    copy.execute("DELETE FROM facts WHERE name = 'arrivals'")  # how many there are
+    copy.execute("DELETE FROM facts WHERE name = 'arrivals' OR name GLOB 'arrivals:*'")  # how many there are
 
 
 def replace_store(draft: Path, store: Path) -> Path | None:

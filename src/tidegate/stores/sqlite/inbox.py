@@ -11,16 +11,16 @@ from contextlib import suppress
 from typing import Any, Final
 
 from tidegate.clock import Clock
-from tidegate.errors import ClosedError, StoreError, StoreFullError
+from tidegate.errors import ClosedError, StoreError
 from tidegate.inbound.inbox import (
     DEDUP_SECONDS,
-    MAX_WAITING_ITEMS,
     ClaimedItem,
     Inbox,
     InboxItem,
     InboxSource,
     InboxStats,
     ParkedItem,
+    full_error,
 )
 from tidegate.inbound.inbox_lanes import InboxLane, InboxLanes, WaitingItem, lane_of
 from tidegate.leader_lease import UncontestedLeases
@@ -65,9 +65,7 @@ class SqliteInbox(Inbox):
             return []
         answer = await self._accepts.ask(items)
         if answer is None:
-            raise StoreFullError(
-                f"{MAX_WAITING_ITEMS} updates wait to be handled: handle them faster, or drop them"
-            )
+            raise full_error(items)
         return answer
 
     def _accept(self, calls: list[Sequence[InboxItem]]) -> "asyncio.Future[list[IsNewFlags]]":
@@ -183,6 +181,9 @@ class SqliteInbox(Inbox):
 
     async def drop(self, source: InboxSource, key: str) -> bool:
         return await self._file.write(lambda tx: inbox_sql.drop(tx, source, key))
+
+    async def waiting(self, source: InboxSource) -> int:
+        return await self._file.read(lambda tx: inbox_sql.waiting_of(tx, source))
 
     async def stats(self) -> InboxStats:
         return await self._file.read(inbox_sql.stats)

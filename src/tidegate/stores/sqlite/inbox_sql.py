@@ -1,6 +1,7 @@
 """The SQL of the inbox: one function per step, each run inside a transaction."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,6 +13,7 @@ from tidegate.inbound.inbox import (
     InboxSource,
     InboxStats,
     ParkedItem,
+    check_replayable,
 )
 from tidegate.stores.sqlite.file import Transaction
 
@@ -52,18 +54,31 @@ def accept(
     tx: Transaction, calls: Sequence[Sequence[InboxItem]], now: float, after: SourceAndKey
 ) -> AcceptedItems:
     """Accept all items of a call, or none. Also delete some old keys, from `after` on."""
-    room, new = MAX_WAITING_ITEMS - _waiting(tx), list[InboxItem]()
+    new = list[InboxItem]()
+    added = Counter[InboxSource]()
     answers: list[IsNewFlags] = []
     for items in calls:
-        left = room - len(new)
-        if len(items) > left and _count_unseen(tx, items, now) > left:
+        if not _has_room(tx, items, added, now):
             answers.append(None)
             continue
         answer = [_mark_seen(tx, one, now) for one in items]
-        new += [one for one, is_new in zip(items, answer, strict=True) if is_new]
+        fresh = [one for one, is_new in zip(items, answer, strict=True) if is_new]
+        added.update(one.source for one in fresh)
+        new += fresh
         answers.append(answer)
     placed = _place(tx, [(one, now) for one in new])
     return AcceptedItems(answers, placed, _forget(tx, after, SEEN_ROWS_CHECKED_PER_ITEM * len(new), now))
+
+
+def _has_room(tx: Transaction, items: Sequence[InboxItem], added: Counter[InboxSource], now: float) -> bool:
+    """Return whether the new ones of these items fit, each source after those `added` before."""
+    for source, size in Counter(one.source for one in items).items():
+        left = MAX_WAITING_ITEMS - _arrivals_of(tx, source) - added[source]
+        if size > left:  # only then is it worth to count exactly
+            of_source = [one for one in items if one.source == source]
+            if _count_unseen(tx, of_source, now) > left + _handling_of(tx, source):
+                return False
+    return True
 
 
 def _place(tx: Transaction, items: Sequence[tuple[InboxItem, float]]) -> list[PlacedItem]:
@@ -76,7 +91,7 @@ def _place(tx: Transaction, items: Sequence[tuple[InboxItem, float]]) -> list[Pl
         [(number, one.source, one.key, one.lane, at, one.body) for number, (one, at) in numbered],
     )
     tx.execute("INSERT OR REPLACE INTO facts VALUES ('last_arrival', ?)", (numbered[-1][0],))
-    count(tx, len(numbered))
+    count(tx, Counter(one.source for _, (one, _) in numbered))
     return [PlacedItem(number, one.source, one.lane) for number, (one, _) in numbered]
 
 
@@ -133,13 +148,39 @@ def _handling(tx: Transaction) -> int:
     return int(size)
 
 
-def count(tx: Transaction, change: int) -> None:
-    """Change the number of items: to count a hundred thousand rows for each item would be slow."""
-    tx.execute(
-        "INSERT INTO facts VALUES ('arrivals', ?)"
-        " ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-        (change,),
+def _handling_of(tx: Transaction, source: InboxSource) -> int:
+    query = "SELECT count(*) FROM held JOIN arrivals USING (number) WHERE source = ?"
+    [size] = tx.execute(query, (source,)).fetchone()
+    return int(size)
+
+
+def _arrivals_of(tx: Transaction, source: InboxSource) -> int:
+    row = tx.execute("SELECT value FROM facts WHERE name = ?", (_fact(source),)).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def waiting_of(tx: Transaction, source: InboxSource) -> int:
+    return _arrivals_of(tx, source) - _handling_of(tx, source)
+
+
+def _fact(source: InboxSource) -> str:
+    return f"arrivals:{source}"
+
+
+def count(tx: Transaction, changes: Counter[InboxSource], sign: int = 1) -> None:
+    """Change the numbers of items: to count a hundred thousand rows for each item would be slow."""
+    counted = [(_fact(source), sign * size) for source, size in changes.items()]
+    tx.executemany(
+        "INSERT INTO facts VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+        [("arrivals", sign * changes.total()), *counted],
     )
+
+
+def count_anew(tx: Transaction) -> None:
+    """Also forgets sources that have none."""
+    tx.execute("DELETE FROM facts WHERE name = 'arrivals' OR name GLOB 'arrivals:*'")
+    rows = tx.execute("SELECT source, count(*) FROM arrivals GROUP BY source").fetchall()
+    count(tx, Counter(dict(rows)))
 
 
 def stats(tx: Transaction) -> InboxStats:
@@ -154,8 +195,7 @@ def take_over(tx: Transaction) -> None:
     """Free the items of a process that died, and count its crash."""
     tx.execute("UPDATE arrivals SET crashes = crashes + 1 WHERE number IN (SELECT number FROM held)")
     tx.execute("DELETE FROM held")
-    [size] = tx.execute("SELECT count(*) FROM arrivals").fetchone()
-    tx.execute("INSERT OR REPLACE INTO facts VALUES ('arrivals', ?)", (size,))
+    count_anew(tx)
 
 
 def load(tx: Transaction, after: int) -> LoadedItems:
@@ -190,12 +230,14 @@ def claim(tx: Transaction, numbers: Sequence[int]) -> dict[int, Any]:
 
 
 def done(tx: Transaction, numbers: Sequence[int]) -> None:
-    rows = [(number,) for number in numbers]
-    removed = tx.executemany(
-        "DELETE FROM arrivals WHERE number = ?1 AND EXISTS (SELECT 1 FROM held WHERE number = ?1)", rows
-    ).rowcount
-    tx.executemany("DELETE FROM held WHERE number = ?", rows)
-    count(tx, -removed)
+    wanted = (json.dumps(numbers),)
+    removed = tx.execute(
+        "DELETE FROM arrivals WHERE number IN (SELECT value FROM json_each(?))"
+        " AND number IN (SELECT number FROM held) RETURNING source",
+        wanted,
+    ).fetchall()
+    tx.execute("DELETE FROM held WHERE number IN (SELECT value FROM json_each(?))", wanted)
+    count(tx, Counter(source for (source,) in removed), -1)
 
 
 def release(tx: Transaction, number: int, not_before: float | None, *, failed: bool) -> bool:
@@ -230,21 +272,30 @@ def park(tx: Transaction, number: int, source: InboxSource, now: float, reason: 
 # --- parked items ---
 
 
+_PARKED: Final = "SELECT source, key, lane, body, arrived_at, parked_at, reason FROM parked"
+
+
 def parked(tx: Transaction, source: InboxSource | None, limit: int) -> list[ParkedItem]:
-    columns = "SELECT source, key, lane, body, arrived_at, parked_at, reason FROM parked"
     if source is None:
-        rows = tx.execute(f"{columns} ORDER BY n DESC LIMIT ?", (limit,))
+        rows = tx.execute(f"{_PARKED} ORDER BY n DESC LIMIT ?", (limit,))
     else:
-        rows = tx.execute(f"{columns} WHERE source = ? ORDER BY n DESC LIMIT ?", (source, limit))
-    return [ParkedItem(InboxItem(*row[:4]), *row[4:]) for row in rows]
+        rows = tx.execute(f"{_PARKED} WHERE source = ? ORDER BY n DESC LIMIT ?", (source, limit))
+    return [_parked_item(row) for row in rows]
+
+
+def _parked_item(row: Any) -> ParkedItem:  # noqa: ANN401  (SQLite's)
+    return ParkedItem(InboxItem(*row[:4]), *row[4:])
 
 
 def replay(tx: Transaction, source: InboxSource, key: str) -> list[PlacedItem]:
-    """Return nothing if it is not parked."""
-    row = tx.execute(
-        "DELETE FROM parked WHERE source = ? AND key = ? RETURNING lane, body, arrived_at", (source, key)
-    ).fetchone()
-    return [] if row is None else _place(tx, [(InboxItem(source, key, row[0], row[1]), row[2])])
+    """Return nothing if it is not parked. Raises BadInputError if it cannot be read."""
+    row = tx.execute(f"{_PARKED} WHERE source = ? AND key = ?", (source, key)).fetchone()
+    if row is None:
+        return []
+    one = _parked_item(row)
+    check_replayable(one)
+    drop(tx, source, key)
+    return _place(tx, [(one.item, one.arrived_at)])
 
 
 def drop(tx: Transaction, source: InboxSource, key: str) -> bool:

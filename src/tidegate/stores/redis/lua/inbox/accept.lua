@@ -1,13 +1,13 @@
--- Accept: each group of updates is stored as a whole, or not at all if more than ARGV[3] would wait. One that was
--- accepted before, by any process, is reported so and not stored again. Fails, and changes nothing, if memory is full.
+-- Accept: each group of updates is stored as a whole, or not at all if more than ARGV[3] of a source would wait. One that
+-- was accepted before, by any process, is reported so and not stored again. Fails, and changes nothing, if memory is full.
 --
 -- ARGV[4]: the sizes of the groups, a list; ARGV[5]: seconds for which an update is known again. Then four for each: its
 -- lane prefix, its body, which of the keys beyond the fixed ones knows it, and its bit in that key (empty: the key is of
 -- this update alone). Replies for each group: an empty list if there is no room, else 1 (new) or 0 for each update.
 
 local most, known_for = tonumber(ARGV[3]), tonumber(ARGV[5])
-local waiting = call('ZCARD', KEY.queue) - call('HLEN', KEY.held)
 local refreshed = {}
+local queued, held = {}, nil -- how many of each source
 
 local function key_of(at)
   return KEYS[FIXED + tonumber(ARGV[at + 2])], ARGV[at + 3]
@@ -31,16 +31,35 @@ local function remember(at)
   end
 end
 
--- Counting before anything is written is worth it only when little room is left.
+local function queued_of(source)
+  queued[source] = queued[source] or Lane.count(source)
+  return queued[source]
+end
+
+local function held_of(source)
+  held = held or Lane.held_by_source()
+  return held[source] or 0
+end
+
+-- Counting exactly is worth it only when little room is left.
 local function has_room(first, size)
-  if waiting + size <= most then return true end
-  local fresh, counted = 0, {}
-  for at = first, first + 4 * (size - 1), 4 do
-    local name = ARGV[at + 2] .. ' ' .. ARGV[at + 3]
-    if not counted[name] and not is_known(at) then fresh = fresh + 1 end
+  local given, fresh, counted = {}, {}, {}
+  local last, tight = first + 4 * (size - 1), false
+  for at = first, last, 4 do
+    local source = Lane.source(ARGV[at])
+    given[source] = (given[source] or 0) + 1
+    tight = tight or queued_of(source) + given[source] > most
+  end
+  if not tight then return true end
+  for at = first, last, 4 do
+    local name, source = ARGV[at + 2] .. ' ' .. ARGV[at + 3], Lane.source(ARGV[at])
+    if not counted[name] and not is_known(at) then fresh[source] = (fresh[source] or 0) + 1 end
     counted[name] = true
   end
-  return waiting + fresh <= most
+  for source, count in pairs(fresh) do
+    if queued_of(source) - held_of(source) + count > most then return false end
+  end
+  return true
 end
 
 local function store(at)
@@ -48,8 +67,10 @@ local function store(at)
   remember(at)
   local number = Step.next_number()
   call('HSET', KEY.bodies, number, ARGV[at + 1])
+  local source = Lane.source(ARGV[at])
+  local before = queued_of(source)
   Lane.join(ARGV[at], number)
-  waiting = waiting + 1
+  queued[source] = before + 1
   return 1
 end
 

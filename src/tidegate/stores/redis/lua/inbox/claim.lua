@@ -1,7 +1,8 @@
 -- Claim: up to ARGV[3] updates of these sources (from ARGV[6] on), the first of each free lane, the earliest first. They
 -- belong to this process alone, under the token ARGV[5], until their leases run out. ARGV[4] of them at most are
 -- suspects. Before that, updates whose next try is due and those of dead processes are offered, a bounded number.
--- Replies the seconds until there may be more to offer (empty: unknown), then number, attempts, crashes and body of each.
+-- Replies the seconds until there may be more to offer (empty: unknown), then number, attempts, crashes, body and place
+-- of each.
 
 local BOUND = 200 -- offered in a call, of each kind
 
@@ -57,7 +58,7 @@ local function take(key, offer, number)
   Lane.lease(place)
   call('HSET', KEY.held, number, token)
   local body, attempts, crashes = call('HGET', KEY.bodies, number), Lane.tries(number)
-  if body then return { number, attempts, crashes, body } end
+  if body then return { number, attempts, crashes, body, place } end
   Lane.leave(place) -- this Redis evicts data when its memory is full, and has done so
   return nil
 end

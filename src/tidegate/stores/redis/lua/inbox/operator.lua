@@ -1,7 +1,7 @@
 -- What operators ask and do: parked updates, and how many there are of each kind.
 
 -- Parked: up to ARGV[4] parked updates, the newest first, of one source (ARGV[3]) or of all (empty). Replies the body,
--- and when and why it was parked, of each.
+-- when and why it was parked, and its name, of each.
 function Steps.parked()
   local names
   if ARGV[3] == '' then
@@ -14,9 +14,17 @@ function Steps.parked()
   for _, name in ipairs(names) do
     local number = Parked.number(name)
     local body, reason = call('HGET', KEY.bodies, number), call('HGET', KEY.reasons, number)
-    if body and reason then found[#found + 1] = { body, reason } end
+    if body and reason then found[#found + 1] = { body, reason, name } end
   end
   return found
+end
+
+-- Parked one: the same of one parked update (ARGV[3], ARGV[4]: source and key), or nothing.
+function Steps.parked_one()
+  local name = Parked.find(ARGV[3], ARGV[4])
+  if not name then return {} end
+  local number = Parked.number(name)
+  return { call('HGET', KEY.bodies, number) or '', call('HGET', KEY.reasons, number) or '', name }
 end
 
 -- Replay: a parked update (ARGV[3], ARGV[4]: source and key) waits again, at the end of its lane, as if nobody had tried
@@ -34,6 +42,11 @@ end
 -- Drop: a parked update (ARGV[3], ARGV[4]: source and key) is forgotten. Replies whether there was one.
 function Steps.drop()
   return Parked.take(ARGV[3], ARGV[4]) and 1 or 0
+end
+
+-- Waiting: how many updates of a source (ARGV[3]) wait.
+function Steps.waiting()
+  return Lane.count(ARGV[3]) - (Lane.held_by_source()[ARGV[3]] or 0)
 end
 
 -- Stats: how many updates wait, are held by any process, and are parked, at one instant.

@@ -35,6 +35,21 @@ function Lane.first(prefix)
   return call('ZRANGEBYLEX', KEY.queue, '[' .. prefix, '(' .. prefix .. ':', 'LIMIT', 0, 1)[1]
 end
 
+-- How many of a source wait or are held.
+function Lane.count(source)
+  return call('ZLEXCOUNT', KEY.queue, '[' .. source .. '\0', '(' .. source .. '\1')
+end
+
+-- How many of each source are held. Reads all leases: they are few.
+function Lane.held_by_source()
+  local held = {}
+  for _, place in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do
+    local source = Lane.source(place)
+    held[source] = (held[source] or 0) + 1
+  end
+  return held
+end
+
 -- Failed attempts, and crashes.
 function Lane.tries(number)
   local attempts, crashes = string.match(call('HGET', KEY.tries, number) or '0 0', '^(%d+) (%d+)$')
@@ -101,13 +116,20 @@ function Parked.number(name)
   return string.match(name, '^[^%z]*%z%d+%z(%d+)')
 end
 
--- Removes a parked update, if there is one; returns its former place in the queue, and its body.
-function Parked.take(source, key)
+-- The name of the parked update with this key, and its former place in the queue; or nil.
+function Parked.find(source, key)
   local known = call('HGET', KEY.parked, source .. '\0' .. key)
   if not known then return nil end
   local parked, place = string.sub(known, 1, Prelude.DIGITS), string.sub(known, Prelude.DIGITS + 1)
+  return Parked.name(source, parked, Lane.number(place), key), place
+end
+
+-- Removes a parked update, if there is one; returns its former place in the queue, and its body.
+function Parked.take(source, key)
+  local name, place = Parked.find(source, key)
+  if not name then return nil end
   local number = Lane.number(place)
-  local name, body = Parked.name(source, parked, number, key), call('HGET', KEY.bodies, number)
+  local body = call('HGET', KEY.bodies, number)
   call('HDEL', KEY.parked, source .. '\0' .. key)
   call('HDEL', KEY.reasons, number)
   call('HDEL', KEY.bodies, number)

@@ -24,7 +24,8 @@ from tidegate.model import (
 )
 
 WAITING: Final = frozenset({State.QUEUED, State.RETRY})
-CRASHES_ALLOWED: Final = 3
+CRASHES_ALLOWED: Final = 5
+SUSPECT_CRASHES: Final = 2
 Lane = tuple[BotId, ChatId]
 LineKey = tuple[BotId, ChatId, Priority]
 
@@ -86,9 +87,7 @@ class Model:
     def _crash(self, one: Modelled, now: float) -> None:
         self._land(one)
         one.crashes += 1
-        if one.crashes >= CRASHES_ALLOWED:
-            self._end(one, State.DEAD)
-        elif one.message.on_unknown == "park":
+        if one.crashes >= CRASHES_ALLOWED or one.message.on_unknown == "park":
             self._end(one, State.PARKED)
         else:
             self._back(one, State.QUEUED, now)
@@ -139,8 +138,13 @@ class Model:
             "it is not the first in its line": not line or line[0] is not one,
             "its next try is later": one.retry_at > now,
             "its chat or bot is paused": lane in self.paused or lane[0] in self.paused,
+            "another suspect is in flight": one.crashes >= SUSPECT_CRASHES and self.suspect_in_flight(),
         }
         return ", ".join([why for why, holds in reasons.items() if holds]) or self.lane_may_go(lane, now)
+
+    def suspect_in_flight(self) -> bool:
+        sending = [one for one in self.messages.values() if one.state == State.SENDING]
+        return any(one.crashes >= SUSPECT_CRASHES for one in sending)
 
     def lane_may_go(self, lane: Lane, now: float) -> str:
         if lane in self.in_flight:

@@ -256,7 +256,7 @@ async def test_a_lease_that_runs_out_frees_the_message_and_counts_a_crash(open_p
     assert await post.order() == [following]
 
 
-async def test_a_message_that_kills_its_worker_each_time_is_dead(open_post: OpenPost) -> None:
+async def test_a_message_that_kills_its_worker_each_time_is_parked(open_post: OpenPost) -> None:
     post = await open_post(lease=10)
     ticket = await post.put()
     for _ in range(CRASHES_ALLOWED):
@@ -264,7 +264,8 @@ async def test_a_message_that_kills_its_worker_each_time_is_dead(open_post: Open
 
     record = await post.record(ticket)
 
-    assert (record.state, record.reason, record.crashes) == (State.DEAD, "crashes", CRASHES_ALLOWED)
+    assert (record.state, record.reason, record.crashes) == (State.PARKED, "crashes", CRASHES_ALLOWED)
+    assert record.description == "5 workers died while they sent it: find out why, then replay or drop it"
 
 
 async def test_a_crash_parks_what_must_not_be_sent_twice(open_post: OpenPost) -> None:

@@ -105,7 +105,7 @@ class Scene:
             )
             for text in texts:
                 record, times = records[bot, text], came.count(text)
-                given_up = record.state == State.DEAD and record.reason == "crashes"
+                given_up = record.state == State.PARKED and record.reason == "crashes"
                 assert record.state == State.DELIVERED or given_up, f"{text} is {record.state}"
                 assert times >= 1 or given_up, f"{text} is lost"
                 assert times <= 1 + record.crashes, (
@@ -113,8 +113,8 @@ class Scene:
                 )
                 doubled += max(0, times - 1)
         crashes = sum(record.crashes for record in records.values())
-        dead = sum(record.state == State.DEAD for record in records.values())
-        return report | {"doubled": doubled, "crashes": crashes, "dead": dead}
+        parked = sum(record.state == State.PARKED for record in records.values())
+        return report | {"doubled": doubled, "crashes": crashes, "parked": parked}
 
 
 @asynccontextmanager

@@ -3,7 +3,8 @@
 Run as a script, this is such a process: `sender STORE URL SEED` delivers what a store holds and makes direct
 calls beside it, `producer STORE NAME` puts messages and prints the ticket of each that was accepted, `worker
 STORE URL` delivers and puts what it is told to, `opener` opens the stores it is told to, `guest STORE` is
-nobody who may write, `crowded STORE URL` is a sender whose disk is full for a while.
+nobody who may write, `crowded STORE URL` is a sender whose disk is full for a while, `mortal STORE URL`
+delivers until nothing is left, and dies of a message that contains POISON.
 """
 
 import asyncio
@@ -21,6 +22,8 @@ from typing import Any, Final, TypeVar
 
 from tidegate import Tidegate
 from tidegate.clock import Clock
+from tidegate.delivery.bot_api import BotApiClient
+from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import StoreError, TidegateError
 from tidegate.model import Rate
 from tidegate.sim.telegram.flood_control import Limits
@@ -29,6 +32,7 @@ from tidegate.sim.telegram.request_log import LoggedCall
 T = TypeVar("T")
 
 TOKEN: Final = "42:token"
+POISON: Final = "poison"
 NOBODY: Final = 65534
 # Several times what Telegram allows, so that a run takes seconds. A group's window outlives a restart.
 BOT, PRIVATE, GROUP = Rate(50, 0.25), Rate(1, 0.25), Rate(4, 2.5)
@@ -145,6 +149,30 @@ async def _call(gate: Tidegate, draw: random.Random) -> None:
         await clock.sleep(draw.uniform(0, 0.05))
 
 
+async def send_until_poisoned(store: str, url: str) -> None:
+    """As a library in C would die of a message, when it is about to be written."""
+    call = BotApiClient.call
+
+    async def deadly(
+        self: BotApiClient,
+        token: str,
+        method: str,
+        params: Mapping[str, Any],
+        **rest: Any,  # noqa: ANN401
+    ) -> ApiAnswer | NoAnswer:
+        if POISON in params["text"]:
+            os._exit(139)
+        return await call(self, token, method, params, **rest)
+
+    BotApiClient.call = deadly  # type: ignore[method-assign]
+    async with Tidegate(store) as gate:
+        gate.add_bot(TOKEN, api_url=url)
+        async with gate.worker():
+            _say("sending")
+            await gate.drained()
+    _say("drained")
+
+
 async def work(store: str, url: str) -> None:
     """Deliver until the input ends. Each line of it, `CHAT TEXT`, is put and answered with its ticket."""
     async with Tidegate(store) as gate:
@@ -245,5 +273,5 @@ def _say(text: str) -> None:
 if __name__ == "__main__":
     roles: dict[str, Callable[..., Coroutine[None, None, None]]]
     roles = {"sender": send, "producer": produce, "worker": work, "opener": open_stores}
-    roles |= {"guest": visit, "crowded": deliver_without_space}
+    roles |= {"guest": visit, "crowded": deliver_without_space, "mortal": send_until_poisoned}
     asyncio.run(roles[sys.argv[1]](*sys.argv[2:]))

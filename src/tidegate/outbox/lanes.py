@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from tidegate.model import BotId, ChatId
+from tidegate.outbox.transitions import SUSPECT_CRASHES
 from tidegate.pacing.learned import LearnedLimit
 from tidegate.pacing.window import Window
 
@@ -19,8 +20,9 @@ WEIGHTS: Final = {HIGH: 16, NORMAL: 4, LOW: 1}
 STRIDES: Final = {level: 1 / weight for level, weight in WEIGHTS.items()}
 NEVER: Final = float("inf")
 
-# Where a line is. BLOCKED: its lane is in flight or paused, and will look after it.
-EMPTY, READY, WAITING, BLOCKED = range(4)
+# Where a line is. BLOCKED: its lane is in flight or paused, and will look after it. SUSPECT: it could be
+# ready, but its first message is a suspect, and those go one at a time.
+EMPTY, READY, WAITING, BLOCKED, SUSPECT = range(5)
 
 
 # There may be millions of these: the garbage collector does not look at them. Reference cycles (a lane and
@@ -46,6 +48,11 @@ class Entry(msgspec.Struct, gc=False, eq=False):
     paid: bool = False
     cooled: bool = False  # its slots cool already, without an answer
     gone: bool = False  # it has ended, and is skipped when its line reaches it
+
+    @property
+    def is_suspect(self) -> bool:
+        """Return whether so many workers died with it that it may be the cause."""
+        return self.crashes >= SUSPECT_CRASHES
 
 
 class Line(msgspec.Struct, gc=False, eq=False):

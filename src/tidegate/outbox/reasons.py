@@ -6,6 +6,7 @@ import msgspec
 
 from tidegate.model import State, Why
 from tidegate.outbox.lanes import NEVER, BotLanes, Entry, Lane, Line
+from tidegate.outbox.transitions import SUSPECT_CRASHES
 
 Wait = tuple[str, float]  # what for, and how many seconds
 
@@ -16,6 +17,7 @@ class WaitFacts(msgspec.Struct):
     state: State
     until_due: float = 0.0
     retry_in: float = 0.0
+    crashes: int = 0
     ahead: int = 0  # in its line
     each: float = 0.0  # seconds that one of those takes at least
     in_flight: bool = False  # another call to its chat
@@ -35,6 +37,7 @@ def facts_of(entry: Entry, state: State, until_due: float, now: float) -> WaitFa
         state=state,
         until_due=until_due,
         retry_in=entry.retry_at - now,
+        crashes=entry.crashes,
         ahead=_ahead(lane.line(entry.level), entry),
         each=own.seconds / own.count,
         in_flight=lane.in_flight is not None,
@@ -64,6 +67,8 @@ def explain(facts: WaitFacts) -> Why:
 def _of_itself(facts: WaitFacts) -> Iterator[Wait]:
     if facts.retry_in > 0:
         yield f"the next attempt is in {facts.retry_in:.1f} s", facts.retry_in
+    if facts.crashes >= SUSPECT_CRASHES:
+        yield f"{facts.crashes} workers died with it: it goes while no other such message is in flight", 0.0
     if facts.ahead:
         yield f"{facts.ahead} before it in its line", facts.ahead * facts.each
     if facts.in_flight:

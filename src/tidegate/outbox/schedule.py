@@ -18,6 +18,7 @@ from tidegate.outbox.lanes import (
     NEVER,
     NORMAL,
     READY,
+    SUSPECT,
     TURN,
     URGENT,
     WAITING,
@@ -60,6 +61,9 @@ class Schedule:
         self._numbers = itertools.count(1)
         self._turns = 0  # that wait to be granted
         self._asleep: set[Pool] = set()  # pools with lines, whose every slot is in flight
+        self._suspects: set[Line] = set()  # lines that wait for the suspect in flight
+        self._suspect: Entry | None = None  # the one in flight
+        self._offered: Line | None = None  # the one that may be next
 
     # --- what comes in ---
 
@@ -101,6 +105,8 @@ class Schedule:
     def claim(self, now: float, room: int) -> list[Entry]:
         """Grant what may go now: up to `room` messages, and every turn. Call `wake` first."""
         granted: list[Entry] = []
+        if self._suspects and room > 0:
+            self._offer_suspect(now)
         active, tried = self._active, 0
         while active and (room > 0 or (self._turns and tried < len(active))):
             pool = active[0]
@@ -148,7 +154,7 @@ class Schedule:
     @property
     def has_work(self) -> bool:
         """Return whether a step could grant something, whatever the time is."""
-        return bool(self._active)
+        return bool(self._active) or (bool(self._suspects) and self._suspect is None)
 
     def has_due(self, now: float) -> bool:
         """Return whether a line is ready whose bot is neither closed nor away. Call `wake` first."""
@@ -161,7 +167,7 @@ class Schedule:
 
     def next_at(self, *, room: bool) -> float:
         """The time of the next step that may have something to do; 0 if now, with `room` for messages."""
-        if self._active and room:
+        if room and (self._active or self._needs_offer()):
             return 0.0
         soonest = self._timers.soonest()
         if self._leases and self._leases[0][0] < soonest:
@@ -213,6 +219,8 @@ class Schedule:
         entry.token, entry.gone = 0, True  # its timers are outdated, unless it comes back
         if lane.in_flight is entry:
             lane.in_flight = None
+        if self._suspect is entry:
+            self._suspect = None
         if entry.cost and not entry.cooled:
             if sent:
                 self._answered(entry, at)
@@ -266,12 +274,15 @@ class Schedule:
         if all(line.head is None for line in lane.lines):
             self._rest(lane, now)
 
-    def replace(self, entry: Entry, newer: Entry) -> None:
+    def replace(self, entry: Entry, newer: Entry, now: float) -> None:
         """A newer message takes the place of one that waits in the same line."""
         entry.id, entry.cost, entry.expires = newer.id, newer.cost, newer.expires
         entry.attempts = entry.crashes = 0
         if entry.expires < NEVER:
             self._timers.set(entry.expires, TimerKind.EXPIRE, entry)
+        line = entry.lane.line(entry.level)
+        if line.place == SUSPECT and line.head is entry:
+            self._place(line, now)
 
     def move(self, lane: Lane, chat: ChatId, now: float) -> None:
         """The chat has another id: entries of this lane move there, in order of arrival.
@@ -471,12 +482,47 @@ class Schedule:
                     self._place(other, now)
 
     def _ready(self, line: Line, entry: Entry, now: float) -> None:
+        if entry.is_suspect:
+            line.place = SUSPECT
+            self._suspects.add(line)
+        else:
+            self._make_ready(line, entry, now)
+
+    def _make_ready(self, line: Line, entry: Entry, now: float) -> None:
         line.place = READY
         pool = self._pool_of(entry)
         join(pool, line.level)
         pool.ready[line.level].push(entry.seq, line)
         if pool.wake_at <= now or line.level == HIGH or line.level >= URGENT:
             self._activate(pool)
+
+    def _needs_offer(self) -> bool:
+        """Return whether a suspect could be made ready: none is in flight, and none is ready."""
+        on_offer = self._offered is not None and self._offered.place == READY
+        return bool(self._suspects) and self._suspect is None and not on_offer
+
+    def _offer_suspect(self, now: float) -> None:
+        """Make the suspect with the fewest crashes ready if none is in flight: a crash counts against one.
+
+        One whose bot cannot send now does not keep those of other bots waiting.
+        """
+        offered = self._offered
+        if self._suspect is not None:
+            return
+        if offered is not None and offered.place == READY and _can_send(offered.lane.bot, now):
+            return
+        while (line := self._next_suspect()) is not None:
+            assert line.head is not None  # noqa: S101  (a held line has a head)
+            self._make_ready(line, line.head, now)
+            if _can_send(line.lane.bot, now):
+                self._offered = line
+                return
+
+    def _next_suspect(self) -> Line | None:
+        self._suspects = {line for line in self._suspects if line.place == SUSPECT}  # others have moved on
+        line = min(self._suspects, key=_crashes_and_age, default=None)
+        self._suspects.discard(line)
+        return line
 
     def _activate(self, pool: Pool) -> None:
         self._asleep.discard(pool)
@@ -530,6 +576,8 @@ class Schedule:
         """Return whether the line may still go, as it could when it became ready."""
         if (lane.paused or lane.bot.paused) and line.level < TURN:
             return False
+        if entry.is_suspect and self._suspect is not None:
+            return False
         if lane.closed_until > now or not self._unbarred(lane, line):
             return False
         if self._stands_back(lane, line) and lane.reserved_until > now:
@@ -565,13 +613,10 @@ class Schedule:
         if pool.reserved is line:
             pool.reserved = None
         if cost:
-            lane.touch()
-            windows = self._windows(entry)
-            if line.level == URGENT and not all(window.fits(now, cost) for window in windows):
-                self.urgent_in_debt += 1
-            for window in windows:
-                window.take(cost)
+            self._hold_slots(entry, now)
         entry.token = next(self._numbers)
+        if entry.is_suspect:
+            self._suspect = entry
         if line.level < TURN:  # a turn lasts as long as its owner lives
             self.extend(entry, now)
         account(pool, line.level, cost, now)
@@ -580,6 +625,14 @@ class Schedule:
         else:
             lane.in_flight = entry
             line.place = BLOCKED
+
+    def _hold_slots(self, entry: Entry, now: float) -> None:
+        entry.lane.touch()
+        windows, cost = self._windows(entry), entry.cost
+        if entry.level == URGENT and not all(window.fits(now, cost) for window in windows):
+            self.urgent_in_debt += 1
+        for window in windows:
+            window.take(cost)
 
     def _rest(self, lane: Lane, now: float) -> None:
         """Note that a lane may be forgotten later: it has nothing to do."""
@@ -602,6 +655,15 @@ class Schedule:
                 lane.part()
             elif all(line.head is None for line in lane.lines) and lane.in_flight is None:
                 self._rest(lane, now)
+
+
+def _can_send(bot: BotLanes, now: float) -> bool:
+    return bot.closed_until <= now and bot.away_until <= now
+
+
+def _crashes_and_age(line: Line) -> tuple[int, int]:
+    assert line.head is not None  # noqa: S101  (a held line has a head)
+    return line.head.crashes, line.head.seq
 
 
 def _has_rival(lane: Lane, pool: Pool) -> bool:

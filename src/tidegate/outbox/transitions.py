@@ -22,7 +22,9 @@ from tidegate.model import (
 UNSETTLED_STATES: Final = frozenset({State.QUEUED, State.RETRY, State.SENDING})
 DEAD_LETTER_STATES: Final = frozenset({State.DEAD, State.PARKED})
 UNREADABLE: Final = "unreadable"  # the reason of a message whose stored body cannot be decoded
-CRASHES_ALLOWED: Final = 3  # a message that kills its worker each time is poison
+SUSPECT_CRASHES: Final = 2  # crashes after which a message is sent with no other suspect beside it
+CRASHES_ALLOWED: Final = 5  # then it is parked: it probably kills its workers
+AFTER_CRASHES: Final = "%d workers died while they sent it: find out why, then replay or drop it"
 
 
 class NextState(msgspec.Struct, frozen=True):
@@ -67,7 +69,10 @@ def after_crash(message: Message, attempts: int, crashes: int) -> NextState:
     """The lease ran out: its worker died, and it is unknown whether the call was made."""
     if crashes >= CRASHES_ALLOWED:
         return NextState(
-            State.DEAD, attempts, reason="crashes", description=f"its worker died {crashes} times"
+            State.PARKED,
+            attempts,
+            reason="crashes",
+            description=AFTER_CRASHES % crashes,
         )
     if message.on_unknown == "park":
         return NextState(State.PARKED, attempts, reason="unknown", description="its worker died")

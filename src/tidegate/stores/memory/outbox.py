@@ -84,7 +84,7 @@ class MemoryOutbox(MemoryOperator, Outbox):
         due = 0.0 if message.not_before is None else message.not_before - offset
         older = self._waiting_with_its_key(message)
         if older is not None and self._takes_place(entry, older.entry, in_line=due <= now):
-            entry = self._replace(older, entry)
+            entry = self._replace(older, entry, now)
         else:
             if older is not None:
                 self.schedule.remove(older.entry, now)
@@ -118,12 +118,12 @@ class MemoryOutbox(MemoryOperator, Outbox):
             and (entry.lane, entry.level, entry.paid) == (older.lane, older.level, older.paid)
         )
 
-    def _replace(self, older: StoredMessage, newer: Entry) -> Entry:
+    def _replace(self, older: StoredMessage, newer: Entry, now: float) -> Entry:
         """The entry keeps its place for the newer message; the older one gets an entry for its history."""
         entry = older.entry
         older.entry = Entry(entry.id, entry.lane, entry.level, entry.cost)
         older.entry.attempts, older.entry.crashes = entry.attempts, entry.crashes
-        self.schedule.replace(entry, newer)
+        self.schedule.replace(entry, newer, now)
         self._end(older, NextState(State.REPLACED, older.entry.attempts))
         return entry
 

@@ -29,7 +29,7 @@ from tidegate.outbox.dispatcher import ALIASES_KEPT
 from tidegate.outbox.flood_control import FULL_FOR_WINDOWS
 from tidegate.outbox.lanes import HIGH, LOW, NORMAL, URGENT
 from tidegate.outbox.reasons import WaitFacts
-from tidegate.outbox.transitions import CRASHES_ALLOWED, after_call
+from tidegate.outbox.transitions import AFTER_CRASHES, CRASHES_ALLOWED, SUSPECT_CRASHES, after_call
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.stores.message_codec import encode, pack, unpack
 from tidegate.stores.redis.scripts import LEARNED_CONSTANTS, load_scripts
@@ -59,6 +59,8 @@ OUTBOX_KEYS: Final = (
     "channel",
     "processes",
     "claimed",
+    "crashed",
+    "suspects",
 )
 TURN_PREFIX: Final = "turn/"  # the ids of turns begin with it
 OPEN_COUNT_PREFIX: Final = "open:"  # before a bot's id: the name of the count of its unsettled messages
@@ -88,6 +90,8 @@ OUTBOX_SCRIPTS: Final = load_scripts(
         "FULL_FOR_WINDOWS": FULL_FOR_WINDOWS,
         "ALIASES_KEPT": ALIASES_KEPT,
         "CRASHES_ALLOWED": CRASHES_ALLOWED,
+        "SUSPECT_CRASHES": SUSPECT_CRASHES,
+        "AFTER_CRASHES": AFTER_CRASHES,
         "TURN_PREFIX": TURN_PREFIX,
         "OPEN_COUNT_PREFIX": OPEN_COUNT_PREFIX,
         "PROCESS_GONE_AFTER": PROCESS_GONE_AFTER,

@@ -282,5 +282,5 @@ class ScheduledRows:
             self._entries[seq] = entry
             self._schedule.add(entry, now, 0.0 if due is None else due - offset)
         elif not there.token:
-            self._schedule.replace(there, entry)
+            self._schedule.replace(there, entry, now)
             there.attempts, there.crashes, there.retrying = attempts, crashes, entry.retrying

@@ -58,7 +58,7 @@ for i = 7, #ARGV do
   end
 end
 
-local left = call('ZCARD', KEY.active) > 0
+local left = call('ZCARD', KEY.active) > 0 or Schedule.needs_offer()
 if left and (#claims > 0 or Now.answer.granted) then Step.wake_processes() end -- there is work for other processes too
 if left and room == 0 then Step.wake_worker() end -- for the messages that were left to them
 if #claims > 0 then

@@ -40,6 +40,7 @@ local function replace(older, message)
   message.seq, message.retry = older.seq, older.retry
   if line.id == older.id then
     line.id, line.cost = message.id, message.cost
+    if line.place == Place.SUSPECT then Schedule.place(lane, message.level, line) end
   else
     call('ZREM', KEY.queue, Line.member(lane, older.level, older))
     call('ZADD', KEY.queue, 0, Line.member(lane, message.level, message))

@@ -69,7 +69,7 @@ function Steps.why()
   if Message.waits(message) then
     local lane = Lane.at(message.lane)
     local line, bot = Lane.line(lane, message.level), Lane.bot_at(lane.bot)
-    facts.retry_in = math.max(0, (message.retry or 0) - Now.time)
+    facts.retry_in, facts.crashes = math.max(0, (message.retry or 0) - Now.time), message.crashes or 0
     if line.id ~= message.id and (message.seq or 0) > 0 then
       local low = Line.range(lane, message.level)
       facts.ahead = 1 + call('ZLEXCOUNT', KEY.queue, low, '(' .. Line.member(lane, message.level, message))

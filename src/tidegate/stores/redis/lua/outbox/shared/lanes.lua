@@ -275,6 +275,10 @@ function Line.join_ready(lane, level, line, pool)
 end
 
 function Line.leave_ready(lane, level, line)
+  if line.place == Place.SUSPECT then
+    call('ZREM', KEY.suspects, lane.key .. '\0' .. level)
+    line.place = Place.BLOCKED
+  end
   if line.place ~= Place.READY then return end
   local pool = Lane.pool_for(lane, line.paid)
   local member = Line.ready_member(pool, level, line.seq, lane.key)

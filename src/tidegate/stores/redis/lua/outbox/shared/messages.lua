@@ -130,6 +130,7 @@ function Message.finish(message, state, reason, description, quietly)
   message.reason, message.description, message.settled = reason, description, Now.time
   Store.count(CONSTANT.OPEN_COUNT_PREFIX .. Message.bot(message), -1)
   if message.expires then Store.later('ZREM', KEY.timers, 'E' .. message.id) end
+  if (message.crashes or 0) >= CONSTANT.SUSPECT_CRASHES then call('HDEL', KEY.crashed, message.id) end
   if message.coalesce and call('HGET', KEY.coalesce, message.coalesce) == message.id then
     call('HDEL', KEY.coalesce, message.coalesce)
   end
@@ -200,11 +201,15 @@ end
 function Message.after_crash(message)
   local lane = Lane.at(message.lane)
   message.crashes = (message.crashes or 0) + 1
+  if message.crashes >= CONSTANT.SUSPECT_CRASHES then
+    call('HSET', KEY.crashed, message.id, message.crashes)
+    Now.suspects = 1
+  end
   Schedule.release(message, lane, Now.time, true, false)
   local following = { state = 'queued', attempts = message.attempts or 0, delay = 0, reason = 'crash' }
   if message.crashes >= CONSTANT.CRASHES_ALLOWED then
-    following.state, following.reason = 'dead', 'crashes'
-    following.description = 'its worker died ' .. message.crashes .. ' times'
+    following.state, following.reason = 'parked', 'crashes'
+    following.description = string.format(CONSTANT.AFTER_CRASHES, message.crashes)
   elseif message.park then
     following.state, following.reason, following.description = 'parked', 'unknown', 'its worker died'
   end

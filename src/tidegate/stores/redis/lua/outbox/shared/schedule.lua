@@ -61,7 +61,71 @@ function Schedule.unreserve(lane, level, line, pool)
   end
 end
 
+-- The crashes of a suspect, a message that may have killed its workers; nil of any other.
+function Schedule.crashes_of_suspect(id)
+  if Now.suspects == nil then Now.suspects = call('HLEN', KEY.crashed) end
+  return Now.suspects > 0 and tonumber(call('HGET', KEY.crashed, id) or nil) or nil
+end
+
+function Schedule.suspect_is_in_flight()
+  local message = Now.suspect ~= '' and Message.peek(Now.suspect)
+  return message and message.state == 'sending' and Schedule.crashes_of_suspect(message.id) ~= nil
+end
+
+function Schedule.line_at(name)
+  local key, level = string.match(name, '^(.+)%z(%d+)$')
+  local lane = Lane.at(key)
+  level = tonumber(level)
+  return lane, level, lane.lines[level]
+end
+
+function Schedule.offered_is_ready()
+  if Now.offered == '' then return false end
+  local lane, _, line = Schedule.line_at(Now.offered)
+  return line ~= nil and line.place == Place.READY, lane
+end
+
+-- Whether a suspect could be made ready: none is in flight, and none is ready.
+function Schedule.needs_offer()
+  return call('ZCARD', KEY.suspects) > 0 and not Schedule.suspect_is_in_flight() and not Schedule.offered_is_ready()
+end
+
+function Schedule.can_send(id, serves)
+  local bot = Lane.bot_at(id)
+  return (serves == nil or serves[id] == true) and (bot.closed or 0) <= Now.time and (bot.away or 0) <= Now.time
+    and not bot.paused
+end
+
+-- Makes the suspect with the fewest crashes ready if none is in flight: so a crash counts against one of them. One whose
+-- bot cannot send now does not keep those of other bots waiting.
+function Schedule.offer_suspect(serves)
+  if call('ZCARD', KEY.suspects) == 0 or Schedule.suspect_is_in_flight() then return end
+  local ready, its_lane = Schedule.offered_is_ready()
+  if ready and Schedule.can_send(its_lane.bot, serves) then return end
+  for _, name in ipairs(call('ZRANGE', KEY.suspects, 0, Bound.SUSPECTS - 1)) do
+    if serves == nil or serves[string.match(name, '^%d+')] then
+      local lane, level, line = Schedule.line_at(name)
+      Line.leave_ready(lane, level, line)
+      Schedule.make_ready(lane, level, line)
+      if Schedule.can_send(lane.bot, serves) then
+        Now.offered = name
+        return
+      end
+    end
+  end
+end
+
 function Schedule.become_ready(lane, level, line)
+  local crashes = level < Level.TURN and Schedule.crashes_of_suspect(line.id)
+  if crashes then
+    line.place = Place.SUSPECT
+    call('ZADD', KEY.suspects, crashes * 10 ^ Prelude.DIGITS + line.seq, lane.key .. '\0' .. level)
+  else
+    Schedule.make_ready(lane, level, line)
+  end
+end
+
+function Schedule.make_ready(lane, level, line)
   local pool = Lane.pool_for(lane, line.paid)
   line.place = Place.READY
   Share.join(pool, level)
@@ -230,6 +294,7 @@ function Schedule.grant(pool, lane, level, line)
   if pool.reserved == lane.key .. '\0' .. level then pool.reserved = nil end
   if entry.cost > 0 then Schedule.hold(lane, pool, level, entry.cost) end
   entry.token, entry.retry = Store.next_number(), nil
+  if (entry.crashes or 0) >= CONSTANT.SUSPECT_CRASHES then Now.suspect = entry.id end
   Store.later('ZADD', KEY.leases, Now.time + terms.lease, entry.id)
   Share.account(pool, level, entry.cost)
   if lane.kind == 'action' then -- unordered: several may be in flight
@@ -244,6 +309,7 @@ end
 -- Whether the conditions under which the line became ready still hold.
 function Schedule.may(lane, level, line)
   if lane.flight or ((lane.paused or lane.bury) and level < Level.TURN) then return false end
+  if level < Level.TURN and Schedule.crashes_of_suspect(line.id) and Schedule.suspect_is_in_flight() then return false end
   if (lane.closed or 0) > Now.time or not Schedule.unbarred(lane, level) then return false end
   if Schedule.stands_back(lane, level) and (lane.reserved_until or 0) > Now.time then return false end
   if line.cost > 0 and level ~= Level.URGENT then
@@ -319,6 +385,7 @@ end
 -- alternate.
 function Schedule.grant_round(room, serves)
   local granted, tried = {}, 0
+  if room > 0 then Schedule.offer_suspect(serves) end
   local round = call('ZRANGE', KEY.active, 0, Bound.POOLS - 1)
   while tried < #round and Now.looked < Bound.LINES and (room > 0 or Now.waiting_turns > 0) do
     local pool = Lane.pool_at(round[1])

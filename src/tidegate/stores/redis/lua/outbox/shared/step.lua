@@ -7,12 +7,14 @@ local terms = unpack_one(ARGV[2])
 local Store, Timers, Lane, Line, Share, Flood, Schedule, Message, Step = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 local Level = CONSTANT.LEVELS -- the level of a turn is TURN + its priority
-local Place = { READY = 1, WAITING = 2, BLOCKED = 3 } -- where a line is; nil if it is empty
+-- Where a line is; nil if it is empty. SUSPECT: it could be ready, but suspects go one at a time.
+local Place = { READY = 1, WAITING = 2, BLOCKED = 3, SUSPECT = 4 }
 
 Store.NOTHING = {}
 
 -- How much one call may do, so that Redis is free for others soon. The rest is done by the next call.
-local Bound = { LINES = 2000, POOLS = 128, TIMERS = 200, LEASES = 200, FORGET = 200, SWEEP = 200, KILL = 500 }
+local Bound = { LINES = 2000, POOLS = 128, TIMERS = 200, LEASES = 200, FORGET = 200, SWEEP = 200, KILL = 500,
+  SUSPECTS = 1000 }
 
 local Now = {
   lanes = {}, pools = {}, bots = {}, messages = {}, turns = {}, -- by key or id, as far as they were asked for
@@ -30,13 +32,15 @@ if STEP == 'put' then Prelude.fail_when_full() else Prelude.work_when_full() end
 
 do
   local meta = call(
-    'HMGET', KEY.meta, 'numbers', 'last', 'offset', 'turns', 'restarted', 'watch_at', 'watch_by', 'claimers')
+    'HMGET', KEY.meta, 'numbers', 'last', 'offset', 'turns', 'restarted', 'watch_at', 'watch_by', 'claimers',
+    'suspect', 'offered')
   Now.numbers = tonumber(meta[1] or Prelude.FIRST_NUMBER)
   Now.last = tonumber(meta[2] or 0) -- the time of the step before
   Now.waiting_turns = tonumber(meta[4] or 0)
   Now.restarted = tonumber(meta[5] or -1e9)
   Now.watch_at, Now.watch_by = tonumber(meta[6] or 0), meta[7]
   Now.claimers = tonumber(meta[8] or 0) -- until when some worker waits for messages, and can be woken
+  Now.suspect, Now.offered = meta[9] or '', meta[10] or '' -- a message, and a line: see `Schedule.offer_suspect`
   Now.time, Now.offset = Prelude.steady_time(meta[2], meta[3]) -- one instant for the whole step
 end
 
@@ -88,10 +92,8 @@ function Timers.next_at()
 end
 
 function Step.wake_line(text)
-  local key, level = string.match(text, '^(.+)%z(%d+)$')
-  local lane = Lane.at(key)
-  local line = lane.lines[tonumber(level)]
-  if line and line.place == Place.WAITING and line.wake <= Now.time then Schedule.place(lane, tonumber(level), line) end
+  local lane, level, line = Schedule.line_at(text)
+  if line and line.place == Place.WAITING and line.wake <= Now.time then Schedule.place(lane, level, line) end
 end
 
 Step.on_time = {
@@ -198,7 +200,7 @@ function Step.write()
   Step.write_counts()
   call('HSET', KEY.meta, 'numbers', Now.numbers, 'last', Now.time,
     'offset', Now.offset, 'turns', Now.waiting_turns, 'watch_at', Now.watch_at, 'watch_by', Now.watch_by or '',
-    'claimers', Now.claimers)
+    'claimers', Now.claimers, 'suspect', Now.suspect, 'offered', Now.offered)
 end
 
 -- Ends every step. `watching`: the caller knows when the next step is due, and makes it.
@@ -206,7 +208,7 @@ function Step.finish(main, watching)
   for name, value in pairs(main or {}) do Now.answer[name] = value end
   if Now.waiting_turns > 0 then Step.announce_turns(Schedule.grant_round(0)) end
   local watched = Now.watch_at > Now.time and Now.watch_at or NEVER -- a watch that has passed does not count
-  if not watching and (call('ZCARD', KEY.active) > 0 or Now.earliest < watched) then
+  if not watching and (call('ZCARD', KEY.active) > 0 or Now.earliest < watched or Schedule.needs_offer()) then
     Step.wake_processes()
     Now.watch_at = math.min(watched, Now.earliest)
   end

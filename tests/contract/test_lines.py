@@ -94,6 +94,21 @@ async def test_priorities_share_16_to_4_to_1_where_all_may_go(open_post: OpenPos
     assert sent[Priority.LOW] / total == pytest.approx(1 / 21, abs=0.02)
 
 
+@pytest.mark.parametrize(("first", "late"), [(Priority.HIGH, Priority.LOW), (Priority.LOW, Priority.HIGH)])
+async def test_a_priority_that_was_absent_gets_its_share_and_no_arrears(
+    open_post: OpenPost, first: Priority, late: Priority
+) -> None:
+    post = await open_post(Rules(bot=Rate(10, 1)))
+    await post.outbox.put([post.message(chat, priority=first) for chat in range(1, 601)])
+    assert len(await post.run(30)) > 250
+
+    await post.outbox.put([post.message(chat, priority=late) for chat in range(1001, 1301)])
+    sent = Counter(message.priority for _, message in await post.run(17))
+
+    assert sum(sent.values()) > 150
+    assert sent[Priority.LOW] / sum(sent.values()) == pytest.approx(1 / 17, abs=0.03)
+
+
 async def test_low_goes_on_however_much_high_comes(open_post: OpenPost) -> None:
     post = await open_post(Rules(bot=Rate(10, 1)))
     low = await post.put(1, priority=Priority.LOW)

@@ -208,6 +208,25 @@ async def test_what_came_of_messages_on_a_full_disk_is_written_down_later(disk: 
     }
 
 
+async def test_what_is_owed_is_written_before_the_claim_that_finds_space_again(
+    disk: Disk, post: Post
+) -> None:
+    ticket = await post.put(on_unknown="park")
+    claim = await post.one()
+    connection = flaky(post)
+    connection.full = True
+    await post.settle(claim, Retry(0, "502"))
+    assert store(post).file.owes == 1
+    connection.full = False
+
+    await post.one()  # the first write with space again
+
+    assert store(post).file.owes == 0
+    assert await disk.rows("SELECT state, attempts FROM messages") == [("sending", 1)]
+    post = await disk.restart(post)  # it dies while that call is under way
+    assert await post.state(ticket) == State.PARKED
+
+
 @pytest.mark.parametrize("outcome", [Retry(1, "502"), Refused(1), NotSent("late"), Unknown("timeout")])
 async def test_a_message_that_was_claimed_before_the_disk_was_full_goes_again(
     post: Post,

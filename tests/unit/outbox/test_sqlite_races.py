@@ -8,7 +8,8 @@ import pytest
 
 from contract.post import BOT, DELIVERED, Post
 from restarts import Disk, store
-from tidegate.model import Dead, Settlement, State, TicketId
+from tidegate.model import Dead, Rate, Settlement, State, TicketId
+from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.sender_lock import SenderLock
@@ -83,6 +84,18 @@ async def test_a_message_put_again_under_its_own_id_is_there_once(post: Post) ->
 
     assert (ticket.id, ticket.fresh) == (message.id, False)
     assert await post.order() == [message.id]
+
+
+async def test_behind_a_head_that_another_process_cancelled_the_chat_goes_on(disk: Disk) -> None:
+    post = await disk.sender(Rules(bot=Rate(1000, 1), private=Rate(1, 5)), poll=3600.0)
+    head, behind = await post.put_many(2)
+    other = await disk.opener()
+
+    assert await other.outbox.cancel([head]) == 1  # and the sender has not looked yet
+    sent = await post.run(1)
+
+    assert [(at, message.id) for at, message in sent] == [(0.0, behind)]  # its slots were given back, too
+    assert await post.state(head) == State.CANCELLED
 
 
 async def test_what_another_process_put_before_goes_before(disk: Disk, post: Post) -> None:

@@ -16,6 +16,7 @@ class SharedLeases(LeaseStore):
         self._time = clock
         self._leases, self._me = leases, me
         self.away = False
+        self.answer_takes = 0.0  # seconds
 
     async def lease(self, name: str, seconds: float) -> bool:
         if self.away:
@@ -24,6 +25,8 @@ class SharedLeases(LeaseStore):
         if owner not in {"", self._me} and until > self._time.monotonic():
             return False
         self._leases[name] = (self._me, self._time.monotonic() + seconds)
+        if self.answer_takes:
+            await self._time.sleep(self.answer_takes)
         return True
 
     async def give_back(self, name: str) -> None:
@@ -75,6 +78,24 @@ async def test_who_cannot_reach_the_store_leads_no_longer_than_the_lease(clock: 
     store.away = False
     await lease.hold()
     await lease.give_up()
+
+
+async def test_a_lease_whose_answer_came_late_counts_from_the_question(clock: VirtualClock) -> None:
+    leases: dict[str, tuple[str, float]] = {}
+    store = SharedLeases(clock, leases, "one")
+    first = LeaderLease(store, clock, "bot:42", log=LOG)
+    second = LeaderLease(SharedLeases(clock, leases, "two"), clock, "bot:42", log=LOG)
+    store.answer_takes, asked_at = 4.0, clock.monotonic()
+    await first.hold()
+    assert first.is_ours
+    assert clock.monotonic() == asked_at + 4
+    store.away = True  # the lease is not renewed
+
+    await second.hold()
+
+    assert clock.monotonic() == asked_at + 6
+    assert not first.is_ours  # no two processes lead at once
+    await second.give_up()
 
 
 async def test_a_lease_that_ran_out_and_was_taken_again_is_a_new_term(clock: VirtualClock) -> None:

@@ -8,17 +8,24 @@ import pytest
 
 from tidegate.errors import ClosedError, StoreAwayError
 from tidegate.polling.batch import BatchPoller
-from tidegate.polling.subscriptions import News, StoredSubscription, Subscription
+from tidegate.polling.notifier import CALLBACKS_AT_ONCE
+from tidegate.polling.subscriptions import News, Notify, StoredSubscription, Subscription
 from tidegate.sim.virtual_time import VirtualClock
 from unit.polling.polled import Disk, Heard, SharedSubscriptions, Source
 
 
 class Process:
-    def __init__(self, disk: Disk, clock: VirtualClock, interval: float = 10) -> None:
+    def __init__(
+        self, disk: Disk, clock: VirtualClock, interval: float = 10, notify: Notify | None = None
+    ) -> None:
         self.source, self.heard = Source(clock), Heard(clock)
         self.view: SharedSubscriptions = disk.process()
         self.poller = BatchPoller(
-            self.source.fetch, interval, clock=clock, notify=self.heard.notify, subscriptions=self.view
+            self.source.fetch,
+            interval,
+            clock=clock,
+            notify=notify or self.heard.notify,
+            subscriptions=self.view,
         )
 
 
@@ -108,6 +115,35 @@ async def test_a_callback_that_runs_while_the_lease_is_lost_and_taken_again_is_n
 
     assert begun == ["a"]
     assert await disk.kept.count() == 0
+
+
+async def test_callbacks_that_wait_for_their_place_are_not_called_by_a_leader_that_lost_its_lease(
+    clock: VirtualClock, disk: Disk
+) -> None:
+    begun = list[tuple[str, str]]()
+
+    def slow(name: str) -> Notify:
+        async def notify(subscription: Subscription, _: News) -> None:
+            begun.append((name, subscription.key))
+            await clock.sleep(10)
+
+        return notify
+
+    one, other = Process(disk, clock, 1, slow("one")), Process(disk, clock, 1, slow("other"))
+    keys = [f"k{number:02}" for number in range(40)]
+    await one.poller.start()
+    await clock.sleep(1)
+    async with other.poller:
+        for key in keys:
+            await one.poller.subscribe(key)
+        one.source.paid = other.source.paid = dict.fromkeys(keys, 1)
+        await clock.sleep(2)
+        assert len(begun) == CALLBACKS_AT_ONCE
+        one.view.is_dead = True  # it is cut off: it does not hear that the other leads
+        await clock.sleep(60)
+        assert [key for name, key in begun if name == "one"] == keys[:CALLBACKS_AT_ONCE]
+        assert sorted(key for name, key in begun if name == "other") == keys  # the sixteen again: not settled
+    await one.poller.stop()
 
 
 async def test_who_was_polled_for_before_the_store_was_away_need_not_be_restored(

@@ -85,6 +85,30 @@ async def test_what_was_claimed_and_heard_is_not_taken_back_after_an_answer_was_
         assert await post.state(held) == State.SENDING
 
 
+async def test_what_was_claimed_by_a_call_whose_answer_was_lost_is_not_taken_back_from_another_worker(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 2) as (_, [one, other]):
+        ticket = await one.put()
+        link_of(one).deaf = {"claim"}
+        claiming = await one.begin(one.outbox.claim(1))
+        await clock.sleep(0.1)
+        assert await other.state(ticket) == State.SENDING
+        link_of(one).away = True  # until its lease has run out
+        await clock.sleep(LEASE + 1)
+        claim = await other.one()
+        assert (claim.message.id, claim.attempt) == (ticket, 1)
+
+        link_of(one).away, link_of(one).deaf = False, set()
+        await clock.sleep(5)  # the first process has asked again
+
+        assert not claiming.done()  # nobody else sends it
+        record = await other.settle(claim)
+        assert record is not None
+        assert (record.state, record.crashes) == (State.DELIVERED, 1)
+        await one.cancel(claiming)
+
+
 async def test_the_end_of_a_message_is_told_though_the_answer_to_its_settlement_was_lost(
     clock: VirtualClock,
 ) -> None:

@@ -152,6 +152,56 @@ async def test_what_the_application_said_is_done_whole_or_not_at_all(clock: Virt
     assert ends == {("Pay TG-1, please.", True, False), ("Cancelled.", False, False)}
 
 
+Snapshot = tuple[str, list[str], list[str]]  # the state, the pending effects, what was said
+
+
+async def snapshot(disk: Disk) -> Snapshot:
+    session = (await disk.sessions.load(ALICE)).session
+    assert session is not None
+    return session.state, [type(one.effect).__name__ for one in session.pending], disk.texts()
+
+
+async def test_at_a_death_between_the_writes_of_an_event_its_state_and_its_pending_effects_agree(
+    clock: VirtualClock,
+) -> None:
+    """The event does not come again: what its first write promises is done in the next life."""
+    welcomed, promised = ["Welcome!"], ["AnswerPress", "SayText", "RunWork"]
+    said = [*welcomed, "One moment."]
+    unmoved: Snapshot = ("start", [], welcomed)
+    waits: Snapshot = ("waiting", [], [*said, "Pay TG-1, please."])
+
+    async def die_at(death: Death) -> tuple[Snapshot, Snapshot]:
+        disk = Disk(clock)
+        days = Days(disk, [])
+        await days.start()
+        await days.do(lambda bot: bot.command(1, "/start"))
+        days.bot.life.left, days.bot.life.late = death
+        at_death = list[Snapshot]()
+
+        async def watch() -> None:
+            await days.bot.life.over.wait()
+            at_death.append(await snapshot(disk))
+
+        watching = asyncio.ensure_future(watch())
+        assert not await days.survive(lambda: days.bot.press(2, "Order"))
+        await days.sleep(5)
+        await watching
+        end = await snapshot(disk)
+        await days.stop()
+        return at_death[0], end
+
+    found = [await die_at((write, late)) for write in (1, 2, 3) for late in (False, True)]
+
+    assert found == [  # at the death, and after the next life
+        (unmoved, unmoved),
+        (("ordering", promised, welcomed), waits),
+        (("ordering", promised, welcomed), waits),
+        (("ordering", promised, said), waits),
+        (("ordering", promised, said), waits),
+        (("ordering", ["RunWork"], said), waits),
+    ]
+
+
 async def test_timers_and_polls_go_on_in_the_next_life(clock: VirtualClock) -> None:
     disk = Disk(clock)
     first = Bot(disk, Life())

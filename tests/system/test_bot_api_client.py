@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from simulated import TOKEN
@@ -23,6 +24,15 @@ from tidegate.sim.telegram.http import TelegramServer
 LOOSE = Limits(bot=Rate(10_000, 1), private=Rate(10_000, 1), group=Rate(10_000, 1))
 OK = b'{"ok":true,"result":true}'
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class StandstillClock(Clock):
+    """Real time, with more of it gone than the timers know of."""
+
+    stood_still = 0.0  # seconds
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.stood_still
 
 
 class Client:
@@ -245,6 +255,26 @@ async def test_after_its_deadline_nothing_is_sent(server: TelegramServer, telegr
     assert await telegram("sendPhoto", seconds=-1, chat_id=7, photo=File(content=b"x")) == late
     assert server.telegram.request_log.report()["requests"] == 0
     assert telegram.written == 0
+
+
+async def test_a_process_that_stood_still_beyond_the_deadline_before_it_wrote_is_late(
+    server: TelegramServer,
+) -> None:
+    """Its timer has not rung yet: the loop has had no time to look."""
+    clock = StandstillClock()
+    async with aiohttp.ClientSession() as session:
+
+        async def lend() -> aiohttp.ClientSession:
+            clock.stood_still += 10
+            return session
+
+        api = BotApiClient(clock, lend=lend)
+        calls = Client(api, clock, server.url)
+        assert await calls(seconds=5) == NoAnswer(left=False, reason="late")
+        assert isinstance(await calls(seconds=15), ApiAnswer)
+        await api.close()
+    assert server.telegram.request_log.report()["requests"] == 1
+    assert calls.written == 1
 
 
 async def test_a_deadline_may_be_far(telegram: Client) -> None:

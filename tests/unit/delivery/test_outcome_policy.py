@@ -71,6 +71,12 @@ def test_a_refusal_says_how_long(answer: ApiAnswer, seconds: float) -> None:
     assert judged(answer) == Refused(seconds)
 
 
+@pytest.mark.parametrize("code", [409, 500, 502, 503, 504])
+def test_a_wait_that_telegram_names_is_kept_whatever_its_status(code: int) -> None:
+    answer = error(code, "try again later", retry_after=23)
+    assert [judged(answer, attempt=attempt) for attempt in (1, 5)] == [Refused(23), Refused(23)]
+
+
 def test_a_group_that_became_a_supergroup_moves() -> None:
     text = "Bad Request: group chat was upgraded to a supergroup chat"
     assert judged(error(400, text, migrate_to_chat_id=-1005)) == Migrated(-1005)

@@ -7,8 +7,10 @@ from hypothesis.stateful import run_state_machine_as_test
 from contract.stores import SLOW
 from contract.subscribers import KINDS
 from contract.subscribers_machine import machine_for
+from shrinking import ROOM_TO_SHRINK
 
 
+@ROOM_TO_SHRINK
 @pytest.mark.parametrize("kind", KINDS)
 def test_subscriptions_do_what_the_simple_model_does(kind: str) -> None:
     examples = max(1, settings().max_examples // 4 // SLOW.get(kind, 1))

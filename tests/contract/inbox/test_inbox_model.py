@@ -6,8 +6,10 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from contract.inbox.inboxes import INBOXES, SLOW
 from contract.inbox.machine import machine_for
+from shrinking import ROOM_TO_SHRINK
 
 
+@ROOM_TO_SHRINK
 @pytest.mark.parametrize("inbox", INBOXES)
 def test_an_inbox_does_what_the_simple_model_does(inbox: str) -> None:
     examples = settings().max_examples // 10 // SLOW.get(inbox, 1)

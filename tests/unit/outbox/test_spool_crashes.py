@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from contract.stores import FAST
+from shrinking import ROOM_TO_SHRINK
 from spools import Machine, message
 from tidegate.model import Message, TicketId
 from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
@@ -136,6 +137,7 @@ class SpoolMachine(RuleBasedStateMachine):
         assert self.run(self.machine.names()) == []
 
 
+@ROOM_TO_SHRINK
 def test_whatever_becomes_of_processes_and_redis_what_was_added_is_put(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,7 @@ from contract.machine import LEASE, RULES, OutboxMachine
 from contract.post import Post
 from contract.stores import OnlySender, sqlite
 from restarts import kill
+from shrinking import ROOM_TO_SHRINK
 from tidegate.model import State
 
 
@@ -63,6 +64,7 @@ class RestartMachine(OutboxMachine):
         self.held, self.late, self.stale, self.turns = {}, set(), [], []
 
 
+@ROOM_TO_SHRINK
 def test_a_process_may_end_between_any_two_steps() -> None:
     some = settings(stateful_step_count=40, max_examples=settings().max_examples // 3)
     run_state_machine_as_test(RestartMachine, settings=some)

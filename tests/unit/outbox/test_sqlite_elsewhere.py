@@ -11,6 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from contract.machine import machine_for
 from contract.stores import OnlySender
+from shrinking import ROOM_TO_SHRINK
 from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Message, Record, Ticket, TicketId
 from tidegate.outbox.port import Outbox
@@ -74,6 +75,7 @@ def elsewhere(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbo
     return outbox
 
 
+@ROOM_TO_SHRINK
 def test_a_sender_follows_another_process_as_it_does_what_is_asked_of_itself() -> None:
     some = settings(stateful_step_count=40, max_examples=settings().max_examples // 3)
     run_state_machine_as_test(machine_for(elsewhere), settings=some)

@@ -29,6 +29,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_hidden_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Secrets of one test do not hide texts of another."""
+    monkeypatch.setattr("tidegate.scrubber._values", ())
+
+
+@pytest.fixture(autouse=True)
 def no_blocking_calls() -> Iterator[BlockBuster]:
     """A blocking call inside a coroutine raises `BlockingError`."""
     with blockbuster_ctx() as guard:

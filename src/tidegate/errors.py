@@ -26,9 +26,14 @@ TidegateError
 from collections.abc import Sequence
 from typing import Any
 
+from tidegate.scrubber import scrub_secrets
+
 
 class TidegateError(Exception):
-    """The root: catch this to catch every error that Tidegate raises on purpose."""
+    """The root: catch this to catch every error that Tidegate raises on purpose. Its text has no secret."""
+
+    def __init__(self, *args: object, **options: Any) -> None:  # noqa: ANN401  (of the other base class)
+        super().__init__(*(scrub_secrets(arg) if isinstance(arg, str) else arg for arg in args), **options)
 
 
 class BadInputError(TidegateError, ValueError):
@@ -138,7 +143,7 @@ class DeadError(NotDeliveredError):
         text = f"{name_of(method, chat_id)} is dead: {reason} ({description})"
         super().__init__(text, method=method, chat_id=chat_id)
         self.reason = reason
-        self.description = description
+        self.description = scrub_secrets(description)
 
 
 class LimitedError(NotDeliveredError):

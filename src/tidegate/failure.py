@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import re
 import sysconfig
 import traceback
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.scrubber import scrub_secrets
+
 log = logging.getLogger("tidegate.polling")
 
-_TOKEN: Final = re.compile(r"(\d{1,15}):[\w-]{20,}")
 _LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parent), "<frozen")
 _LONGEST: Final = 300  # characters
 FIRST_PAUSE: Final = 1.0  # seconds
@@ -35,7 +35,7 @@ def traceback_text(error: BaseException) -> str:
     while place is not None and not _is_own(place.tb_frame.f_code.co_filename):
         place = place.tb_next  # the way there leads through a library's middlewares: it is always the same
     lines = traceback.format_exception(type(error), error, place or error.__traceback__)
-    return _TOKEN.sub(r"\1:…", _plain("".join(lines).rstrip()))
+    return scrub_secrets(_plain("".join(lines).rstrip()))
 
 
 def waiting_place(task: asyncio.Task[Any]) -> str:
@@ -60,8 +60,8 @@ def running_place(frame: FrameType | None) -> str:
 
 
 def scrub(text: str) -> str:
-    """One line of bounded length, and no token in it."""
-    return _TOKEN.sub(r"\1:…", " ".join(_plain(text).split()))[:_LONGEST]
+    """One line of bounded length, and no secret in it."""
+    return scrub_secrets(" ".join(_plain(text).split()))[:_LONGEST]
 
 
 def _plain(text: str) -> str:

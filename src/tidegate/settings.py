@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
+from tidegate.scrubber import hide, hide_password
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 POSTGRES_SCHEMES = ("postgresql", "postgresql+asyncpg")
@@ -61,6 +62,12 @@ class Settings(BaseSettings):
             reason = first["msg"].removeprefix("Value error, ")
         raise BadInputError(f"{name} {reason}")
 
+    def model_post_init(self, context: object, /) -> None:  # noqa: ARG002  (pydantic's)
+        """Keep these values out of every text from now on."""
+        hide(*_secrets_in(self.telegram_bot_token), *_secrets_in(self.tidegate_key))
+        for url in (self.tidegate_store, *_secrets_in(self.redis_url), *_secrets_in(self.database_url)):
+            hide_password(url)
+
     def rules(self) -> Rules:
         """The limits that are set, the usual ones where none is."""
         return Rules(
@@ -77,6 +84,11 @@ class Settings(BaseSettings):
     def _check_database(cls, url: SecretStr | None) -> SecretStr | None:
         example = "postgresql://user:password@host:5432/name or sqlite:///file.db"
         return _normal(url, POSTGRES_SCHEMES + SQLITE_SCHEMES, example)
+
+
+def _secrets_in(value: SecretStr | None) -> list[str]:
+    """One, or several between commas, as the keys of TIDEGATE_KEY are."""
+    return [] if value is None else [one.strip() for one in value.get_secret_value().split(",")]
 
 
 def _normal(url: SecretStr | None, schemes: tuple[str, ...], example: str) -> SecretStr | None:

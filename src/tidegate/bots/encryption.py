@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from tidegate.bots.key_file import KeyFile, is_key
 from tidegate.errors import BadInputError, WrongKeyError
+from tidegate.scrubber import hide
 
 MISSING: Final = (
     "TIDEGATE_KEY is not set, and a store that is no file has no key file for bot tokens: "
@@ -93,7 +94,9 @@ class TokenCipher:
             return _checked(self._given)
         if self._file is None:
             raise BadInputError(MISSING)
-        return self._file.read()
+        keys = self._file.read()
+        hide(*keys)
+        return keys
 
     def _ring(self) -> MultiFernet:
         keys = self._known()

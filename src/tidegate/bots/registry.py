@@ -13,6 +13,7 @@ from tidegate.delivery.sender import BotAccess
 from tidegate.delivery.transport import BotApiTransport
 from tidegate.errors import BadInputError, StoreAwayError, TidegateError
 from tidegate.model import BotId
+from tidegate.scrubber import contains_token
 
 log = logging.getLogger("tidegate")
 
@@ -164,4 +165,6 @@ def _checked_access(token: str, api_url: str, wire: BotApiTransport | None = Non
         raise BadInputError("that is not a bot's token: it looks like 123456:ABC-DEF…, from @BotFather")
     if not api_url.startswith(("http://", "https://")):
         raise BadInputError("api_url must be an http(s) address, such as https://api.telegram.org")
+    if token in api_url or contains_token(api_url):  # it is stored and shown as it is
+        raise BadInputError("api_url contains a token: leave it out, or write {token} in its place")
     return Bot(BotId(int(match[1]))), BotAccess(token, api_url.rstrip("/"), wire)

@@ -5,6 +5,7 @@ import inspect
 import json
 import platform
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
@@ -14,6 +15,7 @@ from typer.main import get_command
 
 from tidegate.cli.errors import UNREAD, check_arguments, complain, wants_traceback
 from tidegate.cli.options import AsJson
+from tidegate.scrubber import scrub_secrets
 
 # The module of each command, and what `tidegate --help` says of it: the first paragraph of its own help.
 COMMANDS: Final = {
@@ -88,9 +90,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         check_arguments(sys.argv[1:] if arguments is None else arguments)
         code = get_command(tidegate).main(arguments, prog_name="tidegate", standalone_mode=False)
         sys.stdout.flush()
-    except Exception as error:  # a person gets one line, whatever it is
+    except Exception as error:  # noqa: BLE001  (a person gets one line, whatever it is)
         if wants_traceback(error):
-            raise
+            sys.stderr.write(scrub_secrets(traceback.format_exc()))
         return complain(error)
     except SystemExit:  # raised by Rich when the reader of a pipe has gone
         return UNREAD

@@ -9,6 +9,7 @@ from contextlib import suppress
 import typer
 
 from tidegate.errors import BadInputError, TidegateError
+from tidegate.scrubber import scrub_secrets
 
 FAILED, BAD_USAGE, INTERRUPTED, UNREAD = 1, 2, 130, 141  # 128 + SIGINT, 128 + SIGPIPE
 _INVALID = re.compile(r"^Invalid value for '([^']+)': (?:Value error, )?")
@@ -18,7 +19,6 @@ _OURS = (
     (re.compile(r"Input should be less than or equal to (\S+)"), r"must be at most \1"),
     (re.compile(r"Input should be greater than or equal to (\S+)"), r"must be at least \1"),
 )
-_TOKEN = re.compile(r"(\d{1,15}):[\w-]{20,}")
 _EXPECTED = (typer.TyperException, typer.Abort, TidegateError, OSError)
 
 
@@ -51,6 +51,11 @@ def complain(error: Exception) -> int:
 
 
 def line_for(error: Exception) -> str:
+    """Return what is printed. Arguments and names of files, which others quote, may hold a token."""
+    return scrub_secrets(_line_for(error))
+
+
+def _line_for(error: Exception) -> str:
     if isinstance(error, typer.TyperException):
         return _usage(error)
     if isinstance(error, TidegateError):
@@ -60,7 +65,7 @@ def line_for(error: Exception) -> str:
         return _one_line(about + (error.strerror or str(error)))
     if isinstance(error, typer.Abort):
         return "aborted"
-    known = _TOKEN.sub(r"\1:…", _one_line(f"{type(error).__name__}: {error}"))
+    known = _one_line(f"{type(error).__name__}: {error}")
     return f"unexpected error: {known}; please report it (TIDEGATE_DEBUG=1 shows more)"
 
 

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidegate.cli import terminal
@@ -55,7 +54,7 @@ def progress_bar(title: str, expected: int) -> Iterator[Tell]:
         yield lambda _: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=terminal.ScrubbedConsole(stderr=True)) as progress:
         task = progress.add_task(title, total=None if expected > COUNTED else expected)
         yield lambda done: progress.update(task, completed=done)
 
@@ -98,7 +97,9 @@ def phase(clock: Clock, what: str, total: int, *, as_json: bool) -> Iterator[Sho
     """Give a function that shows progress: a bar at a terminal, which is gone at the end, or lines."""
     if terminal.is_watched() and not as_json:
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}")
-        with Progress(*columns, console=Console(), auto_refresh=False, transient=True) as bar:
+        with Progress(
+            *columns, console=terminal.ScrubbedConsole(), auto_refresh=False, transient=True
+        ) as bar:
             task = bar.add_task(what, total=total, words="")
             yield _now_and_then(
                 clock,

@@ -3,14 +3,17 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.live import Live
+from rich.segment import Segment
+from rich.text import Text
 
 from tidegate.errors import BadInputError, TidegateError
+from tidegate.scrubber import scrub_secrets
 
 Draw = Callable[[], None]
 
@@ -32,33 +35,46 @@ def report(found: Mapping[str, object], *parts: RenderableType, as_json: bool) -
         put_line(part) if isinstance(part, str) else put(part)
 
 
+class ScrubbedConsole(Console):
+    """Rich's console, which shows no secret: texts are scrubbed before they are wrapped."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, str):
+            renderable = scrub_secrets(renderable)
+        elif isinstance(renderable, Text) and (clean := scrub_secrets(renderable.plain)) != renderable.plain:
+            renderable = Text(clean, renderable.style, overflow=renderable.overflow)
+        return super().render(renderable, options)
+
+
 def put(picture: RenderableType) -> None:
-    Console().print(picture)
+    ScrubbedConsole().print(picture)
 
 
 def put_line(line: str) -> None:
-    """Write a line as it is, however long: a program may look for an address in it."""
-    sys.stdout.write(line + "\n")
+    """Write a line as it is, without secrets, however long: a program may look for an address in it."""
+    sys.stdout.write(scrub_secrets(line) + "\n")
     sys.stdout.flush()
 
 
 def put_json(found: Mapping[str, object]) -> None:
-    """Write one line of JSON. Numbers that JSON lacks (infinity, NaN) become null."""
-    sys.stdout.write(json.dumps(_finite(found), allow_nan=False) + "\n")
+    """Write one line of JSON, without secrets. Numbers that JSON lacks (infinity, NaN) become null."""
+    sys.stdout.write(json.dumps(_writable(found), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
-def _finite(value: object) -> object:
+def _writable(value: object) -> object:
+    if isinstance(value, str):
+        return scrub_secrets(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        return {_writable(name): _writable(item) for name, item in value.items()}
+    return [_writable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def note(line: str) -> None:
     """Write a line for a person to stderr: stdout may belong to a program."""
-    sys.stderr.write(line + "\n")
+    sys.stderr.write(scrub_secrets(line) + "\n")
     sys.stderr.flush()
 
 
@@ -70,7 +86,7 @@ def announce(line: str, *, as_json: bool) -> None:
 @contextmanager
 def drawing(picture: Callable[[], RenderableType]) -> Iterator[Draw]:
     """Give a function that draws `picture` again in place; it is drawn a last time at the end."""
-    with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as live:
+    with Live(console=ScrubbedConsole(), auto_refresh=False, vertical_overflow="crop") as live:
 
         def draw() -> None:
             live.update(picture(), refresh=True)
@@ -80,8 +96,8 @@ def drawing(picture: Callable[[], RenderableType]) -> Iterator[Draw]:
 
 
 def printable(value: object) -> str:
-    """Replace control characters by spaces: texts of users could steer the terminal."""
-    return "".join(letter if letter.isprintable() else " " for letter in str(value))
+    """Return a text without secrets, and control characters as spaces: those could steer the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in scrub_secrets(str(value)))
 
 
 class DeclinedError(TidegateError):

@@ -15,6 +15,7 @@ import msgspec
 
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.model import Dead, Delivered, Migrated, NotSent, Outcome, Refused, Retry, Unknown, Unreachable
+from tidegate.scrubber import scrub_secrets
 
 # A 429 always names its wait. If one does not: Telegram's short refusals are about 5 s, and calling again
 # sooner makes them grow.
@@ -120,7 +121,8 @@ class _Error:
         if status in _SUCCESS and isinstance(code, int) and code in _ERRORS:
             self.code = code
         self.is_telegrams = body.get("ok") is False and self.code in _ERRORS
-        self.description = description if isinstance(description, str) else ""
+        # A proxy may quote the address of the call, which holds the token.
+        self.description = scrub_secrets(description) if isinstance(description, str) else ""
         self.text = self.description.lower().replace("’", "'")  # noqa: RUF001  (both are seen)
         self.parameters: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
 

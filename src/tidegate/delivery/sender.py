@@ -12,6 +12,7 @@ from tidegate.clock import Clock
 from tidegate.delivery.outcome_policy import RetryBackoff, judge
 from tidegate.delivery.transport import BotApiTransport
 from tidegate.model import BotId, Dead, NotSent, Outcome, Unknown, Unreachable
+from tidegate.scrubber import hide, scrub_secrets
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.worker")
@@ -31,11 +32,14 @@ class BotAccess(msgspec.Struct, frozen=True):
     api_url: str  # or a pattern that has {token} and {method} in it
     wire: BotApiTransport | None = None  # its own transport, for instance through a proxy
 
+    def __post_init__(self) -> None:
+        hide(self.token)  # tokens of test servers may not look like Telegram's
+
     def __repr__(self) -> str:
-        return f"BotAccess({self.token.partition(':')[0]}:…, {self.api_url})"
+        return f"BotAccess({self.token.partition(':')[0]}:…, {scrub_secrets(self.api_url)})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:  # else rich would show the fields in a traceback
-        return [("api_url", self.api_url)]
+        return [("api_url", scrub_secrets(self.api_url))]
 
 
 class OutgoingCall(msgspec.Struct):

@@ -14,6 +14,7 @@ import msgspec
 from tidegate.errors import BadInputError
 from tidegate.inbound.inbox import DEDUP_SECONDS, InboxItem, hook_source
 from tidegate.inbound.webhook_request import MAX_BODY_BYTES
+from tidegate.scrubber import hide
 
 HOOK_WINDOW: Final = 300.0  # seconds that a sender's clock may be off, and that a copied request is valid
 MAX_EVENT_ID_LENGTH: Final = 255  # characters
@@ -72,6 +73,7 @@ class Hook(msgspec.Struct, frozen=True):
     attempts: int = 5
 
     def __post_init__(self) -> None:
+        hide(*self.secrets)
         check_scheme(self.scheme)
         if not _NAME.fullmatch(self.name):
             raise BadInputError(f"{self.name!r} cannot be the name of a hook: use letters, digits, - and _")

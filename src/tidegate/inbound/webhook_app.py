@@ -32,6 +32,7 @@ from tidegate.inbound.webhook_request import (
     method_not_allowed,
     unavailable,
 )
+from tidegate.scrubber import hide
 
 SECRET_HEADER: Final = b"x-telegram-bot-api-secret-token"
 WRONG_SECRET: Final = WebhookResponse(401, "the secret token is missing or wrong")
@@ -50,7 +51,9 @@ def webhook_secret(token: str) -> str:
 
     Made of the token, which it does not reveal: every process knows it, and none has to store it.
     """
-    return hmac.new(token.encode(), _SECRET_PURPOSE, hashlib.sha256).hexdigest()
+    secret = hmac.new(token.encode(), _SECRET_PURPOSE, hashlib.sha256).hexdigest()
+    hide(secret)
+    return secret
 
 
 class WebhookBackend(Protocol):

@@ -14,6 +14,7 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
+from tidegate.scrubber import scrub_secrets
 
 MAX_TEXT: Final = 4096
 MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
@@ -90,7 +91,7 @@ def check_chat(chat_id: object) -> ChatId:
         if _NUMBER.fullmatch(text):
             chat_id = int(text)
     if isinstance(chat_id, bool) or not isinstance(chat_id, int) or not 0 < abs(chat_id) < LARGEST_ID:
-        given = reprlib.repr(chat_id)
+        given = reprlib.repr(scrub_secrets(chat_id) if isinstance(chat_id, str) else chat_id)
         raise BadInputError(f"chat_id {given} is no chat: give a number other than 0, or an @name")
     return chat_id
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from tidegate.errors import BadInputError
 from tidegate.extras import extra
+from tidegate.scrubber import hide_password
 from tidegate.settings import REDIS_SCHEMES
 from tidegate.stores.memory.store import MemoryStore
 from tidegate.stores.sqlite.store import SqliteStore
@@ -18,6 +19,7 @@ def make_store(store: str, options: StoreOptions) -> Store:
         return MemoryStore(options)
     kind = store.partition("://")[0] if "://" in store else "sqlite"  # the rest may hold a password
     if kind in REDIS_SCHEMES:
+        hide_password(store)
         with extra("redis", "redis"):
             from tidegate.stores.redis.store import RedisStore  # noqa: PLC0415  (imported only if it is used)
         return RedisStore(store, options)

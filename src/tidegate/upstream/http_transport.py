@@ -14,6 +14,7 @@ from yarl import URL
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.network_errors import network_failure
+from tidegate.scrubber import hide
 from tidegate.upstream.retry import UNREADABLE
 from tidegate.upstream.transport import (
     NoResponse,
@@ -85,6 +86,7 @@ class HttpTransport(UpstreamTransport):
         given = checked_headers(headers)
         self._headers = {"Accept": "application/json", "User-Agent": "tidegate", **given}
         self._secrets = _secret_words(_secret_headers(given).values())
+        hide(*self._secrets)
         self._clock = clock
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None

@@ -84,7 +84,7 @@ class _QueuedDeadError(DeadError, _PicklableError):
     def __init__(self, *, method: str, chat_id: int | str | None, reason: str, description: str) -> None:
         super().__init__(method=method, chat_id=chat_id, reason=reason, description=description)
         if description:
-            TelegramError.__init__(self, description)
+            TelegramError.__init__(self, self.description)
 
 
 class QueuedForbiddenError(_QueuedDeadError, Forbidden):

@@ -18,6 +18,7 @@ from tidegate.delivery.transport import ApiAnswer, BotApiTransport, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.failure import scrub
 from tidegate.model import BotId
+from tidegate.scrubber import contains_token
 from tidegate.settings import Settings
 from tidegate.sim.telegram.update_delivery import is_loopback
 
@@ -26,12 +27,11 @@ if TYPE_CHECKING:  # slow to import: `--help` does without
 
 
 PATH: Final = "/webhook/telegram"  # and the bot's number
-_TOKEN = re.compile(r"\d{1,15}(?::|%3a)[\w-]{20,}", re.IGNORECASE)
 
 
 def base_of(text: str) -> str:
     """Check an address and drop its last slash. Raises BadInputError that repeats nothing of it."""
-    if _TOKEN.search(text):
+    if contains_token(text):
         raise BadInputError(
             "ADDRESS contains a token: leave it out, since others can see the address of a webhook"
         )
@@ -74,7 +74,7 @@ def without_token(text: str, token: str) -> str:
     secret = token.partition(":")[2]
     for known in (token, quote(token, safe=""), secret):
         text = text.replace(known, "…")
-    return _TOKEN.sub("…", scrub(text))
+    return scrub(text)
 
 
 Result = TypeVar("Result")

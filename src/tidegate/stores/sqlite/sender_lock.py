@@ -12,6 +12,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import NotTheSenderError, StoreError
+from tidegate.scrubber import scrub_secrets
 
 T = TypeVar("T")
 
@@ -44,7 +45,8 @@ class SenderLock:
         holder = await self.holder() or "another process"
         raise NotTheSenderError(
             f"{holder} sends for {self._store}: one process at a time does. Is the bot running already?"
-            " Stop it, or give this one a store of its own. A process that only puts needs no worker"
+            " Stop it. A process that only puts needs no worker; for several that send, keep the store in"
+            " Redis (redis://…)"
         )
 
     async def release(self) -> None:
@@ -97,12 +99,15 @@ def _in_thread(function: Callable[..., T], *arguments: object) -> asyncio.Future
 
 def _read(file: int) -> SenderProcess:
     try:
-        return msgspec.json.decode(os.pread(file, 4096, 0), type=SenderProcess)
+        known = msgspec.json.decode(os.pread(file, 4096, 0), type=SenderProcess)
+        return SenderProcess(known.pid, scrub_secrets(known.command))  # others may write that file, too
     except msgspec.MsgspecError:  # it has just been taken
         return SenderProcess(0, "starting")
 
 
 def _command() -> str:
-    """The command of this process. Of its arguments only the first: others may hold a secret."""
-    name = Path(sys.argv[0]).name or "python"
-    return " ".join([name, *sys.argv[1:2]])[:80]
+    """The program of this process. Its arguments may hold a secret; only Tidegate's commands are known."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    command = sys.argv[1:2] if name == "tidegate" and sys.argv[1:2] and sys.argv[1].isalpha() else []
+    return scrub_secrets(" ".join([name.lstrip("-") or "python", *command]))[:80]

@@ -7,7 +7,7 @@ PEER_LOCKS := $(wildcard benchmarks/peers/*.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: help run setup servers examples test test-nocodb check format peers bench proof fresh lock clean
+.PHONY: help run setup servers examples test test-nocodb check format peers bench proof mutants fresh lock clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -82,6 +82,9 @@ bench: setup peers ## measure the hot paths, print the tables (50 minutes)
 
 proof: servers examples ## the long runs: many seeds, kill loops (at most 40 minutes)
 	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m "proof or not proof" --timeout 1200
+
+mutants: setup ## plant bugs in the pure modules, count those that the tests notice (at most 30 minutes)
+	@$(BIN)/python benchmarks/mutants.py --minutes 30
 
 fresh: ## clone HEAD into an empty folder and run the tests there
 	@tmp=$$(mktemp -d) && trap 'rm -rf "$$tmp"' EXIT && \

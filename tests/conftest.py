@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 gc.disable()  # while everything is imported, aiogram's thousand models above all: a fifth of the time
 
-settings.register_profile("default", deadline=None, max_examples=40)
-settings.register_profile("proof", deadline=None, max_examples=2_000)
+settings.register_profile("default", deadline=None, max_examples=40, print_blob=True)
+settings.register_profile("proof", deadline=None, max_examples=2_000, print_blob=True)
+# A mutant is judged by whether an example fails, not by the smallest one; the same examples every time.
+settings.register_profile(
+    "mutants", deadline=None, max_examples=40, phases=[Phase.generate], derandomize=True, database=None
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 

@@ -26,7 +26,7 @@ from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import HookEventHandler, UpdateHandler
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.server import OnReady, serve
-from tidegate.inbound.signed_hooks import HOOK_WINDOW, Hook, SignatureScheme, parse_secrets
+from tidegate.inbound.signed_hooks import HOOK_WINDOW, EventIdentity, Hook, SignatureScheme, parse_secrets
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.webhook_app import WebhookApp
 from tidegate.lifecycle import GateCore
@@ -275,15 +275,17 @@ class Tidegate:
         scheme: SignatureScheme = "standard",
         window: float = HOOK_WINDOW,
         attempts: int = 5,
+        dedup: EventIdentity = "id",
     ) -> Callable[[HookEventHandler], HookEventHandler]:
         """Register `async def handler(event)` for signed events: `@gate.on_hook("payments", secret)`.
 
         They arrive at `POST /hooks/payments`, as a payment provider sends them. An event is acknowledged as
         soon as it is stored, handled once, and tried again `attempts` times if that fails. Any of several
         secrets is accepted. `scheme`: "standard" (Standard Webhooks), "stripe", "github", or an
-        `HmacSignature`; `window`: seconds that its timestamp may be off.
+        `HmacSignature`; `window`: seconds that its timestamp may be off. `dedup`: an event is recognised for
+        24 hours by its id or, with "body", by its body: GitHub does not sign the id.
         """
-        hook = Hook(name, parse_secrets(name, secret), scheme, window, attempts=attempts)
+        hook = Hook(name, parse_secrets(name, secret), scheme, window, attempts=attempts, dedup=dedup)
 
         def register(handler: HookEventHandler) -> HookEventHandler:
             self.core.handlers.handle_events(hook, handler)

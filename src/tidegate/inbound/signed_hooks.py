@@ -35,7 +35,8 @@ class HmacSignature(msgspec.Struct, frozen=True):
     """HMAC-SHA256 in hexadecimal, in a header of your choice, with "sha256=" before it or without.
 
     With a header for the time (in seconds), "time.body" is signed, otherwise the body. The id of an event is
-    in a header, or in a field of the JSON body. Headers are not signed: a copy with another id is accepted.
+    in a header, or in a field of the JSON body. Headers are not signed: a copy with another id in its header
+    is accepted, unless the hook has `dedup="body"`.
     """
 
     signature: str = "x-signature"
@@ -47,6 +48,12 @@ class HmacSignature(msgspec.Struct, frozen=True):
 # standard: Standard Webhooks. Stripe's and GitHub's as they document them; GitHub's have no time.
 _NamedScheme = Literal["standard", "stripe", "github"]
 SignatureScheme = _NamedScheme | HmacSignature
+EventIdentity = Literal["id", "body"]
+"""The mark of an event. Some schemes (GitHub's) do not sign the id, so a copy can have another one."""
+
+
+def is_hook_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None
 
 
 def parse_secrets(hook: str, given: object) -> tuple[str, ...]:
@@ -71,16 +78,19 @@ class Hook(msgspec.Struct, frozen=True):
     window: float = HOOK_WINDOW  # seconds
     limit: int = MAX_BODY_BYTES
     attempts: int = 5
+    dedup: EventIdentity = "id"
 
     def __post_init__(self) -> None:
         hide(*self.secrets)
         check_scheme(self.scheme)
-        if not _NAME.fullmatch(self.name):
+        if not is_hook_name(self.name):
             raise BadInputError(f"{self.name!r} cannot be the name of a hook: use letters, digits, - and _")
         if not self.secrets:
             raise BadInputError(f"hook {self.name} needs a secret: without one, nothing is accepted")
         for secret in self.secrets:
             self._check_secret(secret)
+        if self.dedup not in get_args(EventIdentity):
+            raise BadInputError(f'hook {self.name}: dedup is "id" or "body", not {self.dedup!r}')
         if self.window > MAX_HOOK_WINDOW:
             raise BadInputError(
                 f"hook {self.name}: a window is {MAX_HOOK_WINDOW:g} s at most, or a copy could pass again"
@@ -125,9 +135,10 @@ class HookEvent(msgspec.Struct, frozen=True):
             raise BadInputError(f"event {self.id} of hook {self.hook} is not JSON") from None
 
 
-def event_item(event: HookEvent) -> InboxItem:
+def event_item(event: HookEvent, dedup: EventIdentity = "id") -> InboxItem:
     """Each event has a lane of its own: events do not wait for each other."""
-    return InboxItem(hook_source(event.hook), event.id, event.id, pack_event(event))
+    key = event.id if dedup == "id" else f"sha256:{hashlib.sha256(event.body).hexdigest()}"
+    return InboxItem(hook_source(event.hook), key, key, pack_event(event))
 
 
 def pack_event(event: HookEvent) -> bytes:
@@ -156,13 +167,13 @@ class SignedEvent(NamedTuple):
 
 
 class SignatureRefusal(NamedTuple):
-    """401 if it is not signed, or not lately; 400 if it has no id."""
+    """`is_signed`: the signature is right and fresh, and the event has no id."""
 
-    status: int
     reason: str
+    is_signed: bool = False
 
 
-_UNSIGNED: Final = SignatureRefusal(401, "the signature is missing")
+_UNSIGNED: Final = SignatureRefusal("the signature is missing")
 
 
 class _UnverifiedRequest(NamedTuple):
@@ -196,12 +207,14 @@ def verify_signature(
     if isinstance(request, SignatureRefusal):
         return request
     if not _is_signed(scheme, secrets, request):
-        return SignatureRefusal(401, "the signature is wrong")
+        return SignatureRefusal("the signature is wrong")
     sent_at = None if request.timestamp is None else float(request.timestamp)
     if sent_at is not None and abs(now - sent_at) > window:
-        return SignatureRefusal(401, "the timestamp is too old, or ahead of time")
+        return SignatureRefusal("the timestamp is too old, or ahead of time")
     event_id = _readable(_field(body, request.id_field) if request.id_field else request.id)
-    return SignedEvent(event_id, sent_at) if event_id else SignatureRefusal(400, "the event has no id")
+    if not event_id:
+        return SignatureRefusal("the event has no id", is_signed=True)
+    return SignedEvent(event_id, sent_at)
 
 
 def signing_key(scheme: SignatureScheme, secret: str) -> bytes:
@@ -245,7 +258,7 @@ def _standard(headers: Headers, body: bytes) -> _UnverifiedRequest | SignatureRe
     if not signatures:
         return _UNSIGNED
     if not event_id:  # it is signed, too: otherwise only the signature would be called wrong
-        return SignatureRefusal(400, "webhook-id is missing")
+        return SignatureRefusal("webhook-id is missing")
     if not _is_time(time):
         return _without_time("webhook-timestamp")
     return _UnverifiedRequest(signatures, b".".join((event_id, time, body)), time, event_id)
@@ -284,7 +297,7 @@ def _hmac(scheme: HmacSignature, headers: Headers, body: bytes) -> _UnverifiedRe
 
 
 def _without_time(name: str) -> SignatureRefusal:
-    return SignatureRefusal(401, f"{name} is missing, or no time in seconds")
+    return SignatureRefusal(f"{name} is missing, or no time in seconds")
 
 
 def _header(headers: Headers, name: str) -> bytes:

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import re
+import secrets
 from collections.abc import Awaitable, Mapping
 from typing import Final, Protocol
 
@@ -15,6 +16,7 @@ from tidegate.inbound.signed_hooks import (
     HookEvent,
     SignatureRefusal,
     event_item,
+    is_hook_name,
     safe_headers,
     verify_signature,
 )
@@ -35,14 +37,22 @@ from tidegate.inbound.webhook_request import (
 from tidegate.scrubber import hide
 
 SECRET_HEADER: Final = b"x-telegram-bot-api-secret-token"
+# Strangers get one answer for a bot or hook that is here and for one that is not. The log tells them apart.
 WRONG_SECRET: Final = WebhookResponse(401, "the secret token is missing or wrong")
-NO_SUCH_BOT: Final = WebhookResponse(404, "there is no such bot here")
-NO_SUCH_HOOK: Final = WebhookResponse(404, "there is no such hook here")
+NO_SUCH_BOT: Final = WebhookResponse(
+    401, WRONG_SECRET.error, detail="there is no such bot here", at_unknown_path=True
+)
+WRONG_SIGNATURE: Final = "the signature is missing, wrong or too old"
+NO_SUCH_HOOK: Final = WebhookResponse(
+    401, WRONG_SIGNATURE, detail="there is no such hook here", at_unknown_path=True
+)
 READINESS_TIMEOUT: Final = 5.0  # seconds that the store may take to answer
 _TELEGRAM_PATH: Final = "/webhook/telegram/"
 _HOOK_PATH: Final = "/hooks/"
 _BOT_ID: Final = re.compile(r"[0-9]{1,19}")
-_SECRET_OF_NO_BOT: Final = "0" * 64  # compared where there is no bot, so that the time tells nothing
+# Compared where there is no such bot or hook, so that the time tells nothing either.
+_SECRET_OF_NO_BOT: Final = "0" * 64
+_NO_HOOK: Final = Hook("none", (secrets.token_hex(32),))
 _SECRET_PURPOSE: Final = b"tidegate: the secret of a webhook"
 
 
@@ -176,9 +186,9 @@ class WebhookApp:
         """`POST /hooks/{name}`: a signed event is durable before its sender is answered."""
         if request.method != "POST":
             return method_not_allowed("POST")
-        hook = self._backend.hooks.get(name)
-        if hook is None:
-            return NO_SUCH_HOOK
+        if not is_hook_name(name):
+            return NOT_FOUND
+        hook = self._backend.hooks.get(name, _NO_HOOK)
         try:
             registry = self._backend.registry()
             body = await self._event_bodies.read(request, hook.limit)
@@ -187,9 +197,9 @@ class WebhookApp:
             now, headers = self._clock.now(), request.headers
             signed = verify_signature(hook.scheme, hook.secrets, headers, body, now, window=hook.window)
             if isinstance(signed, SignatureRefusal):
-                return WebhookResponse(signed.status, signed.reason)
+                return NO_SUCH_HOOK if hook is _NO_HOOK else _refuse(signed)
             event = HookEvent(hook.name, signed.id, signed.timestamp, now, safe_headers(headers), body)
-            await registry.accept([event_item(event)])
+            await registry.accept([event_item(event, hook.dedup)])
         except (ClosedError, StoreError) as error:
             return unavailable(error)
         return OK
@@ -217,3 +227,10 @@ class WebhookApp:
             await send({"type": f"{step}.complete"})
             if step == "lifespan.shutdown":
                 return
+
+
+def _refuse(refusal: SignatureRefusal) -> WebhookResponse:
+    """Only the sender, whose signature is right, is told more than that it is not."""
+    if refusal.is_signed:
+        return WebhookResponse(400, refusal.reason)
+    return WebhookResponse(401, WRONG_SIGNATURE, detail=refusal.reason)

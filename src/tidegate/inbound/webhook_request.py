@@ -36,6 +36,7 @@ class WebhookResponse(msgspec.Struct, frozen=True):
     retry_after: int = 0  # seconds
     allow: str = ""  # methods
     problems: Mapping[str, str] = {}
+    at_unknown_path: bool = False
 
     def body(self) -> bytes:
         if not self.error:
@@ -57,7 +58,7 @@ class WebhookResponse(msgspec.Struct, frozen=True):
 
 
 OK: Final = WebhookResponse(200)
-NOT_FOUND: Final = WebhookResponse(404, "there is nothing here")
+NOT_FOUND: Final = WebhookResponse(404, "there is nothing here", at_unknown_path=True)
 TOO_LARGE: Final = WebhookResponse(413, "the body is too large")
 TOO_SLOW: Final = WebhookResponse(408, "the body did not arrive in time")
 TOO_MANY: Final = WebhookResponse(503, "too much arrives at once: send it again", retry_after=5)
@@ -69,7 +70,7 @@ def unavailable(error: Exception) -> WebhookResponse:
 
 
 def method_not_allowed(allow: str) -> WebhookResponse:
-    return WebhookResponse(405, f"only {allow} is allowed here", allow=allow)
+    return WebhookResponse(405, f"only {allow} is allowed here", allow=allow, at_unknown_path=True)
 
 
 class WebhookRequest:
@@ -171,8 +172,10 @@ class RefusalLog:
 
     def add(self, request: WebhookRequest, response: WebhookResponse) -> None:
         # Paths that do not exist are without number: those are counted by reason alone.
-        is_known = response.status not in {404, 405}
-        kind = (response.status, response.error, _printable(request.path) if is_known else "")
+        path = "" if response.at_unknown_path else _printable(request.path)
+        # The details of a store that is away may differ each time.
+        reason = response.error if response.retry_after else scrub(response.detail or response.error)
+        kind = (response.status, reason, path)
         if kind not in self._unlogged and len(self._unlogged) >= MAX_REFUSAL_KINDS:
             kind = _OTHER_REFUSALS
         if kind in self._unlogged:

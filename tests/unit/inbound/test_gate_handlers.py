@@ -69,7 +69,7 @@ async def test_it_can_be_started_again(served: Served, clock: VirtualClock) -> N
 
 async def test_a_bot_that_comes_later_is_served(served: Served, clock: VirtualClock) -> None:
     await served.app.start()
-    assert (await served.post(1, LATER)).status == 404
+    assert (await served.post(1, LATER)).status == 401
     served.gate.add_bot(LATER)
     assert (await served.post(1, LATER)).status == 200
     await clock.sleep(1)

@@ -93,8 +93,29 @@ async def test_no_secret_is_refused(backend: FakeBackend, caplog: pytest.LogCapt
     assert len(lines(caplog)) == 1
 
 
-@pytest.mark.parametrize("bot", ["43", "0", "99999999999999999999", "x", "4²", "-42", "", "42/", f"{TOKEN}"])
-async def test_an_unknown_bot_is_not_found(
+async def test_a_stranger_cannot_tell_which_bots_are_served(
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    known, unknown = [
+        await backend.update(path=f"/webhook/telegram/{bot}", secret="wrong") for bot in (42, 43)
+    ]
+
+    assert known == unknown
+    assert (known.status, known.parts_taken) == (401, 0)
+    assert "there is no such bot here" in lines(caplog)[1]  # the operator can
+
+
+async def test_a_scan_of_many_bots_that_are_not_served_is_one_kind_of_refusal(
+    backend: FakeBackend, caplog: pytest.LogCaptureFixture
+) -> None:
+    for bot in range(1_000, 2_000):
+        await backend.update(path=f"/webhook/telegram/{bot}")
+
+    assert len(lines(caplog)) == 1
+
+
+@pytest.mark.parametrize("bot", ["99999999999999999999", "x", "4²", "-42", "", "42/", f"{TOKEN}"])
+async def test_what_cannot_be_a_bot_is_not_found(
     backend: FakeBackend, caplog: pytest.LogCaptureFixture, bot: str
 ) -> None:
     reply = await backend.update(path=f"/webhook/telegram/{bot}")

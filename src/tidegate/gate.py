@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -73,6 +74,11 @@ class Tidegate:
         wire: BotApiTransport | None = None,
         settings: Settings | None = None,
     ) -> None:
+        if not isinstance(store, str | os.PathLike | None):
+            kind = type(store).__name__
+            raise BadInputError(
+                f"a store is a text or a path, not of type {kind}: give a file, redis://… or memory://"
+            )
         if store == "":
             raise BadInputError("the store has no name: give a file, such as tidegate.db, or memory://")
         self.settings = settings or Settings.read()

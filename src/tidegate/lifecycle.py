@@ -25,7 +25,7 @@ from tidegate.inbound.handlers import AttachedLibrary, GateHandlers
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
 from tidegate.model import BotId, Priority
-from tidegate.outbox.admission import check_chat, check_method, check_priority
+from tidegate.outbox.admission import check_call, check_chat, check_method, check_priority
 from tidegate.outbox.port import StoreHealth
 from tidegate.outbox.producer import Producer
 from tidegate.outbox.tickets import LiveTicket
@@ -287,7 +287,7 @@ class GateCore:
         if max_wait is None:
             max_wait = self.settings.telegram_rate_limit_wait
         await self.registry.unseal()
-        checked = dict(params or {})
+        checked = check_call({} if params is None else params)
         if checked.get("chat_id") is not None:
             checked["chat_id"] = check_chat(checked["chat_id"])
         return await self.direct.call(

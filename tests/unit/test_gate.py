@@ -415,7 +415,7 @@ async def test_the_same_dedup_key_is_the_same_ticket(gate: Tidegate) -> None:
         ({"chat_id": 7, "text": ""}, "text is empty"),
         ({"chat_id": 7, "text": "  "}, "text is empty"),
         ({"chat_id": 7}, "text is empty"),
-        ({"chat_id": 7, "text": 5}, "text is empty"),
+        ({"chat_id": 7, "text": 5}, "text must be a text, not of type int"),
         ({"chat_id": 0, "text": "x"}, "chat_id 0 is no chat"),
         ({"text": "x"}, "chat_id None is no chat"),
         ({"chat_id": "bob", "text": "x"}, "chat_id 'bob' is no chat"),
@@ -615,3 +615,57 @@ async def test_a_gate_whose_closing_is_cancelled_lets_go_of_its_store(
 async def test_a_token_that_is_not_set_is_refused_by_name(gate: Tidegate) -> None:
     with pytest.raises(BadInputError, match="that is not a bot's token"):
         gate.add_bot(None)  # type: ignore[arg-type]
+
+
+CYCLE: list[Any] = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({5: 1}, "the message has the key 5 of type int"),
+        ({b"note": 1}, "of type bytes: keys are texts"),
+        (
+            {"reply_markup": {"keyboard": [{0.5: 1}]}},
+            r"reply_markup\.keyboard\[0\] has the key 0.5 of type float",
+        ),
+        ({"note": float("nan")}, "note is nan"),
+        ({"note": [float("inf")]}, r"note\[0\] is inf"),
+        ({"note": CYCLE}, "contains itself"),
+        ({"note": 2**64}, "note cannot be sent as JSON: the number has more than 64 bits"),
+        ({"note": "\ud800"}, "note is no valid text"),
+        ({"note": {1, 2}}, "note: a set cannot be sent as JSON"),
+        ({"document": File(content="text")}, "document: the content of a File is bytes"),  # type: ignore[arg-type]
+    ],
+)
+async def test_poison_is_refused_by_every_way_in(
+    gate: Tidegate, telegram: SimulatedTelegram, params: dict[Any, Any], reason: str
+) -> None:
+    item = {"chat_id": 7, "text": "x", **params}
+
+    with pytest.raises(BadInputError, match=reason):
+        await gate.send_many([{"chat_id": 7, "text": "good"}, item])
+    with pytest.raises(BadInputError, match=reason):
+        await gate.call("sendMessage", item)
+    if all(isinstance(name, str) for name in params):
+        with pytest.raises(BadInputError, match=reason):
+            await gate.send(**item)
+        with pytest.raises(BadInputError, match=reason):
+            await gate.send_or_queue(**item)
+
+    assert (await gate.stats()).waiting == 0
+    async with gate.worker():
+        await (await gate.send(chat_id=7, text="x")).delivered(timeout=5)
+    assert telegram.report()["accepted"] == 1
+
+
+async def test_parameters_of_a_call_that_are_no_mapping_are_refused(gate: Tidegate) -> None:
+    with pytest.raises(BadInputError, match="the parameters of a call are a mapping"):
+        await gate.call("sendMessage", [("chat_id", 1)])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("store", [5, 0, b"tidegate.db", ["tidegate.db"], object()])
+def test_a_store_that_is_neither_text_nor_path_is_refused(store: Any) -> None:  # noqa: ANN401  (what a typo may be)
+    with pytest.raises(BadInputError, match="a store is a text or a path, not of type"):
+        Tidegate(store)

@@ -4,6 +4,7 @@ import datetime as dt
 import difflib
 import functools
 import math
+import os
 import re
 import reprlib
 from collections.abc import Iterable, Mapping
@@ -20,7 +21,10 @@ MAX_TEXT: Final = 4096
 MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
 LARGEST_ID: Final = 2**53  # Telegram promises 52 bits
 MAX_ATTEMPTS: Final = 1_000
-_PLAIN_TYPES: Final = frozenset((str, int, float, bool, File))  # enough for almost every message
+MAX_DEPTH: Final = 32  # levels of lists and objects within a parameter; Telegram's own have fewer than ten
+LONGEST_NAME: Final = 128  # characters of a parameter's name
+LONGEST_PLACE: Final = 80  # characters shown of where a value is
+_INT64: Final = range(-(2**63), 2**64)  # what stores can keep
 _NAME = re.compile(r"@[A-Za-z]\w{3,31}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
 _METHOD = re.compile(r"[a-z][A-Za-z]{2,63}")
@@ -38,17 +42,16 @@ _OPTION_NAMES: Final = _OPTIONS | {"priority"}
 def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float) -> Message:
     """A message from a caller's fields: options of Tidegate by their names, all else is for Telegram."""
     params = dict(fields)
+    _check_names(params)
     method = check_method(params.pop("method", "sendMessage"))
     chat_id = check_chat(params.pop("chat_id", None))
     priority = check_priority(params.pop("priority", Priority.NORMAL))
     options = {name: params.pop(name) for name in _OPTIONS & params.keys()}
     for name in params:
-        if isinstance(name, str):
-            _check_name(name)
-    params = {name: value for name, value in params.items() if value is not None}
-    if not all(type(value) in _PLAIN_TYPES for value in params.values()):
-        params = plain_value(params)
-    _check_params(method, params)
+        _check_name(name)
+    params = _plain_params(params)
+    _check_text(method, params)
+    _check_size(method, params)
     try:
         checked = msgspec.convert(
             {"id": ticket, "bot": bot, "chat_id": chat_id, "method": method, "params": {}, **options}, Message
@@ -60,6 +63,15 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     return message
 
 
+def check_call(params: object) -> dict[str, Any]:
+    """The parameters of a direct call as JSON has them, with files. Raises BadInputError."""
+    if not isinstance(params, Mapping):
+        kind = type(params).__name__
+        raise BadInputError(f"the parameters of a call are a mapping, such as {{'chat_id': 1}}: got {kind}")
+    _check_names(params)
+    return _plain_params(params)
+
+
 def check_options(names: Iterable[str]) -> None:
     """Raise BadInputError unless every name is an option of Tidegate."""
     for name in names:
@@ -67,6 +79,14 @@ def check_options(names: Iterable[str]) -> None:
         if name not in _OPTION_NAMES:
             known = ", ".join(sorted(_OPTION_NAMES))
             raise BadInputError(f"{name!r} is no option of a queued call: choose from {known}")
+
+
+def _check_names(params: Mapping[Any, Any]) -> None:
+    """Raise BadInputError for a name of a parameter that is no text, or too long to be one of Telegram's."""
+    for name in params:
+        _check_key_of("the message", name)
+        if len(name) > LONGEST_NAME:
+            raise BadInputError(f"{_shown(name)} is no parameter: its name has {len(name)} characters")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -78,7 +98,7 @@ def _check_name(name: str) -> None:
 
 def check_method(method: object) -> str:
     if not isinstance(method, str) or not _METHOD.fullmatch(method):
-        raise BadInputError(f"{method!r} is not a Bot API method: write its name, such as sendMessage")
+        raise BadInputError(f"{_shown(method)} is not a Bot API method: write its name, such as sendMessage")
     return method
 
 
@@ -91,8 +111,7 @@ def check_chat(chat_id: object) -> ChatId:
         if _NUMBER.fullmatch(text):
             chat_id = int(text)
     if isinstance(chat_id, bool) or not isinstance(chat_id, int) or not 0 < abs(chat_id) < LARGEST_ID:
-        given = reprlib.repr(scrub_secrets(chat_id) if isinstance(chat_id, str) else chat_id)
-        raise BadInputError(f"chat_id {given} is no chat: give a number other than 0, or an @name")
+        raise BadInputError(f"chat_id {_shown(chat_id)} is no chat: give a number other than 0, or an @name")
     return chat_id
 
 
@@ -101,22 +120,24 @@ def check_priority(priority: object) -> Priority:
         return Priority(priority)  # type: ignore[arg-type]
     except ValueError:
         names = ", ".join(Priority)
-        raise BadInputError(f"priority {priority!r} is not known: choose one of {names}") from None
+        raise BadInputError(f"priority {_shown(priority)} is not known: choose one of {names}") from None
 
 
-def _check_params(method: str, params: Mapping[str, Any]) -> None:
-    if method == "sendMessage":
-        text = params.get("text")
-        if not isinstance(text, str) or not text.strip():
-            raise BadInputError("text is empty: Telegram sends no empty messages")
-        if len(text) > MAX_TEXT and "parse_mode" not in params:
-            raise BadInputError(
-                f"text has {len(text)} characters: Telegram takes at most {MAX_TEXT}; split it"
-            )
+def _check_text(method: str, params: Mapping[str, Any]) -> None:
+    if method != "sendMessage":
+        return
+    text = params.get("text")
+    if text is not None and not isinstance(text, str):
+        raise BadInputError(f"text must be a text, not of type {type(text).__name__}: give it as a str")
+    if text is None or not text.strip():
+        raise BadInputError("text is empty: Telegram sends no empty messages")
+    if len(text) > MAX_TEXT and "parse_mode" not in params:
+        raise BadInputError(f"text has {len(text)} characters: Telegram takes at most {MAX_TEXT}; split it")
+
+
+def _check_size(method: str, params: Mapping[str, Any]) -> None:
     try:
-        bare = _without_files(params)
-        size = len(_encode(bare))
-        _pack(bare)  # stores are stricter than JSON: integers of 64 bits, text that is valid UTF-8
+        size = len(_encode(_without_files(params)))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise BadInputError(f"the parameters of {method} cannot be sent as JSON: {error}") from error
     if size > MAX_PARAMS:
@@ -161,31 +182,145 @@ def _without_files(value: object) -> object:
     return [_without_files(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def plain_value(value: object) -> Any:  # noqa: ANN401, PLR0911  (one line for each kind)
-    """The value as JSON has it, with files. Raises BadInputError if that is not possible.
+def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: made for name, value in params.items() if (made := plain_value(value, name)) is not None}
 
-    Objects of bot libraries are known by what they can do, as none of the libraries need be installed.
+
+def plain_value(value: object, place: str = "a value", depth: int = 0) -> Any:  # noqa: ANN401, PLR0911, C901  (one line for each kind)
+    """The value as JSON and every store have it, with files. Raises BadInputError if that is not possible.
+
+    `place` names it in errors. Objects of bot libraries are known by what they can do, as none of the
+    libraries need be installed.
     """
+    if depth > MAX_DEPTH:
+        raise BadInputError(
+            f"{_short(place)} is nested more than {MAX_DEPTH} levels deep, or contains itself: flatten it"
+        )
     match value:
         case Enum():
-            return value.value
-        case None | bool() | int() | float() | str() | File():
+            return plain_value(value.value, place, depth + 1)
+        case None | bool():
             return value
+        case str():
+            return _plain_text(place, value)
+        case int():
+            return _plain_int(place, value)
+        case float():
+            return _plain_float(place, value)
+        case File():
+            return _plain_file(place, value)
         case Mapping():
-            return {key: made for key, item in value.items() if (made := plain_value(item)) is not None}
+            return _plain_mapping(place, value, depth)
         case list() | tuple():
-            return [plain_value(item) for item in value]
+            return [plain_value(item, f"{place}[{at}]", depth + 1) for at, item in enumerate(value)]
         case dt.datetime():
-            return round(value.timestamp())
-    for method in ("to_dict", "model_dump"):  # python-telegram-bot's objects, and aiogram's
-        if callable(dump := getattr(value, method, None)):
-            return plain_value(dump())
+            return _plain_time(place, value)
     if type(value).__module__.partition(".")[0] == "aiogram" and type(value).__name__ == "Default":
         return None  # the bot's own default, which is not known here
+    return plain_value(_dumped(place, value), place, depth + 1)
+
+
+def _plain_text(place: str, text: str) -> str:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise BadInputError(
+                f"{_short(place)} is no valid text and cannot be sent as JSON: {_surrogate(text, error)}"
+            ) from None
+    return text
+
+
+def _surrogate(text: str, error: UnicodeEncodeError) -> str:
+    return f"character {error.start} is {text[error.start]!a}, half of a character; remove it"
+
+
+def _plain_int(place: str, number: int) -> int:
+    if number not in _INT64:
+        raise BadInputError(
+            f"{_short(place)} cannot be sent as JSON: the number has more than 64 bits; give it as text"
+        )
+    return number
+
+
+def _plain_float(place: str, number: float) -> float:
+    if not math.isfinite(number):
+        raise BadInputError(
+            f"{_short(place)} is {number}, which cannot be sent as JSON: give a finite number or leave it out"
+        )
+    return number
+
+
+def _plain_mapping(place: str, mapping: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, item in mapping.items():
+        _check_key_of(place, key)
+        made = plain_value(item, f"{place}.{key}", depth + 1)
+        if made is not None:
+            plain[key] = made
+    return plain
+
+
+def _check_key_of(place: str, key: object) -> None:
+    if not isinstance(key, str):
+        kind = type(key).__name__
+        raise BadInputError(
+            f"{_short(place)} has the key {_shown(key)} of type {kind}: keys are texts; give it as a str"
+        )
+    _plain_text(f"a key of {place}", key)
+
+
+def _plain_file(place: str, file: File) -> File:
+    """A file with values of the right types: stores could not read others back."""
+    given: tuple[object, object, object] = (file.path, file.content, file.name)  # which nobody has checked
+    path, content, name = given
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    if isinstance(content, bytearray | memoryview):
+        content = bytes(content)
+    if not isinstance(path, str | None) or not isinstance(name, str | None):
+        raise BadInputError(f"{_short(place)}: the path and the name of a File are texts")
+    if not isinstance(content, bytes | None):
+        kind = type(content).__name__
+        raise BadInputError(f"{_short(place)}: the content of a File is bytes, not of type {kind}")
+    for text in (path, name):
+        _plain_text(place, text or "")
+    return File(path=path, content=content, name=name)
+
+
+def _plain_time(place: str, time: dt.datetime) -> int:
+    try:
+        return round(time.timestamp())
+    except (ValueError, OverflowError, OSError):
+        raise BadInputError(f"{_short(place)} is no time that Telegram could know: {time}") from None
+
+
+def _dumped(place: str, value: object) -> object:
+    """The fields of an object of a bot library."""
+    for method in ("to_dict", "model_dump"):  # python-telegram-bot's objects, and aiogram's
+        if callable(dump := getattr(value, method, None)):
+            try:
+                return dump()
+            except Exception as error:
+                failure = f"{type(value).__name__}.{method} failed: {scrub_secrets(str(error))}"
+                raise BadInputError(f"{_short(place)} cannot be sent as JSON: {failure}") from error
     raise BadInputError(
-        f"a {type(value).__name__} cannot be sent as JSON: give plain values, and files as tidegate.File"
+        f"{_short(place)}: a {type(value).__name__} cannot be sent as JSON: give plain values, and files as"
+        " tidegate.File"
     )
 
 
+def _short(place: str) -> str:
+    place = scrub_secrets(place)
+    return place if len(place) <= LONGEST_PLACE else f"{place[:LONGEST_PLACE]}…"
+
+
+def _shown(value: object) -> str:
+    """A short repr, for errors. It never fails: a repr may, and one of a number with too many digits does."""
+    try:
+        return reprlib.repr(scrub_secrets(value) if isinstance(value, str) else value)
+    except Exception:  # noqa: BLE001  (of any object)
+        return f"of type {type(value).__name__}"
+
+
 _encode = msgspec.json.Encoder().encode
-_pack = msgspec.msgpack.Encoder().encode

@@ -95,6 +95,29 @@ async def test_a_text_that_telegram_takes_from_nobody_stops_it_and_can_be_mended
     assert (report.delivered, report.earlier) == (400, 0)
 
 
+async def test_a_poisonous_letter_is_left_out_and_the_broadcast_goes_on(here: Office) -> None:
+    cycle: list[object] = []
+    cycle.append(cycle)
+    poison: dict[int, dict[Any, object]] = {
+        1002: {"text": "x", 5: 1},
+        1003: {"text": "x", "reply_markup": {0.5: 1}},
+        1004: {"text": "x", "note": float("nan")},
+        1005: {"text": "x", "note": cycle},
+        1006: {"text": 5},
+        1007: {"text": "x", "note": 2**70},
+        1008: {"text": "\ud800"},
+        1009: {"text": "x", b"note": 1},
+    }
+
+    async with here.gate.worker():
+        letters = await here.broadcast("sale", people(50), lambda row: poison.get(row["chat_id"], "Hello"))
+        report = await letters.finished()
+
+    assert (report.delivered, report.bad) == (42, 8)
+    assert is_accounted_for(report)
+    assert [bad.chat_id for bad in report.bad_rows] == list(poison)
+
+
 async def test_a_function_writes_each_letter(here: Office) -> None:
     async def letter(row: Row) -> object:
         await here.clock.sleep(0.001)

@@ -89,3 +89,26 @@ def test_a_million_users_are_forgotten_once_their_buckets_are_full() -> None:
         buckets.take("the last one", now=second)
 
     assert len(buckets) == 1
+
+
+def test_users_are_forgotten_by_generations() -> None:
+    buckets = KeyedBuckets(Bucket(2, 1))  # full again after two seconds
+    buckets.take("first", 10.0)
+    buckets.take("second", 12.0)
+    assert len(buckets) == 2
+
+    buckets.take("first", 12.5)
+    assert len(buckets) == 2  # known once, though it was of the older generation
+
+    buckets.take("third", 14.0)
+    assert len(buckets) == 3
+    buckets.take("third", 16.0)
+    assert len(buckets) == 1
+    buckets.take("fourth", 20.0)  # nobody came for two generations
+    assert len(buckets) == 1
+
+
+def test_a_key_takes_one_token_unless_told_otherwise() -> None:
+    buckets = KeyedBuckets(Bucket(2, 1))
+
+    assert [buckets.take("user", 10.0) for _ in range(3)] == [0.0, 0.0, 1.0]

@@ -2,11 +2,12 @@
 
 import itertools
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.model import Rate
-from tidegate.pacing.learned import FORGET_AFTER, PROBE_AFTER, STEP_UP_AFTER, LearnedLimit
+from tidegate.pacing.learned import FORGET_AFTER, PROBE_AFTER, STEP_UP_AFTER, LearnedLimit, LearnedSnapshot
 
 rules = st.builds(Rate, st.integers(1, 40), st.sampled_from([1.0, 3.0, 60.0]))
 
@@ -48,6 +49,14 @@ def test_it_never_allows_more_than_the_rule(rule: Rate, events: list[tuple[bool,
         assert learned.rate.seconds >= rule.seconds
         if learned.intact:
             assert learned.rate == rule
+
+
+def test_at_first_it_is_the_rule() -> None:
+    learned = LearnedLimit(Rate(30, 1))
+
+    assert learned.intact
+    assert learned.rate == Rate(30, 1)
+    assert not learned.quiet(1e9)  # nothing to recover from
 
 
 @given(rules)
@@ -115,6 +124,118 @@ def test_a_step_that_was_refused_is_tried_again_at_doubling_intervals() -> None:
     probes = tries[-5:]
     gaps = [later - earlier for earlier, later in itertools.pairwise(probes)]
     assert all(1.9 < later / earlier < 2.1 for earlier, later in itertools.pairwise(gaps))
+
+
+def probing() -> tuple[LearnedLimit, float]:
+    """A limit of 30 that was refused once, and tries 30 again now."""
+    learned, now = LearnedLimit(Rate(30, 1)), 0.0
+    learned.refused(now)
+    while learned.rate.count < 30:
+        now += 1
+        learned.quiet(now)
+    return learned, now
+
+
+def test_a_probe_that_is_refused_goes_one_step_back_and_waits_twice_as_long() -> None:
+    learned, now = probing()
+
+    assert learned.refused(now + 1)
+
+    assert learned.rate == Rate(29, 1)
+    assert not learned.quiet(now + 1 + 2 * PROBE_AFTER - 0.5)
+    assert learned.quiet(now + 1 + 2 * PROBE_AFTER)
+    assert learned.rate == Rate(30, 1)
+
+
+def test_a_probe_that_holds_makes_way_for_the_next_step_at_the_first_interval() -> None:
+    learned = LearnedLimit(Rate(30, 1))
+    learned.refused(0.0)  # from 30 to 25
+    learned.refused(1.0)  # from 25 to 21: 25 is bad
+    now, steps, is_refused = 1.0, list[tuple[float, int]](), False
+    while not learned.intact and now < 2_000:
+        now += 1
+        if learned.quiet(now):
+            steps.append((now, learned.rate.count))
+        if learned.rate.count == 25 and not is_refused:
+            is_refused = learned.refused(now)
+
+    assert steps == [
+        *[(11, 22), (21, 23), (31, 24)],  # ten windows each
+        *[(91, 25), (211, 25)],  # the bad one after a minute; refused again, after two
+        *[(331, 26), (391, 27), (451, 28), (511, 29), (571, 30), (631, 30)],  # it held for two: a minute each
+    ]
+    assert learned.refused(now)
+    assert learned.rate == Rate(25, 1)  # nothing is left of it: as at first
+
+
+events = st.lists(st.tuples(st.booleans(), st.integers(1, 90)), max_size=12)
+
+
+def follow(learned: LearnedLimit, happened: list[tuple[bool, int]], now: float) -> list[Rate]:
+    """The rates after each of these: a refusal, or quiet, and the seconds before it."""
+    rates = []
+    for is_refused, gap in happened:
+        now += gap
+        if is_refused:
+            learned.refused(now)
+        learned.quiet(now)
+        rates.append(learned.rate)
+    return rates
+
+
+@given(st.integers(10, 40), events, st.integers(0, 500), events)
+def test_a_limit_that_was_stored_goes_on_as_if_there_had_been_no_downtime(
+    count: int, before: list[tuple[bool, int]], downtime: int, after: list[tuple[bool, int]]
+) -> None:
+    rule = Rate(count, 1)
+    learned = LearnedLimit(rule)
+    follow(learned, before, 0.0)
+    stopped = float(sum(gap for _, gap in before))
+    stored = msgspec.msgpack.encode(learned.dump(stopped))
+
+    started = 1_000.0  # of another machine's clock
+    restored = LearnedLimit.load(
+        rule, msgspec.msgpack.decode(stored, type=LearnedSnapshot), started, float(downtime)
+    )
+
+    assert (restored.rate, restored.intact) == (learned.rate, learned.intact)
+    assert restored.stale(started + 3_000) == learned.stale(stopped + downtime + 3_000)
+    assert follow(restored, after, started) == follow(learned, after, stopped + downtime)
+    assert restored.intact == learned.intact
+
+
+def test_a_limit_stored_in_the_middle_of_a_probe_is_still_probing() -> None:
+    learned, now = probing()
+
+    restored = LearnedLimit.load(Rate(30, 1), learned.dump(now), now, 0.0)
+
+    assert not restored.intact
+    restored.refused(now + 1)
+    assert restored.rate == Rate(29, 1)
+
+
+def test_a_limit_that_was_stored_keeps_to_a_rule_that_was_lowered_since() -> None:
+    learned = LearnedLimit(Rate(30, 1))
+    learned.refused(0.0)
+    stored = learned.dump(0.0)  # 25, and 30 is bad
+
+    between = LearnedLimit.load(Rate(27, 1), stored, 0.0, 0.0)
+    assert (between.rate, between.intact) == (Rate(25, 1), False)
+    assert [between.quiet(at) and between.rate.count for at in (10.0, 70.0, 130.0)] == [26, 27, 27]
+    assert between.intact
+
+    for count in (25, 20):
+        below = LearnedLimit.load(Rate(count, 1), stored, 0.0, 0.0)
+        assert (below.rate, below.intact) == (Rate(count, 1), True)
+
+
+def test_a_probe_above_a_rule_that_was_lowered_since_is_over() -> None:
+    learned, now = probing()
+
+    restored = LearnedLimit.load(Rate(10, 1), learned.dump(now), now, 0.0)
+    restored.refused(now + 1)
+
+    assert restored.rate == Rate(8, 1)
 
 
 @settings(max_examples=25)

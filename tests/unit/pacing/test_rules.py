@@ -47,7 +47,9 @@ def test_an_album_that_is_none_costs_one(media: object) -> None:
     assert cost_of("sendMediaGroup", {}) == 1
 
 
-@pytest.mark.parametrize(("chat", "private"), [(1, True), (-5, False), (-100_123, False), ("@name", False)])
+@pytest.mark.parametrize(
+    ("chat", "private"), [(1, True), (0, False), (-5, False), (-100_123, False), ("@name", False)]
+)
 def test_people_have_positive_numbers(chat: ChatId, private: bool) -> None:  # noqa: FBT001  (an expectation)
     assert is_private(chat) is private
 
@@ -57,3 +59,19 @@ def test_private_chats_and_groups_have_their_own_limits() -> None:
 
     assert rules.chat(5) == Rate(3, 3)
     assert rules.chat(-5) == rules.chat("@channel") == Rate(7, 60)
+
+
+@pytest.mark.parametrize(
+    ("family", "shared", "separate"),
+    [
+        ("send", "send", "send"),
+        ("edit", "send", "edit"),
+        ("action", "action", "action"),
+        ("free", "send", "send"),
+    ],
+)
+def test_edits_have_a_lane_of_their_own_only_if_the_rules_say_so(
+    family: Family, shared: str, separate: str
+) -> None:
+    assert Rules().kind(family) == shared
+    assert Rules(edits="separate").kind(family) == separate

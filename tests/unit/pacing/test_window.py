@@ -131,6 +131,15 @@ def test_slots_of_a_call_that_was_never_sent_are_free_at_once(count: int, cost: 
     assert window.idle(0)
 
 
+def test_a_call_takes_and_gives_back_one_slot_unless_told_otherwise() -> None:
+    window = Window.of(Rate(3, W))
+    window.take()
+    assert window.free(0) == 2
+
+    window.give_back()
+    assert window.free(0) == 3
+
+
 def test_a_slot_cools_from_the_answer_not_from_the_sending() -> None:
     window = Window.of(Rate(1, W))
     window.take()

@@ -36,7 +36,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "pacing/rules": ("unit/pacing/test_rules.py",),
     "pacing/window": ("unit/pacing/test_window.py",),
     "pacing/learned": ("unit/pacing/test_learned.py",),
-    "polling/watermark": ("unit/polling/test_delta_watermark.py", "unit/polling/test_delta.py"),
+    "polling/watermark": ("unit/polling/test_delta_watermark.py", "unit/polling/test_row_versions.py"),
     "inbound/inbox_lanes": ("unit/inbound/test_inbox_lanes.py",),
     "outbox/transitions": ("contract/test_outcomes.py",),
     "outbox/flood_control": ("contract/test_outcomes.py", "contract/test_turns.py"),
@@ -84,6 +84,7 @@ class Score(NamedTuple):
 
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # mutmut is stopped with it
     end = time.monotonic() + 60 * options.minutes
     print("| module | mutants | killed | survived | not tried | score | seconds |")
     print("|---|---|---|---|---|---|---|")

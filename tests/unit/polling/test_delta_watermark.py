@@ -132,3 +132,31 @@ def test_a_clock_that_was_set_back_sets_the_mark_back() -> None:
     since = mark.since(OVERLAP)
     assert since is not None
     assert 5_050 < since < 5_060
+
+
+def test_a_row_without_a_time_proves_nothing() -> None:
+    mark = Watermark()
+    mark.saw(None, heard=100.0)
+    mark.passed(100.0)
+    assert (mark.since(OVERLAP), mark.to_save) == (None, None)
+
+
+def test_a_clock_that_was_set_back_before_anything_was_read_to_its_end_gives_a_mark() -> None:
+    mark = Watermark()
+    mark.set_back(5_000.0, heard=100.0, began=100.0)
+    assert mark.since(OVERLAP) == pytest.approx(5_000 - 31)
+    assert mark.to_save == 5_000.0
+
+
+def test_a_clock_that_was_set_back_does_not_carry_the_mark_forward() -> None:
+    mark = Watermark(4_000.0)
+    mark.set_back(5_000.0, heard=100.0, began=100.0)
+    assert mark.since(OVERLAP) == 4_000 - 31
+    mark.saw(5_100.0, heard=190.0)  # its clock is further ahead than was known
+    mark.passed(200.0)
+    assert mark.since(OVERLAP) == pytest.approx(5_110 - 31, abs=0.2)
+    assert mark.to_save == 5_100.0
+    mark.saw(5_050.0, heard=210.0)  # an older row that was committed late
+    mark.passed(210.0)
+    assert mark.since(OVERLAP) == pytest.approx(5_120 - 31, abs=0.2)
+    assert mark.to_save == 5_100.0

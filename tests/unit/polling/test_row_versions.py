@@ -37,3 +37,26 @@ def test_it_never_holds_more_than_it_may_and_keeps_the_newest(times: list[int]) 
         seen.fresh([row(number, float(changed))])
         assert len(seen) <= 20
     assert len(seen) >= 15
+
+
+def test_of_too_many_the_newest_three_quarters_are_kept() -> None:
+    seen = RowVersions(at_most=20)
+    order = [*range(20, 0, -1), 21]  # the newest is not the one that was read last
+    for number in order[:-1]:
+        seen.fresh([row(number, float(number))])
+    assert len(seen) == 20
+
+    seen.fresh([row(21, 21.0)])
+
+    assert len(seen) == 15
+    assert [number for number in range(1, 22) if not seen.fresh([row(number, float(number))])] == [
+        *range(7, 22)
+    ]
+
+
+def test_a_row_without_a_time_is_never_new() -> None:
+    seen = RowVersions()
+    timeless = SourceRow("1", "1", met=True, changed=None)
+
+    assert seen.fresh([timeless, row(2, 2.0)]) == [row(2, 2.0)]
+    assert len(seen) == 1

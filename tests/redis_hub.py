@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from redis import Redis
 from redis.client import PubSub
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from contract.post import ROOMY, Post
 from contract.stores import redis_url
@@ -20,9 +20,10 @@ from tidegate.model import Record
 from tidegate.pacing.rules import Rules
 from tidegate.sim import virtual_time
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.redis.connection import REDIS_SCHEMA, Argument, OnPublished, RedisConnection
+from tidegate.stores.message_codec import encode
+from tidegate.stores.redis.connection import DATA_LOST, REDIS_SCHEMA, Argument, OnPublished, RedisConnection
 from tidegate.stores.redis.outbox import RedisOutbox
-from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS
+from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS, OutboxReply
 from tidegate.stores.redis.scripts import Script
 
 Delay = Callable[[str, tuple[Argument, ...]], float]  # seconds that a step is on its way, each way
@@ -112,7 +113,8 @@ class SharedConnection(RedisConnection):
         self.away = False
         self.in_vain = 0  # steps that were asked for while it was away
         self.deaf: set[str] = set()  # steps whose answers are lost
-        self.opened = False
+        self.epoch = ""  # of the data that this process knows
+        self.loss_noted: Callable[[bool], None] | None = None
         hub.links.append(self)
 
     def key(self, name: str) -> str:
@@ -120,15 +122,28 @@ class SharedConnection(RedisConnection):
 
     async def open(self, terms: bytes) -> None:
         self.terms = terms
-        await self.run("open", self.hub.run_id, REDIS_SCHEMA, int(self.opened))
-        self.opened = True
+        await self._travel("open", ())
+        args = (self.hub.run_id, REDIS_SCHEMA, self.epoch, secrets.token_hex(8))
+        opened = OutboxReply(await inline(self.hub.run, "open", self.terms, args)).answer
+        self.epoch = opened.epoch
+        if opened.emptied and self.loss_noted is not None:
+            self.loss_noted(opened.noted)
+
+    def on_data_loss(self, callback: Callable[[bool], None]) -> None:
+        self.loss_noted = callback
 
     async def close(self) -> None:
         self.hub.links.remove(self)
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
         await self._travel(step, args)
-        reply: list[bytes] = await inline(self.hub.run, step, self.terms, args)
+        try:
+            reply: list[bytes] = await inline(self.hub.run, step, self.terms + encode(self.epoch), args)
+        except ResponseError as error:
+            if DATA_LOST not in str(error):
+                raise
+            await self.open(self.terms)
+            return await self.run(step, *args)
         if step in self.deaf:
             raise StoreAwayError("the answer is lost")
         await self._travel(step, args)

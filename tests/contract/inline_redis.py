@@ -41,7 +41,7 @@ class InlineConnection(RedisConnection):
 
     async def open(self, terms: bytes) -> None:
         self._terms = terms
-        await self.run("open", "run", 1, 0)
+        await self.run("open", "run", 1, "", "epoch")
 
     async def close(self) -> None:
         await self._inline(self._redis.delete, *self._keys, *self._others)

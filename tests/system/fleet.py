@@ -118,8 +118,14 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(folder: Path, rules: Rules, **terms: Any) -> AsyncIterator[Scene]:  # noqa: ANN401
-    faults = Faults(latency_in=EACH_WAY, latency_out=EACH_WAY)
+async def scene(
+    folder: Path,
+    rules: Rules,
+    *,
+    way_in: Latency = EACH_WAY,
+    **terms: Any,  # noqa: ANN401
+) -> AsyncIterator[Scene]:
+    faults = Faults(latency_in=way_in, latency_out=EACH_WAY)
     async with (
         mortal_redis(folder / "redis") as redis,
         TelegramServer(limits=limits_of(rules), faults=faults) as server,

@@ -22,7 +22,7 @@ from tidegate import Tidegate
 from tidegate.clock import Clock
 from tidegate.delivery.bot_api import BotApiClient
 from tidegate.delivery.direct import DirectCalls
-from tidegate.delivery.sender import LATE_AFTER, BotAccess, Sender
+from tidegate.delivery.sender import LATE_AFTER, SILENCE_AFTER, BotAccess, Sender
 from tidegate.delivery.transport import ApiAnswer, BotApiTransport, NoAnswer
 from tidegate.delivery.worker import Worker
 from tidegate.errors import TidegateError
@@ -32,6 +32,7 @@ from tidegate.settings import Settings
 from tidegate.stores.redis.connection import RedisPyConnection
 from tidegate.stores.redis.outbox import RedisOutbox
 from tidegate.stores.redis.spool import Spool
+from tidegate.stores.redis.turns import GRANT_USABLE_FOR, RENEWALS_PER_LEASE
 
 REAL: Final = Rules()
 FAST: Final = Rules(bot=Rate(50, 0.25), private=Rate(1, 0.25), group=Rate(4, 2.5))  # a run takes seconds
@@ -128,17 +129,24 @@ class Timed(BotApiTransport):
 
 
 class Member:
-    """What a gate is made of, with leases as short as the terms say, and nothing later than those."""
+    """What a gate is made of, with leases as short as the terms say, and no call longer than two of those."""
 
     def __init__(self, terms: Terms) -> None:
         self.terms, self.clock, self.done = terms, Wrong(terms.shift), Done()
         self.rules, self.draw = terms.rules(), random.Random(terms.seed)
         link, spool = RedisPyConnection(terms.store, self.clock, secrets.token_hex(6)), Path(terms.spool)
+        late, silence = min(LATE_AFTER, terms.lease / 4), min(SILENCE_AFTER, terms.lease)
         self.outbox = RedisOutbox(
-            link, self.clock, self.rules, lease=terms.lease, keep=terms.keep, spool=Spool(spool, self.clock)
+            link,
+            self.clock,
+            self.rules,
+            lease=terms.lease,
+            keep=terms.keep,
+            spool=Spool(spool, self.clock),
+            longest_call=min(GRANT_USABLE_FOR, terms.lease / RENEWALS_PER_LEASE) + late + silence,
         )
         wire = Timed(BotApiClient(self.clock), self.clock, self.done)
-        self.sender = Sender(wire, self.clock, late=min(LATE_AFTER, terms.lease / 4))
+        self.sender = Sender(wire, self.clock, late=late, silence=silence)
         for bot in terms.bots:
             self.sender.bots[BotId(bot)] = BotAccess(f"{bot}:token", terms.telegram)
         self.direct = DirectCalls(self.outbox, self.sender, self.clock, max_attempts=5)

@@ -6,6 +6,7 @@ import pytest
 
 from contract.post import BOT, DELIVERED, ROOMY, Post
 from redis_hub import Hub, SharedConnection, inline, processes
+from tidegate.delivery.sender import LATE_AFTER, SILENCE_AFTER
 from tidegate.model import (
     Dead,
     Migrated,
@@ -19,8 +20,8 @@ from tidegate.model import (
 from tidegate.outbox.port import Turn
 from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual_time import VirtualClock
-from tidegate.stores.redis.outbox import RedisOutbox
-from tidegate.stores.redis.turns import RedisTurns, TurnLostError
+from tidegate.stores.redis.outbox import LONGEST_CALL, RedisOutbox
+from tidegate.stores.redis.turns import GRANT_USABLE_FOR, RedisTurns, TurnLostError
 
 LEASE = 30.0
 SLOW = Rules(bot=Rate(1000, 1), private=Rate(1, 1), group=Rate(1, 60))
@@ -288,7 +289,9 @@ async def restart(hub: Hub, posts: list[Post]) -> None:
         await link.open(link.terms)
 
 
-async def test_after_a_restart_no_limit_is_used_for_one_of_its_windows(clock: VirtualClock) -> None:
+async def test_after_a_restart_no_limit_is_used_for_the_longest_call_and_one_of_its_windows(
+    clock: VirtualClock,
+) -> None:
     rules = Rules(bot=Rate(30, 1), private=Rate(1, 5), group=Rate(20, 60))
     async with processes(clock, 2, rules) as (hub, posts):
         one, other = posts
@@ -298,10 +301,13 @@ async def test_after_a_restart_no_limit_is_used_for_one_of_its_windows(clock: Vi
         await one.put(-1)
         turning = await other.begin(other.turn(2))
 
-        went = {message.chat_id: at for at, message in await one.run(61)}
+        went = {message.chat_id: at for at, message in await one.run(LONGEST_CALL + 61)}
         turn = await turning
 
-        assert went == {1: pytest.approx(5, abs=0.1), -1: pytest.approx(60, abs=0.1)}
+        assert went == {
+            1: pytest.approx(LONGEST_CALL + 5, abs=0.1),
+            -1: pytest.approx(LONGEST_CALL + 60, abs=0.1),
+        }
         assert start == 0
         await other.outbox.end_turn(turn, DELIVERED)
 
@@ -314,9 +320,51 @@ async def test_a_bots_own_limit_rests_after_a_restart_too(clock: VirtualClock) -
         await posts[0].put(1)
         await restart(hub, posts)
 
-        [(at, _)] = await posts[0].run(4)
+        [(at, _)] = await posts[0].run(LONGEST_CALL + 4)
 
-        assert at == pytest.approx(3, abs=0.1)
+        assert at == pytest.approx(LONGEST_CALL + 3, abs=0.1)
+
+
+async def test_who_cannot_wait_after_a_restart_is_told_for_how_long(clock: VirtualClock) -> None:
+    async with processes(clock, 1, SLOW) as (hub, posts):
+        [post] = posts
+        await restart(hub, posts)
+        ticket = await post.put(-1)
+
+        assert await post.outbox.wait_for(BOT, 1, "send", 1) == pytest.approx(LONGEST_CALL + 1)
+        assert (await post.why(ticket)).expected_in == pytest.approx(LONGEST_CALL + 60)
+
+
+async def test_no_call_that_redis_forgot_is_in_a_window_with_a_new_one_however_long_it_is_on_the_wire(
+    clock: VirtualClock,
+) -> None:
+    """A turn that is used as late as may be, written as late as may be, and counted as late as may be."""
+    async with processes(clock, 1, Rules(bot=Rate(1, 1), private=Rate(1, 1), group=Rate(1, 1))) as (
+        hub,
+        posts,
+    ):
+        [post] = posts
+        kept = await inline(dump, hub)
+        asked_at = clock.monotonic()
+        await post.turn(1)
+        await inline(restore, hub, kept)  # power is lost at once: of the turn nothing is known
+        await restart(hub, posts)
+        counted_at = asked_at + GRANT_USABLE_FOR + LATE_AFTER + SILENCE_AFTER
+        await post.put(1)
+
+        [(at, _)] = await post.run(30)
+
+        assert at >= counted_at + 1
+
+
+def dump(hub: Hub) -> dict[bytes, bytes]:
+    return {key: hub.redis.dump(key) for key in hub.redis.keys(f"{hub.prefix}:*")}  # type: ignore[misc]
+
+
+def restore(hub: Hub, kept: dict[bytes, bytes]) -> None:
+    hub.redis.delete(*hub.redis.keys(f"{hub.prefix}:*"))
+    for key, value in kept.items():
+        hub.redis.restore(key, 0, value)
 
 
 async def test_leases_run_anew_after_a_restart(clock: VirtualClock) -> None:
@@ -339,7 +387,7 @@ async def test_a_second_process_that_greets_the_same_redis_begins_no_new_quarant
 ) -> None:
     async with processes(clock, 2, SLOW) as (hub, posts):
         await restart(hub, posts)
-        await clock.sleep(2)
+        await clock.sleep(LONGEST_CALL + 2)
         for post in posts:
             await link_of(post).open(link_of(post).terms)
         await posts[0].put(1)

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol, cast
@@ -30,7 +31,8 @@ from redis.exceptions import (
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
-from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS
+from tidegate.stores.message_codec import encode
+from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS, OutboxReply
 from tidegate.stores.redis.scripts import Script
 from tidegate.tasks import BackgroundTasks
 
@@ -41,10 +43,12 @@ LONGEST_BLOCKING_POP: Final = 5.0  # seconds: the most that a lost wake-up costs
 ANSWER_TIMEOUT: Final = 5.0  # seconds that Redis has for one script
 CONNECT_TIMEOUT: Final = 2.0
 HEARTBEAT_EVERY: Final = 10.0  # seconds
+DATA_LOST: Final = "EPOCH"  # the error of a step whose process knows other data
 RESUBSCRIBE_AFTER: Final = 0.5  # seconds until a broken subscription is tried again
 
 Argument = bytes | str | int | float
 OnPublished = Callable[[bytes], None]
+OnDataLoss = Callable[[bool], None]  # True: another process has noted it before
 
 MAYBE_MISSED: Final = b""  # given to subscribers when a message may have been lost
 
@@ -84,6 +88,10 @@ class RedisConnection(Protocol):
         """Call back with each message on the channel of this key, until the returned function is called."""
         ...
 
+    def on_data_loss(self, callback: "OnDataLoss") -> None:  # noqa: ARG002  (some never tell)
+        """From now on, call back when the data that this process knew is gone, before the next step."""
+        return
+
     def key(self, name: str) -> str: ...
 
 
@@ -101,7 +109,8 @@ class RedisPyConnection(RedisConnection):
         self._scripts = OUTBOX_SCRIPTS
         self._terms = b""
         self._greeted = False  # since Redis was last away
-        self._run_id: str | None = None  # of the Redis that was last greeted
+        self._epoch = ""  # of the data in the Redis that was last greeted
+        self._on_data_loss: OnDataLoss | None = None
         self._greeting = asyncio.Lock()
         self._hears_grants = False
         self._tasks = BackgroundTasks()
@@ -145,9 +154,19 @@ class RedisPyConnection(RedisConnection):
             await self._patient.aclose()
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
-        asked = self._evaluate(self._scripts[step], self._keys, ("", self._terms, *args))
-        reply: list[bytes] = await self._answer(asked)
+        reply: list[bytes] = await self._answer(self._step(step, args))
         return reply
+
+    async def _step(self, step: str, args: tuple[Argument, ...]) -> Any:  # noqa: ANN401
+        script = self._scripts[step]
+        while True:
+            terms = self._terms + encode(self._epoch) if self._epoch else self._terms
+            try:
+                return await self._evaluate(script, self._keys, ("", terms, *args))
+            except ResponseError as error:
+                if DATA_LOST not in str(error):
+                    raise
+            await self._greet()  # notes the loss; the step has changed nothing
 
     async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401
         return await self._answer(self._evaluate(script, keys, ("", *args)))
@@ -177,6 +196,9 @@ class RedisPyConnection(RedisConnection):
         woken = await self._answer(popped, LONGEST_BLOCKING_POP + ANSWER_TIMEOUT)
         if woken is not None and not self._waits:  # the wake-up is for another process
             await self.command("LPUSH", self.key("wake"), 1)
+
+    def on_data_loss(self, callback: OnDataLoss) -> None:
+        self._on_data_loss = callback
 
     def on_grants(self, callback: Callable[[], None]) -> None:
         for_us = {self.me.encode(), b"*", MAYBE_MISSED}
@@ -210,11 +232,13 @@ class RedisPyConnection(RedisConnection):
                 # then: somebody may be about to use one.
                 await self._redis.connection_pool.disconnect(inuse_connections=False)
             info = await self._redis.info("server")
-            run_id, known = str(info["run_id"]), self._run_id is not None
-            keys, args = self._keys, (run_id, REDIS_SCHEMA, int(known))
-            greeting = self._scripts["open"].source
-            await _execute(self._redis, "EVAL", greeting, len(keys), *keys, "", self._terms, *args)
-            self._greeted, self._run_id = True, run_id
+            args = (str(info["run_id"]), REDIS_SCHEMA, self._epoch, secrets.token_hex(8))
+            keys, greeting = self._keys, self._scripts["open"].source
+            raw = await _execute(self._redis, "EVAL", greeting, len(keys), *keys, "", self._terms, *args)
+            opened = OutboxReply(raw).answer
+            self._greeted, self._epoch = True, opened.epoch
+            if opened.emptied and self._on_data_loss is not None:
+                self._on_data_loss(opened.noted)
 
     async def _answer(self, asked: Any, seconds: float = ANSWER_TIMEOUT) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
         """Return the answer, or raise an error of Tidegate: texts of the driver may hold the address."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,18 @@ PROBE_EVERY: Final = 0.5  # seconds
 DRAIN_RETRY_AFTER: Final = 10.0  # seconds until a Redis that refused messages is tried again
 
 
+class _DataLoss(NamedTuple):
+    noted_at: float  # monotonic
+    unsettled: int  # messages, as far as this process knew
+    age: float  # seconds that this was known for
+
+    def __str__(self) -> str:
+        return (
+            f"Redis has lost the data of the store: {self.unsettled} messages were known not to be settled"
+            f" at the last step of this process, {self.age:.1f} s before"
+        )
+
+
 class OutboxFallback:
     """`probe` is one step that shows whether Redis is back; `put` is the outbox's own."""
 
@@ -34,6 +46,7 @@ class OutboxFallback:
         *,
         probe: Callable[[], Awaitable[object]],
         put: Callable[[list[Message]], Awaitable[object]],
+        longest_call: float,
     ) -> None:
         self._clock, self._rules, self.spool = clock, rules, spool
         self._probe, self._put = probe, put
@@ -41,6 +54,9 @@ class OutboxFallback:
         self._recovery = BackgroundTasks()  # one task at most
         self._local: MemoryOutbox | None = None  # paces direct calls without Redis
         self.processes = 1  # that share the limits, as far as is known
+        self._longest_call = longest_call
+        self._unsettled, self._counted_at = 0, clock.monotonic()  # messages, as the last step found them
+        self._loss: _DataLoss | None = None  # the latest
 
     async def open(self) -> None:
         if self.spool is not None:
@@ -76,8 +92,38 @@ class OutboxFallback:
             )
         if spooled:
             reasons.append(f"{spooled} messages wait in the spool of this machine")
-        health = StoreHealth(ready=not self.is_away, spooled=spooled, reasons=tuple(reasons))
+        if held := self._held_for():
+            reasons.append(f"{self._loss}: some limits are not used for another {held:.0f} s")
+        ready = not self.is_away and not held
+        health = StoreHealth(ready=ready, spooled=spooled, reasons=tuple(reasons))
         return health.with_problems(self._recovery.problems())
+
+    def _held_for(self) -> float:
+        """Seconds until every limit may be used again after the loss of all data."""
+        if self._loss is None:
+            return 0.0
+        rules = self._rules
+        rates = (rules.bot, rules.private, rules.group, rules.paid, *rules.actions)
+        held = self._longest_call + max(rate.seconds for rate in rates)
+        return max(0.0, self._loss.noted_at + held - self._clock.monotonic())
+
+    def counted(self, unsettled: int) -> None:
+        """A step has found so many messages that are not settled."""
+        self._unsettled, self._counted_at = unsettled, self._clock.monotonic()
+
+    def data_lost(self, *, noted: bool) -> None:
+        """All data in Redis is gone. `noted`: another process has noted it before."""
+        now = self._clock.monotonic()
+        self._loss = _DataLoss(now, self._unsettled, now - self._counted_at)
+        if noted:
+            log.warning("%s. Another process has noted this before", self._loss)
+        else:
+            log.error(
+                "%s (FLUSHDB, or a restart without persistence). They are lost, apart from those that are on"
+                " their way to Telegram. Each limit is unused for %.0f s and its own window, then others go",
+                self._loss,
+                self._longest_call,
+            )
 
     def failed(self) -> None:
         if self._breaker.failed():

@@ -22,7 +22,7 @@ from tidegate.stores.redis.outbox_codec import (
     ReportedMessage,
     parse_chat_id,
 )
-from tidegate.stores.redis.waiters import RedisSettledWaiters
+from tidegate.stores.redis.waiters import EndedMessages, RedisSettledWaiters
 
 if TYPE_CHECKING:  # commands read this without the driver
     from tidegate.stores.redis.connection import Argument, RedisConnection
@@ -55,6 +55,7 @@ class RedisOperator(OutboxOperator):
             raise
         self._fallback.answered()
         reply = OutboxReply(raw)
+        self._fallback.counted(reply.answer.unsettled)
         for ended in reply.answer.ended:
             self._report_end(reply.record(ended))
         return reply
@@ -87,11 +88,15 @@ class RedisOperator(OutboxOperator):
             raise LookupError(f"no message {ticket} is known: it was never put, or ended too long ago")
         return record if record.state not in UNSETTLED_STATES else await self._waiters.end_of(ticket)
 
-    async def _find_ended(self, tickets: list[TicketId]) -> tuple[list[Record], float | None]:
-        """Return the records of those that have ended, and the seconds until something is due."""
+    async def _find_ended(self, tickets: list[TicketId]) -> EndedMessages:
+        # The spool first: what leaves it in this moment is in Redis by then.
+        spool = self._fallback.spool
+        spooled = await spool.known(tickets) if spool is not None and len(spool) else set()
         reply = await self._run_until_due_is_done("find", *tickets)
-        ended = [found for found in reply.answer.found if found.state not in UNSETTLED_STATES]
-        return reply.records(ended), reply.answer.delay
+        found = reply.answer.found
+        ended = [one for one in found if one.state not in UNSETTLED_STATES]
+        gone = set(tickets).difference(spooled, (one.id for one in found))
+        return EndedMessages(reply.records(ended), gone, reply.answer.delay)
 
     async def why(self, ticket: TicketId) -> Why | None:
         facts = (await self._run_until_due_is_done("why", ticket)).answer.why

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from tidegate.clock import Clock
+from tidegate.delivery.sender import LATE_AFTER, SILENCE_AFTER
 from tidegate.errors import StoreAwayError, StoreError
 from tidegate.model import (
     BotId,
@@ -31,7 +32,7 @@ from tidegate.stores.redis.fallback import OUTAGE_AFTER, OutboxFallback
 from tidegate.stores.redis.operator import RedisOperator
 from tidegate.stores.redis.outbox_codec import OutboxReply
 from tidegate.stores.redis.spool import Spool
-from tidegate.stores.redis.turns import RedisTurns, TurnLostError
+from tidegate.stores.redis.turns import GRANT_USABLE_FOR, RedisTurns, TurnLostError
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate")
@@ -40,6 +41,14 @@ MESSAGES_PER_STEP: Final = 250  # claimed or settled in one step: Redis is for o
 SETTLE_RETRIED_FOR: Final = 10.0  # seconds for which a settlement is repeated while Redis is away
 YIELD_FOR: Final = 0.1  # seconds for workers that serve the bots whose messages wait
 RETRY_EVERY: Final = 0.2  # seconds, while Redis is away
+
+# Seconds from the grant of a call until Telegram has counted it. A turn is used within GRANT_USABLE_FOR of
+# the step that granted it, and its request is written within LATE_AFTER of that, or not at all (a message
+# needs LATE_AFTER alone). SILENCE_AFTER later its slots cool in normal operation, too, answered or not.
+# All grants that Redis has forgotten were given before its restart was noted. So W plus this after it, no
+# forgotten call is in a window of W seconds that a new call can be in. (An upload is on the wire for as
+# long as its bytes move: it has no such bound, and is not covered.)
+LONGEST_CALL: Final = GRANT_USABLE_FOR + LATE_AFTER + SILENCE_AFTER
 
 
 class RedisOutbox(RedisOperator, Outbox):
@@ -58,17 +67,26 @@ class RedisOutbox(RedisOperator, Outbox):
         keep: float = 600.0,
         on_end: Callable[[Record], None] | None = None,
         spool: Spool | None = None,
+        longest_call: float = LONGEST_CALL,
     ) -> None:
         super().__init__(connection, clock, on_end)
         self._rules = rules or Rules()
         self._terms = outbox_codec.script_terms(
-            connection.me, self._rules, lease=lease, keep=keep, longest_wait=connection.longest_wait
+            connection.me,
+            self._rules,
+            lease=lease,
+            keep=keep,
+            longest_wait=connection.longest_wait,
+            longest_call=longest_call,
         )
         self.serves: Callable[[], Iterable[BotId]] | None = None  # the bots that it can send for; None: all
         self._claiming = asyncio.Lock()
         self._last_claim = self._last_answered_claim = 0  # the numbers of these calls
         self._turns = RedisTurns(connection, clock, self._rules, lease, self._run)
-        self._fallback = OutboxFallback(clock, self._rules, spool, probe=self._beat, put=self._put)
+        self._fallback = OutboxFallback(
+            clock, self._rules, spool, probe=self._beat, put=self._put, longest_call=longest_call
+        )
+        connection.on_data_loss(self._data_lost)
         self._unsure: set[int] = set()  # tokens of settlements whose answers were lost
         self._heartbeat = BackgroundTasks()
         self._finishing = BackgroundTasks()  # steps that must reach Redis though their callers are gone
@@ -122,6 +140,10 @@ class RedisOutbox(RedisOperator, Outbox):
     async def _beat(self) -> None:
         self._fallback.processes = (await self._run("heartbeat")).answer.count
         await self._turns.repeat_ends()
+
+    def _data_lost(self, noted: bool) -> None:  # noqa: FBT001  (a callback)
+        self._fallback.data_lost(noted=noted)
+        self._turns.look_again()  # those in line are lost, too: they are asked for again
 
     def health(self) -> StoreHealth:
         return self._fallback.health().with_problems([*self._heartbeat.problems(), *self._waiters.problems()])

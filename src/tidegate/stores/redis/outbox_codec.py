@@ -196,9 +196,15 @@ class ScriptReply(msgspec.Struct):
     why: WaitFacts | None = None
     cursor: str = "0"
     lanes: list[str] = []
+    unsettled: int = 0  # messages of all bots, after this step
+    epoch: str = ""  # of the data in Redis
+    emptied: bool = False  # the data that this process knew is gone
+    noted: bool = False  # another process has noted that before
 
 
-def script_terms(me: str, rules: Rules, *, lease: float, keep: float, longest_wait: float) -> bytes:
+def script_terms(
+    me: str, rules: Rules, *, lease: float, keep: float, longest_wait: float, longest_call: float
+) -> bytes:
     """Return an argument of every step: the name of the process, its limits and lease."""
     return encode(
         {
@@ -211,6 +217,7 @@ def script_terms(me: str, rules: Rules, *, lease: float, keep: float, longest_wa
             "lease": lease,
             "keep": keep,
             "longest_wait": longest_wait,
+            "longest_call": longest_call,
         }
     )
 

@@ -83,6 +83,10 @@ class Spool:
     async def find(self, ticket: TicketId) -> Message | None:
         return await self._in_thread(self._find, ticket) if self._files else None
 
+    async def known(self, ids: Iterable[TicketId]) -> set[TicketId]:
+        """Return which of these messages, each of them added before, are still in the spool."""
+        return await self._in_thread(self._known, set(ids)) if self._files else set()
+
     async def cancel(self, ids: Iterable[TicketId]) -> set[TicketId]:
         """Take messages out, except those that are being put at this moment; return which.
 
@@ -151,7 +155,7 @@ class Spool:
     def _add(self, rows: Sequence[SpoolRow]) -> None:
         if len(self._files) > 1:  # a single file ignores known ids by itself
             ids = {ticket for ticket, _ in rows}
-            known = set[TicketId]().union(*self._each(lambda file: file.known(ids)))
+            known = self._known(ids)
             rows = [row for row in rows if row[0] not in known]
         try:
             self._mine().add(rows)
@@ -203,6 +207,9 @@ class Spool:
     def _find(self, ticket: TicketId) -> Message | None:
         found = self._each(lambda file: file.find(ticket))
         return next((message for message in found if message is not None), None)
+
+    def _known(self, ids: set[TicketId]) -> set[TicketId]:
+        return set[TicketId]().union(*self._each(lambda file: file.known(ids)))
 
     def _cancel(self, ids: set[TicketId]) -> set[TicketId]:
         if self._draining.locked():

@@ -180,8 +180,12 @@ class RedisTurns:
     def _watch(self) -> None:
         self._grants_possible.set()
         if not self._watching:
-            self._connection.on_grants(self._grants_possible.set)
+            self._connection.on_grants(self.look_again)
             self._watching.start(self._watch_line(), "turns that wait")
+
+    def look_again(self) -> None:
+        """The turns in line may have been granted or lost."""
+        self._grants_possible.set()
 
     async def _watch_line(self) -> None:
         """Make the steps that grant the next turn, and listen for those that other processes make."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
@@ -17,11 +17,20 @@ LONGEST_PAUSE: Final = 0.5
 PAUSE_GROWTH: Final = 1.5  # with each look in vain
 TICKETS_PER_LOOK: Final = 500
 
-FindEnded = Callable[[list[TicketId]], Awaitable[tuple[list[Record], float | None]]]
+
+class EndedMessages(NamedTuple):
+    """The answer to a look for messages that have ended."""
+
+    records: list[Record]
+    gone: set[TicketId]  # nothing is known of these any more
+    due: float | None  # seconds until something is due
+
+
+FindEnded = Callable[[list[TicketId]], Awaitable[EndedMessages]]
 
 
 class RedisSettledWaiters:
-    """`find_ended` gives the records of tickets that have ended, and the seconds until something is due."""
+    """`find_ended` looks for some tickets."""
 
     def __init__(self, clock: Clock, find_ended: FindEnded) -> None:
         self._clock = clock
@@ -68,6 +77,10 @@ class RedisSettledWaiters:
             for first in range(0, len(tickets), TICKETS_PER_LOOK):
                 due = None
                 with suppress(StoreError):
-                    records, due = await self._find_ended(tickets[first : first + TICKETS_PER_LOOK])
-                    for record in records:
+                    found = await self._find_ended(tickets[first : first + TICKETS_PER_LOOK])
+                    due = found.due
+                    for record in found.records:
                         self.ended(record)
+                    for ticket in found.gone:
+                        text = f"message {ticket} is gone: it was erased, or Redis has lost its data"
+                        self._waiters.lost(ticket, LookupError(text))

@@ -60,6 +60,11 @@ function Steps.stats()
   return Step.finish({ counts = counts })
 end
 
+-- Seconds until a call fits into a limit, apart from what others take. After a restart, a limit is unused for a while.
+local function window_wait(window, rate, cost)
+  return math.max(Window.wait(window, rate, cost, Now.time), Now.forgotten_until + rate[2] - Now.time)
+end
+
 -- Why: the facts that keep a message (ARGV[3]) from being sent now.
 function Steps.why()
   Step.run_due()
@@ -83,10 +88,10 @@ function Steps.why()
     if message.cost > 0 then
       local pool = Lane.pool_for(lane, message.paid)
       for i, window in ipairs(lane.open) do
-        facts.full[#facts.full + 1] = { 'chat', Window.wait(window, lane.rates[i], message.cost, Now.time) }
+        facts.full[#facts.full + 1] = { 'chat', window_wait(window, lane.rates[i], message.cost) }
       end
       if pool.rule then
-        facts.full[#facts.full + 1] = { 'bot', Window.wait(pool.open[1], pool.rates[1], message.cost, Now.time) }
+        facts.full[#facts.full + 1] = { 'bot', window_wait(pool.open[1], pool.rates[1], message.cost) }
       end
     end
   end
@@ -104,7 +109,7 @@ function Steps.wait_for()
   -- A wait that ends with an answer is estimated: the answer comes soon, and then the slot cools.
   local wait = math.max(0, (lane.closed or 0) - Now.time, (bot.closed or 0) - Now.time)
   local function look(window, rate)
-    local its = Window.wait(window, rate, request.cost, Now.time)
+    local its = window_wait(window, rate, request.cost)
     wait = math.max(wait, its == NEVER and rate[2] or its)
   end
   if request.cost > 0 then Lane.each_window(lane, pool, look) end

@@ -161,7 +161,7 @@ function Schedule.place(lane, level, line)
   local till = math.max(line.retry or 0, lane.closed or 0)
   if Schedule.stands_back(lane, level) then till = math.max(till, lane.reserved_until or 0) end
   if line.cost > 0 and level ~= Level.URGENT then
-    till = math.max(till, Now.time + Schedule.lane_wait(lane, level, line), Now.restarted + Lane.longest(lane))
+    till = math.max(till, Now.time + Schedule.lane_wait(lane, level, line), Now.forgotten_until + Lane.longest(lane))
   end
   if till == NEVER then
     line.place = Place.BLOCKED
@@ -313,7 +313,7 @@ function Schedule.may(lane, level, line)
   if (lane.closed or 0) > Now.time or not Schedule.unbarred(lane, level) then return false end
   if Schedule.stands_back(lane, level) and (lane.reserved_until or 0) > Now.time then return false end
   if line.cost > 0 and level ~= Level.URGENT then
-    if Now.restarted + Lane.longest(lane) > Now.time then return false end
+    if Now.forgotten_until + Lane.longest(lane) > Now.time then return false end
     for i, window in ipairs(lane.open) do
       if not Window.fits(window, lane.rates[i], line.cost) then return false end
     end
@@ -341,7 +341,7 @@ end
 function Schedule.take(pool, messages, room)
   local bot = Lane.bot_at(pool.bot)
   local closed = bot.closed or 0
-  if pool.rule then closed = math.max(closed, Now.restarted + pool.rates[1][2]) end
+  if pool.rule then closed = math.max(closed, Now.forgotten_until + pool.rates[1][2]) end
   if closed > Now.time then
     Schedule.sleep(pool, closed)
     return nil
@@ -411,9 +411,9 @@ function Schedule.grant_round(room, serves)
   return granted
 end
 
--- Whether a call fits, and no restart of Redis may have emptied the window.
+-- Whether a call fits, and no call that Redis has forgotten may be in the window.
 function Schedule.fits_by_now(window, rate, cost)
-  return Now.restarted + rate[2] <= Now.time and Window.fits(window, rate, cost)
+  return Now.forgotten_until + rate[2] <= Now.time and Window.fits(window, rate, cost)
 end
 
 -- Grants a turn that has no rival, without a line: the usual case of a direct call.

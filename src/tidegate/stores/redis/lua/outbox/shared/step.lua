@@ -1,9 +1,10 @@
 -- How every step of the outbox begins and ends. At first due timers act; at the end turns are granted, a sleeping process
 -- is woken if need be, and everything that changed is written. `Now` is what a step knows and changes in between.
 --
--- ARGV[2] are the terms of the calling process: its name, its rules, its lease and so on.
+-- ARGV[2] are the terms of the calling process: its name, its rules, its lease and so on. Behind them is the epoch of the
+-- data that it knows, if it knows one.
 
-local terms = unpack_one(ARGV[2])
+local terms, known_epoch = unpack_one(ARGV[2])
 local Store, Timers, Lane, Line, Share, Flood, Schedule, Message, Step = {}, {}, {}, {}, {}, {}, {}, {}, {}
 
 local Level = CONSTANT.LEVELS -- the level of a turn is TURN + its priority
@@ -27,22 +28,28 @@ local Now = {
   more = false, -- more is due than one step may do
 }
 
--- Only `put` must fail when memory is full, whatever is due. Delivery goes on, and makes room.
-if STEP == 'put' then Prelude.fail_when_full() else Prelude.work_when_full() end
-
 do
   local meta = call(
     'HMGET', KEY.meta, 'numbers', 'last', 'offset', 'turns', 'restarted', 'watch_at', 'watch_by', 'claimers',
-    'suspect', 'offered')
+    'suspect', 'offered', 'epoch', 'unsettled')
+  -- The data that the caller knows is gone (FLUSHDB, for example): it opens the store anew, which notes that, before it
+  -- does anything else. Redis still knows the scripts, so that nothing else would tell.
+  if STEP ~= 'open' and known_epoch and meta[11] ~= known_epoch then return redis.error_reply('EPOCH') end
   Now.numbers = tonumber(meta[1] or Prelude.FIRST_NUMBER)
   Now.last = tonumber(meta[2] or 0) -- the time of the step before
   Now.waiting_turns = tonumber(meta[4] or 0)
-  Now.restarted = tonumber(meta[5] or -1e9)
+  Now.restarted = tonumber(meta[5] or -1e9) -- or emptied
+  -- Until then, calls that Redis has forgotten may reach Telegram. What they took is free one window later.
+  Now.forgotten_until = Now.restarted + (terms and terms.longest_call or 0)
   Now.watch_at, Now.watch_by = tonumber(meta[6] or 0), meta[7]
   Now.claimers = tonumber(meta[8] or 0) -- until when some worker waits for messages, and can be woken
   Now.suspect, Now.offered = meta[9] or '', meta[10] or '' -- a message, and a line: see `Schedule.offer_suspect`
+  Now.unsettled = tonumber(meta[12] or 0) -- messages; each process is told, and knows what is lost with the data
   Now.time, Now.offset = Prelude.steady_time(meta[2], meta[3]) -- one instant for the whole step
 end
+
+-- Only `put` must fail when memory is full, whatever is due. Delivery goes on, and makes room.
+if STEP == 'put' then Prelude.fail_when_full() else Prelude.work_when_full() end
 
 function Store.next_number()
   Now.numbers = Now.numbers + 1
@@ -181,7 +188,9 @@ function Step.wake_processes()
 end
 
 function Step.write_counts()
+  local prefix = CONSTANT.OPEN_COUNT_PREFIX
   for name, change in pairs(Now.counted) do
+    if string.sub(name, 1, #prefix) == prefix then Now.unsettled = Now.unsettled + change end
     if change ~= 0 and call('HINCRBY', KEY.counts, name, change) == 0 then call('HDEL', KEY.counts, name) end
   end
 end
@@ -200,7 +209,8 @@ function Step.write()
   Step.write_counts()
   call('HSET', KEY.meta, 'numbers', Now.numbers, 'last', Now.time,
     'offset', Now.offset, 'turns', Now.waiting_turns, 'watch_at', Now.watch_at, 'watch_by', Now.watch_by or '',
-    'claimers', Now.claimers, 'suspect', Now.suspect, 'offered', Now.offered)
+    'claimers', Now.claimers, 'suspect', Now.suspect, 'offered', Now.offered, 'unsettled', Now.unsettled)
+  Now.answer.unsettled = Now.unsettled
 end
 
 -- Ends every step. `watching`: the caller knows when the next step is due, and makes it.

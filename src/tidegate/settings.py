@@ -46,6 +46,7 @@ class Settings(BaseSettings):
     tidegate_user_rate: Limit | None = None  # updates of one user that are handled; None: as usual, 30/60
     tidegate_busy_text: str | None = None  # what who wrote too much is told; None: the usual text
     tidegate_store: Annotated[str, Field(repr=False)] = "tidegate.db"  # an address may hold a password
+    tidegate_busy_timeout: Seconds = 5.0  # then a file that another process keeps locked is reported
     tidegate_spool: str = "tidegate-spool"  # a folder: what waits here while Redis cannot be reached
     tidegate_key: SecretStr | None = None  # opens the stored tokens; "new,old" while it is changed
     redis_url: SecretStr | None = None

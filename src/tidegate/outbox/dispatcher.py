@@ -67,11 +67,15 @@ class OutboxDispatcher:
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for claimer in (future for _, future in self._claimers if not future.done()):
-            claimer.set_exception(ClosedError(CLOSED_WHILE_WAITING))
-        for turn in (future for future in self._turns.values() if not future.done()):
-            turn.set_exception(ClosedError(CLOSED_WHILE_WAITING))
+        self.refuse(lambda: ClosedError(CLOSED_WHILE_WAITING))
         self.schedule.close()
+
+    def refuse(self, error: Callable[[], Exception]) -> None:
+        """Fail every task that waits for messages or for a turn."""
+        for claimer in (future for _, future in self._claimers if not future.done()):
+            claimer.set_exception(error())
+        for turn in (future for future in self._turns.values() if not future.done()):
+            turn.set_exception(error())
 
     # --- steps ---
 

@@ -30,6 +30,10 @@ class Flaky:
     def in_transaction(self) -> bool:
         return self._connection.in_transaction
 
+    @property
+    def total_changes(self) -> int:
+        return self._connection.total_changes
+
     def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
         if self.full and sql == "COMMIT":
             raise trouble("SQLITE_FULL", "database or disk is full")
@@ -152,7 +156,7 @@ async def test_what_is_queued_is_delivered_and_written_down_later(
 
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
-    assert "is full: free some space. Delivery goes on" in told[0]
+    assert "is full: free some space. What is delivered meanwhile" in told[0]
     assert "can be written again" in told[1]
     post = await disk.restart(post)
     assert await post.order() == []

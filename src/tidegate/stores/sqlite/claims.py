@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.errors import StoreError
+from tidegate.errors import ClosedError, StoreError
 from tidegate.model import (
     BotId,
     Claim,
@@ -84,12 +84,17 @@ class Claims:
 
     async def take(self, entries: list[Entry]) -> list[Claim]:
         """Write that they are being sent, then give out those that have not ended in another process."""
+        if self._file.health.place == "replaced":
+            self._dispatcher.give_back(entries)
+            raise ClosedError(self._file.health.gone)
         if self._file.owes > MOST_UNWRITTEN_STEPS:
             self._dispatcher.give_back(entries)
             raise StoreError(f"{self._file.path} cannot be written: nothing more is sent until it can be")
         seqs = [int(entry.id) for entry in entries]
         written = self._file.write(
-            lambda tx: settle_sql.mark_sending(tx, seqs), lambda rows: self._claimed(entries, rows)
+            lambda tx: settle_sql.mark_sending(tx, seqs),
+            lambda rows: self._claimed(entries, rows),
+            delivers=True,
         )
         try:
             claims: list[Claim] = await asyncio.shield(written)

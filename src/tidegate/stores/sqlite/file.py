@@ -12,13 +12,16 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, overload
 
 import msgspec
 
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreError
 from tidegate.model import BotId
+from tidegate.stores.sqlite.file_health import FileHealth
 from tidegate.stores.sqlite.schema import check, prepare
 
 log = logging.getLogger("tidegate.store")
@@ -28,7 +31,9 @@ R = TypeVar("R")
 Counts = Counter[tuple[BotId, str]]
 
 WAL_ATTEMPTS: Final = 20
-BUSY_TIMEOUT: Final = 30.0  # seconds to wait for another process's commit
+BUSY_TIMEOUT: Final = 5.0  # seconds to wait for another process's commit, which takes milliseconds
+# Once the file was locked for that long: delivery goes on without it, and a put is told at once.
+KNOWN_BUSY_TIMEOUT: Final = 0.05  # seconds
 MOST_UNWRITTEN_STEPS: Final = 100_000  # steps that could not be written; then nothing more is claimed
 PRAGMAS: Final = (
     "PRAGMA synchronous = FULL",  # accepted means on disk; with shared commits it costs almost nothing
@@ -76,6 +81,7 @@ class _QueuedStep(msgspec.Struct, gc=False, eq=False):
     writes: bool
     future: "asyncio.Future[Any]"
     sure: bool = False
+    delivers: bool = False
     pending: Counts | None = None
     late: Callable[[Any], Any] | None = None
 
@@ -90,8 +96,10 @@ class _StepResult(msgspec.Struct, gc=False):
 class StoreFile:
     """`counts` are those of the file, `pending` the changes about to be written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, clock: Clock | None = None, *, busy_timeout: float = BUSY_TIMEOUT) -> None:
         self.path = path
+        self.health = FileHealth(path, clock or Clock())
+        self._busy_timeout = self._waits_for = busy_timeout
         self.counts: Counts = Counter()
         self.pending: Counts = Counter()
         self._connection: sqlite3.Connection | None = None
@@ -129,11 +137,32 @@ class StoreFile:
         """The number of `sure` steps that could not be written yet."""
         return len(self._owed)
 
+    def problems(self) -> list[str]:
+        """What is wrong with the file, a line each."""
+        return self.health.problems(self.owes)
+
+    async def probe(self) -> None:
+        """Write something small, to find out whether the file can be written again. Raises StoreError."""
+        await self.write(
+            lambda tx: tx.execute(
+                "INSERT INTO facts VALUES ('probe', 1) ON CONFLICT DO UPDATE SET value = value + 1"
+            )
+        )
+
+    async def rescue(self) -> Path:
+        """Copy the open file, which is no longer at its path, to a new one beside it. Raises StoreError."""
+        try:
+            return await self._in_thread(self._rescue)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreError(
+                f"what waits in the open file of {self.path} cannot be saved: {error}"
+            ) from error
+
     # --- steps ---
 
     @overload
     def write(
-        self, step: SqlStep[T], *, sure: bool = ..., pending: Counts | None = ...
+        self, step: SqlStep[T], *, sure: bool = ..., delivers: bool = ..., pending: Counts | None = ...
     ) -> asyncio.Future[T]: ...
 
     @overload
@@ -143,6 +172,7 @@ class StoreFile:
         apply: Callable[[T], R],
         *,
         sure: bool = ...,
+        delivers: bool = ...,
         pending: Counts | None = ...,
         late: Callable[[T], None] | None = ...,
     ) -> asyncio.Future[R]: ...
@@ -153,6 +183,7 @@ class StoreFile:
         apply: Callable[[T], R] | None = None,
         *,
         sure: bool = False,
+        delivers: bool = False,
         pending: Counts | None = None,
         late: Callable[[T], None] | None = None,
     ) -> asyncio.Future[Any]:
@@ -160,11 +191,13 @@ class StoreFile:
 
         `sure`: it has happened already. If it cannot be written now, it is as soon as possible, before any
         later step; `apply` is then called with None at once, and `late` with the result.
+        `delivers`: it accepts nothing new, so it is also written to a file that was deleted while it is open.
         `pending`: the counts that it will change, for readers of the counts before it is written.
         """
         if pending:
             self.pending.update(pending)
-        return self._submit(_QueuedStep(step, apply, True, _new_future(), sure, pending, late))  # noqa: FBT003
+        item = _QueuedStep(step, apply, True, _new_future(), sure, sure or delivers, pending, late)  # noqa: FBT003
+        return self._submit(item)
 
     @overload
     def read(self, step: SqlStep[T]) -> asyncio.Future[T]: ...
@@ -203,7 +236,11 @@ class StoreFile:
         try:
             while self._queue:
                 batch, self._queue = self._queue, []
-                outcomes = await self._in_thread(self._perform, batch)
+                self.health.began()
+                try:
+                    outcomes = await self._in_thread(self._perform_here, batch)
+                finally:
+                    self.health.ended()
                 paid, self._paid = self._paid, []
                 for item, done in paid:
                     self._count(item, done)
@@ -238,13 +275,26 @@ class StoreFile:
 
     # --- in the thread ---
 
+    def _perform_here(self, batch: Sequence[_QueuedStep]) -> list[_StepResult]:
+        """Perform the steps that may be performed, as long as the file is at its path; else fewer."""
+        place = self.health.look()
+        if place == "here":
+            return self._perform(batch)
+        error = StoreError(self.health.gone)
+        return [
+            self._failed(item, error)
+            if item.writes and (place == "replaced" or not item.delivers)
+            else self._perform([item])[0]
+            for item in batch
+        ]
+
     def _perform(self, batch: Sequence[_QueuedStep]) -> list[_StepResult]:
         try:
             if self._owed and any(item.writes for item in batch):
                 self._pay()
             return self._together(batch)
         except Exception as error:  # noqa: BLE001  (it belongs to the task that awaits the future)
-            failure = _translate_error(error, self.path)
+            failure = self._translate(error)
             if len(batch) == 1:
                 return [self._failed(batch[0], failure)]
             if _error_name(error).startswith(tuple(DISK_ERRORS)):  # nothing can be written
@@ -254,11 +304,27 @@ class StoreFile:
             # One of them is to blame: the others are done alone.
             return [self._perform([item])[0] for item in batch]
 
+    def _translate(self, error: Exception) -> Exception:
+        """Take note of an error that fails every step, and return it in words."""
+        if not _error_name(error).startswith(tuple(DISK_ERRORS)):
+            return _translate_error(error, self.path, 0.0)
+        failure = _translate_error(error, self.path, self.health.failed())
+        self.health.trouble = str(failure)
+        if _error_name(error).startswith("SQLITE_BUSY"):
+            self._wait_for(KNOWN_BUSY_TIMEOUT)
+        return failure
+
+    def _wait_for(self, seconds: float) -> None:
+        """Let steps wait so long for another process's commit."""
+        if self._waits_for != seconds and self._connection is not None:
+            self._waits_for = seconds
+            self._connection.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+
     def _failed(self, item: _QueuedStep, error: Exception) -> _StepResult:
         if not (item.sure and isinstance(error, StoreError)):
             return _StepResult(error=error)
         if not self._owed:
-            log.error("%s. Delivery goes on; what happens is written down as soon as it can be", error)
+            log.error("%s. What is delivered meanwhile is written down as soon as it can be", error)
         self._owed.append(item)
         return _StepResult(owed=True)
 
@@ -293,6 +359,7 @@ class StoreFile:
         if not any(item.writes for item in batch):
             return [_StepResult(result=item.step(Transaction(connection))) for item in batch]
         connection.execute("BEGIN IMMEDIATE")
+        changes = connection.total_changes
         try:
             done: list[_StepResult] = []
             counted = 0
@@ -307,6 +374,11 @@ class StoreFile:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+        self._wait_for(self._busy_timeout)
+        if (
+            self.health.trouble is not None and connection.total_changes > changes
+        ):  # an empty commit proves nothing
+            self.health.wrote()
         return done
 
     @staticmethod
@@ -327,7 +399,7 @@ class StoreFile:
         try:
             # One thread at a time uses it; on a loop with virtual time that is the loop's own.
             connection = sqlite3.connect(
-                path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+                path, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
             )
             check(connection, path)  # before anything is changed: it may be another program's
             _use_wal(connection)
@@ -335,13 +407,22 @@ class StoreFile:
                 connection.execute(pragma)
             prepare(connection, path)
             _check_whole(connection, path)
+            self.health.opened()
         except BaseException as error:
             if connection is not None:
                 connection.close()
             if isinstance(error, sqlite3.DatabaseError):
-                raise _cannot_open(error, path) from error
+                raise _cannot_open(error, path, self._busy_timeout) from error
             raise
         return connection
+
+    def _rescue(self) -> Path:
+        connection = cast("sqlite3.Connection", self._connection)
+        target = self.path.with_name(self.path.name + ".rescued")
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        with closing(sqlite3.connect(target)) as copy:
+            connection.backup(copy)
+        return target
 
     def _in_thread(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:  # noqa: ANN401
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
@@ -391,10 +472,10 @@ def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
         raise StoreError(DISK_ERRORS["SQLITE_CORRUPT"].format(path=path))
 
 
-def _cannot_open(error: sqlite3.DatabaseError, path: Path) -> Exception:
+def _cannot_open(error: sqlite3.DatabaseError, path: Path, waited: float) -> Exception:
     if _error_name(error) == "SQLITE_NOTADB":
         return BadInputError(f"{path} is not a store of Tidegate: give another file, or restore a backup")
-    return _translate_error(error, path)
+    return _translate_error(error, path, waited)
 
 
 def _read_counts(tx: Transaction) -> Counts:
@@ -412,11 +493,11 @@ def _write_counts(connection: sqlite3.Connection, done: Sequence[_StepResult]) -
     )
 
 
-def _translate_error(error: Exception, path: Path) -> Exception:
+def _translate_error(error: Exception, path: Path, waited: float) -> Exception:
     """An error of SQLite as one that says what to do."""
     for beginning, text in DISK_ERRORS.items():
         if _error_name(error).startswith(beginning):
-            return StoreError(text.format(path=path, busy=BUSY_TIMEOUT, error=error))
+            return StoreError(text.format(path=path, busy=waited, error=error))
     return StoreError(f"{path}: {error}") if isinstance(error, sqlite3.OperationalError) else error
 
 

@@ -72,12 +72,14 @@ def take_answer(tx: Transaction, question: int) -> Why | None:
 
 
 CLEAN_EVERY: Final = 1.0  # seconds
+PROBE_EVERY: Final = 0.5  # seconds, of a file that could not be written
 
 
 class JournalFollower:
     """Runs while a store is open: follows other processes, and removes what can be forgotten.
 
-    `catch_up` is called when another process has changed the file; `sends`: whether this process sends.
+    `catch_up` is called when another process has changed the file; `sends`: whether this process sends;
+    `check` is called before each look.
     """
 
     def __init__(
@@ -89,32 +91,43 @@ class JournalFollower:
         poll: float,
         catch_up: Callable[[], Awaitable[None]],
         sends: Callable[[], bool],
+        check: Callable[[], Awaitable[None]],
     ) -> None:
         self._file = file
         self._clock = clock
         self._poll = poll
         self._catch_up = catch_up
         self._sends = sends
+        self._check = check
         self._longest = max(rate.seconds for rate in (rules.bot, rules.private, rules.group, *rules.actions))
         self._cleaned = 0  # the row number up to which forgotten messages were removed
         self._clean_at = 0.0
+        self._probe_at = 0.0
 
     async def run(self) -> None:
         seen = await self._file.changed()
         while True:
             await self._clock.sleep(self._poll)
             try:
+                await self._check()
                 version = await self._file.changed()
                 if version != seen:
                     await self._catch_up()
                     seen = version
                 if self._file.owes:
-                    await self._file.write(lambda _: None)
+                    await self._file.write(lambda _: None, delivers=True)
+                await self._probe()
                 if self._clock.monotonic() >= self._clean_at:
                     # In a process that does not send, nothing else notices that a deadline has passed.
                     await (self._clean() if self._sends() else self._look_again())
             except StoreError as error:
                 log.debug("%s", error)  # whoever writes meets it, too; here it is tried again
+
+    async def _probe(self) -> None:
+        """Find out by itself that a file can be written again, though nobody puts anything."""
+        if self._file.health.trouble is not None and self._clock.monotonic() >= self._probe_at:
+            self._probe_at = self._clock.monotonic() + PROBE_EVERY
+            await self._file.probe()
 
     async def _look_again(self) -> None:
         await self._catch_up()

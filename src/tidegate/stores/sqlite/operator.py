@@ -324,7 +324,7 @@ class SqliteOperator(OutboxOperator):
     async def _catch_up(self) -> None:
         """Another process has changed the file."""
         if self._sending:
-            await self.file.write(journal.take, self._follow_journal)
+            await self.file.write(journal.take, self._follow_journal, delivers=True)
         await self.file.refresh_counts()
         self._waiters.changed()
         self._look_at(set(self._waiters.tickets))
@@ -351,8 +351,9 @@ class SqliteOperator(OutboxOperator):
     # --- ends ---
 
     def _wake(self) -> None:
-        """Let due timers act."""
-        self._dispatcher.wake(self._clock.monotonic())
+        """Let due timers act. Those of a process that no longer sends mean nothing."""
+        if self._sending:
+            self._dispatcher.wake(self._clock.monotonic())
 
     def _tell_end(self, record: Record) -> None:
         if self._on_end is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
@@ -9,17 +10,28 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.errors import StoreError
-from tidegate.model import BotId, ChatId, Claim, Message, Outcome, Priority, Record, Settlement, Ticket
+from tidegate.errors import NotTheSenderError, StoreError
+from tidegate.model import (
+    BotId,
+    ChatId,
+    Claim,
+    Message,
+    NotSent,
+    Outcome,
+    Priority,
+    Record,
+    Settlement,
+    Ticket,
+)
 from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.lanes import Entry
-from tidegate.outbox.port import Outbox, Turn
+from tidegate.outbox.port import Outbox, StoreHealth, Turn
 from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.rules import Family, Rules
 from tidegate.stores.group_commit import GroupCommit
 from tidegate.stores.sqlite import journal, put_sql, recovery
 from tidegate.stores.sqlite.claims import Claims
-from tidegate.stores.sqlite.file import StoreFile, Transaction
+from tidegate.stores.sqlite.file import BUSY_TIMEOUT, StoreFile, Transaction
 from tidegate.stores.sqlite.journal import JournalFollower
 from tidegate.stores.sqlite.operator import SqliteOperator
 from tidegate.stores.sqlite.recovery import ScheduledRows
@@ -27,6 +39,12 @@ from tidegate.stores.sqlite.sender_lock import SenderLock
 from tidegate.stores.sqlite.turns import SqliteTurns, quarantine
 from tidegate.tasks import BackgroundTasks
 
+log = logging.getLogger("tidegate.store")
+
+LOST_LOCK: Final = (
+    "another process has taken over sending for {path}, because the lock file was removed: this one no longer"
+    " sends until it is restarted"
+)
 POLL_EVERY: Final = 0.05  # seconds between two looks at what other processes did
 MOST_PUT_TOGETHER: Final = 1_000  # messages
 
@@ -43,10 +61,12 @@ class SqliteOutbox(SqliteOperator, Outbox):
         lease: float = 30.0,
         keep: float = 600.0,
         poll: float = POLL_EVERY,
+        busy_timeout: float = BUSY_TIMEOUT,
         on_end: Callable[[Record], None] | None = None,
         on_bots: Callable[[], None] | None = None,
     ) -> None:
-        file, schedule = StoreFile(path), Schedule(rules or Rules(), lease=lease)
+        file = StoreFile(path, clock, busy_timeout=busy_timeout)
+        schedule = Schedule(rules or Rules(), lease=lease)
         dispatcher = OutboxDispatcher(
             schedule,
             clock,
@@ -74,6 +94,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
             poll=poll,
             catch_up=self._catch_up,
             sends=lambda: self._sending,
+            check=self._watch_lock,
         )
         # Puts of many tasks in one step: several times faster.
         self._puts: GroupCommit[Message, list[Ticket]] = GroupCommit(
@@ -81,6 +102,8 @@ class SqliteOutbox(SqliteOperator, Outbox):
         )
         self._tasks = BackgroundTasks()
         self._starting: asyncio.Task[None] | None = None
+        self._has_lost_lock = self._was_sender = False
+        self._taking_again = asyncio.Lock()
 
     # --- begin and end ---
 
@@ -93,18 +116,42 @@ class SqliteOutbox(SqliteOperator, Outbox):
         self._starting = None
         self._dispatcher.close()
         self._waiters.close()
-        if self._sending:
+        self._was_sender = self._sending
+        if self._sending and await self._lock.keep():
             self._sending = False
             with suppress(StoreError):
-                await self.file.write(self._hand_over)
+                await self.file.write(self._hand_over, delivers=True)
+        if self.file.health.gone is not None:
+            await self._rescue()
         await self.file.close()
         await self._lock.release()
+
+    def health(self) -> StoreHealth:
+        problems = [*self.file.problems(), *self._tasks.problems()]
+        if self._has_lost_lock:
+            problems.append(LOST_LOCK.format(path=self.file.path))
+        return StoreHealth().with_problems(problems)
+
+    async def _rescue(self) -> None:
+        """The file is no longer at its path, and gone with this process: save what waits in it."""
+        waiting = self._unsettled(None)
+        if not waiting or (not self._was_sender and await self._lock.holder() is not None):
+            return  # another process sends, and does this
+        try:
+            saved = await self.file.rescue()
+        except StoreError as error:
+            log.critical("%s: %s messages are lost", error, waiting)
+        else:
+            log.critical(
+                "%s messages still wait, and are saved in %s: move it to %s", waiting, saved, self.file.path
+            )
 
     def _hand_over(self, tx: Transaction) -> None:
         self._turns.write_recent(tx)
         recovery.hand_over(tx)
 
     async def start_sending(self) -> None:
+        await self._check_lock()
         if self._sending:
             return
         if self._starting is None or self._starting.done():
@@ -112,6 +159,27 @@ class SqliteOutbox(SqliteOperator, Outbox):
             self._starting.add_done_callback(_retrieve_exception)
         # A cancelled caller does not stop it.
         await asyncio.shield(self._starting)
+
+    async def _check_lock(self) -> None:
+        """Raise NotTheSenderError if another process may send: from then on this one never does."""
+        if self._sending and not self._lock.is_held:
+            async with self._taking_again:
+                if not await self._lock.keep() and not self._has_lost_lock:
+                    self._lose_lock()
+        if self._has_lost_lock:
+            raise self._lost_lock()
+
+    def _lose_lock(self) -> None:
+        self._sending, self._has_lost_lock = False, True  # what it puts goes into the journal from now on
+        log.critical("%s", LOST_LOCK.format(path=self.file.path))
+        self._dispatcher.refuse(self._lost_lock)
+
+    async def _watch_lock(self) -> None:
+        with suppress(NotTheSenderError):  # logged; `health` says so
+            await self._check_lock()
+
+    def _lost_lock(self) -> NotTheSenderError:
+        return NotTheSenderError(LOST_LOCK.format(path=self.file.path))
 
     async def _start_sending(self) -> None:
         async with self._locking:
@@ -191,7 +259,13 @@ class SqliteOutbox(SqliteOperator, Outbox):
     async def claim(self, room: int) -> list[Claim]:
         await self.start_sending()
         while True:
-            claims = await self._claims.take(await self._dispatcher.claim(room))
+            entries = await self._dispatcher.claim(room)
+            try:
+                await self._check_lock()
+            except BaseException:
+                self._dispatcher.give_back(entries)
+                raise
+            claims = await self._claims.take(entries)
             if claims:
                 return claims
 
@@ -227,9 +301,13 @@ class SqliteOutbox(SqliteOperator, Outbox):
         max_wait: float | None = None,
     ) -> Turn:
         await self.start_sending()
-        return await self._turns.hold(
-            await self._dispatcher.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
-        )
+        turn = await self._dispatcher.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
+        try:
+            await self._check_lock()
+        except BaseException:
+            self._dispatcher.end_turn(turn, NotSent("not the sender"), 0.0)
+            raise
+        return await self._turns.hold(turn)
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         self._turns.end(turn, outcome, age)

@@ -1,8 +1,11 @@
 """The lock of the one sender of a store file. The operating system frees it at once after kill -9."""
 
 import asyncio
+import errno
 import fcntl
+import logging
 import os
+import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +16,8 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import NotTheSenderError, StoreError
 from tidegate.scrubber import scrub_secrets
+
+log = logging.getLogger("tidegate.store")
 
 T = TypeVar("T")
 
@@ -31,9 +36,15 @@ class SenderProcess(msgspec.Struct, frozen=True):
 
 
 class SenderLock:
+    """A lock on the file beside the store. It counts only as long as its path names the locked file.
+
+    The store itself cannot carry it: closing any descriptor of that file would release SQLite's own locks.
+    """
+
     def __init__(self, store: Path) -> None:
         self._store = store
         self._file: int | None = None
+        self._locked: tuple[Path, int, int] | None = None  # the path, and what it names
 
     async def take(self, clock: Clock) -> None:
         """Take the lock. Raises NotTheSenderError that names the process that has it."""
@@ -49,8 +60,22 @@ class SenderLock:
             " Redis (redis://…)"
         )
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the path still names the locked file. Costs microseconds: ask before each claim."""
+        return self._locked is not None and _identity(self._locked[0]) == self._locked[1:]
+
+    async def keep(self) -> bool:
+        """Return whether this process has the lock after all.
+
+        A lock file that was removed is made again, unless another process was faster.
+        """
+        return self.is_held or (
+            self._locked is not None and await _in_thread(self._take_again, self._locked[0])
+        )
+
     async def release(self) -> None:
-        file, self._file = self._file, None
+        file, self._file, self._locked = self._file, None, None
         if file is not None:
             await _in_thread(os.close, file)
 
@@ -64,7 +89,7 @@ class SenderLock:
 
     def _look(self) -> SenderProcess | None:
         try:
-            file = os.open(self._path(), os.O_RDONLY)
+            file = _open(self._path(), os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
@@ -76,21 +101,64 @@ class SenderLock:
         finally:
             os.close(file)
 
-    def _try(self) -> bool:
+    def _take_again(self, path: Path) -> bool:
+        before, self._file, self._locked = self._file, None, None
         try:
-            file = os.open(self._path(), os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            reason = (error.strerror or "unknown error").lower()
-            raise StoreError(f"{self._path()} cannot be made: {reason}") from error
+            taken = self._try()
+        except StoreError as error:
+            log.critical("%s", error)
+            taken = False
+        if before is not None:
+            os.close(before)
+        if taken:
+            log.error("%s was removed while this process sends. It is made again", path)
+        return taken
+
+    def _try(self) -> bool:
+        path = self._path()
+        file = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(file)
             return False
+        found = os.fstat(file)
+        if _identity(path) != (found.st_dev, found.st_ino):  # removed between the two: the lock means nothing
+            os.close(file)
+            return False
         os.truncate(file, 0)
         os.pwrite(file, msgspec.json.encode(SenderProcess(os.getpid(), _command())), 0)
-        self._file = file
+        self._file, self._locked = file, (path, found.st_dev, found.st_ino)
         return True
+
+
+def _open(path: Path, flags: int) -> int:
+    """Open the lock file itself: never what a link names, and nothing that blocks or is no file."""
+    try:
+        file = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+        raise StoreError(f"{path} cannot be made: its folder is gone") from None
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreError(f"{path} is a symbolic link: remove it") from error
+        reason = (error.strerror or "unknown error").lower()
+        raise StoreError(f"{path} cannot be made: {reason}") from error
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(file)
+        raise StoreError(f"{path} is not a file of its own, but a device or a link: remove it")
+    return file
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What a path names now; None if nothing."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _in_thread(function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:

@@ -28,7 +28,12 @@ class SqliteStore(Store):
     def __init__(self, path: Path, options: StoreOptions) -> None:
         self._clock = options.clock
         self.outbox = SqliteOutbox(
-            path, options.clock, options.rules, on_end=options.on_end, on_bots=options.on_bots
+            path,
+            options.clock,
+            options.rules,
+            busy_timeout=options.settings.tidegate_busy_timeout,
+            on_end=options.on_end,
+            on_bots=options.on_bots,
         )
         self.bots = SqliteBotStore(self.outbox.file, TokenCipher.of(options.settings.tidegate_key, path))
         self.inbox = SqliteInbox(self.outbox.file, options.clock)

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from system.killing import TOKEN, arrivals, asked, in_thread, line_of, running
+from system.killing import LIMITS, TOKEN, arrivals, asked, clock, end, in_thread, line_of, running
 from system.operators import Desk
 from tidegate import Tidegate, failure
-from tidegate.model import Claim, Rate
+from tidegate.errors import StoreError
+from tidegate.model import BotId, Claim, Rate
+from tidegate.settings import Settings
 from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.http import TelegramServer
 from tidegate.stores.sqlite.outbox import SqliteOutbox
@@ -176,3 +178,92 @@ def test_a_worker_that_fails_again_and_again_ends_with_1_and_says_why(
     said = "the worker gives up: the worker's loop that claims has failed 6 times in a row: ValueError"
     assert said in complaint.splitlines()[-1]
     assert desk.told("queue", "stats")["total_queued"] == 1
+
+
+# --- a file that another process keeps locked, or somebody removes ---
+
+HOLD_LOCK = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.readline()
+"""
+
+
+async def test_a_file_kept_locked_fails_a_send_soon_while_delivery_goes_on_and_health_says_so(
+    tmp_path: Path,
+) -> None:
+    store, holder = tmp_path / "store.db", tmp_path / "holder.py"
+    await in_thread(holder.write_text, HOLD_LOCK)
+    rate = Rate(40, 1)
+    settings = Settings(tidegate_busy_timeout=0.3, tidegate_chat_rate=rate)
+    async with (
+        TelegramServer(limits=Limits(private=rate)) as server,
+        Tidegate(store, settings=settings) as gate,
+        gate.worker(),
+    ):
+        gate.add_bot(TOKEN, api_url=server.url)
+        await gate.outbox.pause(BotId(42))
+        await gate.send_many([{"chat_id": 1, "text": f"locked #{number}"} for number in range(20)])
+        await gate.outbox.resume(BotId(42))
+        async with running(str(store), script=str(holder)) as process, clock.timeout(15):
+            assert await line_of(process) == "held"
+            with pytest.raises(StoreError, match="another process has kept"):
+                await gate.send(chat_id=2, text="not now")
+            await gate.drained()
+            health = gate.health()
+            await end(process)
+            while not gate.health().ready:
+                await clock.sleep(0.05)
+            await gate.send(chat_id=2, text="now #0")
+            await gate.drained()
+        arrived = arrivals(server.telegram.request_log.log)
+
+    assert not health.ready
+    assert "another process has kept" in health.reasons[0]
+    assert arrived == {1: [f"locked #{number}" for number in range(20)], 2: ["now #0"]}
+
+
+async def test_a_lock_file_that_is_removed_admits_no_second_sender_and_draws_no_429(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    async with TelegramServer(limits=LIMITS) as server:
+        async with Tidegate(store) as gate:
+            gate.add_bot(TOKEN)
+            await gate.send_many({"chat_id": 1 + i % 30, "text": f"x #{i}"} for i in range(600))
+        async with running("sender", str(store), server.url, "1") as first:
+            assert await line_of(first) == "sending"
+            for _ in range(2):
+                await in_thread(store.with_name("store.db.lock").unlink)
+                await clock.sleep(0.2)
+                async with running("sender", str(store), server.url, "2") as second:
+                    assert (await line_of(second), await second.wait()) == ("", 1)
+            assert await line_of(first) == "drained"
+            assert await first.wait() == 0
+        log = server.telegram.request_log.log
+
+    assert [entry for entry in log if entry.status == 429] == []
+    arrived = sorted(text for texts in arrivals(log).values() for text in texts)
+    assert arrived == sorted(f"x #{i}" for i in range(600))
+
+
+async def test_a_file_deleted_under_a_running_sender_accepts_no_more_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "store.db"
+    async with TelegramServer() as server:
+        async with Tidegate(store) as gate, gate.worker(), clock.timeout(10):
+            gate.add_bot(TOKEN, api_url=server.url)
+            await gate.send(chat_id=1, text="accepted #0", not_before=clock.now() + 0.5)
+            await gate.send(chat_id=2, text="later #0", not_before=clock.now() + 3600)
+            await in_thread(store.unlink)
+            with pytest.raises(StoreError, match="was deleted or moved while it was open"):
+                await gate.send(chat_id=3, text="not accepted #0")
+            while (await gate.stats()).delivered < 1:
+                await clock.sleep(0.05)
+            health = gate.health()
+        arrived = arrivals(server.telegram.request_log.log)
+
+    assert (arrived, health.ready) == ({1: ["accepted #0"]}, False)
+    saved = await asked(store.with_name("store.db.rescued"), "SELECT state, chat_id FROM messages")
+    assert saved == [("delivered", 1), ("queued", 2)]

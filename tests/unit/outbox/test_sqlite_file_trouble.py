@@ -125,7 +125,7 @@ async def test_a_deleted_file_accepts_nothing_more_and_what_it_holds_is_delivere
 
 
 async def test_what_waits_in_a_deleted_file_is_saved_when_its_sender_ends(disk: Disk, post: Post) -> None:
-    gone, waits = await post.put(), await post.put(not_before=post.clock.now() + 1000)
+    gone, waits = await post.put(), await post.put(not_before=post.clock.now() + 20)
     await in_thread(disk.path.unlink)
     assert await post.order() == [gone]
 
@@ -136,7 +136,7 @@ async def test_what_waits_in_a_deleted_file_is_saved_when_its_sender_ends(disk: 
     await in_thread(saved.rename, disk.path)
     again = await disk.sender()
     assert (await again.state(gone), await again.state(waits)) == (State.DELIVERED, State.QUEUED)
-    assert await again.order(2000) == [waits]
+    assert await again.order(40) == [waits]
 
 
 async def test_an_idle_process_notices_by_itself_that_its_file_was_deleted(disk: Disk, post: Post) -> None:

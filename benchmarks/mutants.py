@@ -39,7 +39,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "polling/watermark": ("unit/polling/test_delta_watermark.py", "unit/polling/test_row_versions.py"),
     "inbound/inbox_lanes": ("unit/inbound/test_inbox_lanes.py",),
     "outbox/transitions": ("contract/test_outcomes.py",),
-    "outbox/flood_control": ("contract/test_outcomes.py", "contract/test_turns.py"),
+    "outbox/flood_control": ("unit/outbox/test_flood_control.py",),
     "outbox/shares": LINES,
     "delivery/outcome_policy": ("unit/delivery/test_outcome_policy.py",),
     "outbox/admission": ("unit/outbox/test_plain_values.py", "unit/test_gate.py"),

@@ -101,6 +101,7 @@ def test_what_is_kept_is_the_time_of_a_row_and_another_run_begins_there() -> Non
     mark.passed(400.0)
     assert mark.to_save == 5_000.0
     again = Watermark(mark.to_save)
+    assert again.to_save == 5_000.0
     assert again.since(OVERLAP) == 5_000 - 31
     again.passed(7.0)  # without a row nothing is known of the clock
     assert again.since(OVERLAP) == 5_000 - 31

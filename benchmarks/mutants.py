@@ -38,7 +38,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "pacing/learned": ("unit/pacing/test_learned.py",),
     "polling/watermark": ("unit/polling/test_delta_watermark.py", "unit/polling/test_row_versions.py"),
     "inbound/inbox_lanes": ("unit/inbound/test_inbox_lanes.py",),
-    "outbox/transitions": ("contract/test_outcomes.py",),
+    "outbox/transitions": ("unit/outbox/test_transitions.py", "contract/test_outcomes.py"),
     "outbox/flood_control": ("unit/outbox/test_flood_control.py",),
     "outbox/shares": LINES,
     "delivery/outcome_policy": ("unit/delivery/test_outcome_policy.py",),

@@ -97,3 +97,32 @@ def test_nothing_is_left_when_everything_is_over(names: list[str], chance: Rando
         assert order.get(name, []) == [number for number, at in enumerate(names, 1) if at == name]
     assert (lanes.waiting, lanes.claimed) == (0, 0)
     assert [left for left in vars(lanes).values() if left] in ([], [{BOT: []}])  # an empty heap for a source
+
+
+def test_the_earliest_of_all_sources_that_are_asked_for_goes_first() -> None:
+    lanes, other = InboxLanes(), bot_source(43)
+    for number, source in enumerate((other, BOT, other), 1):
+        lanes.add((source, str(number)), WaitingItem(number))
+    assert (lanes.waiting, lanes.waiting_of(BOT), lanes.waiting_of(other)) == (3, 1, 2)
+
+    found = lanes.take([BOT, other], 2, 1, 0.0)
+
+    assert [waiting.number for _, waiting in found] == [1, 2]
+    assert (lanes.waiting, lanes.waiting_of(BOT), lanes.waiting_of(other)) == (1, 0, 1)
+    assert take(lanes) == []  # what is left is of another source
+    lanes.free((other, "1"), 1, WaitingItem(1))
+    assert (lanes.waiting, lanes.claimed, lanes.waiting_of(other)) == (2, 1, 2)
+
+
+def test_a_lane_whose_item_is_claimed_offers_no_other() -> None:
+    lanes = filled(0)
+    take(lanes)
+
+    lanes.add(lane("1"), WaitingItem(2))
+
+    assert take(lanes) == []
+    assert lanes.has_claimed(lane("1"), 1)
+    assert not lanes.has_claimed(lane("1"), 2)
+    lanes.free(lane("1"), 1)
+    assert not lanes.has_claimed(lane("1"), 1)
+    assert take(lanes) == [2]

@@ -113,6 +113,15 @@ def test_it_goes_up_one_step_at_a_time() -> None:
     assert learned.rate == Rate(26, 1)
 
 
+def test_it_waits_for_ten_of_its_own_windows_before_each_step() -> None:
+    learned = LearnedLimit(Rate(20, 60))
+    learned.refused(0.0)
+
+    assert not learned.quiet(599.0)
+    assert learned.quiet(600.0)
+    assert learned.rate == Rate(18, 60)
+
+
 def test_a_step_that_was_refused_is_tried_again_at_doubling_intervals() -> None:
     learned, now, tries = LearnedLimit(Rate(30, 1)), 0.0, []
     while now < 3_000:
@@ -202,6 +211,16 @@ def test_a_limit_that_was_stored_goes_on_as_if_there_had_been_no_downtime(
     assert restored.stale(started + 3_000) == learned.stale(stopped + downtime + 3_000)
     assert follow(restored, after, started) == follow(learned, after, stopped + downtime)
     assert restored.intact == learned.intact
+
+
+def test_a_limit_that_was_stored_waits_for_what_is_left_before_its_next_step() -> None:
+    learned = LearnedLimit(Rate(30, 1))
+    learned.refused(100.0)
+
+    restored = LearnedLimit.load(Rate(30, 1), learned.dump(102.0), 5_000.0, 3.0)
+
+    assert not restored.quiet(5_004.9)  # two before it was stored, three until it was loaded, five since
+    assert restored.quiet(5_005.0)
 
 
 def test_a_limit_stored_in_the_middle_of_a_probe_is_still_probing() -> None:

@@ -68,7 +68,8 @@ class PaymentBot:
         self.dispatcher = Dispatcher()
         self.dispatcher.workflow_data.update(orders=self.orders, polling_stats=self.polling_stats)
         self.dispatcher.include_router(router_for(config.admins))
-        self.executor.attach(self.dispatcher)  # last: the flow gets what no other router handles
+        # Last: the flow gets what no other router handles. Its updates are durable by themselves.
+        self.executor.attach(self.dispatcher, throttle=True)
         self.executor.router.startup.register(self._begin_restoring)
         self.executor.router.shutdown.register(self._end_restoring)
         self._restoring: asyncio.Task[None] | None = None

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
+from tidegate.adapters.attach_options import AttachOptions, Conversations, Updates
 from tidegate.adapters.call_context import queue_call
 from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo
 from tidegate.broadcast.audience import Audience
@@ -148,9 +149,11 @@ class Tidegate:
         *bots: "AiogramBot",
         max_wait: float | None = None,
         grace: float = 5.0,
-        fsm: bool = True,
-        inbox: bool = True,
-        throttle: ThrottleRules | bool = True,
+        updates: Updates = "library",
+        conversations: Conversations = "library",
+        throttle: ThrottleRules | bool = False,
+        inbox: bool | None = None,
+        fsm: bool | None = None,
     ) -> None: ...
 
     @overload
@@ -160,8 +163,9 @@ class Tidegate:
         *,
         max_wait: float | None = None,
         grace: float = 5.0,
-        inbox: bool = True,
-        throttle: ThrottleRules | bool = True,
+        updates: Updates = "library",
+        throttle: ThrottleRules | bool = False,
+        inbox: bool | None = None,
     ) -> "PtbBuilder": ...
 
     def attach(
@@ -170,47 +174,53 @@ class Tidegate:
         *bots: "AiogramBot",
         max_wait: float | None = None,
         grace: float = 5.0,
-        fsm: bool = True,
-        inbox: bool = True,
-        throttle: ThrottleRules | bool = True,
+        updates: Updates = "library",
+        conversations: Conversations = "library",
+        throttle: ThrottleRules | bool = False,
+        inbox: bool | None = None,
+        fsm: bool | None = None,
     ) -> Any:
         """Pace every call of a bot library; open the gate and deliver while the bot runs.
 
         aiogram: `gate.attach(dispatcher, bot)`. python-telegram-bot: the builder of the application comes
-        back, `gate.attach(Application.builder().token(TOKEN)).build()`; its conversations are its own.
+        back, `gate.attach(Application.builder().token(TOKEN)).build()`.
 
         Calls wait their turn, `max_wait` or TELEGRAM_RATE_LIMIT_WAIT seconds at most, with high priority
         inside a handler of that chat, normal elsewhere. Types and exceptions stay the library's. When
         the bot stops, handlers have `grace` seconds to end. Without a dispatcher (None), open the gate
-        yourself.
+        yourself. Nothing else changes, unless it is switched on:
 
-        Polled updates are stored before Telegram is told that they came; updates of one chat are handled in
-        order, chats side by side; updates that a dead process left are handled again. `inbox=False` leaves
-        updates to the library. Messages of a user above a rate are dropped, and the user is told once
-        (`throttle`: rules of your own, or False).
+        `updates="durable"`: polled updates are stored before Telegram is told that they came, and those that
+        a dead process left are handled again. `conversations="store"` (aiogram): conversations in its
+        MemoryStorage move to the store and survive a restart; updates of one conversation are handled one
+        at a time, in all processes. `throttle=True`, or rules of your own: messages of a user above a rate
+        are dropped, and the user is told once.
 
-        Conversations in aiogram's MemoryStorage move to the store, a file or Redis, and survive a restart;
-        updates of one conversation are handled one at a time, in all processes. `fsm=False` declines both.
+        `inbox` and `fsm` are the switches before 1.0: use `updates` and `conversations`.
         """
-        _check_attach_options(max_wait, grace, throttle)
+        switches = AttachOptions.checked(
+            max_wait=max_wait,
+            grace=grace,
+            updates=updates if inbox is None else ("durable" if inbox else "library"),
+            conversations=conversations if fsm is None else ("store" if fsm else "library"),
+            throttle=throttle,
+        )
         core = self.core
         if _is_ptb_builder(target):
             from tidegate.adapters.ptb.attachment import attach  # noqa: PLC0415
 
-            return attach(core, target, max_wait=max_wait, grace=grace, inbox=inbox, throttle=throttle)
+            return attach(core, target, switches)
         if core.attachment is None:
             with extra("aiogram", "aiogram"):
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             core.attachment = Attachment(core, self)
-        core.attachment.add(
-            target, bots, max_wait=max_wait, grace=grace, fsm=fsm, inbox=inbox, throttle=throttle
-        )
+        core.attachment.add(target, bots, switches)
         return None
 
     def fsm_storage(self) -> "SqliteStorage":
         """Return a storage for aiogram's conversations in this gate's file, open while the gate is.
 
-        `attach` uses it by itself. Raises BadInputError if the store is not a file.
+        `attach(…, conversations="store")` uses it by itself. Raises BadInputError if the store is not a file.
         """
         with extra("aiogram", "aiogram"):
             from tidegate.adapters.aiogram.fsm_storage import SqliteStorage  # noqa: PLC0415
@@ -541,15 +551,3 @@ class Tidegate:
 def _is_ptb_builder(target: object) -> bool:
     library = sys.modules.get("telegram.ext")  # whoever has a builder has imported it
     return library is not None and isinstance(target, library.ApplicationBuilder)
-
-
-def _check_attach_options(max_wait: object, grace: object, throttle: object) -> None:
-    """Refuse at once what would fail much later."""
-    for name, value in (("max_wait", max_wait), ("grace", grace)):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not (number and value >= 0) and not (name == "max_wait" and value is None):  # type: ignore[operator]
-            raise BadInputError(f"{name} is a number of seconds, not {value!r}")
-    if not isinstance(throttle, bool | ThrottleRules):
-        raise BadInputError(
-            "throttle is True, False or ThrottleRules(user=Rate(30, 60), …), not " + type(throttle).__name__
-        )

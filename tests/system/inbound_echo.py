@@ -53,7 +53,7 @@ async def echoing(gate: Tidegate, bot: Bot) -> AsyncIterator[None]:
     async def echo(message: Message) -> None:
         await message.answer((message.text or "").replace("say", "echo"))
 
-    gate.attach(dispatcher, bot)
+    gate.attach(dispatcher, bot, updates="durable", throttle=True)
     dispatcher.startup.register(started.set)
     polling = asyncio.create_task(dispatcher.start_polling(bot, handle_signals=False))
     await started.wait()

@@ -57,7 +57,7 @@ async def poll(terms: Terms) -> None:
 
     bot = Bot(TOKEN, session=AiohttpSession(api=TelegramAPIServer.from_base(terms.telegram)))
     dispatcher, gate = Dispatcher(), gate_of(terms)
-    gate.attach(dispatcher, bot, fsm=False, throttle=False)
+    gate.attach(dispatcher, bot, updates="durable")
 
     @dispatcher.message()
     async def echo(message: Message) -> None:

@@ -31,7 +31,7 @@ from tidegate import Tidegate
 
 telegram, store = sys.argv[1:]
 shop, bot = dispatcher(), bot_of(SimpleNamespace(url=telegram))
-Tidegate(store).attach(shop, bot)
+Tidegate(store).attach(shop, bot, updates="durable", conversations="store")
 shop.run_polling(bot, polling_timeout=5)
 """
 
@@ -72,11 +72,11 @@ async def test_a_conversation_begun_with_one_gate_ends_with_another(
 ) -> None:
     """They share nothing but Redis."""
     visit = Visit(telegram.telegram)
-    async with aiogram_shop.polling(telegram, gates[0]):
+    async with aiogram_shop.polling(telegram, gates[0], updates="durable", conversations="store"):
         await begin_order(visit)
     begun = set(await redis.keys("tidegate-fsm:*"))
 
-    async with aiogram_shop.polling(telegram, gates[1]):
+    async with aiogram_shop.polling(telegram, gates[1], updates="durable", conversations="store"):
         answer = await visit.ask("Ada")
 
     assert answer["text"] == "For Ada, to 12 Elm Street."
@@ -91,7 +91,7 @@ async def test_a_conversation_begun_in_one_process_ends_in_another(
     telegram: TelegramServer, gates: list[Tidegate], store: str, redis: Redis, tmp_path: Path
 ) -> None:
     visit = Visit(telegram.telegram)
-    async with aiogram_shop.polling(telegram, gates[0]):
+    async with aiogram_shop.polling(telegram, gates[0], updates="durable", conversations="store"):
         await begin_order(visit)
 
     process = await asyncio.create_subprocess_exec(
@@ -145,7 +145,7 @@ async def test_updates_of_one_conversation_are_handled_one_at_a_time_whoever_get
     shops = {"a": (Dispatcher(), Bot(TOKEN)), "b": (Dispatcher(), Bot(TOKEN))}
     for (shop, bot), gate in zip(shops.values(), gates, strict=True):
         shop.message.register(handle)
-        gate.attach(shop, bot)
+        gate.attach(shop, bot, updates="durable", conversations="store")
     updates = [(name, number) for number in range(3) for name in shops]
     await asyncio.gather(
         *(shops[name][0].feed_update(shops[name][1], said(f"{name}{number}")) for name, number in updates)
@@ -173,7 +173,7 @@ async def test_an_update_that_waits_for_its_conversation_is_handled_before_the_g
 
     shop, bot, visit = Dispatcher(), bot_of(telegram), Visit(telegram.telegram)
     shop.message.register(handle)
-    gates[0].attach(shop, bot)
+    gates[0].attach(shop, bot, updates="durable", conversations="store")
     async with bot, asyncio.TaskGroup() as tasks:
         await shop.emit_startup(bot=bot, **shop.workflow_data)
         for text in ("one", "two"):

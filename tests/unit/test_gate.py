@@ -580,6 +580,8 @@ async def test_a_worker_needs_room(gate: Tidegate) -> None:
         ({"throttle": "30/60"}, "throttle is True, False or ThrottleRules"),
         ({"max_wait": "5"}, "max_wait is a number of seconds"),
         ({"grace": -1}, "grace is a number of seconds"),
+        ({"updates": "durabel"}, "updates is 'library' or 'durable', not 'durabel'"),
+        ({"conversations": True}, "conversations is 'library' or 'store', not True"),
     ],
 )
 async def test_terms_that_would_fail_later_are_refused_at_once(wrong: dict[str, Any], told: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiogram import Bot, Dispatcher, Router
 from aiogram.client.session.aiohttp import AiohttpSession
@@ -161,10 +162,14 @@ def bot_of(server: TelegramServer, token: str = TOKEN) -> Bot:
 
 
 @asynccontextmanager
-async def polling(server: TelegramServer, gate: Tidegate | None = None) -> AsyncIterator[None]:
+async def polling(
+    server: TelegramServer,
+    gate: Tidegate | None = None,
+    **options: Any,  # noqa: ANN401  (those of attach)
+) -> AsyncIterator[None]:
     shop, bot = dispatcher(), bot_of(server)
     if gate is not None:
-        gate.attach(shop, bot)
+        gate.attach(shop, bot, **options)
     async with serving(shop, bot):
         yield
 

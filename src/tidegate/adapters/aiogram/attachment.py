@@ -21,6 +21,7 @@ from tidegate.adapters.aiogram.queued_method import fields_of
 from tidegate.adapters.aiogram.session_middleware import PacingMiddleware
 from tidegate.adapters.aiogram.throttle import AiogramThrottleMiddleware, NextUpdateHandler
 from tidegate.adapters.aiogram.updates import DispatcherInbox
+from tidegate.adapters.attach_options import AttachOptions
 from tidegate.adapters.call_context import begin_reply, end_reply
 from tidegate.adapters.port import Gate
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
@@ -100,6 +101,7 @@ class Attachment:
         self._storages: list[BaseStorage] = []  # given to dispatchers by this class
         self._running = 0  # dispatchers
         self._started = self._stopped = False
+        self._has_webhook = False  # the gate's own
         self._sends_elsewhere = False  # another process is the sender
         self._start_lock = asyncio.Lock()
         self._grace = 0.0  # seconds in which handlers may end when the dispatcher stops
@@ -111,15 +113,10 @@ class Attachment:
         self,
         dispatcher: Dispatcher | None,
         bots: tuple[Bot, ...],
-        *,
-        max_wait: float | None,
-        grace: float,
-        fsm: bool,
-        inbox: bool,
-        throttle: ThrottleRules | bool,
+        options: AttachOptions,
     ) -> None:
-        """Attach bots, and their dispatcher if there is one. The options are those of `Tidegate.attach`."""
-        self._grace = grace
+        """Attach bots, and their dispatcher if there is one."""
+        self._grace = options.grace
         if not bots or not all(isinstance(bot, Bot) for bot in bots):
             raise BadInputError(
                 "attach takes aiogram's dispatcher and its bots, gate.attach(dp, bot), or the builder of a"
@@ -130,28 +127,35 @@ class Attachment:
             raise BadInputError("attach takes aiogram's Dispatcher first, or None without one")
         known = next((one for one in self._dispatchers if one.dispatcher is dispatcher), None)
         new = dispatcher if known is None else None
-        use_storage = self._choose_storage(new) if new is not None and fsm else None
+        use_storage = None
+        if new is not None and options.conversations == "store":
+            use_storage = self._choose_storage(new)
         self._bots += bots
         for bot in bots:
             self._gate.add_bot(bot.token, api_url=_api_url(bot), session=_own_session(bot))
-            self._add_pacing(bot.session, max_wait)
+            self._add_pacing(bot.session, options.max_wait)
         if use_storage is not None:
             self._storages.append(use_storage())
         if new is not None:
-            rules = self._gate.throttle_rules() if throttle is True else throttle or None
-            known = AttachedDispatcher(new, inbox=inbox, rules=rules)
+            rules = self._gate.throttle_rules() if options.throttle is True else options.throttle or None
+            known = AttachedDispatcher(new, inbox=options.is_durable, rules=rules)
             self._register(known)
         if known is not None:
             known.bots += bots
 
     def _choose_storage(self, dispatcher: Dispatcher) -> Callable[[], BaseStorage] | None:
-        """Return a function that moves the dispatcher's conversations to the store, if that can keep them.
+        """Return a function that moves the dispatcher's conversations to the store; None if they stay.
 
-        None if the user chose a storage.
+        They stay in a storage that the user chose, and where the store would not keep them either.
         """
         gate = self._gate
         in_file, in_redis = gate.store.conversations is not None, is_redis(gate.store_name)
-        if not (in_file or in_redis) or not has_default_storage(dispatcher):
+        if not (in_file or in_redis):
+            log.warning("conversations stay in memory: so does everything in the store %s", gate.store_name)
+            return None
+        if not has_default_storage(dispatcher):
+            chosen = type(dispatcher.fsm.storage).__name__
+            log.warning("conversations stay in the dispatcher's own storage, %s", chosen)
             return None
         if in_file:
             return partial(use_file_storage, dispatcher, gate.conversations, self._mark_busy)
@@ -208,7 +212,8 @@ class Attachment:
         self._started, self._stopped, self._sends_elsewhere = False, True, False
 
     async def start(self) -> None:
-        """Start the dispatchers, for updates that come to a webhook."""
+        """Start the dispatchers, for updates that come to the gate's webhook: those are always durable."""
+        self._has_webhook = True
         started = 0
         try:
             for attached in self._dispatchers:
@@ -216,10 +221,12 @@ class Attachment:
                 started += 1
         except BaseException:
             await self._shut_down(self._dispatchers[:started])
+            self._has_webhook = False
             raise
 
     async def stop(self) -> None:
         await self._shut_down(self._dispatchers)
+        self._has_webhook = False
 
     @staticmethod
     async def _shut_down(dispatchers: list[AttachedDispatcher]) -> None:
@@ -283,7 +290,7 @@ class Attachment:
 
     async def _start_inbox(self, attached: AttachedDispatcher) -> None:
         """After all other startup handlers: the update handlers need what those set up."""
-        if not (attached.has_inbox and attached.is_running):
+        if not ((attached.has_inbox or self._has_webhook) and attached.is_running):
             return
         registry, throttle = self._gate.handler_registry, attached.throttle
         attached.updates = DispatcherInbox(

@@ -157,7 +157,12 @@ class FlowExecutor:
         return self._dispatcher
 
     def attach(self, dispatcher: Dispatcher, **options: Any) -> None:  # noqa: ANN401  (those of gate.attach)
-        """Let a dispatcher handle this flow, after its other routers. Attaches the gate to it too."""
+        """Let a dispatcher handle this flow, after its other routers. Attaches the gate to it too.
+
+        Its updates are durable, unless the options say otherwise: a flow survives the death of its process.
+        """
+        if "inbox" not in options:
+            options.setdefault("updates", "durable")
         self.gate.attach(dispatcher, self.bot, **options)
         if self.router.parent_router is None:
             dispatcher.include_router(self.router)

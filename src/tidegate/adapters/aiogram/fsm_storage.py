@@ -174,7 +174,7 @@ def has_default_storage(dispatcher: Dispatcher) -> bool:
     if any(record.state or record.data for record in fsm.storage.storage.values()):
         raise BadInputError(
             "the dispatcher has conversations in memory, which would be lost: attach the gate before updates"
-            " are handled, or leave conversations where they are with gate.attach(…, fsm=False)"
+            ' are handled, or leave out conversations="store"'
         )
     return True
 

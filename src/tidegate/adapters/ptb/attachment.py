@@ -10,9 +10,11 @@ from telegram._utils.defaultvalue import DefaultValue
 from telegram.ext import ApplicationBuilder
 from telegram.request import BaseRequest, RequestData
 
+from tidegate.adapters.attach_options import AttachOptions
 from tidegate.adapters.port import Gate
 from tidegate.adapters.ptb.application_inbox import ApplicationInbox
-from tidegate.adapters.ptb.rate_limiter import HANDLER_GRACE, App, TidegateLimiter
+from tidegate.adapters.ptb.rate_limiter import App, TidegateLimiter
+from tidegate.adapters.ptb.throttle import throttle_application
 from tidegate.adapters.ptb.update_processor import InboxUpdateProcessor
 from tidegate.adapters.ptb.update_queue import InboxUpdateQueue
 from tidegate.errors import BadInputError
@@ -25,33 +27,33 @@ HttpAnswer = tuple[int, bytes]
 NO_UPDATES: Final = (HTTPStatus.OK.value, b'{"ok":true,"result":[]}')
 
 
-def attach(
-    gate: Gate,
-    builder: Builder,
-    *,
-    max_wait: float | None = None,
-    grace: float = HANDLER_GRACE,
-    inbox: bool = True,
-    throttle: ThrottleRules | bool = True,
-) -> Builder:
-    """Give the application that is built a limiter of this gate, and an inbox as `equip` does.
-
-    Without an inbox its calls are paced and replies go first; its updates are left to the library.
-    """
-    if not inbox and isinstance(throttle, ThrottleRules):
-        raise BadInputError(
-            "updates that do not go through the inbox are not throttled: leave out inbox=False, or the rules"
-        )
+def attach(gate: Gate, builder: Builder, options: AttachOptions) -> Builder:
+    """Give the application that is built a limiter of this gate, and what the options switch on."""
     if not isinstance(builder, ApplicationBuilder):
         raise BadInputError(
             "attach takes aiogram's dispatcher and bots, or the builder of a python-telegram-bot application:"
             f" gate.attach(Application.builder().token(TOKEN)); got {type(builder).__name__}"
         )
-    limiter = TidegateLimiter(gate, max_wait=max_wait)
-    if inbox:
-        return equip(limiter, builder, grace=grace, throttle=throttle)
-    builder.rate_limiter(limiter)
-    _call_after_build(builder, limiter.follow)
+    if options.conversations == "store":
+        raise BadInputError(
+            "conversations of python-telegram-bot are kept by its own persistence:"
+            " Application.builder().persistence(…); leave out conversations"
+        )
+    limiter = TidegateLimiter(gate, max_wait=options.max_wait, takes_over=True)
+    if options.is_durable:
+        return equip(limiter, builder, grace=options.grace, throttle=options.throttle)
+
+    def connect(application: App) -> None:
+        limiter.follow(application)
+        if options.throttle:
+            rules = options.throttle if isinstance(options.throttle, ThrottleRules) else None
+            throttle_application(application, lambda: gate.throttle(rules), gate.send_notice)
+
+    try:
+        builder.rate_limiter(limiter)
+    except RuntimeError as error:
+        raise BadInputError(f"attach takes a builder with a token, not with a bot: {error}") from None
+    _call_after_build(builder, connect)
     return builder
 
 

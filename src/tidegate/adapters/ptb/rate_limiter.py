@@ -47,9 +47,10 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
     bound), then RetryAfter. `rate_limit_args` of a call: `"low"`, a mapping, or `CallOptions`.
     """
 
-    def __init__(self, gate: Gate, *, max_wait: float | None = None) -> None:
+    def __init__(self, gate: Gate, *, max_wait: float | None = None, takes_over: bool = False) -> None:
         CallOptions(max_wait=max_wait)  # checks it
         self.gate = gate
+        self._takes_over = takes_over  # waits while another process has the store
         self.bots = KnownBots(gate)
         self._direct = PtbDirectCalls(gate, self.bots, max_wait=max_wait)
         self._queue = CallQueue(gate, self.bots)
@@ -81,10 +82,10 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
                 await self.gate.stop()
 
     async def _open(self, bot: Bot) -> None:
-        """Start the gate. Only an application with an inbox waits while another process has the store."""
+        """Start the gate."""
         if not self._is_due():
             return
-        if self.has_inbox:
+        if self._takes_over:
             await take_over(partial(self._start, bot), self.gate.clock, log, is_wanted=self._is_due)
         else:
             await self._start(bot)
@@ -120,7 +121,7 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
 
     def use_inbox(self) -> None:
         """The application has an inbox, which tells replies from other calls."""
-        self.has_inbox = True
+        self.has_inbox = self._takes_over = True
         self._direct.default_priority = Priority.NORMAL
 
     def follow(self, application: App) -> None:

@@ -1,5 +1,6 @@
 """A python-telegram-bot handler that drops the updates of users who send too many."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from telegram import CallbackQuery, Update
@@ -19,9 +20,11 @@ AnyApplication = Application[Any, Any, Any, Any, Any, Any]
 class PtbThrottleHandler(BaseHandler[Any, Any, None]):
     """A handler that lets an update through to the handlers after it, or stops it."""
 
-    def __init__(self, throttle: Throttle, send_notice: SendNotice) -> None:
+    def __init__(self, make_throttle: Callable[[], Throttle], send_notice: SendNotice) -> None:
         super().__init__(never_called, block=True)
-        self._throttle = UpdateThrottle(throttle, send_notice)
+        self._make_throttle = make_throttle  # the gate is open when the first update comes
+        self._send_notice = send_notice
+        self._throttle: UpdateThrottle | None = None
 
     def check_update(self, update: object) -> tuple[str, object] | None:
         """Return the kind of an update, and its content."""
@@ -40,14 +43,18 @@ class PtbThrottleHandler(BaseHandler[Any, Any, None]):
         kind, content = check_result
         bot = int(application.bot.token.partition(":")[0])
         answer_button = content.answer if isinstance(content, CallbackQuery) else None
+        if self._throttle is None:
+            self._throttle = UpdateThrottle(self._make_throttle(), self._send_notice)
         if not await self._throttle.allows(
             describe_event(kind, content), bot, album_of(content), answer_button
         ):
             raise ApplicationHandlerStop
 
 
-def throttle_application(application: AnyApplication, throttle: Throttle, send_notice: SendNotice) -> None:
+def throttle_application(
+    application: AnyApplication, make_throttle: Callable[[], Throttle], send_notice: SendNotice
+) -> None:
     """Throttle an application from now on. Raises BadInputError if it has a throttle already."""
     if any(isinstance(known, PtbThrottleHandler) for known in application.handlers.get(THROTTLE_GROUP, [])):
         raise BadInputError("this application has a throttle already: give it one, with all its rules")
-    application.add_handler(PtbThrottleHandler(throttle, send_notice), group=THROTTLE_GROUP)
+    application.add_handler(PtbThrottleHandler(make_throttle, send_notice), group=THROTTLE_GROUP)

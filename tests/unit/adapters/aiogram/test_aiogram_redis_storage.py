@@ -40,7 +40,7 @@ def bot() -> Bot:
 def test_conversations_that_nobody_placed_go_to_the_gates_redis(gate: Tidegate, bot: Bot) -> None:
     dispatcher = Dispatcher()
 
-    gate.attach(dispatcher, bot)
+    gate.attach(dispatcher, bot, conversations="store")
 
     storage = dispatcher.storage
     assert type(storage) is RedisStorage
@@ -51,7 +51,7 @@ def test_conversations_that_nobody_placed_go_to_the_gates_redis(gate: Tidegate, 
 def test_with_a_store_in_memory_nothing_changes(bot: Bot) -> None:
     dispatcher = Dispatcher()
 
-    Tidegate("memory://").attach(dispatcher, bot)
+    Tidegate("memory://").attach(dispatcher, bot, conversations="store")
 
     assert type(dispatcher.storage) is MemoryStorage
     assert type(dispatcher.fsm.events_isolation) is DisabledEventIsolation
@@ -60,7 +60,7 @@ def test_with_a_store_in_memory_nothing_changes(bot: Bot) -> None:
 def test_who_declines_keeps_conversations_in_memory(gate: Tidegate, bot: Bot) -> None:
     dispatcher = Dispatcher()
 
-    gate.attach(dispatcher, bot, fsm=False)
+    gate.attach(dispatcher, bot, conversations="library")
 
     assert type(dispatcher.storage) is MemoryStorage
     assert type(dispatcher.fsm.events_isolation) is DisabledEventIsolation
@@ -76,7 +76,7 @@ def test_a_storage_that_was_chosen_is_left_alone(
 ) -> None:
     dispatcher = Dispatcher(storage=storage)
 
-    gate.attach(dispatcher, bot)
+    gate.attach(dispatcher, bot, conversations="store")
 
     assert dispatcher.storage is storage
     assert type(dispatcher.fsm.events_isolation) is DisabledEventIsolation
@@ -86,7 +86,7 @@ def test_an_isolation_that_was_chosen_is_left_alone(gate: Tidegate, bot: Bot) ->
     isolation: BaseEventIsolation = SimpleEventIsolation()
     dispatcher = Dispatcher(events_isolation=isolation)
 
-    gate.attach(dispatcher, bot)
+    gate.attach(dispatcher, bot, conversations="store")
 
     assert type(dispatcher.storage) is RedisStorage
     assert dispatcher.fsm.events_isolation is isolation
@@ -95,7 +95,7 @@ def test_an_isolation_that_was_chosen_is_left_alone(gate: Tidegate, bot: Bot) ->
 def test_a_dispatcher_without_conversations_gets_no_redis(gate: Tidegate, bot: Bot) -> None:
     dispatcher = Dispatcher(disable_fsm=True)
 
-    gate.attach(dispatcher, bot)
+    gate.attach(dispatcher, bot, conversations="store")
 
     assert type(dispatcher.storage) is MemoryStorage
 
@@ -106,10 +106,10 @@ def test_bots_of_one_dispatcher_share_a_storage_and_two_dispatchers_have_two(
     """Each dispatcher closes its own when it stops."""
     first, second = Dispatcher(), Dispatcher()
 
-    gate.attach(first, bot)
+    gate.attach(first, bot, conversations="store")
     storage = first.storage
-    gate.attach(first, Bot("43:token"))
-    gate.attach(second, bot)
+    gate.attach(first, Bot("43:token"), conversations="store")
+    gate.attach(second, bot, conversations="store")
 
     assert first.storage is storage
     assert type(second.storage) is RedisStorage
@@ -121,13 +121,13 @@ def test_conversations_that_have_begun_are_not_thrown_away(gate: Tidegate, bot: 
     storage.storage[ALICE] = MemoryStorageRecord(state="asked")
     dispatcher = Dispatcher(storage=storage)
 
-    with pytest.raises(BadInputError, match="fsm=False"):
-        gate.attach(dispatcher, bot)
+    with pytest.raises(BadInputError, match="leave out conversations"):
+        gate.attach(dispatcher, bot, conversations="store")
 
     assert dispatcher.storage is storage
     assert not len(bot.session.middleware), "half attached"
     assert not gate.bots()
-    gate.attach(dispatcher, bot, fsm=False)
+    gate.attach(dispatcher, bot, conversations="library")
 
 
 def test_updates_that_left_no_conversation_do_not_count(gate: Tidegate, bot: Bot) -> None:
@@ -135,7 +135,7 @@ def test_updates_that_left_no_conversation_do_not_count(gate: Tidegate, bot: Bot
     storage.storage[ALICE] = MemoryStorageRecord()  # it keeps one for everybody who was asked about
     dispatcher = Dispatcher(storage=storage)
 
-    gate.attach(dispatcher, bot)
+    gate.attach(dispatcher, bot, conversations="store")
 
     assert type(dispatcher.storage) is RedisStorage
 
@@ -144,7 +144,7 @@ def test_the_password_is_in_no_text(gate: Tidegate, bot: Bot, caplog: pytest.Log
     caplog.set_level(logging.DEBUG)
     dispatcher = Dispatcher()
 
-    gate.attach(dispatcher, bot)
+    gate.attach(dispatcher, bot, conversations="store")
 
     assert "conversations are kept in Redis" in caplog.text
     assert "hunter2" not in caplog.text + repr(dispatcher.storage) + repr(dispatcher.fsm.events_isolation)

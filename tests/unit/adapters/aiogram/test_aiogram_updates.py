@@ -38,7 +38,7 @@ def person(stage: Stage, user: int) -> Person:
 
 @pytest.fixture
 def attached(stage: Stage) -> Stage:
-    stage.gate.attach(stage.dispatcher, stage.bot)
+    stage.gate.attach(stage.dispatcher, stage.bot, updates="durable", throttle=True)
     return stage
 
 
@@ -95,7 +95,7 @@ async def test_an_update_that_was_cut_short_is_handled_again_by_the_next_and_ans
     first = Stage(clock, store=str(tmp_path / "tidegate.db"))
     second = Stage(clock, store=str(tmp_path / "tidegate.db"), telegram=first.telegram)
     for stage in (first, second):
-        stage.gate.attach(stage.dispatcher, stage.bot)
+        stage.gate.attach(stage.dispatcher, stage.bot, updates="durable", throttle=True)
     person(first, ALICE).says("hello")
     await run(first, 5)
     await run(second, 5)
@@ -111,7 +111,7 @@ async def test_a_second_process_waits_and_takes_over(clock: VirtualClock, tmp_pa
     answered: list[str] = []
 
     def serve(stage: Stage, name: str) -> None:
-        stage.gate.attach(stage.dispatcher, stage.bot)
+        stage.gate.attach(stage.dispatcher, stage.bot, updates="durable", throttle=True)
 
         @stage.dispatcher.message()
         async def note(_: Message) -> None:
@@ -157,7 +157,7 @@ async def test_who_floods_is_told_once_and_holds_up_nobody(attached: Stage) -> N
 
 
 async def test_without_the_inbox_aiogram_gets_its_updates_itself(stage: Stage) -> None:
-    stage.gate.attach(stage.dispatcher, stage.bot, inbox=False)
+    stage.gate.attach(stage.dispatcher, stage.bot, updates="library")
 
     @stage.dispatcher.message()
     async def answer(message: Message) -> None:
@@ -181,7 +181,7 @@ async def test_a_call_of_ones_own_to_get_updates_is_left_alone(attached: Stage) 
 async def test_each_bot_of_a_dispatcher_gets_its_own(clock: VirtualClock, stage: Stage) -> None:
     other = Bot("43:token", session=stage.session)
     stage.tokens.add("43:token")
-    stage.gate.attach(stage.dispatcher, stage.bot, other)
+    stage.gate.attach(stage.dispatcher, stage.bot, other, updates="durable", throttle=True)
     got: list[tuple[int, str | None]] = []
 
     @stage.dispatcher.message()
@@ -208,7 +208,7 @@ async def test_updates_that_wait_are_handled_between_the_hooks_of_start_and_stop
     log: list[str] = []
 
     def serve(stage: Stage) -> None:
-        stage.gate.attach(stage.dispatcher, stage.bot)
+        stage.gate.attach(stage.dispatcher, stage.bot, updates="durable", throttle=True)
 
         @stage.dispatcher.startup()
         async def connect() -> None:
@@ -245,7 +245,7 @@ async def test_updates_that_wait_are_handled_between_the_hooks_of_start_and_stop
 
 
 async def test_a_start_that_failed_leaves_nothing_behind(stage: Stage) -> None:
-    stage.gate.attach(stage.dispatcher, stage.bot)
+    stage.gate.attach(stage.dispatcher, stage.bot, updates="durable", throttle=True)
     failures = 2
 
     @stage.dispatcher.startup()
@@ -274,7 +274,7 @@ async def test_a_process_that_waits_to_take_over_can_be_stopped(clock: VirtualCl
     first = Stage(clock, store=str(tmp_path / "tidegate.db"))
     second = Stage(clock, store=str(tmp_path / "tidegate.db"), telegram=first.telegram)
     for stage in (first, second):
-        stage.gate.attach(stage.dispatcher, stage.bot)
+        stage.gate.attach(stage.dispatcher, stage.bot, updates="durable", throttle=True)
     async with polling(first):
         await clock.sleep(1)
         waiting = asyncio.create_task(

@@ -321,9 +321,9 @@ def gate(tmp_path: Path) -> Tidegate:
 def test_conversations_that_nobody_placed_go_to_the_gates_file(gate: Tidegate, bot: Bot) -> None:
     first, second, declines = Dispatcher(), Dispatcher(), Dispatcher()
 
-    gate.attach(first, bot)
-    gate.attach(second, bot)
-    gate.attach(declines, bot, fsm=False)
+    gate.attach(first, bot, conversations="store")
+    gate.attach(second, bot, conversations="store")
+    gate.attach(declines, bot, conversations="library")
 
     assert type(first.storage) is type(second.storage) is MemoryFallbackStorage
     assert isinstance(first.fsm.events_isolation, LocalEventIsolation)
@@ -340,7 +340,7 @@ def test_what_was_chosen_is_left_alone(gate: Tidegate, bot: Bot, path: Path) -> 
     )
 
     for dispatcher in (placed, isolated, without):
-        gate.attach(dispatcher, bot)
+        gate.attach(dispatcher, bot, conversations="store")
 
     assert placed.storage is storage
     assert type(placed.fsm.events_isolation) is DisabledEventIsolation
@@ -353,8 +353,8 @@ def test_conversations_that_have_begun_in_memory_are_not_thrown_away(gate: Tideg
     storage = MemoryStorage()
     storage.storage[ALICE] = MemoryStorageRecord(state="asked")
 
-    with pytest.raises(BadInputError, match="fsm=False"):
-        gate.attach(Dispatcher(storage=storage), bot)
+    with pytest.raises(BadInputError, match="leave out conversations"):
+        gate.attach(Dispatcher(storage=storage), bot, conversations="store")
 
     assert not gate.bots()
 
@@ -362,7 +362,7 @@ def test_conversations_that_have_begun_in_memory_are_not_thrown_away(gate: Tideg
 def test_a_gate_without_a_file_has_no_storage(bot: Bot) -> None:
     gate, dispatcher = Tidegate("memory://"), Dispatcher()
 
-    gate.attach(dispatcher, bot)
+    gate.attach(dispatcher, bot, conversations="store")
 
     assert type(dispatcher.storage) is MemoryStorage
     with pytest.raises(BadInputError, match="no file to keep conversations in"):
@@ -396,7 +396,7 @@ def shop(clock: VirtualClock, path: Path) -> tuple[Stage, list[str]]:
         await state.update_data(name=message.text)
         await state.set_state(Order.asked)
 
-    stage.gate.attach(stage.dispatcher, stage.bot)
+    stage.gate.attach(stage.dispatcher, stage.bot, conversations="store")
     return stage, heard
 
 

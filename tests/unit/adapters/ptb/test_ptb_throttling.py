@@ -43,7 +43,7 @@ class Scene:
         self._numbers = itertools.count(1)
         chosen = ThrottleRules(user=Rate(2, 60), **rules)
         self.throttle = Throttle(chosen, MemoryThrottle(chosen, clock))
-        throttle_application(app, self.throttle, self.say)
+        throttle_application(app, lambda: self.throttle, self.say)
         app.add_handler(MessageHandler(filters.TEXT, self._message))
         app.add_handler(CallbackQueryHandler(self._press))
 
@@ -156,4 +156,4 @@ async def test_what_is_no_update_is_left_alone(play: Play) -> None:
 async def test_one_application_has_one_throttle(play: Play) -> None:
     async with play() as scene:
         with pytest.raises(BadInputError, match="has a throttle already"):
-            throttle_application(scene.app, scene.throttle, scene.say)
+            throttle_application(scene.app, lambda: scene.throttle, scene.say)

@@ -174,6 +174,28 @@ def test_an_answer_told_late_cools_from_when_it_came() -> None:
     assert [window.free(at) for at in (1_099, 1_100, 1_300, 1_499, 1_500)] == [0, 1, 2, 2, 3]
 
 
+def test_each_slot_that_has_cooled_can_be_taken_while_the_others_cool() -> None:
+    window = Window.of(Rate(5, W))
+    window.take(5)
+    for heard in (100, 200, 300, 400, 500):
+        window.answered(heard)
+
+    assert [window.fits(1_100, cost) for cost in (1, 2)] == [True, False]
+    assert [window.fits(1_200, cost) for cost in (2, 3)] == [True, False]
+    assert (window.wait(1_200), window.wait(1_200, 3)) == (0.0, 100)
+    window.take(2)
+    assert window.wait(1_200) == 100
+
+
+def test_what_has_cooled_is_not_kept() -> None:
+    window = Window.of(Rate(3, W))
+    for heard in range(0, 100_000, W // 2):
+        assert window.fits(heard, 1)
+        window.take()
+        window.answered(heard)
+        assert len(window.cooling) <= 6
+
+
 def test_debt_of_an_urgent_call_is_paid_before_the_next_goes() -> None:
     window = Window.of(Rate(2, W))
     window.take(3)

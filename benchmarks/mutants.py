@@ -42,7 +42,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "outbox/flood_control": ("unit/outbox/test_flood_control.py",),
     "outbox/shares": LINES,
     "delivery/outcome_policy": ("unit/delivery/test_outcome_policy.py",),
-    "outbox/admission": ("unit/outbox/test_plain_values.py", "unit/test_gate.py"),
+    "outbox/admission": ("unit/outbox/test_admission.py", "unit/outbox/test_plain_values.py"),
     "flows/graph": FLOWS,
     "flows/machine": FLOWS,
     "flows/validation": FLOWS,

@@ -101,6 +101,17 @@ def test_a_second_chat_refused_a_window_later_closes_itself_alone() -> None:
     assert set(schedule.bot(BOT).refused) == {2}  # the first one is forgotten
 
 
+def test_a_moment_is_as_long_as_the_window_of_the_limit() -> None:
+    schedule = Schedule(Rules(bot=Rate(10, 3), private=Rate(1, 2)))
+    answered(schedule, 100.0)
+    entry = refused(schedule, 102.9)
+    assert rate(entry.lane) == Rate(1, 2.5)
+    assert schedule.bot(BOT).closed_until == 0.0
+
+    refused(schedule, 105.8, chat=2)
+    assert schedule.bot(BOT).closed_until == pytest.approx(112.8)
+
+
 def test_the_same_chat_refused_twice_closes_no_bot_and_the_longer_wait_counts() -> None:
     schedule = Schedule(RULES)
     entry = refused(schedule, 100.0, wait=60.0)
@@ -320,6 +331,14 @@ def test_what_cost_nothing_holds_nothing_after_a_restart() -> None:
 
     assert taken(schedule) == 0
     assert schedule.lane(BOT, 1, "send").wait(100.0, 1) <= 0.0
+
+
+def test_an_action_before_a_restart_holds_a_slot_of_its_chat_alone() -> None:
+    schedule = Schedule(RULES)
+    remember_call(schedule, BOT, 1, "action", paid=False, cost=1, at=99.0, now=100.0)
+
+    assert schedule.lane(BOT, 1, "action").windows[0].taken == 1
+    assert taken(schedule) == 0
 
 
 def test_the_latest_call_of_a_chat_is_known_whatever_the_order_in_which_calls_are_read() -> None:

@@ -29,6 +29,22 @@ class Ground:
         self.of = make  # those of the poller with this name
         self._ground = open_close
 
+    @property
+    def redis(self) -> InlineConnection:
+        assert isinstance(self._ground, InlineConnection)
+        return self._ground
+
+    async def damage(self, kept: Subscriptions, key: str, body: bytes) -> None:
+        """Replace the stored bytes of a subscription, below its store."""
+        if isinstance(self._ground, StoreFile):
+            spoil = "UPDATE subscriptions SET body = ? WHERE key = ?"
+            await self._ground.write(lambda tx: tx.execute(spoil, (body, key)))
+        elif self._ground is not None:
+            await self._ground.command("HSET", self._ground.key(f"polling:{kept.name}:bodies"), key, body)
+        else:
+            assert isinstance(kept, MemorySubscriptions)
+            kept._rows[key].body = body  # noqa: SLF001  (nothing else changes it)
+
     async def open(self) -> None:
         if isinstance(self._ground, StoreFile):
             await self._ground.open()

@@ -1,6 +1,7 @@
 """Sessions of flows on every kind of store: one write holds session, timer, effects and seen event."""
 
 import asyncio
+import random
 import tempfile
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -251,35 +252,54 @@ async def test_processes_exclude_each_other_for_as_long_as_a_session_is_held(
     assert ended == ["first", "second"]
 
 
-@pytest.mark.parametrize("made", ["sqlite", "redis"], indirect=True)
-async def test_a_session_that_cannot_be_read_counts_as_none_and_can_be_replaced(
+async def damage(ground: Ground, key: SessionKey, body: bytes = b"{}") -> None:
+    """Make a session unreadable where it is stored."""
+    if isinstance(ground.owner, StoreFile):
+        spoil = "UPDATE flow_sessions SET body = ? WHERE key = ?"
+        await ground.owner.write(lambda tx: tx.execute(spoil, (body, key.text)))
+    elif ground.owner is not None:
+        await ground.owner.command("HSET", ground.owner.key("flows:shop:sessions"), key.text, b"1:" + body)
+    else:
+        store = ground.of("shop")
+        assert isinstance(store, MemoryFlowSessions)
+        store._rows[key] = 1, body  # noqa: SLF001  (nothing else changes it)
+
+
+async def kept_aside(ground: Ground, key: SessionKey) -> bytes:
+    if isinstance(ground.owner, StoreFile):
+        find = "SELECT body FROM flow_sessions WHERE flow = 'unreadable:shop' AND key = ?"
+        row: Any = await ground.owner.read(lambda tx: tx.execute(find, (key.text,)).fetchone())
+        return bytes(row[0])
+    if ground.owner is not None:
+        found: bytes = await ground.owner.command("HGET", ground.owner.key("flows:shop:unreadable"), key.text)
+        return found.removeprefix(b"1:")
+    store = ground.of("shop")
+    assert isinstance(store, MemoryFlowSessions)
+    return store._unreadable[key]  # noqa: SLF001
+
+
+async def test_a_session_that_cannot_be_read_is_set_aside_once_and_its_user_starts_anew(
     ground: Ground, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ground.of("shop")
-    await store.commit(ALICE, session(due=1.0), expected=0)
-    if isinstance(ground.owner, StoreFile):
-        await ground.owner.write(lambda tx: tx.execute("UPDATE flow_sessions SET body = x'00'"))
-    else:
-        await ground.owner.command("HSET", ground.owner.key("flows:shop:sessions"), ALICE.text, "1:{")
+    await store.commit(ALICE, session(due=1.0, pending=SAY), expected=0)
+    await store.commit(BOB, session(), expected=0)
+    await damage(ground, ALICE, b'{"flow": 5')
 
     stored = await store.load(ALICE)
+    again = await store.load(ALICE)
 
-    assert (stored.session, stored.version) == (None, 1)
-    assert "cannot be read" in caplog.text
+    assert (stored.session, stored.version, again) == (None, 0, stored)
+    assert [record.getMessage().count("42:1:1") for record in caplog.records] == [1]
+    assert store.unreadable() == 1
+    assert await kept_aside(ground, ALICE) == b'{"flow": 5'
     assert await store.due(9.0, 9) == []
-    assert await store.commit(ALICE, session(), expected=1) == 2
+    assert await every(store.unfinished) == set()
+    assert await store.commit(ALICE, session("again"), expected=0) == 1
+    assert await kept_aside(ground, ALICE) == b'{"flow": 5'  # beside the new one
+    assert (await store.load(BOB)).session == session()
 
 
-async def damage(ground: Ground, key: SessionKey) -> None:
-    """Make a session unreadable where it is stored."""
-    if isinstance(ground.owner, StoreFile):
-        spoil = "UPDATE flow_sessions SET body = x'7b7d' WHERE key = ?"
-        await ground.owner.write(lambda tx: tx.execute(spoil, (key.text,)))
-    else:
-        await ground.owner.command("HSET", ground.owner.key("flows:shop:sessions"), key.text, "1:{}")
-
-
-@pytest.mark.parametrize("made", ["sqlite", "redis"], indirect=True)
 async def test_sessions_that_cannot_be_read_do_not_hide_the_timers_of_others(
     ground: Ground, store: FlowSessionStore
 ) -> None:
@@ -292,4 +312,43 @@ async def test_sessions_that_cannot_be_read_do_not_hide_the_timers_of_others(
     assert [key for key, _ in await store.due(10.0, 2)] == [keys[3]]
     assert await store.timers(0.0) == (1, 3.0)
     assert await every(store.unfinished) == {keys[3]}
-    assert await every(store.scan) == set(keys)
+    assert await every(store.scan) == {keys[3]}
+    assert [await kept_aside(ground, key) for key in keys[:3]] == [b"{}"] * 3
+    assert store.unreadable() == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_bytes_of_sessions_are_flipped_the_timers_of_others_ring(
+    ground: Ground, store: FlowSessionStore, seed: int
+) -> None:
+    chance = random.Random(seed)
+    keys = [SessionKey(42, user, user) for user in range(1, 21)]
+    for key in keys:
+        await store.commit(key, session(due=1.0, data={"n": key.user}), expected=0)
+    damaged = chance.sample(keys, 8)
+    for key in damaged:
+        body = bytearray(session(due=1.0, data={"n": key.user}).to_json())
+        body[chance.randrange(len(body))] ^= chance.randint(1, 255)
+        await damage(ground, key, bytes(body))
+
+    rung = {key for key, _ in await store.due(10.0, 50)}
+
+    assert set(keys) - set(damaged) <= rung
+    assert len(rung) + store.unreadable() == len(keys)
+
+
+@pytest.mark.parametrize("made", ["sqlite", "redis"], indirect=True)
+async def test_a_session_whose_key_is_damaged_stops_no_timer(ground: Ground, store: FlowSessionStore) -> None:
+    await store.commit(ALICE, session(due=1.0), expected=0)
+    await store.commit(BOB, session(due=2.0), expected=0)
+    if isinstance(ground.owner, StoreFile):
+        await ground.owner.write(
+            lambda tx: tx.execute("UPDATE flow_sessions SET key = 'no key' WHERE key = ?", (ALICE.text,))
+        )
+    else:
+        link = ground.owner
+        await link.command("HSET", link.key("flows:shop:sessions"), "no key", b"1:{}")
+        await link.command("ZADD", link.key("flows:shop:timers"), 0, "no key")
+
+    assert BOB in {key for key, _ in await store.due(10.0, 1)} | {key for key, _ in await store.due(10.0, 2)}
+    assert BOB in await every(store.scan)

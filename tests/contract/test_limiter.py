@@ -295,3 +295,23 @@ async def test_background_beside_a_crowd_that_never_ends_is_late_and_does_not_st
     await asyncio.gather(*others, return_exceptions=True)
 
     assert 2.0 <= clock.monotonic() <= 5.0, "two seconds, and ten who stood there before"
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"\xc1", b"", b"\x05", b"\x81\xa4mark", b"\x82\xa4mark\xa11\xa7learned\x01"]
+)
+async def test_a_state_that_cannot_be_read_counts_as_lost_and_nobody_is_kept_waiting_for_ever(
+    clock: VirtualClock, damaged: bytes
+) -> None:
+    link = InlineConnection(redis_url(), clock)
+    limiter = RedisLimiter(RULE, link, clock, "api")
+    await limiter.take()
+    await link.command("SET", link.key("upstream:api:state"), damaged)
+
+    begun = clock.monotonic()
+    for _ in range(10):
+        await limiter.take()
+        await limiter.answered()
+
+    assert clock.monotonic() - begun < 10
+    await link.close()

@@ -1,6 +1,7 @@
 """Subscriptions on every store: stored until their news is settled, in order, each in one state."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from contract.subscribers import KINDS, SHARED, Ground, everyone, keys, news, order
 from tidegate.errors import BadInputError, NotTheSenderError
-from tidegate.polling.subscriptions import AfterNews, News, Subscription, Subscriptions
+from tidegate.polling.subscriptions import AfterNews, News, Subscription, Subscriptions, pack_subscription
 from tidegate.sim.virtual_time import VirtualClock
 
 
@@ -469,3 +470,81 @@ async def test_a_leader_that_comes_late_notes_nothing_and_settles_nothing(
     await clock.sleep(10.1)
     await late.settle_news(["b"], "forget")
     assert keys(await late.after(0)) == ["c"]
+
+
+# --- unreadable ---
+
+
+async def test_one_unreadable_subscription_is_skipped_and_told_once(
+    ground: Ground, kept: Subscriptions, caplog: pytest.LogCaptureFixture
+) -> None:
+    await kept.add([order(key) for key in ("a", "b", "c")])
+    await ground.damage(kept, "b", b"{")
+
+    assert [keys(await kept.after(0)) for _ in range(2)] == [["a", "c"]] * 2
+
+    assert len(kept.unreadable) == 1
+    [record] = caplog.records
+    assert f"'b' of {kept.name} is unreadable" in record.getMessage()
+    assert keys(await kept.note_news(news("a", "b", "c"))) == ["a", "c"]
+    assert await kept.count() == 3
+
+
+async def test_a_page_with_unreadable_subscriptions_is_not_the_last_one(
+    ground: Ground, kept: Subscriptions
+) -> None:
+    names = [f"k{number:04}" for number in range(600)]
+    await kept.add([order(key) for key in names])
+    for key in names[:500]:
+        await ground.damage(kept, key, b"no JSON")
+
+    assert keys(await kept.after(0, 50)) == names[500:550]
+    assert len(kept.unreadable) == 500
+
+
+async def test_an_unreadable_subscription_is_removed_or_replaced_by_its_key(
+    ground: Ground, kept: Subscriptions
+) -> None:
+    await kept.add([order(key) for key in ("a", "b", "c")])
+    for key in ("a", "b", "c"):
+        await ground.damage(kept, key, b"{}")
+    assert await kept.after(0) == []
+
+    assert await kept.remove(["a"]) == 1
+    await kept.add([order("b", n=1)])
+    assert await kept.add([order("c", n=2)], replace=False) == [True]
+
+    assert [one.subscription for one in await kept.after(0)] == [order("b", n=1), order("c", n=2)]
+    assert len(kept.unreadable) == 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_whatever_bytes_are_flipped_every_other_subscription_is_read(
+    ground: Ground, kept: Subscriptions, seed: int
+) -> None:
+    chance = random.Random(seed)
+    names = [f"k{number}" for number in range(40)]
+    await kept.add([order(key, chat=7) for key in names])
+    damaged = chance.sample(names, 15)
+    for key in damaged:
+        body = bytearray(pack_subscription(order(key, chat=7)))
+        body[chance.randrange(len(body))] ^= chance.randint(1, 255)
+        await ground.damage(kept, key, bytes(body))
+
+    read = keys(await kept.after(0))
+
+    assert set(names) - set(damaged) <= set(read)
+    assert len(read) + len(kept.unreadable) == len(names)
+
+
+@pytest.mark.parametrize("made", ["redis"], indirect=True)
+@pytest.mark.parametrize("damaged", [b"", b"\xff", b"soon somebody", b"12", b"9e99 another"])
+async def test_a_lease_that_cannot_be_read_has_ended(
+    ground: Ground, kept: Subscriptions, damaged: bytes, clock: VirtualClock
+) -> None:
+    await ground.redis.command("SET", ground.redis.key("polling:orders:lease"), damaged)
+
+    if not await kept.leases.lease(kept.name, 10):  # it was readable, and too long: that is mended
+        await clock.sleep(11)
+        assert await kept.leases.lease(kept.name, 10)
+    assert await kept.note_news(news("a")) == []

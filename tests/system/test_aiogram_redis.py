@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from aiogram import Bot, Dispatcher
 from aiogram.fsm.context import FSMContext
+from aiogram.fsm.storage.base import StorageKey
+from aiogram.fsm.storage.redis import RedisStorage
 from aiogram.types import Chat, Message, Update, User
 from redis.asyncio import Redis
 
@@ -186,3 +188,27 @@ async def test_an_update_that_waits_for_its_conversation_is_handled_before_the_g
 
     assert [message["text"] for message in visit.customer.heard] == ["one: 1", "two: 2"]
     assert await connections(redis) == 1
+
+
+@pytest.mark.parametrize("damaged", [b"{", b"\xff\xfe", b"[1]"])
+async def test_a_conversation_that_cannot_be_read_is_empty_for_its_user_and_its_bytes_are_kept(
+    store: str, redis: Redis, caplog: pytest.LogCaptureFixture, damaged: bytes
+) -> None:
+    dispatcher = Dispatcher()
+    Tidegate(store).attach(dispatcher, Bot(TOKEN))
+    storage, alice, bob = dispatcher.storage, StorageKey(42, 1, 1), StorageKey(42, 2, 2)
+    assert isinstance(storage, RedisStorage)
+    for key in (alice, bob):
+        await storage.set_data(key, {"step": 1})
+    data, state = (storage.key_builder.build(alice, part) for part in ("data", "state"))
+    await redis.set(data, damaged)
+    await redis.set(state, b"\xff")
+
+    assert [await storage.get_data(alice) for _ in range(2)] == [{}, {}]
+    assert await storage.get_state(alice) is None
+    assert await storage.get_data(bob) == {"step": 1}
+
+    assert sum("user 1 in chat 1 cannot be read" in one.getMessage() for one in caplog.records) == 2
+    async with Redis.from_url(store) as raw:
+        assert await raw.get(f"{data}:unreadable") == damaged
+    await storage.close()

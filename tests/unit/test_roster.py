@@ -141,3 +141,48 @@ async def test_a_wrong_key_is_told_once(
     assert [record.getMessage() for record in caplog.records] == [
         "what is registered cannot be read: no key fits"
     ]
+
+
+class DamagedShelf(PlainShelf):
+    """No key opens what is not sealed by the word."""
+
+    async def open(self, bot: BotRecord) -> str:
+        if not bot.sealed.startswith(b"sealed "):
+            raise WrongKeyError("no key fits")
+        return await super().open(bot)
+
+    def damage(self, bot: BotId) -> None:
+        self.kept[bot] = BotRecord(bot, b"\x00\xff", TELEGRAM)
+
+
+async def test_a_bot_whose_token_is_unreadable_stops_no_other_bot(
+    opened: dict[BotId, BotAccess], caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf = DamagedShelf()
+    for bot in (BOT, OTHER):
+        await shelf.put(bot, f"{bot}:token", TELEGRAM)
+    shelf.damage(BOT)
+    roster = BotRegistry(opened, shelf, {})
+    await roster.load()
+
+    for _ in range(3):
+        await roster.unseal()
+        await roster.look()
+
+    assert list(opened) == [OTHER]
+    [record] = caplog.records
+    assert record.getMessage() == "bot 42 is left out, its stored token is unreadable: no key fits"
+    await shelf.put(BOT, "42:new", TELEGRAM)
+    await roster.look()
+    assert opened[BOT].token == "42:new"
+
+
+async def test_a_key_that_opens_no_bot_at_all_is_an_error(opened: dict[BotId, BotAccess]) -> None:
+    shelf = DamagedShelf()
+    for bot in (BOT, OTHER):
+        shelf.damage(bot)
+    roster = BotRegistry(opened, shelf, {})
+    await roster.load()
+
+    with pytest.raises(WrongKeyError, match="no key fits"):
+        await roster.unseal()

@@ -9,6 +9,7 @@ from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from pydantic import SecretStr
 
 from tidegate.bots.key_file import KeyFile, is_key
+from tidegate.bots.port import BotRecord
 from tidegate.errors import BadInputError, WrongKeyError
 from tidegate.scrubber import hide
 
@@ -127,6 +128,15 @@ class TokenCipher:
 
     def __repr__(self) -> str:
         return f"Keys({'key file' if self._given is None else 'TIDEGATE_KEY'})"
+
+
+def rotate_token(keys: TokenCipher, bot: BotRecord) -> bytes:
+    """Encrypt the token of a bot anew. Raises WrongKeyError that names the bot."""
+    try:
+        return keys.rotate(bot.sealed)
+    except WrongKeyError as error:
+        way = f"If only this one is unreadable, register it again or remove it: tidegate bot remove {bot.id}"
+        raise WrongKeyError(f"bot {bot.id}: {error}. {way}") from error
 
 
 def _checked(given: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ from tidegate.bots.port import BotRecord, BotStore
 from tidegate.clock import Clock
 from tidegate.delivery.sender import BotAccess
 from tidegate.delivery.transport import BotApiTransport
-from tidegate.errors import BadInputError, StoreAwayError, TidegateError
+from tidegate.errors import BadInputError, StoreAwayError, TidegateError, WrongKeyError
 from tidegate.model import BotId
 from tidegate.scrubber import contains_token
 
@@ -63,6 +63,7 @@ class BotRegistry:
         self._added = set(added)  # in this process: what the store says of them does not count here
         self._sends = False  # or did: it needs the tokens
         self._said = ""  # last, in the log
+        self._unreadable: dict[BotId, BotRecord] = {}  # those that were told
 
     def add(self, token: str, api_url: str, wire: BotApiTransport | None = None) -> Bot:
         bot, access = _checked_access(token, api_url, wire)
@@ -135,12 +136,28 @@ class BotRegistry:
             await self._unseal()
 
     async def _unseal(self) -> None:
+        """Raises WrongKeyError if no bot is left to send for; else one that cannot be opened is only told."""
+        failure: WrongKeyError | None = None
         for bot in list(self._stored.values()):
             known = bot.id in self._open and self._unsealed.get(bot.id) == bot
             if self._shelf is not None and bot.id not in self._added and not known:
-                access = BotAccess(await self._shelf.open(bot), bot.api_url)
+                try:
+                    access = BotAccess(await self._shelf.open(bot), bot.api_url)
+                except WrongKeyError as error:
+                    failure = error
+                    self._tell_unreadable(bot, error)
+                    continue
                 if bot.id in self._stored:  # still: it may have been removed meanwhile
                     self._open[bot.id], self._unsealed[bot.id] = access, bot
+        if failure is not None and not self._open:
+            raise failure
+
+    def _tell_unreadable(self, bot: BotRecord, error: WrongKeyError) -> None:
+        """Once for each token: the bot's messages wait, and other bots go on."""
+        if self._unreadable.get(bot.id) != bot and len(self._stored) > 1:
+            log.error("bot %s is left out, its stored token is unreadable: %s", bot.id, error)
+        self._unreadable = {other: it for other, it in self._unreadable.items() if other in self._stored}
+        self._unreadable[bot.id] = bot
 
     def id_of(self, bot: AnyBot | None) -> BotId:
         """The bot that is meant. Raises BadInputError if it is not known, or neither said nor alone."""

@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -104,11 +104,17 @@ class FlowSessionStore(Protocol):
     """The sessions of one flow, with their timers, pending effects and seen events.
 
     Each call is one atomic step, durable when it returns. All processes that share the store share them.
+    A session that cannot be decoded is logged and set aside where it is met: it counts as none, its bytes
+    stay in the store, and others go on.
     """
 
     flow: str
     is_durable: bool  # survives the process
     leases: LeaseStore
+
+    def unreadable(self) -> int:
+        """Return how many sessions this process could not decode and has set aside."""
+        ...
 
     async def load(self, key: SessionKey, event: str | None = None) -> StoredSession:
         """`event`: the id of an event, to be looked for among those that were seen."""
@@ -161,13 +167,26 @@ class FlowSessionStore(Protocol):
         ...
 
 
-def readable_session(flow: str, key: SessionKey, body: bytes) -> Session | None:
-    """The session in these bytes. One that cannot be read is logged, and counts as none."""
+def readable_session(flow: str, key: str, body: bytes) -> tuple[SessionKey, Session] | None:
+    """The session with this key and these bytes; one that cannot be read is logged.
+
+    Its store sets it aside then: the bytes are kept, and the next event of its user starts anew.
+    """
     try:
-        return read_session(body)
-    except BadInputError as error:
-        log.error("flow %s forgets session %s, which cannot be read: %s", flow, key.text, error)  # noqa: TRY400
+        return parse_session_key(key), read_session(body)
+    except (BadInputError, ValueError, TypeError, RecursionError) as error:
+        text = "session %s of flow %s cannot be read and is set aside, its user starts anew: %s"
+        log.error(text, key, flow, error)  # noqa: TRY400
         return None
+
+
+def readable_keys(texts: Iterable[str]) -> list[SessionKey]:
+    """Without those that are no keys of sessions."""
+    found = []
+    for text in texts:
+        with suppress(ValueError, TypeError):
+            found.append(parse_session_key(text))
+    return found
 
 
 class LocalLocks:

@@ -16,6 +16,10 @@ _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separator
 _decode: Final = json.JSONDecoder().decode
 
 
+class UnreadableDataError(ValueError):
+    """The stored data of a conversation cannot be decoded."""
+
+
 class ConversationKey(NamedTuple):
     """Two keys that differ in any field are two conversations. `destiny` separates those of one user."""
 
@@ -41,8 +45,12 @@ class Conversations(Protocol):
     """Each call is one step, whole or not at all, and durable when it returns.
 
     Data are JSON from `pack_data`. A conversation with neither state nor data takes no room. Keys and states
-    that cannot be stored raise BadInputError.
+    that cannot be stored raise BadInputError. A conversation whose data cannot be decoded is logged and set
+    aside where that is noticed: it is empty then, and its bytes stay in the store.
     """
+
+    async def set_aside(self, key: ConversationKey, error: UnreadableDataError) -> None:
+        """The caller cannot decode the data of this conversation."""
 
     async def set_state(self, key: ConversationKey, state: str | None) -> None: ...
 
@@ -91,8 +99,15 @@ def _refusal(unstorable: str) -> BadInputError:
 
 
 def unpack_data(body: bytes | None) -> dict[str, Any]:
-    """Return a new dict each time, which the caller may change."""
-    data: dict[str, Any] = {} if body is None else _decode(body.decode(errors="surrogatepass"))
+    """Return a new dict each time, which the caller may change. Raises UnreadableDataError."""
+    if body is None:
+        return {}
+    try:
+        data = _decode(body.decode(errors="surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableDataError(str(error)) from error
+    if not isinstance(data, dict):
+        raise UnreadableDataError("it is no object")
     return data
 
 

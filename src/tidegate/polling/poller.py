@@ -288,6 +288,7 @@ class Poller:
             active=self._tracked.active,
             telling=len(self._notifier.pending),
             untold=len(self._notifier.undelivered),
+            unreadable=len(self._subscriptions.unreadable),
         )
 
     # For subclasses

@@ -52,10 +52,11 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
     failed_callbacks: int  # calls, not subscribers
     failed_batches: int
     last_cycle_seconds: float
+    unreadable: int = 0  # stored subscriptions that cannot be decoded, and are skipped
 
     @classmethod
     def of(
-        cls, totals: PollingTotals, *, title: str, active: int, telling: int, untold: int
+        cls, totals: PollingTotals, *, title: str, active: int, telling: int, untold: int, unreadable: int = 0
     ) -> "PollingStats":
         counts = msgspec.structs.asdict(totals)
         asked, alone = counts.pop("asked"), counts.pop("alone")
@@ -69,6 +70,7 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
             reduction=100 * avoided / alone if alone else 0.0,
             telling=telling,
             untold=untold,
+            unreadable=unreadable,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -87,6 +89,7 @@ class PollingStats(msgspec.Struct, frozen=True, kw_only=True):
                 f"Total Batches Processed: {self.batches}",
                 f"Total API Requests: {self.requests}",
                 f"Average Batch Size: {self.average_batch_size:.1f}",
+                *([f"Unreadable Subscriptions: {self.unreadable}"] if self.unreadable else []),
                 "",
                 "💡 Efficiency:",
                 f"   API Request Reduction: {self.reduction:.1f}%",

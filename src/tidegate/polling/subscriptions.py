@@ -1,5 +1,6 @@
 """Subscriptions and news: the records, their JSON form, the port of their store, and the store in memory."""
 
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from itertools import takewhile
@@ -11,9 +12,12 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.leader_lease import LeaseStore, UncontestedLeases
 
+log = logging.getLogger("tidegate.polling")
+
 LONGEST_KEY: Final = 200  # characters
 MOST_DATA: Final = 16 * 1024  # bytes of JSON
 _SHOWN_OF_KEY: Final = 40  # characters of a key that is too long
+MOST_UNREADABLE_LOGGED: Final = 1_000  # subscriptions
 
 NewsKind = Literal["met", "reversed", "gone"]
 AfterNews = Literal["forget", "watch", "wait"]
@@ -65,11 +69,69 @@ def key_and_number(ref: SubscriptionRef) -> tuple[str, int | None]:
     return (ref.subscription.key, ref.number) if isinstance(ref, StoredSubscription) else (ref, None)
 
 
+class UnreadableSubscriptions:
+    """Subscriptions whose stored bytes cannot be decoded. They are skipped, and logged once each.
+
+    Their bytes stay until the key is removed or added again.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._logged: set[str] = set()
+        self.keys: set[str] = set()  # those met since the subscriptions were last read from the first on
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def begin(self, after: int) -> None:
+        """Subscriptions after this number are about to be read."""
+        if after <= 0:
+            self.keys.clear()
+
+    def read(
+        self, number: int, key: str, body: bytes | None, *, met: bool, news: bytes | None
+    ) -> StoredSubscription | None:
+        """Decode a stored subscription; None if that cannot be done."""
+        try:
+            return decode_stored(number, key, body, met=met, news=news)
+        except ValueError as error:
+            self.keys.add(key)
+            if key not in self._logged and len(self._logged) < MOST_UNREADABLE_LOGGED:
+                self._logged.add(key)
+                text = "subscription %r of %s is unreadable, and skipped until removed or added again: %s"
+                log.error(text, key, self._name, error)  # noqa: TRY400
+            return None
+
+    def forget(self, keys: Collection[str]) -> None:
+        """They were removed or added again."""
+        self.keys.difference_update(keys)
+        self._logged.difference_update(keys)
+
+
+def decode_stored(
+    number: int, key: str, body: bytes | None, *, met: bool, news: bytes | None
+) -> StoredSubscription:
+    """Raises ValueError if the bytes cannot be decoded, or are those of another subscription."""
+    if body is None:
+        raise ValueError("its bytes are gone")
+    try:
+        subscription = unpack_subscription(body)
+        told = None if news is None else unpack_news(news)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    if subscription.key != key or (told is not None and told.key != key):
+        raise ValueError("its bytes name another key")
+    return StoredSubscription(number, subscription, met=met, news=told)
+
+
 class Subscriptions(Protocol):
     """The subscriptions of one poller, by its name; several processes may share them.
 
     Each step is atomic and durable; a store may split a call with many subscriptions into several steps.
+    One that cannot be decoded is skipped by everything that returns subscriptions, and counts in `count`.
     """
+
+    unreadable: UnreadableSubscriptions
 
     name: str
     is_durable: bool  # False: they end with the process
@@ -79,7 +141,7 @@ class Subscriptions(Protocol):
         """Add them, and return for each whether it is new.
 
         One whose key exists already waits again, with the new data and without its news; or, if not
-        `replace`, stays as it is.
+        `replace`, stays as it is, unless it is known to be unreadable.
         """
         ...
 
@@ -183,10 +245,6 @@ class _SubscriptionRow(msgspec.Struct):
     met: bool = False
     news: bytes | None = None
 
-    def read(self) -> StoredSubscription:
-        news = None if self.news is None else unpack_news(self.news)
-        return StoredSubscription(self.number, unpack_subscription(self.body), met=self.met, news=news)
-
     def concerns(self, kind: NewsKind) -> bool:
         return self.news is None and (kind == "gone" or self.met == (kind == "reversed"))
 
@@ -198,6 +256,7 @@ class MemorySubscriptions(Subscriptions):
 
     def __init__(self, clock: Clock, name: str = "poller") -> None:  # noqa: ARG002  (as the others take it)
         self.name = check_text(name, "the name of a poller")
+        self.unreadable = UnreadableSubscriptions(self.name)
         self._rows: dict[str, _SubscriptionRow] = {}  # by rising numbers
         self.leases: LeaseStore = UncontestedLeases()
         # Numbers are part of effect keys: no other store and no later run may give the same ones.
@@ -206,10 +265,14 @@ class MemorySubscriptions(Subscriptions):
 
     async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
         packed = [(one.key, pack_subscription(one)) for one in subscriptions]
-        return [(replace or key not in self._rows) and self._add(key, body) for key, body in packed]
+        return [
+            (replace or key not in self._rows or key in self.unreadable.keys) and self._add(key, body)
+            for key, body in packed
+        ]
 
     def _add(self, key: str, body: bytes) -> bool:
-        is_new = self._rows.pop(key, None) is None
+        is_new = self._rows.pop(key, None) is None or key in self.unreadable.keys
+        self.unreadable.forget([key])
         self._number += 1
         self._rows[key] = _SubscriptionRow(self._number, body)
         return is_new
@@ -219,6 +282,7 @@ class MemorySubscriptions(Subscriptions):
         for key, _ in pairs:
             check_text(key, "the key of a subscription")
         present = [key for key, number in pairs if self._find(key, number) is not None]
+        self.unreadable.forget(present)
         return sum(self._rows.pop(key, None) is not None for key in present)
 
     def _find(self, key: str, number: int | None) -> _SubscriptionRow | None:
@@ -226,9 +290,14 @@ class MemorySubscriptions(Subscriptions):
         return row if row is not None and number in {None, row.number} else None
 
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
-        newest_first = reversed(self._rows.values())
-        newer = list(takewhile(lambda row: row.number > number, newest_first))[::-1]
-        return [row.read() for row in newer[: max(limit, 0)]]
+        newest_first = reversed(self._rows.items())
+        newer = list(takewhile(lambda item: item[1].number > number, newest_first))[::-1]
+        self.unreadable.begin(number)
+        found = [one for key, row in newer if (one := self._read(key, row)) is not None]
+        return found[: max(limit, 0)]
+
+    def _read(self, key: str, row: _SubscriptionRow) -> StoredSubscription | None:
+        return self.unreadable.read(row.number, key, row.body, met=row.met, news=row.news)
 
     async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
         packed = [(one, pack_news(one)) for one in news]
@@ -237,7 +306,8 @@ class MemorySubscriptions(Subscriptions):
             row = self._rows.get(one.key)
             if row is not None and row.concerns(one.kind):
                 row.news = body
-                found.append(row.read())
+                if (read := self._read(one.key, row)) is not None:
+                    found.append(read)
         return found
 
     async def settle_news(self, refs: Collection[SubscriptionRef], then: AfterNews) -> None:

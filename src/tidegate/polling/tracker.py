@@ -278,7 +278,8 @@ class SubscriptionReader:
 
     async def _recount(self) -> None:
         """Another process that unsubscribes a key leaves no trace but the smaller count."""
-        if await self._subscriptions.count() < len(self._known_keys()):
+        readable = await self._subscriptions.count() - len(self._subscriptions.unreadable)
+        if readable < len(self._known_keys()):
             stored = await read_subscriptions(self._subscriptions)
             self._forget_others({one.subscription.key for one in stored})
         self._recount_at = self._clock.monotonic() + RECOUNT_EVERY

@@ -24,7 +24,7 @@ from tidegate.settings import Settings
 from tidegate.stores.sqlite import export, inbox_sql, message_rows, recovery
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.file import StoreFile, Transaction
-from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
+from tidegate.stores.sqlite.flow_sessions import UNREADABLE_FLOW, SqliteFlowSessions
 from tidegate.stores.sqlite.sender_lock import SenderLock
 from tidegate.stores.sqlite.settle_sql import AnsweredCall
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 SEEN_EVENTS_PER_STEP: Final = 500
+SUBSCRIPTIONS_PER_STEP: Final = 500
 
 
 async def transfer_store(
@@ -258,16 +259,19 @@ async def carry_subscriptions(file: StoreFile, link: "RedisConnection", clock: C
 
 
 async def _carry_poller(file: StoreFile, link: "RedisConnection", clock: Clock, name: str) -> int:
-    from tidegate.stores.redis.subscriptions import RedisSubscriptions  # noqa: PLC0415  (its driver is an extra)
+    from tidegate.stores.redis.subscriptions import RawSubscription, RedisSubscriptions  # noqa: PLC0415  (its driver is an extra)
 
     here, there = SqliteSubscriptions(file, clock, name), RedisSubscriptions(link, clock, name)
     # First, so that a poller there goes on from here and sees what changed meanwhile.
     if (mark := await here.watermark()) is not None and await there.watermark() is None:
         await there.save_watermark(mark)
     moved = 0
-    while kept := await here.after(0):
-        moved += await there.bring(kept)
-        last = kept[-1].number
+    while rows := await file.read(lambda tx: _first_subscriptions(tx, name)):
+        # As they are stored: one that cannot be decoded is carried too.
+        moved += await there.bring(
+            [RawSubscription(key, body, met, news or b"") for _, key, body, met, news in rows]
+        )
+        last = rows[-1][0]
         await file.write(lambda tx, last=last: _forget_subscriptions(tx, name, last))  # type: ignore[misc]
     return moved
 
@@ -275,6 +279,11 @@ async def _carry_poller(file: StoreFile, link: "RedisConnection", clock: Clock, 
 def _pollers(tx: Transaction) -> list[str]:
     found = tx.execute("SELECT poller FROM subscriptions UNION SELECT name FROM pollers")
     return [name for (name,) in found]
+
+
+def _first_subscriptions(tx: Transaction, name: str) -> list[Any]:
+    find = "SELECT number, key, body, met, news FROM subscriptions WHERE poller = ? ORDER BY number LIMIT ?"
+    return tx.execute(find, (name, SUBSCRIPTIONS_PER_STEP)).fetchall()
 
 
 def _forget_subscriptions(tx: Transaction, name: str, last: int) -> None:
@@ -292,6 +301,8 @@ async def carry_flow_sessions(file: StoreFile, link: "RedisConnection", clock: C
         while keys := (await here.scan()).keys:
             for key in keys:
                 stored = await here.load(key)
+                if stored.session is None:
+                    continue  # it cannot be read, and is set aside
                 with suppress(SessionConflictError):
                     await there.commit(key, stored.session, expected=0)
                     moved += 1
@@ -302,12 +313,21 @@ async def carry_flow_sessions(file: StoreFile, link: "RedisConnection", clock: C
                 known = await there.load(key, event)
                 await there.commit(key, known.session, expected=known.version, seen=event, at=seen_at)
             await file.write(lambda tx, rows=events: _forget_seen_events(tx, rows))  # type: ignore[misc]
+    for flow, text, body in await file.read(_unreadable_sessions):  # last: some are found only now
+        aside = link.key(f"flows:{flow.removeprefix(UNREADABLE_FLOW)}:unreadable")
+        await link.command("HSETNX", aside, text, b"1:" + body)
     return moved
 
 
 def _flows(tx: Transaction) -> list[str]:
     found = tx.execute("SELECT flow FROM flow_sessions UNION SELECT flow FROM flow_events")
-    return [flow for (flow,) in found]
+    return [flow for (flow,) in found if not flow.startswith(UNREADABLE_FLOW)]
+
+
+def _unreadable_sessions(tx: Transaction) -> list[tuple[str, str, bytes]]:
+    """Those that were set aside. They stay here, too."""
+    find = "SELECT flow, key, body FROM flow_sessions WHERE flow GLOB ? || '*'"
+    return tx.execute(find, (UNREADABLE_FLOW,)).fetchall()
 
 
 def _seen_events(tx: Transaction, flow: str) -> list[tuple[str, str, float]]:

@@ -13,11 +13,11 @@ from contract.stores import redis_url
 from contract.subscribers import everyone, keys, news, order
 from restarts import in_thread
 from tidegate.clock import Clock
-from tidegate.polling.subscriptions import News, Subscriptions
+from tidegate.polling.subscriptions import News, Subscriptions, pack_news, pack_subscription
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.redis.connection import Argument
 from tidegate.stores.redis.scripts import Script
-from tidegate.stores.redis.subscriptions import RedisSubscriptions
+from tidegate.stores.redis.subscriptions import RawSubscription, RedisSubscriptions
 from tidegate.stores.sqlite.backups import back_up, park_all, ready_copy, replace_store
 from tidegate.stores.sqlite.file import StoreFile
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
@@ -175,7 +175,15 @@ async def test_those_that_are_brought_keep_their_states_and_whoever_is_there_sta
     await there.add([order("waits", chat=8)])
     async with in_file(tmp_path / "store.db", clock) as kept:
         await fill(kept)
-        found = await kept.after(0)
+        found = [
+            RawSubscription(
+                one.subscription.key,
+                pack_subscription(one.subscription),
+                int(one.met),
+                b"" if one.news is None else pack_news(one.news),
+            )
+            for one in await kept.after(0)
+        ]
 
     assert await there.bring(found) == 2
     assert await there.bring(found) == 0

@@ -39,6 +39,9 @@ class StorageFlowSessions(FlowSessionStore):
     def _key(self, key: SessionKey) -> StorageKey:
         return StorageKey(key.bot, key.chat, key.user, thread_id=key.thread, destiny=f"flow:{self.flow}")
 
+    def unreadable(self) -> int:
+        return self._store.unreadable()
+
     async def load(self, key: SessionKey, event: str | None = None) -> StoredSession:
         stored = await self._store.load(key, event)
         if self.is_durable and stored.version:

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from typing import Final
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Literal
 
 from aiogram import Dispatcher
 from aiogram.fsm.storage.base import DefaultKeyBuilder, StorageKey
 from aiogram.fsm.storage.memory import DisabledEventIsolation
 from aiogram.fsm.storage.redis import RedisEventIsolation, RedisStorage
+from redis.exceptions import ResponseError
 
 from tidegate.adapters.aiogram.fsm_storage import MarkBusy
 from tidegate.clock import Clock
@@ -28,13 +29,41 @@ def use_redis_storage(dispatcher: Dispatcher, url: str, clock: Clock, mark_busy:
     keys = DefaultKeyBuilder(
         prefix=PREFIX, with_bot_id=True, with_business_connection_id=True, with_destiny=True
     )
-    storage = RedisStorage(conversation_client(url), keys)
+    storage = ReadableRedisStorage(conversation_client(url), keys)
     fsm = dispatcher.fsm
     fsm.storage = storage
     if type(fsm.events_isolation) is DisabledEventIsolation:
         fsm.events_isolation = RedisLockIsolation(storage, clock, mark_busy)
     log.info("conversations are kept in Redis")
     return storage
+
+
+class ReadableRedisStorage(RedisStorage):
+    """A state or data that cannot be decoded reads as none. Its bytes are kept beside, with `:unreadable`."""
+
+    async def get_state(self, key: StorageKey) -> str | None:
+        try:
+            return await super().get_state(key)
+        except ValueError as error:
+            await self._set_aside(key, "state", error)
+            return None
+
+    async def get_data(self, key: StorageKey) -> dict[str, Any]:
+        try:
+            data = await super().get_data(key)
+            if isinstance(data, dict):
+                return data
+            await self._set_aside(key, "data", ValueError("it is no object"))
+        except (ValueError, RecursionError) as error:
+            await self._set_aside(key, "data", error)
+        return {}
+
+    async def _set_aside(self, key: StorageKey, part: Literal["state", "data"], error: Exception) -> None:
+        text = "the %s of user %s in chat %s cannot be read and is set aside: %s"
+        log.error(text, part, key.user_id, key.chat_id, error)
+        name = self.key_builder.build(key, part)
+        with suppress(ResponseError):  # it is gone already
+            await self.redis.rename(name, f"{name}:unreadable")
 
 
 class RedisLockIsolation(RedisEventIsolation):

@@ -27,6 +27,7 @@ from tidegate.inbound.conversations import (
     Conversation,
     ConversationKey,
     Conversations,
+    UnreadableDataError,
     pack_data,
     unpack_data,
 )
@@ -74,7 +75,12 @@ class SqliteStorage(BaseStorage):
         await (await self.opened()).set_data(_key(key), body)
 
     async def get_data(self, key: StorageKey) -> dict[str, Any]:
-        return unpack_data(await (await self.opened()).get_data(_key(key)))
+        conversations = await self.opened()
+        try:
+            return unpack_data(await conversations.get_data(_key(key)))
+        except UnreadableDataError as error:
+            await conversations.set_aside(_key(key), error)
+            return {}
 
     async def update_data(self, key: StorageKey, data: Mapping[str, Any]) -> dict[str, Any]:
         """Merge in one step: concurrent updates do not overwrite each other. Raises as `set_data` does."""

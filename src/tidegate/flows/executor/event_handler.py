@@ -56,6 +56,10 @@ class EventHandler:
     def open(self, store: FlowSessionStore) -> None:
         self._store = store
 
+    def unreadable(self) -> int:
+        """Return how many sessions could not be read, in this process."""
+        return 0 if self._store is None else self._store.unreadable()
+
     @property
     def store(self) -> FlowSessionStore:
         if self._store is None:

@@ -128,6 +128,7 @@ class FlowRunner:
             failed_works=self._works.failed,
             working=len(self._works),
             timers=len(self._timers),
+            unreadable=self._handler.unreadable(),
             polls={name: poller.stats() for name, poller in self.polls.pollers.items()},
         )
 

@@ -31,6 +31,7 @@ class FlowStats(msgspec.Struct, frozen=True, kw_only=True):
     failed_works: int
     working: int
     timers: int
+    unreadable: int = 0  # sessions that this process has set aside
     polls: dict[str, PollingStats]
 
     def as_dict(self) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from tidegate.flows.port import (
     SessionKey,
     SessionPage,
     StoredSession,
+    readable_session,
 )
-from tidegate.flows.session import Session, read_session
+from tidegate.flows.session import Session
 from tidegate.leader_lease import UncontestedLeases
 
 
@@ -25,16 +26,30 @@ class MemoryFlowSessions(FlowSessionStore):
         self.flow = flow
         self.leases = UncontestedLeases()
         self._rows: dict[SessionKey, tuple[int, bytes]] = {}  # version and body
+        self._set_aside_count = 0
+        self._unreadable: dict[SessionKey, bytes] = {}
         self._timers: dict[SessionKey, float] = {}
         self._unfinished: dict[SessionKey, None] = {}
         self._seen: dict[tuple[SessionKey, str], float] = {}
         self._fingerprint: str | None = None
         self._locks = LocalLocks()
 
+    def unreadable(self) -> int:
+        return self._set_aside_count
+
     async def load(self, key: SessionKey, event: str | None = None) -> StoredSession:
+        is_seen = event is not None and (key, event) in self._seen
         version, body = self._rows.get(key, (0, b""))
-        session = read_session(body) if version else None
-        return StoredSession(session, version, event is not None and (key, event) in self._seen)
+        read = readable_session(self.flow, key.text, body) if version else None
+        if version and read is None:
+            self._set_aside(key)
+        return StoredSession(is_seen=is_seen) if read is None else StoredSession(read[1], version, is_seen)
+
+    def _set_aside(self, key: SessionKey) -> None:
+        self._set_aside_count += 1
+        self._unreadable[key] = self._rows[key][1]
+        for index in (self._rows, self._timers, self._unfinished):
+            index.pop(key, None)
 
     async def commit(
         self,
@@ -61,9 +76,15 @@ class MemoryFlowSessions(FlowSessionStore):
         return expected + 1
 
     async def due(self, now: float, limit: int) -> Sequence[tuple[SessionKey, Session]]:
-        due = (key for key, at in self._timers.items() if at <= now)
-        first = heapq.nsmallest(limit, due, key=self._timers.__getitem__)
-        return [(key, read_session(self._rows[key][1])) for key in first]
+        while True:
+            due = (key for key, at in self._timers.items() if at <= now)
+            first = heapq.nsmallest(limit, due, key=self._timers.__getitem__)
+            read = {key: readable_session(self.flow, key.text, self._rows[key][1]) for key in first}
+            unreadable = [key for key, one in read.items() if one is None]
+            if not unreadable:
+                return [one for one in read.values() if one is not None]
+            for key in unreadable:
+                self._set_aside(key)
 
     async def timers(self, now: float) -> tuple[int, float | None]:
         return len(self._timers), min((at for at in self._timers.values() if at > now), default=None)

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from tidegate.bots.encryption import TokenCipher
+from tidegate.bots.encryption import TokenCipher, rotate_token
 from tidegate.bots.port import BotRecord
 from tidegate.errors import StoreError
 from tidegate.model import BotId
@@ -14,6 +14,7 @@ from tidegate.stores.redis.scripts import load_scripts
 
 ROTATION_TRIES: Final = 20  # while other processes register and remove bots
 SCRIPTS: Final = load_scripts("bots", ("tokens",))
+UNREADABLE: Final = "unreadable"  # in place of the address of a bot whose entry cannot be decoded
 
 
 class RedisBotStore:
@@ -47,7 +48,7 @@ class RedisBotStore:
             changes: list[Argument] = []
             for number, old in stored.items():
                 bot = _bot(number, old)
-                changes += [number, old, encode((self._keys.rotate(bot.sealed), bot.api_url))]
+                changes += [number, old, encode((rotate_token(self._keys, bot), bot.api_url))]
             if await self._connection.script(SCRIPTS["replace_all"], [self._key], len(stored), *changes):
                 return len(stored)
         raise StoreError("bots are registered and removed all the time: rotate the key when that has ended")
@@ -55,9 +56,13 @@ class RedisBotStore:
     async def _stored(self) -> dict[BotId, bytes]:
         found = await self._connection.command("HGETALL", self._key)
         pairs = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
-        return {BotId(int(number)): stored for number, stored in pairs}
+        return {BotId(int(number)): stored for number, stored in pairs if number.isdigit()}
 
 
 def _bot(number: BotId, stored: bytes) -> BotRecord:
-    sealed, api_url = msgspec.msgpack.decode(stored, type=tuple[bytes, str])
+    """One that cannot be decoded has a token that no key opens: other bots go on."""
+    try:
+        sealed, api_url = msgspec.msgpack.decode(stored, type=tuple[bytes, str])
+    except msgspec.DecodeError:
+        return BotRecord(number, stored, UNREADABLE)
     return BotRecord(number, sealed, api_url)

@@ -15,7 +15,7 @@ from tidegate.flows.port import (
     SessionKey,
     SessionPage,
     StoredSession,
-    parse_session_key,
+    readable_keys,
     readable_session,
 )
 from tidegate.flows.session import Session
@@ -26,7 +26,7 @@ from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.flows")
 
-KEYS: Final = ("meta", "sessions", "timers", "unfinished", "seen")
+KEYS: Final = ("meta", "sessions", "timers", "unfinished", "seen", "unreadable")
 SCRIPTS: Final = load_scripts("flows", KEYS)
 PAGE_SIZE: Final = 500  # sessions, about
 LOCK_SECONDS: Final = 30.0  # until a session that a dead process held is free
@@ -40,6 +40,7 @@ class RedisFlowSessions(FlowSessionStore):
 
     def __init__(self, redis: RedisConnection, clock: Clock, flow: str) -> None:
         self.flow = flow
+        self._set_aside_count = 0
         self._redis = redis
         self._clock = clock
         self._keys = [redis.key(f"flows:{flow}:{part}") for part in KEYS]
@@ -51,11 +52,23 @@ class RedisFlowSessions(FlowSessionStore):
     async def _run(self, step: str, *args: Argument) -> Any:  # noqa: ANN401  (Redis's)
         return await self._redis.script(SCRIPTS[step], self._keys, *args)
 
+    def unreadable(self) -> int:
+        return self._set_aside_count
+
     async def load(self, key: SessionKey, event: str | None = None) -> StoredSession:
         stored, is_seen = await self._run("load", key.text, event or "")
+        if not stored:
+            return StoredSession(is_seen=bool(is_seen))
         version, _, body = stored.partition(b":")
-        session = readable_session(self.flow, key, body) if stored else None
-        return StoredSession(session, int(version or 0), bool(is_seen))
+        read = readable_session(self.flow, key.text, body)
+        if read is None or not version.isdigit():
+            await self._set_aside([key.text, stored])
+            return StoredSession(is_seen=bool(is_seen))
+        return StoredSession(read[1], int(version), bool(is_seen))
+
+    async def _set_aside(self, unreadable: Sequence[Argument]) -> None:
+        """Keep sessions that cannot be read, as key and stored bytes in turn, where nobody looks for them."""
+        self._set_aside_count += await self._run("set_aside", *unreadable)
 
     async def commit(
         self,
@@ -78,16 +91,17 @@ class RedisFlowSessions(FlowSessionStore):
     async def due(self, now: float, limit: int) -> Sequence[tuple[SessionKey, Session]]:
         while True:
             reply = await self._run("due", repr(now), limit)
-            found, unreadable = [], []
+            found, unreadable = [], list[Argument]()
             for text, stored in zip(reply[::2], reply[1::2], strict=True):
-                key = parse_session_key(text.decode())
-                if (session := readable_session(self.flow, key, stored.partition(b":")[2])) is None:
+                body = stored.partition(b":")[2]
+                one = readable_session(self.flow, text.decode(errors="replace"), body)
+                if one is None:
                     unreadable += [text, stored]
                 else:
-                    found.append((key, session))
+                    found.append(one)
             if not unreadable:
                 return found
-            await self._run("silence", *unreadable)
+            await self._set_aside(unreadable)
 
     async def timers(self, now: float) -> tuple[int, float | None]:
         count, following = await self._run("timers", repr(now))
@@ -102,7 +116,8 @@ class RedisFlowSessions(FlowSessionStore):
     async def _page(self, command: str, part: str, cursor: str) -> SessionPage:
         scanned = await self._redis.command(command, self._key[part], cursor or "0", "COUNT", PAGE_SIZE)
         after, found = int(scanned[0]), list(scanned[1])
-        return SessionPage([parse_session_key(key.decode()) for key in found], str(after) if after else "")
+        keys = readable_keys(key.decode(errors="replace") for key in found)
+        return SessionPage(keys, str(after) if after else "")
 
     async def forget_seen(self, before: float) -> int:
         return int(await self._redis.command("ZREMRANGEBYSCORE", self._key["seen"], "-inf", f"({before!r}"))

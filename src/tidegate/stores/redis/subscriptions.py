@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.errors import NotTheSenderError
@@ -14,12 +14,11 @@ from tidegate.polling.subscriptions import (
     Subscription,
     SubscriptionRef,
     Subscriptions,
+    UnreadableSubscriptions,
     check_text,
     key_and_number,
     pack_news,
     pack_subscription,
-    unpack_news,
-    unpack_subscription,
 )
 from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.leases import RedisLeases
@@ -45,6 +44,7 @@ class RedisSubscriptions(Subscriptions):
         self.name = check_text(name, "the name of a poller")
         self._connection = connection
         self._clock = clock
+        self.unreadable = UnreadableSubscriptions(self.name)
         self._keys = [connection.key(f"polling:{name}:{part}") for part in KEYS]
         self.leases = RedisLeases(connection, secrets.token_hex(6), "polling:{}:lease".format)
 
@@ -52,39 +52,56 @@ class RedisSubscriptions(Subscriptions):
         return await self._connection.script(SCRIPTS[step], self._keys, *args)
 
     async def add(self, subscriptions: Sequence[Subscription], *, replace: bool = True) -> list[bool]:
-        return await self._add([StoredSubscription(0, one) for one in subscriptions], replaces=replace)
+        rows = [RawSubscription(one.key, pack_subscription(one)) for one in subscriptions]
+        if not replace:
+            await self.remove(self.unreadable.keys & {one.key for one in rows})
+        self.unreadable.forget([one.key for one in rows])
+        return await self._add(rows, replaces=replace)
 
-    async def bring(self, kept: Sequence[StoredSubscription]) -> int:
+    async def bring(self, rows: Sequence["RawSubscription"]) -> int:
         """Add subscriptions in the state of another store; return how many are new. Known ones stay."""
-        return sum(await self._add(kept, replaces=False))
+        return sum(await self._add(rows, replaces=False))
 
-    async def _add(self, kept: Sequence[StoredSubscription], *, replaces: bool) -> list[bool]:
+    async def _add(self, rows: Sequence["RawSubscription"], *, replaces: bool) -> list[bool]:
         fresh: list[int] = []
-        for page in _pages([_add_arguments(one) for one in kept]):
-            fresh += await self._run("add", int(replaces), *chain(*page))
+        for page in _pages(rows):
+            arguments: list[Argument] = [part for one in page for part in one]
+            fresh += await self._run("add", int(replaces), *arguments)
         return [one == 1 for one in fresh]
 
     async def remove(self, who: Collection[SubscriptionRef]) -> int:
         pairs = [_key_and_number(one) for one in who]
         for key, _ in pairs:
             check_text(key, "the key of a subscription")
+        self.unreadable.forget([str(key) for key, _ in pairs])
         return sum([await self._run("remove", *chain(*page)) for page in _pages(pairs)])
 
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
         found: list[StoredSubscription] = []
+        self.unreadable.begin(number)
         while (size := min(limit - len(found), SUBSCRIPTIONS_PER_STEP)) > 0:
-            page = [_decode_row(*row) for row in await self._run("after", number, size)]
-            found += page
-            if len(page) < size:
+            rows = await self._run("after", number, size)
+            found += [one for row in rows if (one := self._read(*row)) is not None]
+            if len(rows) < size:
                 break
-            number = page[-1].number
+            number = int(float(rows[-1][0]))
         return found
+
+    def _read(
+        self, number: bytes, key: bytes, body: bytes | None, met: int, news: bytes | None
+    ) -> StoredSubscription | None:
+        name = key.decode(errors="replace")
+        return self.unreadable.read(int(float(number)), name, body, met=bool(met), news=news)
 
     async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
         found: list[StoredSubscription] = []
         for page in _pages([(one.key, one.kind, pack_news(one)) for one in news]):
             rows = await self._lead("note_news", *(part for one in page for part in one))
-            found += [_decode_row(number, body, met, page[place][2]) for place, number, body, met in rows]
+            read = [
+                self._read(number, page[place][0].encode(), body, met, page[place][2])
+                for place, number, body, met in rows
+            ]
+            found += [one for one in read if one is not None]
         return found
 
     async def settle_news(self, who: Collection[SubscriptionRef], then: AfterNews) -> None:
@@ -122,15 +139,10 @@ def _key_and_number(who: SubscriptionRef) -> tuple[Argument, Argument]:
     return key, "" if number is None else number
 
 
-def _add_arguments(one: StoredSubscription) -> tuple[Argument, ...]:
-    news = "" if one.news is None else pack_news(one.news)
-    return one.subscription.key, pack_subscription(one.subscription), int(one.met), news
+class RawSubscription(NamedTuple):
+    """A subscription as it is stored, whether it can be decoded or not."""
 
-
-def _decode_row(number: bytes, body: bytes, met: int, news: bytes | None) -> StoredSubscription:
-    return StoredSubscription(
-        int(float(number)),
-        unpack_subscription(body),
-        met=bool(met),
-        news=None if news is None else unpack_news(news),
-    )
+    key: str
+    body: bytes
+    met: int = 0
+    news: bytes = b""

@@ -1,6 +1,6 @@
 """The bots that are registered in the file, with encrypted tokens."""
 
-from tidegate.bots.encryption import TokenCipher
+from tidegate.bots.encryption import TokenCipher, rotate_token
 from tidegate.bots.port import BotRecord, BotStore
 from tidegate.model import BotId
 from tidegate.stores.sqlite.file import StoreFile, Transaction
@@ -48,11 +48,11 @@ class SqliteBotStore(BotStore):
         """Encrypt every token anew with the newest key, all or none; returns how many."""
 
         def step(tx: Transaction) -> int:
-            rows = tx.execute("SELECT token, id FROM bots").fetchall()
+            bots = [BotRecord(*row) for row in tx.execute("SELECT id, token, api_url FROM bots")]
             tx.executemany(
                 "UPDATE bots SET token = ? WHERE id = ?",
-                [(self._keys.rotate(sealed), bot) for sealed, bot in rows],
+                [(rotate_token(self._keys, bot), bot.id) for bot in bots],
             )
-            return len(rows)
+            return len(bots)
 
         return await self._file.write(step)

@@ -1,6 +1,7 @@
 """Conversations in the SQLite file. One with neither state nor data has no row."""
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -10,10 +11,13 @@ from tidegate.inbound.conversations import (
     Conversation,
     ConversationKey,
     Conversations,
+    UnreadableDataError,
     pack_data,
     unpack_data,
 )
 from tidegate.stores.sqlite.file import StoreFile, Transaction
+
+log = logging.getLogger("tidegate")
 
 EXPIRED_AT_ONCE: Final = 500  # conversations in a transaction, so that others do not wait for long
 
@@ -24,6 +28,7 @@ _KEY: Final = "bot, chat, user, thread, business, destiny"
 _THIS_ROW: Final = "bot = ? AND chat = ? AND user = ? AND thread = ? AND business = ? AND destiny = ?"
 _NO_THREAD: Final = ""  # of another type than a thread: no thread can equal it
 _NO_BUSINESS: Final = 0
+UNREADABLE_DESTINY: Final = "unreadable:"  # before the destiny of conversations that cannot be decoded
 
 
 class SqliteConversations(Conversations):
@@ -54,7 +59,12 @@ class SqliteConversations(Conversations):
         row, now = _row_key(key), self._clock.now()
 
         def merge(tx: Transaction) -> dict[str, Any]:
-            merged = unpack_data(_look_up(tx, row, "data")) | unpack_data(data)
+            try:
+                stored = unpack_data(_look_up(tx, row, "data"))
+            except UnreadableDataError as error:
+                _set_aside(tx, row, error)
+                stored = {}
+            merged = stored | unpack_data(data)
             _write(tx, row, "data", pack_data(merged), now)
             return merged
 
@@ -71,9 +81,19 @@ class SqliteConversations(Conversations):
             f"SELECT n, {_KEY}, state, data, changed_at FROM conversations"
             f" WHERE {' AND '.join(given)} ORDER BY n LIMIT ?"
         )
-        values = (*given.values(), max(limit, 0))
-        rows = await self._file.read(lambda tx: tx.execute(select, values).fetchall())
-        return [_conversation_in(row) for row in rows]
+        found: list[Conversation] = []
+        while (left := limit - len(found)) > 0:
+            values = (*(given | {"n > ?": after}).values(), left)
+            rows = await self._file.read(lambda tx, values=values: tx.execute(select, values).fetchall())  # type: ignore[misc]
+            found += [one for row in rows if (one := _conversation_in(row)) is not None]
+            if len(rows) < left:
+                break
+            after = rows[-1][0]
+        return found
+
+    async def set_aside(self, key: ConversationKey, error: UnreadableDataError) -> None:
+        row = _row_key(key)
+        await self._file.write(lambda tx: _set_aside(tx, row, error))
 
     async def expire(self, before: float, destiny: str) -> int:
         old = "SELECT n FROM conversations WHERE destiny = ? AND changed_at < ? ORDER BY changed_at LIMIT ?"
@@ -163,9 +183,21 @@ def _write(tx: Transaction, row: RowKey, column: Literal["state", "data"], value
         tx.execute(clear, (now, *row))
 
 
-def _conversation_in(row: tuple[Any, ...]) -> Conversation:
+def _set_aside(tx: Transaction, row: RowKey, error: UnreadableDataError) -> None:
+    """Keep a conversation that cannot be decoded under another destiny."""
+    text = "the conversation of user %s in chat %s cannot be read and is set aside: %s"
+    log.error(text, row[2], row[1], error)
+    aside = f"UPDATE OR REPLACE conversations SET destiny = ? WHERE {_THIS_ROW}"
+    tx.execute(aside, (UNREADABLE_DESTINY + row[-1], *row))
+
+
+def _conversation_in(row: tuple[Any, ...]) -> Conversation | None:
+    """Return None for one that cannot be decoded. It is set aside when its user writes."""
     number, bot, chat, user, thread, business, destiny, state, data, changed_at = row
     thread = None if thread == _NO_THREAD else thread
     business = None if business == _NO_BUSINESS else business
     key = ConversationKey(bot, chat, user, thread, business, destiny)
-    return Conversation(number, key, state, unpack_data(data), changed_at)
+    try:
+        return Conversation(number, key, state, unpack_data(data), changed_at)
+    except UnreadableDataError:
+        return None

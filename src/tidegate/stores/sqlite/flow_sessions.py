@@ -12,7 +12,7 @@ from tidegate.flows.port import (
     SessionKey,
     SessionPage,
     StoredSession,
-    parse_session_key,
+    readable_keys,
     readable_session,
 )
 from tidegate.flows.session import Session
@@ -20,6 +20,7 @@ from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.leases import SqliteLeases
 
 PAGE_SIZE: Final = 500  # sessions
+UNREADABLE_FLOW: Final = "unreadable:"  # before the name of a flow: its sessions that cannot be read
 
 
 class SqliteFlowSessions(FlowSessionStore):
@@ -32,15 +33,35 @@ class SqliteFlowSessions(FlowSessionStore):
 
     def __init__(self, file: StoreFile, clock: Clock, flow: str) -> None:
         self.flow = flow
+        self._set_aside_count = 0
         self.leases = SqliteLeases(file, clock)
         self._file = file
         self._locks = LocalLocks()
+
+    def unreadable(self) -> int:
+        return self._set_aside_count
 
     async def load(self, key: SessionKey, event: str | None = None) -> StoredSession:
         row, is_seen = await self._file.read(lambda tx: _load(tx, self.flow, key.text, event))
         if row is None:
             return StoredSession(is_seen=is_seen)
-        return StoredSession(readable_session(self.flow, key, row[1]), row[0], is_seen)
+        read = readable_session(self.flow, key.text, row[1])
+        if read is None:
+            await self._set_aside([(key.text, *row)])
+            return StoredSession(is_seen=is_seen)
+        return StoredSession(read[1], row[0], is_seen)
+
+    async def _set_aside(self, rows: Sequence[tuple[str, int, bytes]]) -> None:
+        """Keep sessions that cannot be read, as (key, version, body), under another name of the flow.
+
+        In their places they would hide the timers of others, and ring for ever.
+        """
+        aside = (
+            "UPDATE OR REPLACE flow_sessions SET flow = ?, timer_at = NULL, pending = 0"
+            " WHERE flow = ? AND key = ? AND version = ? AND body = ?"
+        )
+        values = [(UNREADABLE_FLOW + self.flow, self.flow, *row) for row in rows]
+        self._set_aside_count += await self._file.write(lambda tx: tx.executemany(aside, values).rowcount)
 
     async def commit(
         self,
@@ -70,22 +91,13 @@ class SqliteFlowSessions(FlowSessionStore):
             "SELECT key, version, body FROM flow_sessions WHERE flow = ? AND timer_at <= ?"
             " ORDER BY timer_at LIMIT ?"
         )
-        silence = (
-            "UPDATE flow_sessions SET timer_at = NULL, pending = 0 WHERE flow = ? AND key = ? AND version = ?"
-        )
         while True:
             rows = await self._file.read(lambda tx: tx.execute(query, (self.flow, now, limit)).fetchall())
-            found, unreadable = [], []
-            for text, version, body in rows:
-                key = parse_session_key(text)
-                if (session := readable_session(self.flow, key, body)) is None:
-                    unreadable.append((self.flow, text, version))
-                else:
-                    found.append((key, session))
+            read = [(row, readable_session(self.flow, row[0], row[2])) for row in rows]
+            unreadable = [row for row, one in read if one is None]
             if not unreadable:
-                return found
-            # Their bytes stay; their timers would hide those of others, and ring for ever.
-            await self._file.write(lambda tx, rows=unreadable: tx.executemany(silence, rows))  # type: ignore[misc]
+                return [one for _, one in read if one is not None]
+            await self._set_aside(unreadable)
 
     async def timers(self, now: float) -> tuple[int, float | None]:
         count = "SELECT count(*) FROM flow_sessions WHERE flow = ? AND timer_at IS NOT NULL"
@@ -108,7 +120,7 @@ class SqliteFlowSessions(FlowSessionStore):
         query = f"SELECT key FROM flow_sessions WHERE flow = ? AND key > ? {condition} ORDER BY key LIMIT ?"
         rows = await self._file.read(lambda tx: tx.execute(query, (self.flow, cursor, PAGE_SIZE)).fetchall())
         is_last = len(rows) < PAGE_SIZE
-        return SessionPage([parse_session_key(text) for (text,) in rows], "" if is_last else rows[-1][0])
+        return SessionPage(readable_keys(text for (text,) in rows), "" if is_last else rows[-1][0])
 
     async def forget_seen(self, before: float) -> int:
         delete = "DELETE FROM flow_events WHERE flow = ? AND seen_at < ?"

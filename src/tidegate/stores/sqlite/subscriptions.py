@@ -1,6 +1,6 @@
 """Subscriptions and their news in the SQLite file, one transaction per step."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from tidegate.clock import Clock
@@ -13,12 +13,11 @@ from tidegate.polling.subscriptions import (
     Subscription,
     SubscriptionRef,
     Subscriptions,
+    UnreadableSubscriptions,
     check_text,
     key_and_number,
     pack_news,
     pack_subscription,
-    unpack_news,
-    unpack_subscription,
 )
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.leases import SqliteLeases, held_by_another
@@ -27,7 +26,7 @@ _MET_CONCERNED: Final[dict[NewsKind, tuple[int, int]]] = {"met": (0, 0), "revers
 _THIS: Final = "poller = ? AND key = ? AND number = coalesce(?, number)"
 _WITH_NEWS: Final = f"{_THIS} AND news IS NOT NULL"
 _INSERT: Final = "INSERT INTO subscriptions (poller, key, met, body) VALUES (?, ?, 0, ?)"
-_COLUMNS: Final = "number, body, met, news"
+_COLUMNS: Final = "number, key, body, met, news"
 _PAGE: Final = f"SELECT {_COLUMNS} FROM subscriptions WHERE poller = ? AND number > ? ORDER BY number LIMIT ?"
 _NOTE_NEWS: Final = (
     "UPDATE subscriptions SET news = ? WHERE poller = ? AND key = ? AND news IS NULL AND met IN (?, ?)"
@@ -45,6 +44,7 @@ class SqliteSubscriptions(Subscriptions):
 
     def __init__(self, file: StoreFile, clock: Clock, name: str) -> None:
         self.name = check_text(name, "the name of a poller")
+        self.unreadable = UnreadableSubscriptions(self.name)
         self.leases = SqliteLeases(file, clock)
         self._file = file
         self._clock = clock
@@ -53,6 +53,9 @@ class SqliteSubscriptions(Subscriptions):
         packed = [(one.key, pack_subscription(one)) for one in subscriptions]
         if not packed:
             return []
+        if not replace:
+            await self.remove(self.unreadable.keys & {key for key, _ in packed})
+        self.unreadable.forget([key for key, _ in packed])
         step = _add if replace else _add_missing
         return await self._file.write(lambda tx: step(tx, self.name, packed))
 
@@ -63,11 +66,27 @@ class SqliteSubscriptions(Subscriptions):
         if not rows:
             return 0
         delete = f"DELETE FROM subscriptions WHERE {_THIS}"
+        self.unreadable.forget([key for _, key, _ in rows])
         return await self._file.write(lambda tx: tx.executemany(delete, rows).rowcount)
 
     async def after(self, number: int, limit: int = 1_000) -> list[StoredSubscription]:
-        page = (self.name, number, max(limit, 0))
-        return [_stored(*row) for row in await self._file.read(lambda tx: tx.execute(_PAGE, page).fetchall())]
+        found: list[StoredSubscription] = []
+        self.unreadable.begin(number)
+        while (left := limit - len(found)) > 0:
+            page = (self.name, number, left)
+            rows = await self._file.read(lambda tx, page=page: tx.execute(_PAGE, page).fetchall())  # type: ignore[misc]
+            found += self._readable(rows)
+            if len(rows) < left:
+                break
+            number = rows[-1][0]
+        return found
+
+    def _readable(self, rows: Iterable[Any]) -> list[StoredSubscription]:
+        read = [
+            self.unreadable.read(number, key, body, met=bool(met), news=news)
+            for number, key, body, met, news in rows
+        ]
+        return [one for one in read if one is not None]
 
     async def note_news(self, news: Sequence[News]) -> list[StoredSubscription]:
         rows = [(pack_news(one), self.name, one.key, *_MET_CONCERNED[one.kind]) for one in news]
@@ -76,7 +95,7 @@ class SqliteSubscriptions(Subscriptions):
         found = await self._write_as_leader(
             lambda tx: [changed for row in rows for changed in tx.execute(_NOTE_NEWS, row).fetchall()]
         )
-        return [_stored(*row) for row in found]
+        return self._readable(found)
 
     async def settle_news(self, refs: Collection[SubscriptionRef], then: AfterNews) -> None:
         rows = [(self.name, *key_and_number(one)) for one in refs]
@@ -107,12 +126,6 @@ class SqliteSubscriptions(Subscriptions):
 
     async def save_watermark(self, mark: str) -> None:
         await self._file.write(lambda tx: tx.execute(_SAVE_WATERMARK, (self.name, mark)))
-
-
-def _stored(number: int, body: bytes, met: int, news: bytes | None) -> StoredSubscription:
-    return StoredSubscription(
-        number, unpack_subscription(body), met=bool(met), news=None if news is None else unpack_news(news)
-    )
 
 
 def _add(tx: Transaction, name: str, packed: Sequence[tuple[str, bytes]]) -> list[bool]:

@@ -43,7 +43,7 @@ def test_conversations_that_nobody_placed_go_to_the_gates_redis(gate: Tidegate, 
     gate.attach(dispatcher, bot, conversations="store")
 
     storage = dispatcher.storage
-    assert type(storage) is RedisStorage
+    assert isinstance(storage, RedisStorage)
     assert storage.key_builder.build(ALICE, "state") == "tidegate-fsm:42:1001:1001:default:state"
     assert isinstance(dispatcher.fsm.events_isolation, RedisLockIsolation)
 
@@ -88,7 +88,7 @@ def test_an_isolation_that_was_chosen_is_left_alone(gate: Tidegate, bot: Bot) ->
 
     gate.attach(dispatcher, bot, conversations="store")
 
-    assert type(dispatcher.storage) is RedisStorage
+    assert isinstance(dispatcher.storage, RedisStorage)
     assert dispatcher.fsm.events_isolation is isolation
 
 
@@ -112,7 +112,7 @@ def test_bots_of_one_dispatcher_share_a_storage_and_two_dispatchers_have_two(
     gate.attach(second, bot, conversations="store")
 
     assert first.storage is storage
-    assert type(second.storage) is RedisStorage
+    assert isinstance(second.storage, RedisStorage)
     assert second.storage is not storage
 
 
@@ -137,7 +137,7 @@ def test_updates_that_left_no_conversation_do_not_count(gate: Tidegate, bot: Bot
 
     gate.attach(dispatcher, bot, conversations="store")
 
-    assert type(dispatcher.storage) is RedisStorage
+    assert isinstance(dispatcher.storage, RedisStorage)
 
 
 def test_the_password_is_in_no_text(gate: Tidegate, bot: Bot, caplog: pytest.LogCaptureFixture) -> None:

@@ -503,3 +503,50 @@ async def test_a_bot_that_keeps_more_than_json_in_memory_works_as_before(
     await kept.set_data(ALICE, {"at": dt.datetime.fromtimestamp(0, dt.UTC)})
     await kept.set_data(ALICE, {})
     assert not kept._in_memory  # noqa: SLF001  (it shrinks)
+
+
+# --- unreadable ---
+
+
+def damage(path: Path, chat: int, data: bytes) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE conversations SET data = ? WHERE chat = ?", (data, chat))
+        connection.commit()
+
+
+def kept_aside(path: Path) -> list[tuple[int, bytes]]:
+    with closing(sqlite3.connect(path)) as connection:
+        find = "SELECT chat, data FROM conversations WHERE destiny = 'unreadable:default'"
+        return connection.execute(find).fetchall()
+
+
+@pytest.mark.parametrize("damaged", [b'{"step": ', b"\xff\xfe", b"[1]", b"7"])
+async def test_a_conversation_that_cannot_be_read_is_empty_for_its_user_and_its_bytes_are_kept(
+    storage: SqliteStorage, path: Path, caplog: pytest.LogCaptureFixture, damaged: bytes
+) -> None:
+    for key in (ALICE, BOB):
+        await storage.set_state(key, "Order:asked")
+        await storage.set_data(key, {"step": 1})
+    await in_thread(damage, path, ALICE.chat_id, damaged)
+
+    assert [one.key for one in await storage.each()] == [BOB]
+    assert [await storage.get_data(ALICE) for _ in range(2)] == [{}, {}]
+
+    assert await storage.get_state(ALICE) is None
+    assert len([one for one in caplog.records if "user 1001 in chat 1001 cannot be read" in one.message]) == 1
+    assert await in_thread(kept_aside, path) == [(ALICE.chat_id, damaged)]
+    await storage.set_data(ALICE, {"step": 2})
+    assert await in_thread(kept_aside, path) == [(ALICE.chat_id, damaged)]
+    assert await storage.get_data(BOB) == {"step": 1}
+
+
+async def test_what_is_added_to_a_conversation_that_cannot_be_read_begins_a_new_one(
+    storage: SqliteStorage, path: Path
+) -> None:
+    await storage.set_data(ALICE, {"step": 1})
+    await in_thread(damage, path, ALICE.chat_id, b"{")
+
+    assert await storage.update_data(ALICE, {"more": 2}) == {"more": 2}
+
+    assert await storage.get_data(ALICE) == {"more": 2}
+    assert await in_thread(kept_aside, path) == [(ALICE.chat_id, b"{")]

@@ -1,5 +1,6 @@
 -- Sessions of one flow. `sessions` holds each as "<version>:<body>", `timers` orders those with a timer by its time,
--- `unfinished` names those with pending effects, `seen` has the events that the application named, by age.
+-- `unfinished` names those with pending effects, `seen` has the events that the application named, by age. `unreadable`
+-- holds sessions that could not be read, as they were stored.
 
 -- Load: the stored session, or nothing, and whether the event is known (1 or 0).
 --
@@ -45,18 +46,25 @@ function Steps.due()
   return found
 end
 
--- Silence: sessions that cannot be read lose their timer and pending mark, unless they have changed; their bytes stay.
--- Such timers would hide those of others, and ring for ever.
+-- Set aside: sessions that cannot be read move to `unreadable`, unless they have changed, without their timer and pending
+-- mark. In their places they would hide the timers of others, and ring for ever. Replies how many were moved.
 --
 -- ARGV[2], [3], and so on: key and stored session in turn.
-function Steps.silence()
+function Steps.set_aside()
+  local moved = 0
   for i = 2, #ARGV, 2 do
-    if (call('HGET', KEY.sessions, ARGV[i]) or '') == ARGV[i + 1] then
-      call('ZREM', KEY.timers, ARGV[i])
-      call('SREM', KEY.unfinished, ARGV[i])
+    local key, stored = ARGV[i], ARGV[i + 1]
+    if (call('HGET', KEY.sessions, key) or '') == stored then
+      call('ZREM', KEY.timers, key)
+      call('SREM', KEY.unfinished, key)
+      call('HDEL', KEY.sessions, key)
+      if stored ~= '' then
+        call('HSET', KEY.unreadable, key, stored)
+        moved = moved + 1
+      end
     end
   end
-  return 1
+  return moved
 end
 
 -- Timers: how many are set, and the time of the first after ARGV[2], or nothing.

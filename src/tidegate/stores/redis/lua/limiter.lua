@@ -11,8 +11,27 @@ local now = Prelude.wall_time()
 local rule = { tonumber(ARGV[2]), tonumber(ARGV[3]) }
 local Slots = {}
 
-local stored = call('GET', KEY.state)
-local state = stored and unpack_one(stored) or {}
+local function are_numbers(...)
+  for i = 1, select('#', ...) do
+    if type((select(i, ...))) ~= 'number' then return false end
+  end
+  return true
+end
+
+-- A state that cannot be read counts as lost: what processes know is told again.
+local function read_state()
+  local stored = call('GET', KEY.state)
+  if not stored then return {} end
+  local is_read, found = pcall(unpack_one, stored)
+  if not is_read or type(found) ~= 'table' then return {} end
+  local kept, front = found.learned or Learned.new(rule), found.front or { '', 0 }
+  local is_sound = type(found.mark) == 'string' and type(kept) == 'table' and type(front) == 'table'
+    and are_numbers(found.closed_until or 0, found.closed_for or 0, kept.step, kept.interval, kept.cut_at, kept.next_up,
+      kept.bad or 0, front[2])
+  return is_sound and found or {}
+end
+
+local state = read_state()
 state.mark = state.mark or Prelude.exact(now)
 local forgot = ARGV[4] ~= '' and ARGV[4] ~= state.mark
 -- A time that lies further ahead than it can was written before the clock was set back.

@@ -13,7 +13,6 @@ from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson
 from tidegate.cli.progress import CountRate, phase
 from tidegate.cli.store import check_store_exists, is_redis, public_store_name, quietly
-from tidegate.cli.times import span
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreFullError
 from tidegate.settings import Settings
@@ -25,16 +24,27 @@ Source = Annotated[str, typer.Argument(metavar="FROM", help="A store in a file: 
 Target = Annotated[str, typer.Argument(metavar="TO", help="A store in Redis: redis://host:6379/0.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would move; change nothing.")]
 
+# The counts of a report, in words.
+MOVED_TOO: Final[dict[str, tuple[str, ...]]] = {
+    "moved_letters": ("dead or parked message",),
+    "moved_ended": ("ended message",),
+    "moved_limits": ("limit",),
+    "moved_parked_updates": ("parked update",),
+    "subscriptions": ("subscription",),
+    "sessions": ("session",),
+    "moved_conversations": ("conversation",),
+}
 USAGE: Final = "write tidegate move tidegate.db redis://host:6379/0"
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate move tidegate.db redis://localhost:6379/0 --dry-run")
 def move(source: Source, target: Target, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
-    """Move everything that waits from a file to Redis, in order.
+    """Move everything from a file to Redis: what waits, in order, and what is remembered.
 
-    Times, keys and pauses go along. Stop the worker of the file first. Registered bots are moved too if
-    TIDEGATE_KEY is set. If it is stopped or killed, run it again: it goes on. Messages that were tried before
-    get all their attempts again, at once. Dead letters, parked and ended messages stay in the file.
+    Times, keys, pauses and limits go along, and so do dead letters, parked updates, subscriptions, sessions
+    and conversations. Stop the worker of the file first. Registered bots are moved if TIDEGATE_KEY is set. If
+    it is stopped or killed, run it again: it goes on. Messages that were tried before get all their attempts
+    again, at once.
     """
     path = file_named(source)
     if not is_redis(target):
@@ -111,8 +121,9 @@ def _moved(found: dict[str, Any]) -> list[str]:
         lines.append(f"{which} dropped: others with the same dedup key exist there.")
     if found["updates"]:
         lines.append(f"{amount(found['updates'], 'update')} that waited to be handled moved too.")
-    if found["subscriptions"]:
-        lines.append(f"{amount(found['subscriptions'], 'subscription')} moved too.")
+    too = [amount(found[name], *words) for name, words in MOVED_TOO.items() if found[name]]
+    if too:
+        lines.append(f"Moved too: {', '.join(too)}.")
     if found["paused"]:
         lines.append(f"{amount(found['paused'], 'pause')} kept.")
     if found["waiting"]:
@@ -139,20 +150,23 @@ def _stays(found: dict[str, Any]) -> list[str]:
     letters = found["dead"] + found["parked"]
     if letters:
         lines.append(
-            f"{amount(letters, 'dead or parked message')}: tidegate dlq list --store {found['from']};"
-            " messages replayed there move with another run"
+            f"{amount(letters, 'dead or parked message')}: tidegate dlq list --store {found['from']}"
         )
     if found["ended"]:
-        lines.append(f"{amount(found['ended'], 'message')} that ended, known only in the file")
+        lines.append(f"{amount(found['ended'], 'message')} that ended")
     if found["dedup_keys"]:
         lines.append(
             f"{amount(found['dedup_keys'], 'dedup key')} of ended or dead messages: the same broadcast,"
             " run on Redis, would send to these again"
         )
-    if found["closed_for"]:
-        closed = span(found["closed_for"])
-        lines.append(f"Chats and bots closed by 429s, for another {closed}: start workers there after that")
-    return ["Stays behind:", *(f"  {line}" for line in lines)] if lines else []
+    if found["limits"]:
+        lines.append(f"{amount(found['limits'], 'limit')} that 429s have taught or closed")
+    if found["parked_updates"]:
+        lines.append(f"{amount(found['parked_updates'], 'parked update')}: tidegate inbox")
+    if found["conversations"]:
+        lines.append(amount(found["conversations"], "conversation"))
+    heading = "Would move too:" if found["dry_run"] else "Stays behind until the same command is run again:"
+    return [heading, *(f"  {line}" for line in lines)] if lines else []
 
 
 def _named(bots: list[int]) -> str:

@@ -21,6 +21,13 @@ from tidegate.model import Delivered, Message, Ticket, TicketId
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import FAMILIES, Family, Rules
 from tidegate.settings import Settings
+from tidegate.stores.history_transfer import (
+    carry_aliases,
+    carry_conversations,
+    carry_ended,
+    carry_limits,
+    carry_parked_updates,
+)
 from tidegate.stores.sqlite import export, inbox_sql, message_rows, recovery
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.file import StoreFile, Transaction
@@ -37,6 +44,17 @@ if TYPE_CHECKING:
 Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 
 SEEN_EVENTS_PER_STEP: Final = 500
+# What moves beside messages that wait, as the report names it.
+CARRIED: Final = (
+    "moved_letters",
+    "moved_ended",
+    "moved_limits",
+    "updates",
+    "moved_parked_updates",
+    "subscriptions",
+    "sessions",
+    "moved_conversations",
+)
 SUBSCRIPTIONS_PER_STEP: Final = 500
 
 
@@ -79,9 +97,11 @@ async def _move(
     stop: asyncio.Event,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Bots and pauses go first: workers may run there."""
+    """Bots, pauses and limits go first: workers may run there."""
     rules = settings.rules()
     await settle_crashes(file, clock, rules)
+    await carry_aliases(file, there.link)
+    limits = await carry_limits(file, there.link, clock)
     await remember_calls(there.outbox, await file.read(export.recent_calls), rules, clock.now())
     bots = await transfer_bots(file, there.shelf, path, settings)
     pauses = await file.read(message_rows.pauses)
@@ -90,12 +110,18 @@ async def _move(
     messages = MessageTransfer(file, there.outbox, clock)
     with progress(sum(await file.read(export.count_to_move))) as tell:
         await messages.carry(stop, tell)
-    updates = 0 if stop.is_set() else await carry_updates(file, there.link, clock)
-    subscriptions = 0 if stop.is_set() else await carry_subscriptions(file, there.link, clock)
+    counts = dict.fromkeys(CARRIED, 0) | msgspec.structs.asdict(messages.carried)
     if not stop.is_set():
-        await carry_flow_sessions(file, there.link, clock)
-    counts = msgspec.structs.asdict(messages.carried) | {"updates": updates, "subscriptions": subscriptions}
-    return {**counts, **bots, "paused": len(pauses)}
+        counts["moved_letters"], counts["moved_ended"] = await carry_ended(file, there.link, clock, rules)
+    if not stop.is_set():
+        counts["updates"] = await carry_updates(file, there.link, clock)
+        counts["moved_parked_updates"] = await carry_parked_updates(file, there.link, clock)
+    if not stop.is_set():
+        counts["subscriptions"] = await carry_subscriptions(file, there.link, clock)
+        counts["sessions"] = await carry_flow_sessions(file, there.link, clock)
+    if not stop.is_set():
+        counts["moved_conversations"] = await carry_conversations(file, there.link)
+    return {**counts, **bots, "paused": len(pauses), "moved_limits": limits}
 
 
 async def _would_move(
@@ -103,7 +129,7 @@ async def _would_move(
 ) -> dict[str, Any]:
     bots = await transfer_bots(file, there.shelf, path, settings, really=False)
     pauses = await file.read(message_rows.pauses)
-    nothing = dict.fromkeys(("moved", "known", "duplicates", "updates", "subscriptions"), 0)
+    nothing = dict.fromkeys(("moved", "known", "duplicates", *CARRIED), 0)
     return {**nothing, **bots, "paused": len(pauses)}
 
 

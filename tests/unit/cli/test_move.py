@@ -342,15 +342,18 @@ def test_what_stays_behind_is_named_with_counts() -> None:
         "from": "tidegate.db", "to": "redis://host/0", "dry_run": False, "moved": 1_200, "known": 3,
         "duplicates": 1, "paused": 2, "waiting": 4, "seconds": 1.5, "bots": [42], "bots_left": [43],
         "why_left": "TIDEGATE_KEY is not set", "dead": 5, "parked": 1, "ended": 7, "dedup_keys": 6,
-        "closed_for": 300.0,
-        "updates": 0, "subscriptions": 8,
+        "limits": 9, "parked_updates": 10, "conversations": 11,
+        "updates": 0, "subscriptions": 8, "sessions": 0, "moved_letters": 12, "moved_ended": 13,
+        "moved_limits": 14, "moved_parked_updates": 15, "moved_conversations": 16,
     }  # fmt: skip
 
     told = "\n".join(move_lines(found))
 
     for part in ("1,200 messages", "3 messages were", "1 message was", "2 pauses", "4 messages still wait",
                  "42:…", "43:…", "TIDEGATE_KEY is not set", "6 dead or parked", "7 messages that ended",
-                 "6 dedup keys", "5 min", "8 subscriptions moved too"):  # fmt: skip
+                 "6 dedup keys", "8 subscriptions", "9 limits", "10 parked updates", "11 conversations",
+                 "12 dead or parked messages", "13 ended messages", "14 limits", "15 parked updates",
+                 "16 conversations"):  # fmt: skip
         assert part in told
 
 

@@ -514,6 +514,8 @@ async def do_everything(one: Process, other: Process) -> None:
     await one.inbox.park(await one.claim_one(), "no")
     await one.inbox.parked()
     await one.inbox.waiting(BOT)
+    assert isinstance(one.inbox, RedisInbox)
+    await one.inbox.bring(await one.inbox.parked())
     await one.inbox.replay(BOT, "0")
     await one.inbox.park(await one.claim_one(), "no")
     await one.inbox.drop(BOT, "1")

@@ -26,12 +26,20 @@ from tidegate.model import (
     Refused,
     Retry,
     Settlement,
+    State,
     TicketId,
     Unknown,
 )
 from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.redis.connection import LONGEST_BLOCKING_POP, REDIS_SCHEMA, Argument, RedisPyConnection
+from tidegate.stores.redis.importer import (
+    BroughtLearned,
+    BroughtLimit,
+    BroughtMessage,
+    bring_limits,
+    bring_messages,
+)
 from tidegate.stores.redis.operator import paused_chats
 from tidegate.stores.redis.outbox_codec import OUTBOX_SCRIPTS
 
@@ -145,6 +153,11 @@ async def do_everything(post: Post) -> None:
     await outbox.records()
     await outbox.find(letters[0])
     await outbox.stats()
+    brought = BroughtMessage("b", "42", "9", "send", 1, 1, State.DEAD, now, now, reason="blocked")
+    await bring_messages(outbox.connection, [(brought, b"", None)])  # type: ignore[attr-defined]
+    learned = BroughtLearned(step=1, bad=2, interval=60.0, cut_ago=1.0, up_in=9.0)
+    limit = BroughtLimit("42", "send", 1.0, "9", learned)
+    await bring_limits(outbox.connection, [limit])  # type: ignore[attr-defined]
     await paused_chats(outbox.connection)  # type: ignore[attr-defined]
     await outbox.learned()
     await post.run(5)

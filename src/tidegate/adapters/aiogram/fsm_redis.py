@@ -2,23 +2,25 @@
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Literal
+from contextlib import asynccontextmanager
+from typing import Any, Literal
 
 from aiogram import Dispatcher
 from aiogram.fsm.storage.base import DefaultKeyBuilder, StorageKey
 from aiogram.fsm.storage.memory import DisabledEventIsolation
 from aiogram.fsm.storage.redis import RedisEventIsolation, RedisStorage
-from redis.exceptions import ResponseError
 
 from tidegate.adapters.aiogram.fsm_storage import MarkBusy
 from tidegate.clock import Clock
 from tidegate.outbox.effect_keys import in_handler
-from tidegate.stores.redis.conversations import RedisConversationLocks, conversation_client
+from tidegate.stores.redis.conversations import (
+    CONVERSATION_PREFIX,
+    RedisConversationLocks,
+    conversation_client,
+    keep_unreadable,
+)
 
 log = logging.getLogger("tidegate")
-
-PREFIX: Final = "tidegate-fsm"  # the store's keys begin with "tidegate:"
 
 
 def use_redis_storage(dispatcher: Dispatcher, url: str, clock: Clock, mark_busy: MarkBusy) -> RedisStorage:
@@ -27,7 +29,7 @@ def use_redis_storage(dispatcher: Dispatcher, url: str, clock: Clock, mark_busy:
     It connects when the first update comes. aiogram closes it at shutdown; it opens again if it is used.
     """
     keys = DefaultKeyBuilder(
-        prefix=PREFIX, with_bot_id=True, with_business_connection_id=True, with_destiny=True
+        prefix=CONVERSATION_PREFIX, with_bot_id=True, with_business_connection_id=True, with_destiny=True
     )
     storage = ReadableRedisStorage(conversation_client(url), keys)
     fsm = dispatcher.fsm
@@ -61,9 +63,7 @@ class ReadableRedisStorage(RedisStorage):
     async def _set_aside(self, key: StorageKey, part: Literal["state", "data"], error: Exception) -> None:
         text = "the %s of user %s in chat %s cannot be read and is set aside: %s"
         log.error(text, part, key.user_id, key.chat_id, error)
-        name = self.key_builder.build(key, part)
-        with suppress(ResponseError):  # it is gone already
-            await self.redis.rename(name, f"{name}:unreadable")
+        await keep_unreadable(self.redis, self.key_builder.build(key, part))
 
 
 class RedisLockIsolation(RedisEventIsolation):

@@ -1,26 +1,60 @@
 """Redis for conversations: a client that outlasts a restart of Redis, and locks that all processes share."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final
+from typing import Final, Literal
 from weakref import WeakValueDictionary
 
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.lock import Lock
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from tidegate.clock import Clock
-from tidegate.stores.redis.connection import ANSWER_TIMEOUT, CONNECT_TIMEOUT
+from tidegate.inbound.conversations import ConversationKey, UnreadableDataError, unpack_data
+from tidegate.stores.redis.connection import ANSWER_TIMEOUT, CONNECT_TIMEOUT, RedisConnection
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate")
 
+CONVERSATION_PREFIX: Final = "tidegate-fsm"  # the store's keys begin with "tidegate:"
+UNREADABLE_ENDING: Final = ":unreadable"  # of the key of a state or data that could not be decoded
 MAX_CONNECTIONS: Final = 50  # a call beyond them waits: a burst of updates is no error
 CONVERSATION_LEASE: Final = 30.0  # seconds until a conversation that a dead process held is free
+
+
+def conversation_key(key: ConversationKey, part: Literal["state", "data"]) -> str:
+    """Return the key that aiogram's storage gives to a part of a conversation, as this gate sets it up."""
+    parts = [CONVERSATION_PREFIX, key.bot, key.business, key.chat, key.thread, key.user, key.destiny, part]
+    return ":".join(str(one) for one in parts if one)
+
+
+async def bring_conversation(
+    link: RedisConnection, key: ConversationKey, state: str | None, data: bytes | None
+) -> bool:
+    """Write a conversation of another store, unless there is one. Unreadable data are kept beside."""
+    is_new = False
+    if state is not None:
+        is_new = bool(await link.command("SET", conversation_key(key, "state"), state, "NX"))
+    if data is not None:
+        name = conversation_key(key, "data")
+        try:
+            text = json.dumps(unpack_data(data))  # as ASCII, which aiogram reads whatever is in it
+        except UnreadableDataError:
+            await link.command("SET", name + UNREADABLE_ENDING, data, "NX")
+        else:
+            is_new = bool(await link.command("SET", name, text, "NX")) or is_new
+    return is_new
+
+
+async def keep_unreadable(redis: Redis, name: str) -> None:
+    """Rename a key whose value cannot be decoded: it is empty then, and its bytes are kept."""
+    with suppress(ResponseError):  # it is gone already
+        await redis.rename(name, name + UNREADABLE_ENDING)
 
 
 def conversation_client(url: str) -> Redis:

@@ -337,6 +337,15 @@ class RedisInbox(Inbox):
     async def drop(self, source: InboxSource, key: str) -> bool:
         return bool(await self._run("drop", inbox_codec.without_separators(source), key))
 
+    async def bring(self, parked: Sequence[ParkedItem]) -> int:
+        """Park items as they were parked in another store, the oldest first; return how many are new."""
+        arguments: list[Argument] = []
+        for one in parked:
+            why = inbox_codec.encode_reason(one.parked_at, one.reason)
+            body = inbox_codec.encode_update(one.item, one.arrived_at)
+            arguments += [inbox_codec.lane_prefix(one.item), one.item.key, body, why]
+        return int(await self._run("bring", MAX_PARKED_PER_SOURCE, *arguments))
+
     async def waiting(self, source: InboxSource) -> int:
         return int(await self._run("waiting", inbox_codec.without_separators(source)))
 

@@ -5,12 +5,13 @@ whatever happens to the move, they are not sent from here.
 """
 
 import json
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from tidegate.model import Message, State, TicketId
+from tidegate.model import BotId, ChatId, Message, State, TicketId
+from tidegate.pacing.rules import Family
 from tidegate.stores.message_codec import UnreadableBody, read_body
 from tidegate.stores.sqlite.file import Transaction
 from tidegate.stores.sqlite.message_rows import PRIORITIES, Buried, bury_unreadable, chat_now, retire
@@ -24,13 +25,66 @@ _AMONG: Final = "id IN (SELECT value FROM json_each(?))"
 
 
 class LeftBehind(msgspec.Struct, frozen=True):
-    """Numbers of messages that do not move. `dedup_keys`: of ended messages, that still count."""
+    """Numbers of what is in the file beside messages that wait. `dedup_keys`: of ended messages."""
 
     dead: int = 0
     parked: int = 0
     ended: int = 0
     dedup_keys: int = 0
-    closed_for: float = 0.0  # seconds until the last chat or bot that a 429 has closed is open
+    limits: int = 0
+    parked_updates: int = 0
+    conversations: int = 0
+
+
+class EndedRow(NamedTuple):
+    """A message that has ended, or is a dead letter, as it is stored."""
+
+    seq: int
+    id: TicketId
+    bot: BotId
+    chat_id: ChatId
+    family: Family
+    priority: int
+    urgent: int
+    cost: int
+    paid: int
+    created_at: float
+    state: State
+    attempts: int
+    crashes: int
+    dedup_key: str | None
+    dedup_until: float | None
+    settled_at: float
+    forget_at: float | None
+    reason: str | None
+    description: str | None
+    result: bytes | None
+    body: bytes
+
+
+def ended_chunk(tx: Transaction, now: float) -> list[EndedRow]:
+    """Some of the messages that have ended and are not forgotten yet, those that ended first."""
+    rows = tx.execute(
+        f"SELECT {', '.join(EndedRow._fields)} FROM messages WHERE NOT {_OURS}"
+        " AND (forget_at IS NULL OR forget_at > ?) ORDER BY settled_at, seq LIMIT ?",
+        (now, MESSAGES_PER_CHUNK),
+    )
+    found, size = list[EndedRow](), 0
+    for row in rows:
+        found.append(EndedRow(*row))
+        size += len(found[-1].body)
+        if size > BYTES_PER_CHUNK:
+            break
+    return found
+
+
+def remove_ended(tx: Transaction, rows: Sequence[EndedRow]) -> None:
+    """Remove messages that the other store has."""
+    tx.executemany("DELETE FROM messages WHERE seq = ?", [(row.seq,) for row in rows])
+    for row in rows:
+        if row.forget_at is None:
+            tx.count(row.bot, row.state, -1)
+    retire(tx, [row.seq for row in rows])
 
 
 def number_waiting(tx: Transaction, now: float) -> int:
@@ -156,8 +210,11 @@ def left_behind(tx: Transaction, now: float) -> LeftBehind:
         f" FROM messages WHERE NOT {_OURS}",
         (now, now),
     ).fetchone()
-    closed_for = tx.execute("SELECT ifnull(max(heard_at + closed_for) - ?, 0) FROM limits", (now,)).fetchone()
-    return LeftBehind(dead, parked, ended, keys, max(0.0, closed_for[0]))
+    others = [
+        tx.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("limits", "parked", "conversations")
+    ]
+    return LeftBehind(dead, parked, ended, keys, *others)
 
 
 def recent_calls(tx: Transaction) -> list[AnsweredCall]:

@@ -283,6 +283,10 @@ def parked(tx: Transaction, source: InboxSource | None, limit: int) -> list[Park
     return [_parked_item(row) for row in rows]
 
 
+def oldest_parked(tx: Transaction, limit: int) -> list[ParkedItem]:
+    return [_parked_item(row) for row in tx.execute(f"{_PARKED} ORDER BY n LIMIT ?", (limit,))]
+
+
 def _parked_item(row: Any) -> ParkedItem:  # noqa: ANN401  (SQLite's)
     return ParkedItem(InboxItem(*row[:4]), *row[4:])
 

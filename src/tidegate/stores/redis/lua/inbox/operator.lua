@@ -44,6 +44,24 @@ function Steps.drop()
   return Parked.take(ARGV[3], ARGV[4]) and 1 or 0
 end
 
+-- Bring: parked updates of another store are parked here, in this order, as they were there. One whose key is parked
+-- stays as it is. ARGV[3]: how many of a source are kept. Then four for each: lane prefix, key, body, when and why.
+-- Replies how many are new.
+function Steps.bring()
+  local brought = 0
+  for i = 4, #ARGV, 4 do
+    local source = Lane.source(ARGV[i])
+    if not Parked.find(source, ARGV[i + 1]) then
+      local number = Step.next_number()
+      call('HSET', KEY.bodies, number, ARGV[i + 2])
+      Parked.add(ARGV[i] .. number, ARGV[i + 1], ARGV[i + 3])
+      Parked.trim(source, tonumber(ARGV[3]))
+      brought = brought + 1
+    end
+  end
+  return brought
+end
+
 -- Waiting: how many updates of a source (ARGV[3]) wait.
 function Steps.waiting()
   return Lane.count(ARGV[3]) - (Lane.held_by_source()[ARGV[3]] or 0)

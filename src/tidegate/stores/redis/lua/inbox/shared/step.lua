@@ -9,8 +9,8 @@ function Step.seconds(time)
   return string.format('%.6f', time)
 end
 
--- Only `accept` must fail when memory is full. Handling goes on, and makes room.
-if STEP == 'accept' then Prelude.fail_when_full() else Prelude.work_when_full() end
+-- Only what stores updates must fail when memory is full. Handling goes on, and makes room.
+if STEP == 'accept' or STEP == 'bring' then Prelude.fail_when_full() else Prelude.work_when_full() end
 
 do
   local meta = call('HMGET', KEY.meta, 'last', 'offset')

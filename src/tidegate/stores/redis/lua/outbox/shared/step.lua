@@ -48,8 +48,8 @@ do
   Now.time, Now.offset = Prelude.steady_time(meta[2], meta[3]) -- one instant for the whole step
 end
 
--- Only `put` must fail when memory is full, whatever is due. Delivery goes on, and makes room.
-if STEP == 'put' then Prelude.fail_when_full() else Prelude.work_when_full() end
+-- Only what stores messages must fail when memory is full, whatever is due. Delivery goes on, and makes room.
+if STEP == 'put' or STEP == 'bring' then Prelude.fail_when_full() else Prelude.work_when_full() end
 
 function Store.next_number()
   Now.numbers = Now.numbers + 1

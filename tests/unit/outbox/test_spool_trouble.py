@@ -182,7 +182,8 @@ async def test_a_message_that_cannot_be_read_is_kept_and_lets_the_others_pass(
     assert len(spool) == 0
     [name] = await machine.names()
     assert name.endswith(".db.damaged")
-    assert "1 messages in" in caplog.text
+    assert f"message {strange.id} in the spool file" in caplog.text
+    assert spool.set_aside == 1
     assert await in_thread(ids_in, machine.folder / name) == [strange.id]
 
 

@@ -92,6 +92,11 @@ class OutboxFallback:
             )
         if spooled:
             reasons.append(f"{spooled} messages wait in the spool of this machine")
+        if self.spool is not None and self.spool.set_aside:
+            reasons.append(
+                f"{self.spool.set_aside} messages in the spool of this machine cannot be decoded:"
+                f" they are kept in {self.spool.folder}"
+            )
         if held := self._held_for():
             reasons.append(f"{self._loss}: some limits are not used for another {held:.0f} s")
         ready = not self.is_away and not held

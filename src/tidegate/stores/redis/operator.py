@@ -12,8 +12,8 @@ from tidegate.errors import StoreAwayError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
 from tidegate.outbox.port import OutboxOperator, OutboxStats
 from tidegate.outbox.reasons import explain
-from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
-from tidegate.stores.message_codec import encode
+from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNREADABLE, UNSETTLED_STATES
+from tidegate.stores.message_codec import UnreadableBody, encode, report_unreadable
 from tidegate.stores.redis.outbox_codec import (
     OPEN_COUNT_PREFIX,
     PROCESS_GONE_AFTER,
@@ -57,7 +57,12 @@ class RedisOperator(OutboxOperator):
         reply = OutboxReply(raw)
         self._fallback.counted(reply.answer.unsettled)
         for ended in reply.answer.ended:
-            self._report_end(reply.record(ended))
+            record = reply.record(ended)
+            if record.reason == UNREADABLE:
+                message, body = record.message, reply.message(ended)
+                if isinstance(body, UnreadableBody):
+                    report_unreadable(message.id, message.bot, message.chat_id, body)
+            self._report_end(record)
         return reply
 
     def _report_end(self, record: Record) -> None:
@@ -218,7 +223,14 @@ class RedisOperator(OutboxOperator):
         return max(found, len(spooled))
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
-        return await self._count("replay", ids)
+        """Not those that cannot be decoded: they would only die again."""
+        readable: list[TicketId] = []
+        named = list(dict.fromkeys(ids))
+        for first in range(0, len(named), IDS_PER_STEP):
+            reply = await self._run("find", *named[first : first + IDS_PER_STEP])
+            found = reply.answer.found
+            readable += [one.id for one in found if not isinstance(reply.message(one), UnreadableBody)]
+        return await self._count("replay", readable)
 
     async def drop(self, ids: Iterable[TicketId]) -> int:
         return await self._count("drop", ids)

@@ -14,6 +14,7 @@ from tidegate.model import (
     BotId,
     ChatId,
     Claim,
+    Dead,
     Message,
     NotSent,
     Outcome,
@@ -23,14 +24,14 @@ from tidegate.model import (
     Ticket,
 )
 from tidegate.outbox.port import Outbox, StoreHealth, Turn
-from tidegate.outbox.transitions import UNSETTLED_STATES
+from tidegate.outbox.transitions import UNREADABLE, UNSETTLED_STATES
 from tidegate.pacing.rules import Family, Rules
-from tidegate.stores.message_codec import encode
+from tidegate.stores.message_codec import encode, report_unreadable
 from tidegate.stores.redis import outbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.fallback import OUTAGE_AFTER, OutboxFallback
 from tidegate.stores.redis.operator import RedisOperator
-from tidegate.stores.redis.outbox_codec import OutboxReply
+from tidegate.stores.redis.outbox_codec import OutboxReply, UnreadableClaim
 from tidegate.stores.redis.spool import Spool
 from tidegate.stores.redis.turns import GRANT_USABLE_FOR, RedisTurns, TurnLostError
 from tidegate.tasks import BackgroundTasks
@@ -179,8 +180,13 @@ class RedisOutbox(RedisOperator, Outbox):
                 asked_at = self._clock.monotonic()
                 try:
                     reply = await self._claim_or_give_back(room)
-                    if reply.answer.claims:
-                        return reply.claims(asked_at)
+                    claims, unreadable = reply.claims(asked_at)
+                    if unreadable:
+                        self._finish(self._bury(unreadable), "bury messages that cannot be read")
+                    if claims:
+                        return claims
+                    if unreadable:
+                        continue
                     if reply.answer.others:  # this worker was woken instead of one that serves their bots
                         await self._clock.sleep(YIELD_FOR)
                     else:
@@ -213,10 +219,22 @@ class RedisOutbox(RedisOperator, Outbox):
         await asyncio.wait([claiming])
         if claiming.cancelled() or claiming.exception() is not None:
             return
-        claims = claiming.result().claims(self._clock.monotonic())
+        claims, unreadable = claiming.result().claims(self._clock.monotonic())
+        await self._bury(unreadable)
         if claims:  # if this does not arrive, their leases run out
             unsent = [Settlement(claim, NotSent("given back")) for claim in claims]
             await self._run("settle", *outbox_codec.settle_arguments(unsent))
+
+    async def _bury(self, unreadable: list[UnreadableClaim]) -> None:
+        """Settle messages that cannot be decoded as dead. Their bytes stay in Redis for the operator."""
+        if not unreadable:
+            return
+        bodies = {one.claim.token: one.body for one in unreadable}
+        dead = [Settlement(one.claim, Dead(UNREADABLE, one.body.description)) for one in unreadable]
+        for record, settlement in zip(await self._settle(dead, sent=False), dead, strict=True):
+            if record is not None:
+                message = record.message
+                report_unreadable(message.id, message.bot, message.chat_id, bodies[settlement.claim.token])
 
     async def _sleep(self, delay: float | None) -> None:
         if delay is not None and delay <= 0:
@@ -269,14 +287,16 @@ class RedisOutbox(RedisOperator, Outbox):
             records += await self._settle(settlements[first : first + MESSAGES_PER_STEP])
         return records
 
-    async def _settle(self, settlements: list[Settlement]) -> list[Record | None]:
+    async def _settle(self, settlements: list[Settlement], *, sent: bool = True) -> list[Record | None]:
         """Repeated for a while if Redis is away: a message that was sent must not be sent again."""
         began, tokens = self._clock.monotonic(), {one.claim.token for one in settlements}
         while True:
             waited = self._clock.monotonic() - began
             aged = [Settlement(one.claim, one.outcome, one.age + waited) for one in settlements]
             try:
-                arguments = outbox_codec.settle_arguments(aged if waited else settlements, self._unsure)
+                arguments = outbox_codec.settle_arguments(
+                    aged if waited else settlements, self._unsure, sent=sent
+                )
                 reply = await self._run("settle", *arguments)
             except StoreAwayError:
                 self._unsure.update(tokens)

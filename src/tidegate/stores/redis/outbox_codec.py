@@ -1,11 +1,12 @@
 """Messages, settlements and turns as the Lua scripts of the outbox read and write them."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from tidegate.model import (
+    BotId,
     ChatId,
     Claim,
     Dead,
@@ -29,9 +30,24 @@ from tidegate.outbox.dispatcher import ALIASES_KEPT
 from tidegate.outbox.flood_control import FULL_FOR_WINDOWS
 from tidegate.outbox.lanes import HIGH, LOW, NORMAL, URGENT
 from tidegate.outbox.reasons import WaitFacts
-from tidegate.outbox.transitions import AFTER_CRASHES, CRASHES_ALLOWED, SUSPECT_CRASHES, after_call
+from tidegate.outbox.transitions import (
+    AFTER_CRASHES,
+    CRASHES_ALLOWED,
+    SUSPECT_CRASHES,
+    UNREADABLE,
+    after_call,
+)
 from tidegate.pacing.rules import Rules, cost_of, family_of
-from tidegate.stores.message_codec import encode, pack, unpack
+from tidegate.stores.message_codec import (
+    UnreadableBody,
+    decode_result,
+    encode,
+    encode_result,
+    pack,
+    read_body,
+    stand_in,
+    storable_text,
+)
 from tidegate.stores.redis.scripts import LEARNED_CONSTANTS, load_scripts
 
 # In the order in which the scripts take them. All of a partition are in one slot of a cluster.
@@ -95,6 +111,8 @@ OUTBOX_SCRIPTS: Final = load_scripts(
         "TURN_PREFIX": TURN_PREFIX,
         "OPEN_COUNT_PREFIX": OPEN_COUNT_PREFIX,
         "PROCESS_GONE_AFTER": PROCESS_GONE_AFTER,
+        "UNREADABLE": UNREADABLE,
+        "DAMAGED_RECORD": "its record in Redis is damaged",
     },
 )
 LEVEL_OF_PRIORITY: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
@@ -173,13 +191,16 @@ class ReportedMessage(msgspec.Struct):
     description: str | None = None
     result: int | None = None
     number: int = 0
+    lane: str = "0/send/0"
+    chat: str | None = None  # as it was put, if the lane has another id
 
 
 class ScriptReply(msgspec.Struct):
     """The reply of any step; each fills in its own fields."""
 
     tickets: list[tuple[TicketId, int]] = []  # 1 if it is new
-    claims: list[tuple[int, int, int, str]] = []  # body, token, attempt, chat
+    # body, token, attempt, id, lane, and the chat as it was put if the lane has another
+    claims: list[tuple[int, int, int, TicketId, str, str | Literal[False]]] = []
     # place, created, crashes, and the state if the outcome did not decide it
     settled: list[tuple[int, float, int, State | Literal[False]]] = []
     now: float = 0.0
@@ -248,25 +269,30 @@ def _put_item(message: Message, rules: Rules) -> PutItem:
     return message.id, bot, chat, rules.kind(family), level, cost, found
 
 
-def settle_arguments(settlements: Sequence[Settlement], unsure: Collection[int] = ()) -> list[bytes]:
-    """Return the arguments of `settle`. `unsure`: tokens of settlements whose answers were lost."""
+def settle_arguments(
+    settlements: Sequence[Settlement], unsure: Collection[int] = (), *, sent: bool = True
+) -> list[bytes]:
+    """Return the arguments of `settle`. `unsure`: tokens of settlements whose answers were lost.
+
+    Without `sent` no call was made, whatever the outcomes say.
+    """
     results: list[bytes] = []
-    items = [_settle_item(one, results, again=one.claim.token in unsure) for one in settlements]
+    items = [_settle_item(one, results, again=one.claim.token in unsure, made=sent) for one in settlements]
     return [encode(items), *results]
 
 
-def _settle_item(settlement: Settlement, results: list[bytes], *, again: bool) -> SettleItem:
+def _settle_item(settlement: Settlement, results: list[bytes], *, again: bool, made: bool) -> SettleItem:
     claim, outcome = settlement.claim, settlement.outcome
     step = after_call(claim.message, claim.attempt - 1, outcome)
-    rare = RareSettlementFields(step.reason, step.description, again=again)
+    rare = RareSettlementFields(storable_text(step.reason), storable_text(step.description), again=again)
     if isinstance(outcome, Delivered):
         rare.alias = _learned_chat_id(claim.message.chat_id, outcome.result)
-        if outcome.result is not None:
-            results.append(encode(outcome.result))
+        if (result := encode_result(outcome.result)) is not None:
+            results.append(result)
             rare.result = len(results)
     else:
         _add_consequences(rare, outcome)
-    sent, answered = _sent_and_answered(outcome)
+    sent, answered = _sent_and_answered(outcome) if made else (False, False)
     age = max(0.0, settlement.age)
     return claim.message.id, claim.token, age, sent, answered, step.state, step.attempts, step.delay, rare
 
@@ -276,12 +302,13 @@ def _add_consequences(fields: "RareSettlementFields | TurnEnd", outcome: Outcome
     if isinstance(outcome, Refused):
         fields.refused = outcome.retry_after
     elif isinstance(outcome, Unreachable):
-        fields.away, fields.reason = outcome.wait, outcome.reason
+        fields.away, fields.reason = outcome.wait, storable_text(outcome.reason)
     elif isinstance(outcome, Migrated):
         fields.alias = str(outcome.chat_id)
     elif isinstance(outcome, Dead):
         fields.whole_chat = outcome.whole_chat
-        fields.reason, fields.description = outcome.reason, outcome.description
+        fields.reason = storable_text(outcome.reason)
+        fields.description = storable_text(outcome.description)
 
 
 def _sent_and_answered(outcome: Outcome) -> tuple[bool, bool]:
@@ -306,6 +333,13 @@ def _learned_chat_id(name: ChatId, result: object) -> str | None:
     return str(chat["id"]) if isinstance(chat, dict) and isinstance(chat.get("id"), int) else None
 
 
+class UnreadableClaim(NamedTuple):
+    """A claim whose message cannot be decoded; its message is a stand-in."""
+
+    claim: Claim
+    body: UnreadableBody
+
+
 class OutboxReply:
     """The reply of a step of the outbox, with the texts beside it."""
 
@@ -313,33 +347,49 @@ class OutboxReply:
         self.answer = _reply_decoder.decode(raw[0])
         self._texts = raw
 
-    def claims(self, granted_at: float) -> list[Claim]:
-        return [
-            Claim(self._addressed(body, chat), token, attempt, granted_at)
-            for body, token, attempt, chat in self.answer.claims
-        ]
-
-    def _addressed(self, body: int, chat: str) -> Message:
-        message = unpack(self._texts[body])
-        if str(message.chat_id) != chat:  # it has migrated, or its id is known by now
-            message = msgspec.structs.replace(message, chat_id=parse_chat_id(chat))
-        return message
+    def claims(self, granted_at: float) -> tuple[list[Claim], list[UnreadableClaim]]:
+        """Return the claims whose messages can be read, and the others."""
+        claims, unreadable = list[Claim](), list[UnreadableClaim]()
+        for body, token, attempt, ticket, lane, put_chat in self.answer.claims:
+            bot, chat = bot_and_chat(lane)
+            put_for = parse_chat_id(put_chat) if put_chat else chat
+            message = read_body(self._texts[body], ticket, bot, put_for)
+            if isinstance(message, UnreadableBody):
+                stand = stand_in(ticket, bot, put_for)
+                unreadable.append(UnreadableClaim(Claim(stand, token, attempt, granted_at), message))
+                continue
+            if chat != put_for:  # it has migrated, or its id is known by now
+                message = msgspec.structs.replace(message, chat_id=chat)
+            claims.append(Claim(message, token, attempt, granted_at))
+        return claims, unreadable
 
     def records(self, reported: Sequence[ReportedMessage]) -> list[Record]:
         return [self.record(one) for one in reported]
 
     def record(self, reported: ReportedMessage) -> Record:
+        message, description = self.message(reported), reported.description
+        if isinstance(message, UnreadableBody):
+            description = description or message.description
+            message = stand_in(reported.id, *_put_for(reported))
         return Record(
-            message=unpack(self._texts[reported.body]),
+            message=message,
             state=reported.state,
             created_at=reported.created,
             attempts=reported.attempts,
             crashes=reported.crashes,
             settled_at=reported.settled,
             reason=reported.reason,
-            description=reported.description,
-            result=None if reported.result is None else msgspec.msgpack.decode(self._texts[reported.result]),
+            description=description,
+            result=None if reported.result is None else decode_result(self._texts[reported.result]),
         )
+
+    def message(self, reported: ReportedMessage) -> Message | UnreadableBody:
+        return read_body(self._texts[reported.body], reported.id, *_put_for(reported))
+
+
+def _put_for(reported: ReportedMessage) -> tuple[BotId, ChatId]:
+    bot, chat = bot_and_chat(reported.lane)
+    return bot, parse_chat_id(reported.chat) if reported.chat else chat
 
 
 def settled_record(
@@ -363,7 +413,15 @@ def settled_record(
 
 
 def parse_chat_id(text: str) -> ChatId:
-    return text if text.startswith("@") else int(text)
+    try:
+        return int(text)
+    except ValueError:
+        return text  # an @name, or damaged
+
+
+def bot_and_chat(lane: str) -> tuple[BotId, ChatId]:
+    bot, _, chat = lane.split("/", 2)
+    return BotId(int(bot)), parse_chat_id(chat)
 
 
 def _pair(rate: Rate) -> tuple[int, float]:

@@ -36,11 +36,12 @@ class Spool:
     """
 
     def __init__(self, folder: Path, clock: Clock) -> None:
-        self._folder = folder
+        self.folder = folder
         self._clock = clock
         self._thread: ThreadPoolExecutor | None = None
         self._files: dict[int, SpoolFile] = {}  # by number; the thread changes it
         self._own = 0  # the number of the file that this process adds to
+        self._gone_aside = 0  # messages set aside in files that are moved aside by now
         self._putting: frozenset[TicketId] = frozenset()  # while the spool drains
         self._adds: SerialGroupCommit[SpoolRow, None] = SerialGroupCommit(self._write, sys.maxsize, "spool")
         self._draining = asyncio.Lock()
@@ -68,13 +69,18 @@ class Spool:
         """Messages not drained yet, including those on their way to the disk."""
         return self._adds.pending + sum(file.waiting for file in list(self._files.values()))
 
+    @property
+    def set_aside(self) -> int:
+        """Messages that cannot be decoded, as far as this process has met them. Their bytes are kept."""
+        return self._gone_aside + sum(file.set_aside for file in list(self._files.values()))
+
     async def add(self, messages: Sequence[Message]) -> None:
         """Add all or none; they are on disk when this returns. A known id is not added again.
 
         Raises StoreError if the disk does not take them.
         """
         if self._thread is None:
-            raise ClosedError(f"the spool {self._folder} is not open")
+            raise ClosedError(f"the spool {self.folder} is not open")
         rows: list[SpoolRow] = [(message.id, pack(message)) for message in messages]
         if not rows:
             return
@@ -124,13 +130,13 @@ class Spool:
 
     def _in_thread(self, function: Callable[..., T], *arguments: object) -> asyncio.Future[T]:
         if self._thread is None:
-            raise ClosedError(f"the spool {self._folder} is not open")
+            raise ClosedError(f"the spool {self.folder} is not open")
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
     # --- in the thread ---
 
     def _adopt(self) -> None:
-        for lock in lock_dead_files(self._folder, self._files):
+        for lock in lock_dead_files(self.folder, self._files):
             try:
                 file = self._take(lock)
             except DamagedSpoolError:
@@ -173,7 +179,7 @@ class Spool:
         return self._files[self._own]
 
     def _make(self) -> SpoolFile:
-        lock = lock_new_file(self._folder, round(self._clock.now() * 1000))
+        lock = lock_new_file(self.folder, round(self._clock.now() * 1000))
         try:
             return self._take(lock)
         except BaseException:
@@ -230,10 +236,12 @@ class Spool:
         return [self._files[number] for number in sorted(self._files)]
 
     def _finish(self, file: SpoolFile) -> None:
+        self._gone_aside += file.set_aside
         del self._files[file.number]
         file.finish()
 
     def _move_aside(self, file: SpoolFile) -> None:
+        self._gone_aside += file.set_aside
         del self._files[file.number]
         file.move_aside()
 

@@ -17,11 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from tidegate.errors import StoreError
 from tidegate.model import Message, TicketId
-from tidegate.stores.message_codec import unpack
+from tidegate.stores.message_codec import UnreadableBody, read_body
 from tidegate.stores.sqlite.file import BUSY_TIMEOUT, DISK_ERRORS
 
 log = logging.getLogger("tidegate.store")
@@ -199,7 +197,7 @@ class SpoolFile:
         self.number = lock.number
         self._passed = 0  # messages up to this number are in Redis, removed from the file or not
         with _translate_sqlite_errors(self.path):
-            self._connection, self.waiting = _connect(self.path)
+            self._connection, self.waiting, self.set_aside = _connect(self.path)
 
     def add(self, rows: Sequence[SpoolRow]) -> None:
         """Add all or none; they are on disk when this returns. Known ids stay as they are."""
@@ -214,14 +212,22 @@ class SpoolFile:
 
     def find(self, ticket: TicketId) -> Message | None:
         body = self._body(ticket)
-        return None if body is None else _unpack_or_none(body)
+        message = None if body is None else read_body(body, ticket)
+        return None if isinstance(message, UnreadableBody) else message
 
     def first(self) -> SpoolChunk | None:
         while rows := self._rows():
-            read = [(seq, _unpack_or_none(body)) for seq, body in rows]
-            if unread := [seq for seq, message in read if message is None]:
-                self._set_aside(unread)
-            if messages := [message for _, message in read if message is not None]:
+            messages: list[Message] = []
+            unreadable: list[tuple[int, bytes, UnreadableBody]] = []
+            for seq, ticket, body in rows:
+                message = _read_row(ticket, body)
+                if isinstance(message, UnreadableBody):
+                    unreadable.append((seq, ticket, message))
+                else:
+                    messages.append(message)
+            if unreadable:
+                self._set_aside(unreadable)
+            if messages:
                 return SpoolChunk(self, messages, rows[-1][0])
         return None
 
@@ -273,26 +279,37 @@ class SpoolFile:
             row = self._connection.execute(query, (ticket, self._passed)).fetchone()
         return None if row is None else row[0]
 
-    def _rows(self) -> list[tuple[int, bytes]]:
-        query = "SELECT seq, body FROM messages WHERE seq > ? ORDER BY seq LIMIT ?"
-        rows: list[tuple[int, bytes]] = []
+    def _rows(self) -> list[tuple[int, bytes, bytes]]:
+        """The next rows: number, id and body. SQLite does not hold a damaged one to its types."""
+        query = """SELECT seq, CAST(id AS BLOB), CAST(body AS BLOB) FROM messages
+            WHERE seq > ? ORDER BY seq LIMIT ?"""
+        rows: list[tuple[int, bytes, bytes]] = []
         size = 0
         with _translate_sqlite_errors(self.path):
             cursor = self._connection.execute(query, (self._passed, CHUNK_MESSAGES))
-            for seq, body in cursor:
+            for seq, ticket, body in cursor:
                 size += len(body)
                 if rows and size > CHUNK_BYTES:
                     break
-                rows.append((seq, body))
+                rows.append((seq, ticket, body))
             cursor.close()
         return rows
 
-    def _set_aside(self, unread: Sequence[int]) -> None:
+    def _set_aside(self, unreadable: Sequence[tuple[int, bytes, UnreadableBody]]) -> None:
         """Skip messages, but keep them: a later version of Tidegate may have written them."""
+        numbers = [(seq,) for seq, _, _ in unreadable]
         with self._change() as connection:
-            connection.executemany("UPDATE messages SET seq = -seq WHERE seq = ?", [(seq,) for seq in unread])
-        self.waiting -= len(unread)
-        log.error("%s messages in %s cannot be read: the others go on without them", len(unread), self.path)
+            connection.executemany("UPDATE messages SET seq = -seq WHERE seq = ?", numbers)
+        self.waiting -= len(unreadable)
+        self.set_aside += len(unreadable)
+        for _, ticket, body in unreadable:
+            log.error(
+                "message %s in the spool file %s is set aside: %s. The others go on without it; its bytes are"
+                " kept there",
+                ticket.decode(errors="replace"),
+                self.path,
+                body.description,
+            )
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
@@ -304,8 +321,8 @@ class SpoolFile:
             self._connection.close()
 
 
-def _connect(path: Path) -> tuple[sqlite3.Connection, int]:
-    """Return the opened file, and how many messages wait in it."""
+def _connect(path: Path) -> tuple[sqlite3.Connection, int, int]:
+    """Return the opened file, how many messages wait in it, and how many are set aside."""
     # One thread at a time uses it; with virtual time that is the thread of the event loop.
     connection = sqlite3.connect(
         path, timeout=BUSY_TIMEOUT, isolation_level="IMMEDIATE", check_same_thread=False
@@ -315,17 +332,18 @@ def _connect(path: Path) -> tuple[sqlite3.Connection, int]:
         connection.execute("PRAGMA synchronous = FULL")  # accepted means on disk
         connection.execute(SPOOL_TABLE)
         [waiting] = connection.execute("SELECT count(*) FROM messages WHERE seq > 0").fetchone()
+        [set_aside] = connection.execute("SELECT count(*) FROM messages WHERE seq < 0").fetchone()
     except BaseException:
         connection.close()
         raise
-    return connection, waiting
+    return connection, waiting, set_aside
 
 
-def _unpack_or_none(body: bytes) -> Message | None:
+def _read_row(ticket: bytes, body: bytes) -> Message | UnreadableBody:
     try:
-        return unpack(body)
-    except (msgspec.MsgspecError, ValueError):
-        return None
+        return read_body(body, TicketId(ticket.decode()))
+    except UnicodeDecodeError:
+        return UnreadableBody(len(body), "its id is no text")
 
 
 @contextmanager

@@ -39,9 +39,9 @@ for _, entry in ipairs(Schedule.grant_round(room, serves)) do
     turns_granted[#turns_granted + 1] = entry
   else
     Message.change_state(entry, 'sending')
-    local attempt, chat = (entry.attempts or 0) + 1, string.match(entry.lane, '^[^/]+/[^/]+/(.+)$')
+    local attempt = (entry.attempts or 0) + 1
     given[#given + 1], given[#given + 2] = entry.id, entry.token
-    claims[#claims + 1] = { Store.blob(entry.body), entry.token, attempt, chat }
+    claims[#claims + 1] = { Store.blob(entry.body), entry.token, attempt, entry.id, entry.lane, entry.chat or false }
   end
 end
 if #claims > 0 then call('HSET', KEY.claimed, terms.me, pack(given)) end

@@ -41,8 +41,8 @@ function Steps.scan()
   end
 
   for i = 1, #fields, 2 do
-    local message = Message.parse(fields[i], fields[i + 1])
-    if matches(message) then
+    local message = Message.parse(fields[i], fields[i + 1]) or Message.at(fields[i])
+    if message and matches(message) then
       if filter.bare then message.body, message.result = '', nil end
       found[#found + 1] = Message.report(message)
     end

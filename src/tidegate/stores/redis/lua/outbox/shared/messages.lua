@@ -10,9 +10,42 @@ Message.RARE = {
   'dedup_until', 'coalesce', 'cooled', 'owner',
 }
 
--- There may be millions, each read and written a few times: flat lists are the fastest form in Redis's Lua.
+Message.TYPES = {
+  chat = 'string', urgent_as = 'string', paid = 'boolean', attempts = 'number', crashes = 'number', settled = 'number',
+  reason = 'string', description = 'string', retry = 'number', due = 'number', expires = 'number', park = 'boolean',
+  dedup = 'string', dedup_until = 'number', coalesce = 'string', cooled = 'boolean', owner = 'string',
+}
+Message.STATES = {
+  [false] = true, -- of a turn
+  queued = true, retry = true, sending = true, dead = true, parked = true, delivered = true, expired = true,
+  cancelled = true, replaced = true,
+}
+
+local function is_number_or_false(value) return value == false or type(value) == 'number' end
+
+-- Whether stored values are those of a message: damaged bytes may be unpacked to anything.
+function Message.is_sound(state, lane, level, cost, seq, token, created, number, rare, body, result)
+  if not Message.STATES[state] or type(lane) ~= 'string' or not string.find(lane, '^%d+/%l+/.') then return false end
+  if type(level) ~= 'number' or level < 0 or level > Level.TURN + Level.LOW or level % 1 ~= 0 then return false end
+  if type(cost) ~= 'number' or cost < 0 or type(created) ~= 'number' or type(number) ~= 'number' then return false end
+  if not is_number_or_false(seq) or not is_number_or_false(token) then return false end
+  if type(body) ~= 'string' or not (result == false or type(result) == 'string') then return false end
+  if rare ~= false then
+    if type(rare) ~= 'table' then return false end
+    for name, value in pairs(rare) do
+      if type(value) ~= Message.TYPES[name] then return false end
+    end
+  end
+  return true
+end
+
+-- There may be millions, each read and written a few times: flat lists are the fastest form in Redis's Lua. Returns nil
+-- for one that cannot be read.
 function Message.parse(id, stored)
-  local state, lane, level, cost, seq, token, created, number, rare, body, result = unpack_one(stored)
+  local read, state, lane, level, cost, seq, token, created, number, rare, body, result = pcall(unpack_one, stored)
+  if not read or not Message.is_sound(state, lane, level, cost, seq, token, created, number, rare, body, result) then
+    return nil
+  end
   local message = {
     id = id, state = state, lane = lane, level = level, cost = cost, seq = seq or nil, token = token or nil,
     created = created, number = number, body = body, result = result or nil,
@@ -54,9 +87,103 @@ function Message.load(cache, key, id)
     local stored = call('HGET', key, id)
     if not stored then return nil end
     kept = Message.parse(id, stored)
+    if kept == nil then
+      cache[id] = false -- while it is looked for
+      kept = Message.bury(id, stored)
+    end
     cache[id] = kept
   end
   return kept or nil -- false if it was dropped in this step
+end
+
+-- Where an entry stands that cannot be read itself: its lane, and its level and member of the queue if it waits in line.
+-- Its bytes mostly still show its lane; else all lanes and the whole queue are looked through, once for such an entry.
+function Message.whereabouts(id, stored)
+  local shown = string.match(stored, '%d+/%l+/@?[%w_%-]+') or '0/send/0'
+  local function stands_in(lane)
+    if lane.flight == id then return true end
+    for level, line in pairs(lane.lines) do
+      if line.id == id then return true, level end
+      local low, high = Line.range(lane, level)
+      for _, member in ipairs((line.more or 0) > 0 and call('ZRANGEBYLEX', KEY.queue, low, high) or Store.NOTHING) do
+        if Line.parse(member).id == id then return true, level, member end
+      end
+    end
+    return false
+  end
+  local lane = Lane.at(shown)
+  local found, level, member = stands_in(lane)
+  if found then return lane, level, member end
+  for _, other in pairs(Now.lanes) do -- this step may have changed them
+    found, level, member = stands_in(other)
+    if found then return other, level, member end
+  end
+  local cursor, fields = '0', nil
+  repeat
+    cursor, fields = unpack(call('HSCAN', KEY.lanes, cursor, 'COUNT', 500))
+    for i = 1, #fields, 2 do
+      if string.find(fields[i + 1], id, 1, true) then
+        local other = Lane.at(fields[i])
+        found, level, member = stands_in(other)
+        if found then return other, level, member end
+      end
+    end
+  until cursor == '0'
+  repeat
+    cursor, fields = unpack(call('ZSCAN', KEY.queue, cursor, 'COUNT', 500))
+    for i = 1, #fields, 2 do
+      if string.sub(fields[i], -#id) == id and Line.parse(fields[i]).id == id then
+        local key, its = string.match(fields[i], '^([^%z]+)%z(%d)%z')
+        return Lane.at(key), tonumber(its), fields[i]
+      end
+    end
+  until cursor == '0'
+  return lane
+end
+
+-- A stored message cannot be read: it is dead, wherever it stands, and its bytes are its body. One that had ended is
+-- dropped a little early, and a turn is lost. Returns the message, or false if nothing is left of it.
+function Message.bury(id, stored)
+  local entry = {
+    id = id, state = 'queued', lane = nil, level = Level.NORMAL, cost = 1, created = Now.time, number = 0, body = stored,
+  }
+  if call('ZSCORE', KEY.ended, id) then
+    Store.later('ZREM', KEY.ended, id)
+    return false
+  end
+  local lane, level, member = Message.whereabouts(id, stored)
+  entry.lane, entry.level = lane.key, level or entry.level
+  if call('ZSCORE', KEY.letters, id) then
+    entry.state, entry.reason, entry.settled = 'dead', CONSTANT.UNREADABLE, Now.time
+    entry.description = CONSTANT.DAMAGED_RECORD
+    return entry
+  end
+  local leased = Now.lapsed == id or call('ZSCORE', KEY.leases, id)
+  local sending = not level and (lane.flight == id or leased)
+  if sending then
+    entry.state = 'sending'
+    Schedule.release(entry, lane, Now.time, true, false)
+  elseif member then
+    call('ZREM', KEY.queue, member)
+    lane.lines[level].more = lane.lines[level].more > 1 and lane.lines[level].more - 1 or nil
+    if Line.parse(member).retry then entry.state = 'retry' end
+  elseif level then
+    local line = lane.lines[level]
+    if line.retry then entry.state = 'retry' end
+    local pool = Lane.pool_for(lane, line.paid)
+    Line.pop(lane, level, line)
+    Schedule.unreserve(lane, level, line, pool)
+    Schedule.place(lane, level, line)
+  end
+  Store.later('ZREM', KEY.leases, id)
+  if Message.is_turn(id) then
+    if not sending then Now.waiting_turns = math.max(0, Now.waiting_turns - 1) end
+    Schedule.settle_lane(lane)
+    return false
+  end
+  Message.finish(entry, 'dead', CONSTANT.UNREADABLE, CONSTANT.DAMAGED_RECORD)
+  Schedule.settle_lane(lane)
+  return entry
 end
 
 -- For reading only: changes to it are not written.
@@ -64,7 +191,7 @@ function Message.peek(id)
   local kept = Now.messages[id]
   if kept == nil then
     local stored = call('HGET', KEY.messages, id)
-    kept = stored and Message.parse(id, stored)
+    kept = stored and (Message.parse(id, stored) or Message.load(Now.messages, KEY.messages, id))
   end
   return kept or nil
 end
@@ -121,6 +248,8 @@ function Message.report(message)
     body = Store.blob(message.body),
     result = message.result and Store.blob(message.result),
     number = message.number,
+    lane = message.lane,
+    chat = message.chat,
   }
 end
 
@@ -172,10 +301,11 @@ function Message.kill_lane(lane, reason, description, before)
   for level = Level.HIGH, Level.URGENT do
     local line = lane.lines[level]
     while line and line.id and line.seq < before and left > 0 do
-      local message = Message.at(line.id)
-      Line.pop(lane, level, line)
-      Schedule.unreserve(lane, level, line, Lane.pool_for(lane, message.paid))
-      Message.finish(message, 'dead', reason, description)
+      local id, pool = line.id, Lane.pool_for(lane, line.paid)
+      local message = Message.at(id)
+      if line.id == id then Line.pop(lane, level, line) end -- one that cannot be read has left by itself
+      Schedule.unreserve(lane, level, line, pool)
+      if message and Message.waits(message) then Message.finish(message, 'dead', reason, description) end
       left = left - 1
     end
   end

@@ -292,6 +292,7 @@ function Schedule.grant(pool, lane, level, line)
     end
   end
   if pool.reserved == lane.key .. '\0' .. level then pool.reserved = nil end
+  entry.lane, entry.level = lane.key, level -- whatever its bytes say
   if entry.cost > 0 then Schedule.hold(lane, pool, level, entry.cost) end
   entry.token, entry.retry = Store.next_number(), nil
   if (entry.crashes or 0) >= CONSTANT.SUSPECT_CRASHES then Now.suspect = entry.id end
@@ -360,9 +361,12 @@ function Schedule.take(pool, messages, room)
     end
     local lane = Lane.at(key)
     local line = lane.lines[level]
-    if level < Level.TURN and not room then
-      return nil
-    elseif Message.entry(line.id) == nil then -- this Redis evicts data when its memory is full
+    local id = line.id
+    if level < Level.TURN and not room then return nil end
+    local entry = Message.entry(id)
+    if line.id ~= id then -- it could not be read, and is dead
+      Schedule.place(lane, level, line)
+    elseif entry == nil or (entry.state and not Message.waits(entry)) then -- or this Redis evicts data when it is full
       Line.pop(lane, level, line)
       Schedule.place(lane, level, line)
     elseif not Schedule.may(lane, level, line) then
@@ -446,15 +450,17 @@ function Schedule.move_lines(lane, target)
     while line.id do
       local entry = Line.head(line)
       local kept = Message.entry(entry.id)
-      if kept then
-        kept.chat = kept.chat or lane.chat
-        kept.lane = target.key
-      end
-      Line.pop(lane, level, line)
-      if into.id and into.seq > entry.seq then
-        Line.push_front(target, level, into, entry)
-      else
-        Line.append(target, level, into, entry)
+      if line.id == entry.id then -- else it could not be read, and is dead
+        if kept then
+          kept.chat = kept.chat or lane.chat
+          kept.lane = target.key
+        end
+        Line.pop(lane, level, line)
+        if into.id and into.seq > entry.seq then
+          Line.push_front(target, level, into, entry)
+        else
+          Line.append(target, level, into, entry)
+        end
       end
     end
     line.place = nil

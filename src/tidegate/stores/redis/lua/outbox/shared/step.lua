@@ -26,6 +26,7 @@ local Now = {
   looked = 0, -- lines examined
   earliest = NEVER, -- the earliest timer that was set: the process that keeps watch has to know
   more = false, -- more is due than one step may do
+  lapsed = nil, -- whose lease has just run out
 }
 
 do
@@ -139,6 +140,7 @@ function Step.run_due()
     Step.on_time[string.sub(timer, 1, 1)](string.sub(timer, 2))
   end
   for _, id in ipairs(Step.due(KEY.leases, Bound.LEASES)) do
+    Now.lapsed = id
     local entry = Message.entry(id)
     if entry and Message.is_turn(id) then
       Message.lose_turn(entry)

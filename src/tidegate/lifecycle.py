@@ -97,6 +97,7 @@ class GateCore:
                 on_end=self.callbacks.note,
                 on_bots=self._load_bots_soon,
                 serves=lambda: list(self.sender.bots),
+                health=self.health,
             ),
         )
         self.outbox = self.store.outbox

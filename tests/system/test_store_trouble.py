@@ -1,5 +1,6 @@
 """A store that cannot be used, or not for now: said in one line, and nothing is lost."""
 
+import json
 import os
 import shutil
 import sqlite3
@@ -267,3 +268,40 @@ async def test_a_file_deleted_under_a_running_sender_accepts_no_more_and_loses_n
     assert (arrived, health.ready) == ({1: ["accepted #0"]}, False)
     saved = await asked(store.with_name("store.db.rescued"), "SELECT state, chat_id FROM messages")
     assert saved == [("delivered", 1), ("queued", 2)]
+
+
+# --- the same words everywhere ---
+
+
+async def test_health_readyz_queue_stats_and_doctor_say_the_same_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk(tmp_path, "http://127.0.0.1:9")
+    await in_thread(desk.begin)
+    async with Tidegate(desk.store) as gate:
+        before = await in_thread(desk.run, "queue", "stats", "--json")
+
+        async def failing(room: int) -> list[Claim]:  # noqa: ARG001
+            raise ValueError("nobody expects this")
+
+        monkeypatch.setattr(gate.outbox, "claim", failing)
+        app = gate.asgi()
+        await app.start()
+        try:
+            while gate.health().ready:
+                await clock.sleep(0.01)
+            stats = await in_thread(desk.run, "queue", "stats", "--json")
+            text = await in_thread(desk.run, "queue", "stats")
+            doctor = await in_thread(desk.run, "doctor", "--json")
+            readyz = await gate.core.handlers.problems()
+        finally:
+            await app.stop()
+
+    words = "the worker's loop that claims has failed"
+    assert json.loads(before.stdout)["health"] is None
+    health = json.loads(stats.stdout)["health"]
+    assert (health["ready"], words in health["reasons"][0]) == (False, True)
+    assert words in " ".join(text.stdout.split())
+    [sender] = [check for check in json.loads(doctor.stdout)["checks"] if check["name"] == "sender"]
+    assert (doctor.returncode, sender["state"], words in sender["advice"]) == (1, "failed", True)
+    assert words in readyz["gate"]

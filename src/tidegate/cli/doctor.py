@@ -25,9 +25,10 @@ from rich.text import Text
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.options import AsJson
-from tidegate.cli.store import is_redis, public_address
+from tidegate.cli.store import check_store_exists, is_redis, public_address, public_store_name, quietly
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, TidegateError
+from tidegate.outbox.port import StoreHealth
 from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES, Settings
 from tidegate.stores.redis.durability import RedisFacts, judge_redis, redis_facts_at
 
@@ -63,8 +64,8 @@ class Check(NamedTuple):
 def doctor(*, as_json: AsJson = False) -> None:
     """Check that this machine has what Tidegate needs, and say what to do.
 
-    Checks Python, the installed extras, Redis (TIDEGATE_STORE, REDIS_URL), the database (DATABASE_URL), ports
-    and clocks.
+    Checks Python, the installed extras, the store (TIDEGATE_STORE) and the process that sends for it, Redis
+    (REDIS_URL), the database (DATABASE_URL), ports and clocks.
     Exits with 1 if a check failed.
     """
     raise typer.Exit(examine(as_json=as_json))
@@ -89,6 +90,8 @@ async def _all_checks() -> list[Check]:
     ]
     for variable, url in _redis_addresses(settings).items():
         probes.append(_bounded("redis", probe_redis(url, variable)))
+    if not is_redis(settings.tidegate_store):
+        probes.append(_bounded("store", probe_store(settings)))
     if settings.database_url:
         probes.append(_bounded("database", probe_database(settings.database_url.get_secret_value())))
     return complaints + [check for found in await asyncio.gather(*probes) for check in found]
@@ -193,6 +196,29 @@ async def probe_redis(url: str, variable: str = "REDIS_URL") -> list[Check]:
         advice = f"start Redis there, or correct {variable} ({failure_reason(error)})"
         return [Check(name, "failed", f"{where} cannot be used", advice)]
     return redis_checks(where, facts, name)
+
+
+async def probe_store(settings: Settings) -> list[Check]:
+    """Check the store in a file, and ask the process that sends for it. Never makes a file."""
+    place = settings.tidegate_store
+    try:
+        check_store_exists(place)
+    except BadInputError as error:
+        missing = "there is no store" in str(error)
+        return [Check("store", "info" if missing else "failed", str(error))]
+    from tidegate.gate import Tidegate  # noqa: PLC0415  (slow to import: `--help` does without)
+
+    name = public_store_name(place)
+    try:
+        with quietly():
+            async with Tidegate(place, settings=settings) as gate:
+                own, told = gate.health(), await gate.core.store.sender_health()
+    except TidegateError as error:
+        return [Check("store", "failed", f"{name} cannot be used", str(error))]
+    store = (
+        Check("store", "ok", name) if own.ready else Check("store", "failed", name, "; ".join(own.reasons))
+    )
+    return [store, sender_check(told)]
 
 
 async def probe_database(url: str) -> list[Check]:
@@ -302,6 +328,15 @@ def redis_checks(where: str, facts: RedisFacts, name: str = "redis") -> list[Che
         else Check(f"{name} {one.about}", one.verdict, one.found, one.advice)
         for one in judge_redis(facts)
     ]
+
+
+def sender_check(health: StoreHealth | None) -> Check:
+    """Check the process that sends, by what it says of itself."""
+    if health is None:
+        return Check("sender", "info", "none runs", "to deliver: tidegate worker, or the bot itself")
+    if not health.ready:
+        return Check("sender", "failed", "not ready", "; ".join(health.reasons))
+    return Check("sender", "info" if health.reasons else "ok", "ready", "; ".join(health.reasons))
 
 
 def port_check(number: int, *, free: bool) -> Check:

@@ -32,7 +32,7 @@ from tidegate.cli.times import moment
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, Record, State, TicketId, Why
-from tidegate.outbox.port import Outbox, OutboxStats
+from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
@@ -83,7 +83,9 @@ def stats(*, store: Store = None, as_json: AsJson = False) -> None:
 
     async def look(gate: "Tidegate") -> dict[str, Any]:
         store = gate.core.store
-        facts = StoreFacts(await store.activity(), await known_bots(gate), await store.pauses())
+        facts = StoreFacts(
+            await store.activity(), await known_bots(gate), await store.pauses(), await store.sender_health()
+        )
         return stats_report(await gate.stats(), facts)
 
     found = using_gate(store, look)
@@ -94,6 +96,7 @@ class StoreFacts(NamedTuple):
     activity: "StoreActivity"
     bots: list[BotId]
     paused: list[tuple[BotId, ChatId | None]]
+    health: StoreHealth | None = None  # of the processes that send
 
 
 def stats_report(counts: OutboxStats, facts: StoreFacts) -> dict[str, Any]:
@@ -116,6 +119,9 @@ def stats_report(counts: OutboxStats, facts: StoreFacts) -> dict[str, Any]:
         **rest,
         "sender": None if activity.sender is None else msgspec.to_builtins(activity.sender),
         **others,
+        "health": None
+        if facts.health is None
+        else {"ready": facts.health.ready, "reasons": list(facts.health.reasons)},
         "bots": facts.bots,
         "paused": [{"bot": bot, "chat_id": chat} for bot, chat in facts.paused],
     }
@@ -147,6 +153,11 @@ def stats_picture(found: dict[str, Any]) -> Table:
         grid.add_row("processes", f"{found['processes']:,}", _processes(delivers=found["delivers"]))
     else:
         grid.add_row("sender", "", _sender(found["sender"]))
+    if found["health"] is not None:
+        for reason in found["health"]["reasons"] or ["ready"]:
+            grid.add_row(
+                "health", "", Text(reason, style="green" if found["health"]["ready"] else "bold red")
+            )
     for place in found["paused"]:
         chat = place["chat_id"]
         where = f"bot {place['bot']}" + ("" if chat is None else f", chat {chat}")

@@ -117,11 +117,10 @@ class GateHandlers(WebhookBackend):
         return self._gate.handler_registry.knows(bot_source(bot_id))
 
     async def problems(self) -> dict[str, str]:
-        stats = await self.registry().stats()
-        health = self._gate.health()
-        problems = {}
-        if not health.ready:
-            problems["store"] = "; ".join(health.reasons)
+        registry, health = self.registry(), self._gate.health()
+        if not health.ready:  # the store is not asked: it may be what does not answer
+            return {"gate": "; ".join(health.reasons)}
+        stats, problems = await registry.stats(), {}
         # One bot that is flooded takes no room of the others, which must be reached.
         sources = max(1, len(self._gate.bots()) + len(self._hooks))
         if stats.waiting > NEARLY_FULL * MAX_WAITING_ITEMS * sources:

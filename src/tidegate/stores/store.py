@@ -11,7 +11,7 @@ from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.throttle import ThrottleRules, ThrottleStore
 from tidegate.model import BotId, ChatId, Rate, Record
-from tidegate.outbox.port import Outbox
+from tidegate.outbox.port import Outbox, StoreHealth
 from tidegate.pacing.rules import Rules
 from tidegate.polling.subscriptions import Subscriptions
 from tidegate.settings import Settings
@@ -30,6 +30,7 @@ class StoreOptions(NamedTuple):
     on_end: Callable[[Record], None]  # of a message
     on_bots: Callable[[], None]  # another process has changed what is registered
     serves: Callable[[], Sequence[BotId]]  # the bots that this process sends for
+    health: Callable[[], StoreHealth] = StoreHealth  # of this process, for others that ask
 
 
 class StoreActivity(NamedTuple):
@@ -77,6 +78,10 @@ class Store(Protocol):
     async def activity(self) -> StoreActivity:
         """Return which processes use the store."""
         ...
+
+    async def sender_health(self) -> StoreHealth | None:
+        """Return the health of the processes that send, as they say themselves; None if none is known."""
+        return None
 
     async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:
         """Return the paused bots (chat None) and, if `chats`, the paused chats."""

@@ -13,6 +13,7 @@ from contract.post import Post
 from restarts import Disk, in_thread, store
 from tidegate.errors import ClosedError, NotTheSenderError, StoreError
 from tidegate.model import State
+from tidegate.outbox.port import StoreHealth
 from tidegate.sim.virtual_time import VirtualClock
 from unit.outbox.test_sqlite_full_disk import flaky
 
@@ -229,3 +230,41 @@ async def test_a_sender_whose_lock_another_took_sends_nothing_more_and_the_other
     assert await second.order() == [first, put_here]
     assert "another process has taken over sending" in reasons(post)
     assert reasons(second) == ""
+
+
+# --- what the sender says of itself ---
+
+
+async def test_another_process_hears_from_the_sender_itself_what_is_wrong(disk: Disk, post: Post) -> None:
+    other = store(await disk.opener())
+    assert await other.sender_health() == StoreHealth()
+
+    words = StoreHealth().with_problems(["the worker has failed", "messages may go, and nothing does"])
+    store(post).health_told = lambda: words
+
+    assert await other.sender_health() == words
+    assert await store(post).sender_health() == words
+
+
+async def test_a_sender_that_does_not_answer_is_not_ready_and_without_one_there_is_no_word(
+    disk: Disk, post: Post
+) -> None:
+    other = store(await disk.opener())
+    await store(post)._tasks.stop()  # noqa: SLF001  (it hangs)
+
+    health = await other.sender_health()
+    await disk.close(post)
+
+    assert health is not None
+    assert not health.ready
+    assert health.reasons[0].endswith("sends, and has not answered for 2 s")
+    assert await other.sender_health() is None
+
+
+async def test_a_process_that_cannot_write_to_ask_the_sender_says_that(disk: Disk, post: Post) -> None:
+    other = store(await disk.opener(busy_timeout=0.1))
+    async with locked(disk.path):
+        health = await other.sender_health()
+    assert health is not None
+    assert "another process has kept" in health.reasons[0]
+    assert (await post.outbox.stats()).waiting == 0

@@ -10,7 +10,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
-from tidegate.outbox.port import OutboxOperator, OutboxStats
+from tidegate.outbox.port import OutboxOperator, OutboxStats, StoreHealth
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNREADABLE, UNSETTLED_STATES
 from tidegate.stores.message_codec import UnreadableBody, encode, report_unreadable
@@ -252,6 +252,9 @@ class RedisOperator(OutboxOperator):
         await self._run("pause", bot, "" if chat_id is None else str(chat_id), 0)
 
 
+HEALTH_PREFIX: Final = "health/"  # keys that say what is wrong with a process
+
+
 class OtherProcesses(NamedTuple):
     """The other processes that have the store open, and whether any process delivers."""
 
@@ -261,15 +264,47 @@ class OtherProcesses(NamedTuple):
 
 async def other_processes(connection: "RedisConnection") -> OtherProcesses:
     command, key = connection.command, connection.key
-    seconds, micros = await command("TIME")
-    now = int(seconds) + int(micros) / 1e6
-    here = await command("ZRANGEBYSCORE", key("processes"), now - PROCESS_GONE_AFTER, "+inf")
+    now, others = await _others(connection)
     # Workers without work note until when they wait for some; the others hold leases. Turns are direct calls.
     waits_until = await command("HGET", key("meta"), "claimers")
     leases = await command("ZRANGEBYSCORE", key("leases"), now, "+inf", "LIMIT", 0, LEASES_EXAMINED)
     busy = any(not lease.startswith(TURN_PREFIX.encode()) for lease in leases)
-    others = {name for name in here if name != connection.me.encode()}
     return OtherProcesses(len(others), busy or float(waits_until or 0) > now)
+
+
+async def _others(connection: "RedisConnection") -> tuple[float, set[bytes]]:
+    """Return the time in Redis, and the other processes that gave a sign of life lately."""
+    seconds, micros = await connection.command("TIME")
+    now = int(seconds) + int(micros) / 1e6
+    since = now - PROCESS_GONE_AFTER
+    here = await connection.command("ZRANGEBYSCORE", connection.key("processes"), since, "+inf")
+    return now, {name for name in here if name != connection.me.encode()}
+
+
+async def tell_health(connection: "RedisConnection", health: StoreHealth) -> None:
+    """Tell others the reasons of this process, if there are any, until its next sign of life is overdue."""
+    key = connection.key(HEALTH_PREFIX + connection.me)
+    if health.reasons:
+        await connection.command("SET", key, encode(health), "EX", int(PROCESS_GONE_AFTER))
+    else:
+        await connection.command("DEL", key)
+
+
+async def health_of_others(connection: "RedisConnection") -> StoreHealth | None:
+    """Return what other processes say of themselves; None if there are none."""
+    _, others = await _others(connection)
+    if not others:
+        return None
+    names = sorted(name.decode() for name in others)
+    told = await connection.command("MGET", *(connection.key(HEALTH_PREFIX + name) for name in names))
+    all_of_them = StoreHealth()
+    for name, body in zip(names, told, strict=True):
+        if body is None:
+            continue
+        health = msgspec.msgpack.decode(body, type=StoreHealth)
+        reasons = [f"process {name}: {reason}" for reason in health.reasons]
+        all_of_them = all_of_them.with_notes(reasons) if health.ready else all_of_them.with_problems(reasons)
+    return all_of_them
 
 
 async def open_by_bot(connection: "RedisConnection") -> dict[BotId, int]:

@@ -30,7 +30,7 @@ from tidegate.stores.message_codec import encode, report_unreadable
 from tidegate.stores.redis import outbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.fallback import OUTAGE_AFTER, OutboxFallback
-from tidegate.stores.redis.operator import RedisOperator
+from tidegate.stores.redis.operator import RedisOperator, tell_health
 from tidegate.stores.redis.outbox_codec import OutboxReply, UnreadableClaim
 from tidegate.stores.redis.spool import Spool
 from tidegate.stores.redis.turns import GRANT_USABLE_FOR, RedisTurns, TurnLostError
@@ -90,6 +90,8 @@ class RedisOutbox(RedisOperator, Outbox):
         connection.on_data_loss(self._data_lost)
         self._unsure: set[int] = set()  # tokens of settlements whose answers were lost
         self._heartbeat = BackgroundTasks()
+        self.health_told: Callable[[], StoreHealth] = self.health  # to other processes, with each heartbeat
+        self._has_told_reasons = False
         self._finishing = BackgroundTasks()  # steps that must reach Redis though their callers are gone
 
     async def open(self) -> None:
@@ -134,6 +136,7 @@ class RedisOutbox(RedisOperator, Outbox):
         while True:
             with suppress(StoreError):
                 await self._beat()
+                await self._tell_health()
             if self._fallback.spool is not None and not self._fallback.is_away:
                 self._fallback.recover()  # another process may have left a file in the spool
             await self._clock.sleep(seconds)
@@ -141,6 +144,12 @@ class RedisOutbox(RedisOperator, Outbox):
     async def _beat(self) -> None:
         self._fallback.processes = (await self._run("heartbeat")).answer.count
         await self._turns.repeat_ends()
+
+    async def _tell_health(self) -> None:
+        health = self.health_told()
+        if health.reasons or self._has_told_reasons:
+            await tell_health(self.connection, health)
+        self._has_told_reasons = bool(health.reasons)
 
     def _data_lost(self, noted: bool) -> None:  # noqa: FBT001  (a callback)
         self._fallback.data_lost(noted=noted)

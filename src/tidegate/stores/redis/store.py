@@ -8,6 +8,7 @@ from typing import Final
 from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import BotId, ChatId, Rate
+from tidegate.outbox.port import StoreHealth
 from tidegate.stores.redis import operator
 from tidegate.stores.redis.bots import RedisBotStore
 from tidegate.stores.redis.connection import RedisPyConnection
@@ -33,6 +34,7 @@ class RedisStore(Store):
         self._link = link = RedisPyConnection(url, clock, secrets.token_hex(6))
         spool = Spool(Path(settings.tidegate_spool, link.name), clock)
         self.outbox = RedisOutbox(link, clock, options.rules, on_end=options.on_end, spool=spool)
+        self.outbox.health_told = options.health
         self.outbox.serves = options.serves  # other bots may be other processes' own
         self.bots = RedisBotStore(link, TokenCipher.of(settings.tidegate_key, None))
         self.inbox = RedisInbox(link, clock)
@@ -55,6 +57,9 @@ class RedisStore(Store):
     async def activity(self) -> StoreActivity:
         others = await operator.other_processes(self._link)
         return StoreActivity(processes=others.processes, delivers=others.delivers)
+
+    async def sender_health(self) -> StoreHealth | None:
+        return await operator.health_of_others(self._link)
 
     async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:
         paused: list[tuple[BotId, ChatId | None]] = [

@@ -3,13 +3,12 @@
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.model import TicketId, Why
 from tidegate.pacing.rules import Rules
 from tidegate.stores.message_codec import CODEC_ERRORS
 from tidegate.stores.sqlite import settle_sql
@@ -19,6 +18,9 @@ from tidegate.stores.sqlite.message_rows import WAITING_COLUMNS, WaitingRow
 log = logging.getLogger("tidegate.store")
 
 JournalEntry = tuple[str, Any]  # a verb and its arguments
+Answer = TypeVar("Answer")
+
+QUESTIONS: Final = frozenset({"why", "health"})  # verbs that the sender answers
 
 
 def take(tx: Transaction) -> list[JournalEntry]:
@@ -50,25 +52,26 @@ def _arguments(tx: Transaction, n: int, verb: str, body: Any) -> Any:  # noqa: A
             (json.dumps(body),),
         )
         return [WaitingRow(*row) for row in found]
-    return (n, body) if verb == "why" else body
+    return (n, body) if verb in QUESTIONS else body
 
 
-def ask_why(tx: Transaction, ticket: TicketId) -> int:
+def ask(tx: Transaction, verb: str, body: object) -> int:
     """Ask the sender; returns the number of the question."""
     cursor = tx.execute(
-        "INSERT INTO journal (verb, body) VALUES ('why', ?)", (msgspec.msgpack.encode(ticket),)
+        "INSERT INTO journal (verb, body) VALUES (?, ?)", (verb, msgspec.msgpack.encode(body))
     )
     assert cursor.lastrowid is not None  # noqa: S101  (it was inserted)
     return cursor.lastrowid
 
 
-def answer_why(tx: Transaction, question: int, why: Why | None) -> None:
-    tx.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (question, msgspec.msgpack.encode(why)))
+def answer(tx: Transaction, question: int, body: object) -> None:
+    tx.execute("INSERT OR REPLACE INTO answers VALUES (?, ?)", (question, msgspec.msgpack.encode(body)))
 
 
-def take_answer(tx: Transaction, question: int) -> Why | None:
+def take_answer(tx: Transaction, question: int, kind: type[Answer]) -> Answer | None:
+    """Return None if it is not answered yet, or with None."""
     row = tx.execute("DELETE FROM answers WHERE n = ? RETURNING body", (question,)).fetchone()
-    return None if row is None else msgspec.msgpack.decode(row[0], type=Why | None)
+    return None if row is None else msgspec.msgpack.decode(row[0], type=kind | None)
 
 
 CLEAN_EVERY: Final = 1.0  # seconds

@@ -4,14 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tidegate.clock import Clock
-from tidegate.errors import NotTheSenderError
+from tidegate.errors import NotTheSenderError, StoreError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
 from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.flood_control import WHOLE_BOT
-from tidegate.outbox.port import OutboxOperator, OutboxStats
+from tidegate.outbox.port import OutboxOperator, OutboxStats, StoreHealth
 from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
 from tidegate.pacing.rules import FAMILIES
@@ -20,6 +20,8 @@ from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.message_rows import WaitingRow, record_of
 from tidegate.stores.sqlite.recovery import LoadedRows, ScheduledRows
 from tidegate.stores.sqlite.sender_lock import SenderLock, SenderProcess
+
+Answer = TypeVar("Answer")
 
 ANSWER_WITHIN: Final = 2.0  # seconds
 UNSETTLED_COUNTS: Final = ("high", "normal", "low", "retry", State.SENDING)
@@ -54,7 +56,9 @@ class SqliteOperator(OutboxOperator):
         self._keep = keep
         self._on_end = on_end
         self._on_bots = on_bots
-        self._explainer = WaitExplainer(file, rows, lock, clock, poll=poll)
+        self._questions = SenderQuestions(file, clock, poll=poll)
+        self._explainer = WaitExplainer(file, rows, lock, clock, self._questions)
+        self.health_told: Callable[[], StoreHealth] = StoreHealth  # to processes that ask the sender
         self._waiters = SettledWaiters(self._unsettled)
         self._sending = False
         self._kinds: dict[str, str] = {family: self.schedule.kind(family) for family in FAMILIES}
@@ -344,9 +348,29 @@ class SqliteOperator(OutboxOperator):
                 self._follow_pause(bot, chat, paused=paused)
             elif verb == "why":
                 self._explainer.answer(*body)
+            elif verb == "health":
+                self._tell_health(body[0])
             elif verb == "bots" and self._on_bots is not None:
                 self._on_bots()
         self._dispatcher.stir()
+
+    async def sender_health(self) -> StoreHealth | None:
+        """The health of the process that sends, as it says itself; None if none does."""
+        if self._sending:
+            return self.health_told()
+        holder = await self._lock.holder()
+        if holder is None:
+            return None
+        try:
+            answer = await self._questions.ask("health", None, StoreHealth)
+        except StoreError as error:
+            return StoreHealth().with_problems([str(error)])
+        silent = f"{holder} sends, and has not answered for {ANSWER_WITHIN:.0f} s"
+        return answer or StoreHealth().with_problems([silent])
+
+    def _tell_health(self, question: int) -> None:
+        health = self.health_told()
+        self.file.write(lambda tx: journal.answer(tx, question, health), delivers=True)
 
     # --- ends ---
 
@@ -377,17 +401,43 @@ class SqliteOperator(OutboxOperator):
                 self._waiters.ended(ticket, lambda record=record: record)  # type: ignore[misc]
 
 
+class SenderQuestions:
+    """Asks the sender, which is another process, through the journal."""
+
+    def __init__(self, file: StoreFile, clock: Clock, *, poll: float) -> None:
+        self._file = file
+        self._clock = clock
+        self._poll = poll
+
+    async def ask(self, verb: str, body: object, kind: type[Answer]) -> Answer | None:
+        """Return None if the sender does not answer in time. Raises StoreError."""
+        question = await self._file.write(lambda tx: journal.ask(tx, verb, body))
+        with suppress(TimeoutError):
+            async with self._clock.timeout(ANSWER_WITHIN):
+                while True:
+                    await self._clock.sleep(self._poll)
+                    answer = await self._file.write(lambda tx: journal.take_answer(tx, question, kind))
+                    if answer is not None:
+                        return answer
+        return None
+
+
 class WaitExplainer:
     """Explains what a message waits for: the sender from its schedule, other processes by asking it."""
 
     def __init__(
-        self, file: StoreFile, rows: ScheduledRows, lock: SenderLock, clock: Clock, *, poll: float
+        self,
+        file: StoreFile,
+        rows: ScheduledRows,
+        lock: SenderLock,
+        clock: Clock,
+        questions: SenderQuestions,
     ) -> None:
         self._file = file
         self._rows = rows
         self._lock = lock
         self._clock = clock
-        self._poll = poll
+        self._questions = questions
 
     async def here(self, ticket: TicketId) -> Why | None:
         """Explain it in the sender's own process."""
@@ -399,7 +449,7 @@ class WaitExplainer:
 
         def tell(found: tuple[int, Record | None]) -> None:
             why = self._explain(*found)
-            self._file.write(lambda tx: journal.answer_why(tx, question, why))
+            self._file.write(lambda tx: journal.answer(tx, question, why))
 
         self._file.read(lambda tx: self._known(tx, ticket), tell)
 
@@ -413,20 +463,8 @@ class WaitExplainer:
         holder = await self._lock.holder()
         if holder is None:
             return await self._as_stored(record, "nobody sends: start a worker (tidegate worker)")
-        answer = await self._ask(ticket)
+        answer = await self._questions.ask("why", ticket, Why)
         return answer or await self._as_stored(record, f"{holder} sends, and has not said why it waits")
-
-    async def _ask(self, ticket: TicketId) -> Why | None:
-        """Ask the sender; None if it does not answer."""
-        question = await self._file.write(lambda tx: journal.ask_why(tx, ticket))
-        with suppress(TimeoutError):
-            async with self._clock.timeout(ANSWER_WITHIN):
-                while True:
-                    await self._clock.sleep(self._poll)
-                    answer: Why | None = await self._file.write(lambda tx: journal.take_answer(tx, question))
-                    if answer is not None:
-                        return answer
-        return None
 
     async def _as_stored(self, record: Record, first: str) -> Why:
         """The part that the file alone tells."""

@@ -7,6 +7,7 @@ from typing import Final
 from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import BotId, ChatId, Rate
+from tidegate.outbox.port import StoreHealth
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.conversations import SqliteConversations
@@ -35,6 +36,7 @@ class SqliteStore(Store):
             on_end=options.on_end,
             on_bots=options.on_bots,
         )
+        self.outbox.health_told = options.health
         self.bots = SqliteBotStore(self.outbox.file, TokenCipher.of(options.settings.tidegate_key, path))
         self.inbox = SqliteInbox(self.outbox.file, options.clock)
         self.conversations = SqliteConversations(self.outbox.file, options.clock)
@@ -54,6 +56,9 @@ class SqliteStore(Store):
     async def activity(self) -> StoreActivity:
         sender = await self.outbox.sender()
         return StoreActivity(has_one_sender=True, sender=sender, delivers=sender is not None)
+
+    async def sender_health(self) -> StoreHealth | None:
+        return await self.outbox.sender_health()
 
     async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:
         return [place for place in await self.outbox.pauses() if chats or place[1] is None]

@@ -3,15 +3,17 @@
 import os
 import select
 import signal
+import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from system.operators import PATIENCE, Desk, running, telegram
+from system.operators import PATIENCE, Desk, environment, running, telegram
 from tidegate import Tidegate
 from tidegate.clock import Clock
 from tidegate.model import TicketId
@@ -220,3 +222,59 @@ def test_lists_say_what_there_is_and_that_there_is_more(desk: Desk) -> None:
     assert "low" in one
     assert f"to {people[0]}" in one
     assert "For messages that ended: --state any" in desk.quickly("queue", "list", "--chat", "5")[1]
+
+
+def killed_while_sending(desk: Desk, *chats: int, damaged: bool = False) -> list[str]:
+    """Messages that a sender, another process, had claimed when it was killed."""
+    tickets = desk.put(*chats)
+    claiming = f"""
+import asyncio, os, signal, sys
+from tidegate import Tidegate
+
+async def main():
+    async with Tidegate(sys.argv[1]) as gate:
+        claimed = 0
+        while claimed < {len(chats)}:
+            claimed += len(await gate.outbox.claim(10))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+    ran = subprocess.run(  # noqa: S603  (our own process)
+        [sys.executable, "-c", claiming, str(desk.store)], check=False, timeout=PATIENCE, env=environment()
+    )
+    assert ran.returncode == -signal.SIGKILL
+    if damaged:
+        with closing(sqlite3.connect(desk.store)) as file, file:
+            file.execute("UPDATE messages SET body = x'c1' WHERE state = 'sending'")
+    return tickets
+
+
+def test_what_a_killed_sender_was_sending_can_be_cancelled_and_forgotten(desk: Desk) -> None:
+    cancelled, forgotten = next(chats), next(chats)
+    [ticket, other] = killed_while_sending(desk, cancelled, forgotten)
+    assert desk.told("queue", "stats")["sending"] == 2
+
+    assert desk.told("forget", str(forgotten), "--yes")["erased"] == 1
+    assert desk.told("queue", "cancel", "--all", "--yes")["cancelled"] == 1
+
+    assert desk.told("queue", "show", ticket)["state"] == "cancelled"
+    assert "is not known here" in desk.complains("queue", "show", other)
+    assert desk.told("queue", "stats")["sending"] == 0
+
+
+def test_a_damaged_message_of_a_killed_sender_is_shown_not_replayed_and_dropped(desk: Desk) -> None:
+    [ticket] = killed_while_sending(desk, next(chats), damaged=True)
+
+    complaint = desk.complains("dlq", "replay", ticket)
+    assert "cannot be replayed: its body of 1 bytes cannot be decoded" in complaint
+    assert f"tidegate dlq drop {ticket}" in complaint
+
+    [listed] = desk.told("dlq", "list", "--reason", "unreadable")["messages"]
+    shown = desk.told("dlq", "show", ticket)
+    assert (listed["id"], shown["state"], shown["reason"]) == (ticket, "dead", "unreadable")
+    code, out, _ = desk.quickly("dlq", "show", ticket)
+    assert (code, "cannot be decoded" in out) == (0, True)
+    code, _, err = desk.quickly("dlq", "replay", "--all")
+    assert (code, "1 letter cannot be decoded" in err) == (0, True)
+    assert desk.told("dlq", "drop", "--all", "--yes") == {"dropped": 1}

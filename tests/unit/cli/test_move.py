@@ -357,6 +357,27 @@ def test_what_stays_behind_is_named_with_counts() -> None:
         assert part in told
 
 
+async def test_a_message_that_cannot_be_decoded_stays_as_a_dead_letter_and_the_others_move(
+    path: Path, clock: VirtualClock, target: Flaky
+) -> None:
+    await fill(path, clock, [message(number) for number in range(8)])
+    async with open_source(path) as file:
+        await file.write(lambda tx: tx.execute("UPDATE messages SET body = x'c1' WHERE seq IN (1, 4, 5, 6)"))
+
+    carried = await carry(path, target, clock)
+
+    assert carried.moved == 4
+    assert [text for text, _ in await order_of(target, clock, 4)] == ["1", "2", "6", "7"]
+    assert await in_file(path) == (0, 0)
+    async with open_source(path) as file:
+        letters = await file.read(
+            lambda tx: tx.execute("SELECT state, reason, hex(body) FROM messages").fetchall()
+        )
+        counts = file.counts
+    assert letters == [("dead", "unreadable", "C1")] * 4
+    assert {name: count for (_, name), count in counts.items() if count} == {"dead": 4}
+
+
 async def test_updates_that_wait_move_in_the_order_of_chats(tmp_path: Path, clock: VirtualClock) -> None:
     bot, hook, link = bot_source(42), hook_source("paid"), InlineConnection(redis_url(), clock)
     outbox = SqliteOutbox(tmp_path / "tidegate.db", clock)

@@ -192,10 +192,10 @@ async def test_an_update_that_waits_for_its_conversation_is_handled_before_the_g
 
 @pytest.mark.parametrize("damaged", [b"{", b"\xff\xfe", b"[1]"])
 async def test_a_conversation_that_cannot_be_read_is_empty_for_its_user_and_its_bytes_are_kept(
-    store: str, redis: Redis, caplog: pytest.LogCaptureFixture, damaged: bytes
+    gates: list[Tidegate], store: str, redis: Redis, caplog: pytest.LogCaptureFixture, damaged: bytes
 ) -> None:
     dispatcher = Dispatcher()
-    Tidegate(store).attach(dispatcher, Bot(TOKEN))
+    gates[0].attach(dispatcher, Bot(TOKEN), conversations="store")
     storage, alice, bob = dispatcher.storage, StorageKey(42, 1, 1), StorageKey(42, 2, 2)
     assert isinstance(storage, RedisStorage)
     for key in (alice, bob):

@@ -7,7 +7,8 @@ import pytest
 
 from tidegate import Tidegate
 from tidegate.errors import BadInputError, NotTheSenderError
-from tidegate.inbound.inbox import hook_source
+from tidegate.inbound import handlers
+from tidegate.inbound.inbox import InboxItem, bot_source, hook_source
 from tidegate.inbound.webhook_app import WebhookApp, webhook_secret
 from tidegate.sim.virtual_time import VirtualClock
 from unit.inbound.http_caller import TOKEN, Reply, call, secret_header, update
@@ -128,3 +129,44 @@ async def test_it_waits_to_take_over_and_can_be_stopped_meanwhile(
         "process 7 sends for this store. This one waits to take over"
     ]
     await served.app.stop()
+
+
+async def test_an_event_or_update_that_cannot_be_decoded_is_parked_as_unreadable_and_others_are_handled(
+    served: Served, clock: VirtualClock
+) -> None:
+    @served.gate.hook("pay", "0123456789abcdef")
+    async def handle(_: object) -> None:
+        raise AssertionError("there is no event")
+
+    await served.app.start()
+    broken = [InboxItem(source, "x", "1", b"\xc1{") for source in (bot_source(42), hook_source("pay"))]
+    await served.gate.inbox.accept(broken)
+    assert (await served.post(1)).status == 200
+    await clock.sleep(1)  # no attempts: they would take longer
+
+    parked = await served.gate.inbox.parked()
+
+    assert {one.item.source for one in parked} == {"bot:42", "hook:pay"}
+    assert all(one.reason.startswith("unreadable: ") for one in parked)
+    assert served.handled == [(42, 1)]
+    await served.app.stop()
+
+
+async def test_a_server_whose_one_bot_is_flooded_is_ready_for_the_others(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.gate.add_bot(LATER)
+    await served.app.start()
+    monkeypatch.setattr(handlers, "MAX_WAITING_ITEMS", 10)
+    flood = [InboxItem(bot_source(99), str(number), "1", b"{}") for number in range(10)]
+    await served.gate.inbox.accept(flood)
+
+    assert (await call(served.app, "/readyz", method="GET")).status == 200
+
+    await served.gate.inbox.accept([InboxItem(bot_source(98), *one) for one in _some(10)])
+    assert (await call(served.app, "/readyz", method="GET")).status == 503
+    await served.app.stop()
+
+
+def _some(count: int) -> list[tuple[str, str, bytes]]:
+    return [(str(number), "1", b"{}") for number in range(count)]

@@ -143,6 +143,22 @@ def test_a_poll_key_must_be_saved_on_every_way_not_only_on_one() -> None:
     assert found(flow(a(on=ways[:1]), polling)) == []
 
 
+def test_polls_may_have_keys_of_their_own() -> None:
+    first = a(on=(Transition("text", "b", save="one"),))
+    last = State("c", say="C", poll=Poll("q", "two", "end"))
+
+    def second(**fields: Any) -> State:  # noqa: ANN401  (those of a transition)
+        return State("b", say="B", poll=Poll("p", "one", "end"), on=(Transition("text", "c", **fields),))
+
+    assert "poll_key" not in dict(found(flow(first, second(save="two"), last)))
+    assert ("poll_key", "c") in found(flow(first, second(), last))
+
+
+def test_a_field_saved_without_leaving_the_state_is_saved() -> None:
+    note = Transition("text", save="note", say="Noted: {note}.")
+    assert "missing_field" not in dict(found(flow(a(on=(note, *TO_END)))))
+
+
 def test_a_poll_key_may_be_saved_by_a_button_with_a_trigger() -> None:
     pressed = a(buttons=buttons(Button("Go", trigger="go", save="key")), on=(Transition("button:go", "b"),))
     assert found(flow(pressed, State("b", say="B", poll=Poll("p", "key", "end")))) == []

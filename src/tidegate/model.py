@@ -83,6 +83,14 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_unknown: Literal["resend", "park"] = "resend"  # after a request that left and was not answered
 
 
+class Probe(msgspec.Struct, frozen=True, array_like=True):
+    """The claim of the one call that finds out whether a bot can send again."""
+
+    number: int  # in this outage, 1 for the first
+    obstacle: str
+    lasted: float  # seconds since the outage began
+
+
 class Claim(msgspec.Struct, frozen=True):
     """The right to make one call now. A settlement with an older token is refused: another one holds it."""
 
@@ -90,6 +98,7 @@ class Claim(msgspec.Struct, frozen=True):
     token: int
     attempt: int  # 1 for the first
     granted_at: float = 0.0  # monotonic, of the process that claimed
+    probe: Probe | None = None
 
 
 class Delivered(msgspec.Struct, frozen=True, tag=True):
@@ -103,17 +112,25 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Retry(msgspec.Struct, frozen=True, tag=True):
-    """It surely did not happen: again after `delay` seconds, if attempts are left."""
+    """It surely did not happen: again after `delay` seconds, if attempts are left.
+
+    Not `counted` as an attempt: Telegram as a whole may be at fault, not this message.
+    """
 
     delay: float
     reason: str
+    counted: bool = True
 
 
 class Unknown(msgspec.Struct, frozen=True, tag=True):
-    """The request left and no answer came: the message's own choice decides; if again, after `delay`."""
+    """The request left and no answer came: the message's own choice decides; if again, after `delay`.
+
+    `wait`: seconds for which its bot waits, as several answers in a row were lost.
+    """
 
     reason: str
     delay: float = 1.0
+    wait: float = 0.0
 
 
 class Migrated(msgspec.Struct, frozen=True, tag=True):
@@ -141,13 +158,33 @@ class NotSent(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unreachable(msgspec.Struct, frozen=True, tag=True):
-    """Its bot cannot send (no connection, no valid token): it goes back uncounted, the bot waits so long."""
+    """Its bot cannot send (no connection, no valid token, 5xx for all): it goes back uncounted, the bot waits
+    so long, and then one message finds out whether it can.
+    """
 
     wait: float
     reason: str
+    lasted: float = 0.0  # seconds since the outage began
 
+
+LOST_ANSWERS: Final = "answers are lost"  # an outage in which a message may arrive, and its answer does not
+# Reasons of deaths before the call was made, and of errors that say that the bot cannot send.
+_NOT_OF_TELEGRAM: Final = frozenset(("bad_input", "unreadable", "unauthorized", "not_found_method"))
 
 Outcome = Delivered | Refused | Retry | Unknown | Migrated | Dead | NotSent | Unreachable
+
+
+def shows_that_bot_sends(outcome: Outcome) -> bool:
+    """Return whether Telegram itself answered the call of this bot."""
+    match outcome:
+        case Delivered() | Refused() | Migrated():
+            return True
+        case Retry(counted=counted):
+            return counted
+        case Dead(reason=reason):
+            return reason not in _NOT_OF_TELEGRAM
+        case NotSent() | Unknown() | Unreachable():
+            return False
 
 
 class Settlement(msgspec.Struct, frozen=True):

@@ -543,6 +543,95 @@ async def test_a_bot_that_cannot_send_holds_its_messages_and_no_direct_call(post
     )
     for priority in Priority:
         async with post.clock.timeout(SOON):
-            await post.outbox.end_turn(await post.turn(9, priority=priority), DELIVERED)
+            await post.outbox.end_turn(await post.turn(9, priority=priority), NotSent("x"))
         await post.clock.sleep(1)
-    assert await post.order(10) == tickets
+    assert await post.order(60) == tickets[::-1]  # the one that failed lets the other find out
+
+
+async def test_while_a_bot_cannot_send_one_message_at_a_time_finds_out_whether_it_can(post: Post) -> None:
+    tickets = [await post.put(chat) for chat in range(1, 9)]
+    await post.put(1, bot=OTHER_BOT)
+    claims = {claim.message.id: claim for claim in await post.claim_all()}
+    first, under_way = claims.pop(tickets[0]), claims.pop(tickets[1])
+    await post.settle(first, Unreachable(4, "502"))
+    await post.settle(under_way, Unreachable(3.9, "502"))  # it does not make the wait longer
+    for claim in claims.values():
+        await post.settle(claim, NotSent("x"))
+    [other] = await post.claim_all(within=3)
+    assert (other.message.bot, other.probe) == (OTHER_BOT, None)
+    await post.settle(other)
+
+    [probe] = await post.claim_all(within=1.5)
+    assert probe.probe is not None
+    assert (probe.probe.number, probe.probe.obstacle) == (1, "502")
+    assert probe.probe.lasted == pytest.approx(4, abs=0.1)
+
+    await post.settle(probe, Unreachable(5, "502"))
+    assert await post.claim_all(within=4.9) == []
+    [second] = await post.claim_all(within=1)
+    assert second.probe is not None
+    assert second.probe.number == 2
+    assert second.message.id not in {probe.message.id, first.message.id, under_way.message.id}
+
+    await post.settle(second, DELIVERED)
+    left = await post.claim_all(within=16)
+    assert len(left) == len(tickets) - 1
+    assert {claim.probe for claim in left} == {None}
+
+
+async def test_a_probe_whose_worker_died_is_followed_by_another(open_post: OpenPost) -> None:
+    post = await open_post(lease=10)
+    for chat in (1, 2, 3):
+        await post.put(chat)
+    await post.send(Unreachable(1, "502"))
+
+    [probe] = await post.claim_all(within=5)
+    [following] = await post.claim_all(within=10)
+
+    assert probe.probe is not None
+    assert following.probe is not None
+    assert following.message.id != probe.message.id
+
+
+@pytest.mark.parametrize("outcome", [Unknown("timeout", 1.0, wait=5.0), Unreachable(5, "connect")])
+async def test_a_direct_call_can_begin_an_outage_and_end_it(post: Post, outcome: Outcome) -> None:
+    await post.outbox.end_turn(await post.turn(9), outcome)
+    ticket = await post.put(1)
+    assert await post.claim(within=4) == []
+
+    await post.outbox.end_turn(await post.turn(9), DELIVERED)
+
+    claim = await post.one()
+    assert (claim.message.id, claim.probe) == (ticket, None)
+
+
+@pytest.mark.parametrize("outcome", [Retry(1, "502", counted=False), Unknown("x"), NotSent("x")])
+async def test_what_tells_nothing_about_the_bot_ends_no_outage(post: Post, outcome: Outcome) -> None:
+    for chat in range(1, 4):
+        await post.put(chat)
+    await post.send(Unreachable(1, "502"))
+    await post.send(outcome, within=2)
+
+    claims = await post.claim_all(within=0.9)
+
+    assert [claim.probe is not None for claim in claims] == [True]
+
+
+async def test_a_failure_that_may_be_telegrams_costs_no_attempt(post: Post) -> None:
+    ticket = await post.put(max_attempts=1)
+
+    record = await post.send(Retry(3, "server_error", counted=False))
+
+    assert (record.state, record.attempts, record.reason) == (State.RETRY, 0, "server_error")
+    assert await post.claim(within=2.9) == []
+    assert (await post.one(within=0.2)).message.id == ticket
+
+
+async def test_what_stays_unknown_is_parked_and_never_dead(post: Post) -> None:
+    ticket = await post.put(max_attempts=2)
+
+    await post.send(Unknown("timeout", 1))
+    await post.send(Unknown("timeout", 1), within=2)
+
+    record = await post.record(ticket)
+    assert (record.state, record.reason, record.attempts) == (State.PARKED, "unknown", 2)

@@ -41,6 +41,9 @@ from tidegate.tasks import BackgroundTasks
 log = logging.getLogger("tidegate")
 
 WAIT_FOR_TIMEOUT: Final = 1.0  # seconds, with a store that is asked when a turn may be had
+LONGEST_PAUSE: Final = 1.0  # seconds after a failure of the server: a caller waits
+# Seconds for which a call that surely was not made is tried again, from the beginning of an outage.
+OUTAGE_PATIENCE: Final = 5.0
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -52,15 +55,17 @@ T_co = TypeVar("T_co", covariant=True)
 class DirectRetryPolicy(msgspec.Struct, frozen=True):
     """Which outcomes of a direct call lead to another attempt. Pure.
 
-    A refusal (429) does. So does whatever surely did not happen: a failure of the server, no connection, a
-    chat that has moved; with `only_refusals` these end the call, for a library whose users expect that.
-    What may have happened is never repeated.
+    A refusal (429) does. So does whatever surely did not happen: a failure of the server, no connection (both
+    for a few seconds), a chat that has moved; with `only_refusals` these end the call, for a library whose
+    users expect that. What may have happened is never repeated.
     """
 
     max_attempts: int
     only_refusals: bool = False
 
-    def pause(self, outcome: Outcome, attempt: int, *, in_lane: bool) -> float | None:
+    def pause(  # noqa: PLR0911  (one a case)
+        self, outcome: Outcome, attempt: int, *, in_lane: bool
+    ) -> float | None:
         """Seconds before the next attempt; None if there is none.
 
         A call in a lane does not pause after a refusal: that has closed its lane, so its next turn waits.
@@ -72,7 +77,9 @@ class DirectRetryPolicy(msgspec.Struct, frozen=True):
         if self.only_refusals:
             return None
         match outcome:
-            case Retry(delay=pause) | Unreachable(wait=pause) | NotSent(delay=pause):
+            case Retry(delay=delay):
+                return min(delay, LONGEST_PAUSE)
+            case Unreachable(wait=pause) | NotSent(delay=pause):
                 return pause
             case Migrated():
                 return 0.0
@@ -116,7 +123,7 @@ async def call_with_retries(
 ) -> DirectResult[T]:
     """Make a call until it ends, with `max_wait` seconds of waiting in all (None: without a bound)."""
     give_up = math.inf if max_wait is None else clock.monotonic() + max_wait
-    attempt = 0
+    attempt, troubled_until = 0, math.inf
     while True:
         attempt += 1
         left = None if max_wait is None else max(0.0, give_up - clock.monotonic())
@@ -129,6 +136,11 @@ async def call_with_retries(
         if pause is None:
             return DirectResult(outcome, answer)
         wait = outcome.retry_after if isinstance(outcome, Refused) else pause
+        if isinstance(outcome, Retry | Unreachable | NotSent):
+            now, lasted = clock.monotonic(), outcome.lasted if isinstance(outcome, Unreachable) else 0.0
+            troubled_until = min(troubled_until, now - lasted + OUTAGE_PATIENCE)
+            if now + wait > troubled_until or (attempt > 1 and now + wait >= give_up):
+                return DirectResult(outcome, answer)  # a short failure is waited for, an outage is told
         if wait and clock.monotonic() + wait > give_up:  # a retry without a wait is for its turn to refuse
             return DirectResult(outcome, answer, too_late=True)
         if isinstance(outcome, Refused):
@@ -203,6 +215,7 @@ class DirectCalls:
                 attempt=attempt,
                 claimed_at=self._clock.monotonic(),
                 on_silence=held.cool,
+                key=name_of(method, params.get("chat_id")),
             )
             try:
                 held.outcome = await self._sender.send(call)
@@ -254,7 +267,10 @@ def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliv
             return OutcomeUnknownError(text, method=method, chat_id=chat_id)
         case Refused(retry_after=retry_after):
             return LimitedError(method=method, chat_id=chat_id, retry_after=retry_after)
-        case Retry(reason=last) | NotSent(reason=last) | Unreachable(reason=last):
+        case Unreachable(reason=reason, lasted=lasted):
+            text = f"cannot reach Telegram: {reason}; for {lasted:.0f} s now"
+            return DeadError(method=method, chat_id=chat_id, reason="unreachable", description=text)
+        case Retry(reason=last) | NotSent(reason=last):
             pass
         case _:
             last = "migrated"

@@ -21,27 +21,42 @@ from tidegate.scrubber import scrub_secrets
 # sooner makes them grow.
 ASSUMED_WAIT: Final = 5.0
 SHORTEST_WAIT: Final = 1.0  # 0 would spin
-LONGEST_WAIT: Final = 7 * 86_400.0  # seconds; observed waits are hours at most
+# Seconds. Telegram's waits are minutes, and hours for a bot that goes on calling. One call an hour finds out
+# whether a longer one is meant, and costs nothing if it is.
+LONGEST_CLOSURE: Final = 3600.0
 MOST_DOUBLINGS: Final = 60
+RESEND_FACTOR: Final = 10.0  # how much longer than after a failure the first wait after a lost answer is
 
 _FLOOD = re.compile(r"too many requests|flood_wait|slowmode_wait")
 _WAIT = re.compile(r"(?:retry after |_wait_)(\d{1,9})")
 _NOT_MODIFIED = re.compile(r"not[ _]modified")
 _NOT_TRIED: Final = frozenset(("late", "uploading"))
+_CONFLICT: Final = "conflict"
+_MOST_SECONDS: Final = 10**9
 _INT64 = range(-(2**63), 2**63)
 _SUCCESS = range(200, 300)
 _ERRORS = range(400, 600)
 
 
 class RetryBackoff(msgspec.Struct, frozen=True):
-    """Full jitter: a delay anywhere between 0 and a bound that doubles with each attempt. Seconds."""
+    """How long to wait before another attempt. Seconds."""
 
     base_delay: float = 1.0
     max_delay: float = 60.0
+    longest_closure: float = LONGEST_CLOSURE  # a 429 that asks for more is tried again after this
 
     def delay(self, attempt: int, draw: random.Random) -> float:
+        """Full jitter: anywhere between 0 and a bound that doubles with each attempt."""
+        return draw.uniform(0.0, self._bound(self.base_delay, attempt))
+
+    def resend_delay(self, attempt: int, draw: random.Random) -> float:
+        """After a lost answer: in the upper half of a longer bound. The message may have arrived."""
+        bound = self._bound(RESEND_FACTOR * self.base_delay, attempt)
+        return draw.uniform(bound / 2, bound)
+
+    def _bound(self, first: float, attempt: int) -> float:
         doublings = min(max(attempt - 1, 0), MOST_DOUBLINGS)
-        return draw.uniform(0.0, min(self.max_delay, self.base_delay * 2.0**doublings))
+        return min(self.max_delay, first * 2.0**doublings)
 
 
 class _Verdict(NamedTuple):
@@ -81,7 +96,7 @@ _NAMES_ANOTHER = re.compile(
 )
 
 
-def judge(
+def judge(  # noqa: PLR0911  (one a kind of answer)
     answer: ApiAnswer | NoAnswer,
     *,
     attempt: int,
@@ -96,7 +111,7 @@ def judge(
     """
     if isinstance(answer, NoAnswer):
         if answer.left:
-            return Unknown(answer.reason)
+            return Unknown(answer.reason, policy.resend_delay(attempt, draw))
         # A call that was never tried goes back uncounted. An outage is not the fault of any message.
         if answer.reason in _NOT_TRIED:
             return NotSent(answer.reason, answer.wait)
@@ -105,8 +120,12 @@ def judge(
     if body.get("ok") is True and answer.status in _SUCCESS:
         return Delivered(body.get("result"))
     error = _Error(answer.status, body)
+    if (wait := error.wait()) is not None:
+        return Refused(min(wait, policy.longest_closure))
+    if error.code in _SUCCESS:
+        return Unknown("malformed", policy.resend_delay(attempt, draw))  # it may have happened
     if (reason := error.passing()) is not None:
-        return Retry(policy.delay(attempt, draw), reason)
+        return Retry(policy.delay(attempt, draw), reason, counted=reason == _CONFLICT)
     return _final(error, method)
 
 
@@ -127,15 +146,15 @@ class _Error:
         self.parameters: Mapping[str, Any] = parameters if isinstance(parameters, Mapping) else {}
 
     def passing(self) -> str | None:
-        """A word for an error that may pass by itself; None if it will not, or if Telegram said when."""
-        if self.wait() is not None or self.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        """A word for an error that may pass by itself. All but a conflict may be Telegram's as a whole."""
+        if self.code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             return None
         if self.code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             return "server_error"
         if self.code == HTTPStatus.CONFLICT:
-            return "conflict"
+            return _CONFLICT
         # The page of a proxy or portal in front of Telegram: its 403 does not come from Telegram.
-        return None if self.is_telegrams or self.code in _SUCCESS else "not_telegram"
+        return None if self.is_telegrams else "not_telegram"
 
     def new_chat(self) -> int | None:
         chat_id = self.parameters.get("migrate_to_chat_id")
@@ -148,19 +167,15 @@ class _Error:
         wait = self.parameters.get("retry_after")
         if isinstance(wait, int | float) and not isinstance(wait, bool):
             # In this order a NaN becomes the shortest, and a huge integer is never converted to a float.
-            return float(min(LONGEST_WAIT, max(SHORTEST_WAIT, wait)))
+            return float(min(_MOST_SECONDS, max(SHORTEST_WAIT, wait)))
         if self.code != HTTPStatus.TOO_MANY_REQUESTS and not _FLOOD.search(self.text):
             return None
         match = _WAIT.search(self.text)
-        return min(LONGEST_WAIT, max(SHORTEST_WAIT, float(match[1]))) if match else ASSUMED_WAIT
+        return max(SHORTEST_WAIT, float(match[1])) if match else ASSUMED_WAIT
 
 
 def _final(error: _Error, method: str) -> Outcome:
     """The outcome of an error that another attempt would not change."""
-    if (wait := error.wait()) is not None:
-        return Refused(wait)
-    if error.code in _SUCCESS:
-        return Unknown("malformed")  # it may have happened
     if (chat_id := error.new_chat()) is not None:
         return Migrated(chat_id)
     if _NOT_MODIFIED.search(error.text):

@@ -125,7 +125,9 @@ class Worker:
             attempt=claim.attempt,
             claimed_at=claim.granted_at,
             on_silence=lambda: self._outbox.cool([claim]),
+            key=message.id,
             queued=True,
+            probe=claim.probe,
         )
         try:
             outcome = await self._sender.send(call)

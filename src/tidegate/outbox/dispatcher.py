@@ -24,8 +24,10 @@ from tidegate.model import (
     TicketId,
     Unknown,
     Unreachable,
+    shows_that_bot_sends,
 )
 from tidegate.outbox.lanes import LOW_TURN, NEVER, NORMAL_TURN, TURN, Entry, Lane
+from tidegate.outbox.outages import log_outage, log_outage_end, outage_in
 from tidegate.outbox.port import Turn
 from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.rules import Family
@@ -39,7 +41,8 @@ SHORTEST_SLEEP: Final = 0.0005  # seconds; uvloop spins on less
 class OutboxDispatcher:
     """`settle_woken` is given the entries that expired and those whose lease ran out, before each step.
 
-    `watched` says whether other tasks than claimers and turns wait for time to pass.
+    `watched` says whether other tasks than claimers and turns wait for time to pass; `waiting` counts the
+    messages of a bot that have not ended, for the log.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class OutboxDispatcher:
         *,
         settle_woken: Callable[[list[Entry], list[Entry], float], None],
         watched: Callable[[], bool],
+        waiting: Callable[[BotId], int] = lambda _: 0,
     ) -> None:
         self.schedule = schedule
         self.refused = 0
@@ -56,6 +60,7 @@ class OutboxDispatcher:
         self._clock = clock
         self._settle_woken = settle_woken
         self._watched = watched
+        self._waiting = waiting
         self._claimers: deque[tuple[int, asyncio.Future[list[Entry]]]] = deque()
         self._turns: dict[str | int, asyncio.Future[int]] = {}
         self._held_turns: dict[int, Entry] = {}
@@ -175,14 +180,19 @@ class OutboxDispatcher:
         self.stir()
 
     def heard(self, entry: Entry, outcome: Outcome, now: float) -> None:
-        """Apply an outcome to closures and limits. Call it before `release`."""
+        """Apply an outcome to closures, limits and outages. Call it before `release`."""
         owner = entry.lane.bot
         if isinstance(outcome, Refused):
             self.refused += 1
             self.schedule.refused(entry, now, outcome.retry_after)
-        elif isinstance(outcome, Unreachable) and now + outcome.wait > owner.away_until:
-            owner.away_until = now + outcome.wait
-            owner.obstacle = outcome.reason
+        if owner.obstacle and shows_that_bot_sends(outcome):
+            lasted = now - owner.away_since
+            self.schedule.end_outage(owner)
+            log_outage_end(owner.id, lasted, self._waiting(owner.id))
+        elif (held := outage_in(outcome)) is not None:
+            wait, obstacle = held
+            if self.schedule.hold(entry, now, wait, obstacle):
+                log_outage(owner.id, obstacle, self._waiting(owner.id))
 
     def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
         """A call is over and was answered `at`: its slots cool, or are free if it was not sent."""
@@ -240,7 +250,7 @@ class OutboxDispatcher:
         if entry is None:
             return None
         now, lane = self._clock.monotonic(), entry.lane
-        if isinstance(outcome, Delivered):  # nearly always
+        if isinstance(outcome, Delivered) and not lane.bot.obstacle:  # nearly always
             self.schedule.release(entry, now - age, answered=True)
         else:
             self.heard(entry, outcome, now)

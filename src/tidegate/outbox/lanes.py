@@ -229,8 +229,12 @@ class BotLanes(msgspec.Struct, eq=False):
     id: BotId
     pools: dict[str, Pool] = {}
     closed_until: float = 0.0  # by a 429
-    away_until: float = 0.0  # it cannot send: messages wait until then, direct calls still try
-    obstacle: str = ""  # why it cannot
+    # An outage: it cannot send. Messages wait until then, and go one at a time until one shows that it can.
+    away_until: float = 0.0
+    away_since: float = 0.0
+    obstacle: str = ""  # why it cannot; empty if it can
+    probes: int = 0  # that failed in this outage
+    probe: Entry | None = None  # the one that is in flight
     paused: bool = False
     refused: dict[ChatId, float] = {}  # chats that drew a 429 within the last window, and when
 

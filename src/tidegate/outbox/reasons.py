@@ -65,7 +65,8 @@ def explain(facts: WaitFacts) -> Why:
 
 
 def _of_itself(facts: WaitFacts) -> Iterator[Wait]:
-    if facts.retry_in > 0:
+    held_with_its_bot = facts.obstacle and facts.state == State.QUEUED  # then `_closed` says so
+    if facts.retry_in > 0 and not held_with_its_bot:
         yield f"the next attempt is in {facts.retry_in:.1f} s", facts.retry_in
     if facts.crashes >= SUSPECT_CRASHES:
         yield f"{facts.crashes} workers died with it: it goes while no other such message is in flight", 0.0
@@ -84,6 +85,8 @@ def _closed(facts: WaitFacts) -> Iterator[Wait]:
             yield f"a 429 has closed its {name} for {wait:.1f} s", wait
     if facts.away > 0:
         yield f"its bot cannot send ({facts.obstacle}): it tries again in {facts.away:.1f} s", facts.away
+    elif facts.obstacle:
+        yield f"its bot cannot send ({facts.obstacle}): one message at a time finds out whether it can", 0.0
 
 
 def _full(facts: WaitFacts) -> Iterator[Wait]:

@@ -8,7 +8,7 @@ import itertools
 from collections import deque
 from typing import Final
 
-from tidegate.model import BotId, ChatId, Rate
+from tidegate.model import BotId, ChatId, Probe, Rate
 from tidegate.outbox.flood_control import learn_from_refusal, step_up
 from tidegate.outbox.lanes import (
     BLOCKED,
@@ -221,6 +221,9 @@ class Schedule:
             lane.in_flight = None
         if self._suspect is entry:
             self._suspect = None
+        if lane.bot.probe is entry:
+            lane.bot.probe = None
+            self._activate_all(lane.bot)
         if entry.cost and not entry.cooled:
             if sent:
                 self._answered(entry, at)
@@ -256,6 +259,34 @@ class Schedule:
         line = entry.lane.line(entry.level)
         line.push_front(entry)
         line.place = BLOCKED  # `settle_lane` places it
+
+    def hold(self, entry: Entry, now: float, wait: float, obstacle: str) -> bool:
+        """The bot cannot send: nothing goes for `wait` seconds, then one probe. Returns whether this is news.
+
+        Call it before `release`.
+        """
+        bot = entry.lane.bot
+        began = not bot.obstacle
+        if began:
+            bot.away_since, bot.probes = now, 0
+        elif bot.probe is entry:
+            bot.probes += 1
+        if began or now + wait > bot.away_until:
+            bot.away_until, bot.obstacle = now + wait, obstacle
+        return began
+
+    def end_outage(self, bot: BotLanes) -> None:
+        """The bot sends again: what waits may go at the full rate."""
+        bot.away_until, bot.obstacle, bot.probes, bot.probe = 0.0, "", 0, None
+        self._activate_all(bot)
+
+    @staticmethod
+    def probe_of(entry: Entry, now: float) -> Probe | None:
+        """What an entry that was granted finds out, if its bot could not send."""
+        bot = entry.lane.bot
+        if bot.probe is not entry:
+            return None
+        return Probe(bot.probes + 1, bot.obstacle, now - bot.away_since)
 
     def refused(self, entry: Entry, now: float, retry_after: float) -> None:
         """A 429: close the chat or the bot, and cut a limit. Call it before `release`."""
@@ -489,9 +520,9 @@ class Schedule:
             self._make_ready(line, entry, now)
 
     def _make_ready(self, line: Line, entry: Entry, now: float) -> None:
-        line.place = READY
         pool = self._pool_of(entry)
         join(pool, line.level)
+        line.place = READY
         pool.ready[line.level].push(entry.seq, line)
         if pool.wake_at <= now or line.level == HIGH or line.level >= URGENT:
             self._activate(pool)
@@ -531,6 +562,10 @@ class Schedule:
             pool.active = True
             self._active.append(pool)
 
+    def _activate_all(self, bot: BotLanes) -> None:
+        for pool in bot.pools.values():
+            self._activate(pool)
+
     def _sleep(self, pool: Pool, until: float) -> None:
         """Take a pool out of the round until a time; until an answer if that is never, a new line if 0."""
         self._active.popleft()  # only the first pool is ever put to sleep
@@ -548,11 +583,11 @@ class Schedule:
             return None
         if pool.learned is not None and window is not None:
             step_up(pool, window, now)
-        away = bot.away_until > now
+        held_until = _held_until(bot, now)
         while True:
-            line = next_line(pool, now, messages=messages and not away)
+            line = next_line(pool, now, messages=messages and not held_until)
             if line is None:
-                rest = rest_until(pool, now) or (bot.away_until if away else 0.0)
+                rest = rest_until(pool, now) or held_until
                 if messages or rest:  # else it stays in the round until there is room for messages
                     self._sleep(pool, rest)
                 return None
@@ -605,13 +640,7 @@ class Schedule:
         lane, cost = line.lane, entry.cost
         line.pop()
         line.passed = 0
-        if lane.reserved is line:
-            lane.reserved = None
-            for other in lane.lines:
-                if other.place == WAITING and other.level >= TURN:
-                    other.place = BLOCKED  # it let this one go first: `settle_lane` places it
-        if pool.reserved is line:
-            pool.reserved = None
+        self._use_reservation(pool, line)
         if cost:
             self._hold_slots(entry, now)
         entry.token = next(self._numbers)
@@ -619,6 +648,8 @@ class Schedule:
             self._suspect = entry
         if line.level < TURN:  # a turn lasts as long as its owner lives
             self.extend(entry, now)
+            if lane.bot.obstacle:
+                lane.bot.probe = entry
         account(pool, line.level, cost, now)
         if lane.kind == "action":  # unordered: several may be in flight
             self._place(line, now)
@@ -633,6 +664,17 @@ class Schedule:
             self.urgent_in_debt += 1
         for window in windows:
             window.take(cost)
+
+    @staticmethod
+    def _use_reservation(pool: Pool, line: Line) -> None:
+        lane = line.lane
+        if lane.reserved is line:
+            lane.reserved = None
+            for other in lane.lines:
+                if other.place == WAITING and other.level >= TURN:
+                    other.place = BLOCKED  # it let this one go first: `settle_lane` places it
+        if pool.reserved is line:
+            pool.reserved = None
 
     def _rest(self, lane: Lane, now: float) -> None:
         """Note that a lane may be forgotten later: it has nothing to do."""
@@ -658,12 +700,21 @@ class Schedule:
 
 
 def _can_send(bot: BotLanes, now: float) -> bool:
-    return bot.closed_until <= now and bot.away_until <= now
+    return bot.closed_until <= now and not _held_until(bot, now)
 
 
 def _crashes_and_age(line: Line) -> tuple[int, int]:
     assert line.head is not None  # noqa: S101  (a held line has a head)
     return line.head.crashes, line.head.seq
+
+
+def _held_until(bot: BotLanes, now: float) -> float:
+    """When messages of a bot that cannot send may be tried: NEVER: after the probe in flight; 0: now."""
+    if not bot.obstacle:
+        return 0.0
+    if bot.away_until > now:
+        return bot.away_until
+    return 0.0 if bot.probe is None else NEVER
 
 
 def _has_rival(lane: Lane, pool: Pool) -> bool:

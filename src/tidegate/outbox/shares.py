@@ -71,8 +71,8 @@ def _first(ready: tuple[ReadyQueue, ...], level: int, *, messages: bool) -> Line
 
 def join(pool: Pool, level: int) -> None:
     """A line becomes ready at a level that had none: it starts where the other levels are."""
-    queue = pool.ready[level]
-    if level != URGENT and not queue.fresh and not queue.returned:
+    # Lines that are not ready any more may still stand in the queue: `first` drops them.
+    if level != URGENT and pool.ready[level].first() is None:
         shared = share_of(level)
         pool.passes[shared] = max(pool.passes[shared], pool.served)
 

@@ -22,6 +22,9 @@ from tidegate.model import (
 UNSETTLED_STATES: Final = frozenset({State.QUEUED, State.RETRY, State.SENDING})
 DEAD_LETTER_STATES: Final = frozenset({State.DEAD, State.PARKED})
 UNREADABLE: Final = "unreadable"  # the reason of a message whose stored body cannot be decoded
+# A message whose bot could not send waits longer than its bot: the next probes are others, if some wait, so
+# that a few messages that alone draw the error do not hold up the rest.
+PROBES_LET_PAST: Final = 3
 SUSPECT_CRASHES: Final = 2  # crashes after which a message is sent with no other suspect beside it
 CRASHES_ALLOWED: Final = 5  # then it is parked: it probably kills its workers
 AFTER_CRASHES: Final = "%d workers died while they sent it: find out why, then replay or drop it"
@@ -37,7 +40,9 @@ class NextState(msgspec.Struct, frozen=True):
     description: str | None = None
 
 
-def after_call(message: Message, attempts: int, outcome: Outcome) -> NextState:  # noqa: PLR0911  (one a case)
+def after_call(  # noqa: C901, PLR0911  (one a case)
+    message: Message, attempts: int, outcome: Outcome
+) -> NextState:
     """`attempts` are those made before this call."""
     made = attempts + 1
     match outcome:
@@ -53,14 +58,17 @@ def after_call(message: Message, attempts: int, outcome: Outcome) -> NextState: 
             return NextState(State.QUEUED, attempts, reason="migrated")
         case NotSent(reason=reason, delay=delay):
             return NextState(State.QUEUED, attempts, delay=delay, reason=reason)
-        case Unreachable(reason=reason):
-            return NextState(State.QUEUED, attempts, reason=reason)
+        case Unreachable(wait=wait, reason=reason):
+            return NextState(State.QUEUED, attempts, delay=PROBES_LET_PAST * wait + 1.0, reason=reason)
+        case Retry(delay=delay, reason=reason, counted=False):
+            return NextState(State.RETRY, attempts, delay=delay, reason=reason)
         case Retry(delay=delay, reason=reason):
-            return _retry_or_dead(message, made, delay, reason)
+            return _retry(message, made, delay, reason) or _give_up(State.DEAD, "attempts", made, reason)
         case Unknown(reason=reason, delay=delay):
             if message.on_unknown == "park":
                 return NextState(State.PARKED, made, reason="unknown", description=reason)
-            return _retry_or_dead(message, made, delay, reason)
+            # It may have arrived each time: an operator decides, it is not called dead.
+            return _retry(message, made, delay, reason) or _give_up(State.PARKED, "unknown", made, reason)
         case _:
             assert_never(outcome)
 
@@ -90,9 +98,11 @@ def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
     return number if type(number) is int and 0 < abs(number) < 2**63 else None
 
 
-def _retry_or_dead(message: Message, made: int, delay: float, reason: str) -> NextState:
+def _retry(message: Message, made: int, delay: float, reason: str) -> NextState | None:
     if made >= message.max_attempts:
-        return NextState(
-            State.DEAD, made, reason="attempts", description=f"{made} attempts; the last: {reason}"
-        )
+        return None
     return NextState(State.RETRY, made, delay=delay, reason=reason)
+
+
+def _give_up(state: State, why: str, made: int, last: str) -> NextState:
+    return NextState(state, made, reason=why, description=f"{made} attempts; the last: {last}")

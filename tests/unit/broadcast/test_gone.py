@@ -52,7 +52,7 @@ async def test_nobody_is_marked_for_what_is_not_their_doing(here: Office) -> Non
             "sale", people(100), "Hello", max_attempts=1, options={"on_dead": marks.mark}
         )
         report = await campaign.finished()
-    assert report.reasons["attempts"] > 20
+    assert report.reasons["attempts"] > 5  # a failure counts if others passed since the one before
     assert marks.gone.keys() <= {(1001, "blocked"), (1002, "deactivated")}
     assert marks.gone
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tidegate.delivery.direct import DirectRetryPolicy, call_with_retries
+from tidegate.delivery.direct import OUTAGE_PATIENCE, DirectRetryPolicy, call_with_retries
 from tidegate.model import (
     ChatId,
     Dead,
@@ -55,7 +55,7 @@ async def test_an_outcome_that_is_final_ends_the_call(clock: VirtualClock, end: 
     assert result == (end, 1, False)
 
 
-@pytest.mark.parametrize(("outcome", "pause"), [*zip(SURELY_NOT_MADE, (2, 3, 0, 0), strict=True)])
+@pytest.mark.parametrize(("outcome", "pause"), [*zip(SURELY_NOT_MADE, (1, 3, 0, 0), strict=True)])
 async def test_what_surely_did_not_happen_is_tried_again(
     clock: VirtualClock, outcome: Outcome, pause: float
 ) -> None:
@@ -103,7 +103,7 @@ async def test_a_refusal_longer_than_the_caller_would_wait_is_told_at_once(
     result = await call_with_retries(script, DirectRetryPolicy(5), clock, 10.0)
 
     assert result == (Refused(60.0), 2, True)
-    assert (clock.monotonic(), script.made) == (2, [10, 8])
+    assert (clock.monotonic(), script.made) == (1, [10, 9])
 
 
 async def test_a_call_to_a_chat_that_moved_goes_there(clock: VirtualClock) -> None:
@@ -120,3 +120,33 @@ async def test_a_call_to_a_chat_that_moved_goes_there_however_short_its_patience
     result = await call_with_retries(script, DirectRetryPolicy(5), clock, 0.0)
 
     assert (result.outcome, script.chat_id) == (ENDS[0], -9)
+
+
+async def test_a_short_failure_is_waited_for_and_an_outage_is_told_soon(clock: VirtualClock) -> None:
+    waits = [1.0, 2.0, 4.0, 8.0]
+    script = Script([Unreachable(wait, "connect", lasted=sum(waits[:i])) for i, wait in enumerate(waits)])
+
+    result = await call_with_retries(script, DirectRetryPolicy(5), clock, None)
+
+    assert result.outcome == Unreachable(4.0, "connect", lasted=3.0)
+    assert clock.monotonic() == 3 < OUTAGE_PATIENCE
+
+
+@pytest.mark.parametrize(
+    "trouble", [Unreachable(15.0, "connect"), Unreachable(1.0, "server_error", lasted=34.0)]
+)
+async def test_a_known_outage_is_told_at_once(clock: VirtualClock, trouble: Outcome) -> None:
+    result = await call_with_retries(Script([trouble]), DirectRetryPolicy(5), clock, None)
+
+    assert (result.outcome, clock.monotonic()) == (trouble, 0)
+
+
+async def test_a_caller_whose_time_is_over_hears_of_the_trouble_and_not_of_a_limit(
+    clock: VirtualClock,
+) -> None:
+    script = Script([NotSent("late"), NotSent("late")])
+
+    result = await call_with_retries(script, DirectRetryPolicy(5), clock, 0.0)
+
+    assert result.outcome == NotSent("late")
+    assert script.made == [0, 0]

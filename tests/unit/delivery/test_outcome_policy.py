@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.delivery.outcome_policy import ASSUMED_WAIT, LONGEST_WAIT, RetryBackoff, judge
+from tidegate.delivery.outcome_policy import ASSUMED_WAIT, LONGEST_CLOSURE, RESEND_FACTOR, RetryBackoff, judge
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.model import (
     Dead,
@@ -53,7 +53,7 @@ def test_a_result_is_delivered() -> None:
         (error(429, "FLOOD_WAIT_12"), 12),
         (error(429, "Too Many Requests"), ASSUMED_WAIT),
         (error(429, "Too Many Requests: retry after 0", retry_after=0), 1),
-        (error(429, "", retry_after=10**400), LONGEST_WAIT),
+        (error(429, "", retry_after=10**400), LONGEST_CLOSURE),
         (error(429, "", retry_after=True), ASSUMED_WAIT),
         (ApiAnswer(429, None), ASSUMED_WAIT),
         (
@@ -179,16 +179,41 @@ def test_an_edit_that_changes_nothing_has_got_its_wish(description: str) -> None
         (error(500, "Internal Server Error"), "server_error"),
         (ApiAnswer(502, None), "server_error"),
         (ApiAnswer(504, None), "server_error"),
-        (error(409, "Conflict: terminated by other getUpdates request"), "conflict"),
         (ApiAnswer(403, None), "not_telegram"),
         (ApiAnswer(404, None), "not_telegram"),
         (ApiAnswer(302, None), "not_telegram"),
+        (ApiAnswer(307, None), "not_telegram"),
     ],
 )
-def test_what_did_not_happen_is_tried_again(answer: ApiAnswer | NoAnswer, reason: str) -> None:
+def test_what_may_be_the_fault_of_telegram_as_a_whole_is_tried_again_uncounted(
+    answer: ApiAnswer | NoAnswer, reason: str
+) -> None:
     outcome = judged(answer)
     assert isinstance(outcome, Retry)
-    assert outcome.reason == reason
+    assert (outcome.reason, outcome.counted) == (reason, False)
+
+
+def test_a_conflict_is_an_answer_of_telegram_and_counts() -> None:
+    outcome = judged(error(409, "Conflict: terminated by other getUpdates request"))
+    assert isinstance(outcome, Retry)
+    assert (outcome.reason, outcome.counted) == ("conflict", True)
+
+
+@pytest.mark.parametrize("code", [500, 503, 409])
+def test_a_retry_after_on_another_error_is_honoured(code: int) -> None:
+    assert judged(error(code, "wait", retry_after=17)) == Refused(17)
+
+
+def test_a_retry_after_of_years_closes_for_a_bounded_time() -> None:
+    assert judged(error(429, "", retry_after=10**9)) == Refused(LONGEST_CLOSURE)
+    assert judged(error(429, "", retry_after=600), policy=RetryBackoff(longest_closure=60)) == Refused(60)
+
+
+@given(st.integers(1, 100), st.integers(0, 1000))
+def test_a_message_that_may_have_arrived_waits_long_and_longer(attempt: int, seed: int) -> None:
+    policy = RetryBackoff()
+    bound = min(policy.max_delay, RESEND_FACTOR * 2.0 ** (attempt - 1))
+    assert bound / 2 <= policy.resend_delay(attempt, random.Random(seed)) <= bound
 
 
 @pytest.mark.parametrize("reason", ["connect", "dns", "tls"])
@@ -206,7 +231,9 @@ def test_where_nobody_is_reached_the_bot_waits_and_no_attempt_is_counted(reason:
     ],
 )
 def test_what_may_have_happened_is_unknown(answer: ApiAnswer | NoAnswer, reason: str) -> None:
-    assert judged(answer) == Unknown(reason)
+    outcome = judged(answer)
+    assert isinstance(outcome, Unknown)
+    assert (outcome.reason, outcome.wait) == (reason, 0)
 
 
 def test_a_late_claim_goes_back_and_counts_for_nothing() -> None:
@@ -252,7 +279,7 @@ def test_whatever_is_answered_has_an_outcome(
     assert isinstance(outcome, OUTCOMES)
     match outcome:
         case Refused(retry_after):
-            assert 1 <= retry_after <= LONGEST_WAIT
+            assert 1 <= retry_after <= LONGEST_CLOSURE
         case Retry(delay):
             assert 0 <= delay <= 60
         case Migrated(chat_id):

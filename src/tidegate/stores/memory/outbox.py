@@ -49,7 +49,11 @@ class MemoryOutbox(MemoryOperator, Outbox):
     ) -> None:
         schedule = Schedule(rules or Rules(), lease=lease)
         dispatcher = OutboxDispatcher(
-            schedule, clock, settle_woken=self._settle_woken, watched=lambda: bool(self._waiters)
+            schedule,
+            clock,
+            settle_woken=self._settle_woken,
+            watched=lambda: bool(self._waiters),
+            waiting=self._left,
         )
         super().__init__(schedule, dispatcher, clock, keep=keep, on_end=on_end)
 
@@ -138,7 +142,9 @@ class MemoryOutbox(MemoryOperator, Outbox):
         message = stored.message
         if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
             message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
-        return Claim(message, entry.token, entry.attempts + 1, entry.leased_until - self.schedule.lease)
+        granted_at = entry.leased_until - self.schedule.lease
+        probe = self.schedule.probe_of(entry, granted_at)
+        return Claim(message, entry.token, entry.attempts + 1, granted_at, probe)
 
     def may_claim(self) -> bool:
         return self._dispatcher.may_claim()

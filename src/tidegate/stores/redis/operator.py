@@ -10,6 +10,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.outbox.outages import log_outage, log_outage_end
 from tidegate.outbox.port import OutboxOperator, OutboxStats, StoreHealth
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNREADABLE, UNSETTLED_STATES
@@ -63,6 +64,11 @@ class RedisOperator(OutboxOperator):
                 if isinstance(body, UnreadableBody):
                     report_unreadable(message.id, message.bot, message.chat_id, body)
             self._report_end(record)
+        for news in reply.answer.outages:  # only the process whose step it was hears of it
+            if news.lasted is None:
+                log_outage(news.bot, news.obstacle, news.waiting)
+            else:
+                log_outage_end(news.bot, news.lasted, news.waiting)
         return reply
 
     def _report_end(self, record: Record) -> None:

@@ -16,6 +16,7 @@ from tidegate.model import (
     NotSent,
     Outcome,
     Priority,
+    Probe,
     Rate,
     Record,
     Refused,
@@ -24,11 +25,13 @@ from tidegate.model import (
     TicketId,
     Unknown,
     Unreachable,
+    shows_that_bot_sends,
 )
 from tidegate.outbox import lanes, schedule, shares
 from tidegate.outbox.dispatcher import ALIASES_KEPT
 from tidegate.outbox.flood_control import FULL_FOR_WINDOWS
 from tidegate.outbox.lanes import HIGH, LOW, NORMAL, URGENT
+from tidegate.outbox.outages import outage_in
 from tidegate.outbox.reasons import WaitFacts
 from tidegate.outbox.transitions import (
     AFTER_CRASHES,
@@ -139,6 +142,8 @@ class RareSettlementFields(msgspec.Struct, omit_defaults=True):
     result: int | None = None  # the number of a text beside
     refused: float | None = None
     away: float | None = None
+    obstacle: str | None = None
+    doubtful: bool = False  # an answer that does not show that its bot sends
     alias: str | None = None
     whole_chat: bool = False
     again: bool = False  # Redis may have heard it before
@@ -160,6 +165,8 @@ class TurnEnd(msgspec.Struct, omit_defaults=True):
     answered: bool = False
     refused: float | None = None
     away: float | None = None
+    obstacle: str | None = None
+    doubtful: bool = False
     reason: str | None = None
     description: str | None = None
     alias: str | None = None
@@ -195,12 +202,21 @@ class ReportedMessage(msgspec.Struct):
     chat: str | None = None  # as it was put, if the lane has another id
 
 
+class ReportedOutage(msgspec.Struct):
+    """An outage that began in this step, or one that ended: then it says how long it lasted."""
+
+    bot: BotId
+    waiting: int
+    obstacle: str = ""
+    lasted: float | None = None
+
+
 class ScriptReply(msgspec.Struct):
     """The reply of any step; each fills in its own fields."""
 
     tickets: list[tuple[TicketId, int]] = []  # 1 if it is new
     # body, token, attempt, id, lane, and the chat as it was put if the lane has another
-    claims: list[tuple[int, int, int, TicketId, str, str | Literal[False]]] = []
+    claims: list[tuple[int, int, int, TicketId, str, str | Literal[False], Probe | Literal[False]]] = []
     # place, created, crashes, and the state if the outcome did not decide it
     settled: list[tuple[int, float, int, State | Literal[False]]] = []
     now: float = 0.0
@@ -221,6 +237,7 @@ class ScriptReply(msgspec.Struct):
     epoch: str = ""  # of the data in Redis
     emptied: bool = False  # the data that this process knew is gone
     noted: bool = False  # another process has noted that before
+    outages: list[ReportedOutage] = []
 
 
 def script_terms(
@@ -299,10 +316,11 @@ def _settle_item(settlement: Settlement, results: list[bytes], *, again: bool, m
 
 def _add_consequences(fields: "RareSettlementFields | TurnEnd", outcome: Outcome) -> None:
     """Add the consequences of an outcome for its chat and its bot."""
+    fields.doubtful = not shows_that_bot_sends(outcome)
+    if (held := outage_in(outcome)) is not None:
+        fields.away, fields.obstacle = held
     if isinstance(outcome, Refused):
         fields.refused = outcome.retry_after
-    elif isinstance(outcome, Unreachable):
-        fields.away, fields.reason = outcome.wait, storable_text(outcome.reason)
     elif isinstance(outcome, Migrated):
         fields.alias = str(outcome.chat_id)
     elif isinstance(outcome, Dead):
@@ -350,7 +368,7 @@ class OutboxReply:
     def claims(self, granted_at: float) -> tuple[list[Claim], list[UnreadableClaim]]:
         """Return the claims whose messages can be read, and the others."""
         claims, unreadable = list[Claim](), list[UnreadableClaim]()
-        for body, token, attempt, ticket, lane, put_chat in self.answer.claims:
+        for body, token, attempt, ticket, lane, put_chat, probe in self.answer.claims:
             bot, chat = bot_and_chat(lane)
             put_for = parse_chat_id(put_chat) if put_chat else chat
             message = read_body(self._texts[body], ticket, bot, put_for)
@@ -360,7 +378,7 @@ class OutboxReply:
                 continue
             if chat != put_for:  # it has migrated, or its id is known by now
                 message = msgspec.structs.replace(message, chat_id=chat)
-            claims.append(Claim(message, token, attempt, granted_at))
+            claims.append(Claim(message, token, attempt, granted_at, probe or None))
         return claims, unreadable
 
     def records(self, reported: Sequence[ReportedMessage]) -> list[Record]:

@@ -153,7 +153,9 @@ class Claims:
             self._held[entry.token] = _Held(entry, message, created_at)
             if message.chat_id != entry.lane.chat:  # it migrated, or its number is known by now
                 message = msgspec.structs.replace(message, chat_id=entry.lane.chat)
-            claims.append(Claim(message, entry.token, entry.attempts + 1, entry.leased_until - lease))
+            granted_at = entry.leased_until - lease
+            probe = self._schedule.probe_of(entry, granted_at)
+            claims.append(Claim(message, entry.token, entry.attempts + 1, granted_at, probe))
         return claims
 
     def _drop(self, entry: Entry) -> None:

@@ -72,6 +72,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
             clock,
             settle_woken=self._settle_woken,
             watched=lambda: bool(self._waiters),
+            waiting=self._unsettled,
         )
         rows = ScheduledRows(schedule, dispatcher, clock)
         super().__init__(

@@ -110,4 +110,6 @@ def test_what_was_never_tried_was_not_sent(error: TelegramError) -> None:
     ],
 )
 def test_what_left_and_was_not_answered_may_have_happened(error: TelegramError, reason: str) -> None:
-    assert outcome_of(error, "sendMessage") == Unknown(reason)
+    outcome = outcome_of(error, "sendMessage")
+    assert isinstance(outcome, Unknown)
+    assert outcome.reason == reason

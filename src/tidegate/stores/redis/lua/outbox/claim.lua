@@ -41,7 +41,11 @@ for _, entry in ipairs(Schedule.grant_round(room, serves)) do
     Message.change_state(entry, 'sending')
     local attempt = (entry.attempts or 0) + 1
     given[#given + 1], given[#given + 2] = entry.id, entry.token
-    claims[#claims + 1] = { Store.blob(entry.body), entry.token, attempt, entry.id, entry.lane, entry.chat or false }
+    local bot, probe = Lane.bot_at(Message.bot(entry)), false
+    if bot.probe == entry.id then probe = { (bot.probes or 0) + 1, bot.obstacle, Now.time - (bot.since or Now.time) } end
+    claims[#claims + 1] = {
+      Store.blob(entry.body), entry.token, attempt, entry.id, entry.lane, entry.chat or false, probe,
+    }
   end
 end
 if #claims > 0 then call('HSET', KEY.claimed, terms.me, pack(given)) end

@@ -81,10 +81,7 @@ function Steps.pause()
   local bot, paused = ARGV[3], ARGV[5] == '1' or nil
   if ARGV[4] == '' then
     Lane.bot_at(bot).paused = paused
-    for _, budget in ipairs({ 'send', 'edit', 'action', 'paid' }) do
-      local pool = Lane.pool_at(bot .. '/' .. budget)
-      if not paused and next(pool.ready) ~= nil then Schedule.activate(pool) end
-    end
+    if not paused then Schedule.activate_all(bot) end
   else
     for _, kind in ipairs({ 'send', 'edit', 'action' }) do
       local lane = Lane.at(Lane.key(bot, kind, Schedule.current_chat(bot, ARGV[4])))

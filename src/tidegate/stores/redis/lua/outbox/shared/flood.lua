@@ -59,14 +59,45 @@ function Flood.learn(lane, pool, retry_after)
   Store.count('refused', 1)
 end
 
--- The effect of an answer on limits and closures. Called before its call is released.
+-- How many messages of a bot have not ended, for the log of the caller.
+function Flood.waiting(bot)
+  local name = CONSTANT.OPEN_COUNT_PREFIX .. bot
+  return tonumber(call('HGET', KEY.counts, name) or 0) + (Now.counted[name] or 0)
+end
+
+function Flood.report_outage(news)
+  Now.answer.outages = Now.answer.outages or {}
+  Now.answer.outages[#Now.answer.outages + 1] = news
+end
+
+-- The bot cannot send: nothing goes for `wait` seconds, then one probe at a time, of all processes.
+function Flood.hold(id, entry, wait, obstacle)
+  local bot = Lane.bot_at(id)
+  if not bot.obstacle then
+    bot.since, bot.probes, bot.away = Now.time, 0, 0
+    Flood.report_outage({ bot = tonumber(id), obstacle = obstacle, waiting = Flood.waiting(id) })
+  elseif bot.probe == entry.id then
+    bot.probes = (bot.probes or 0) + 1
+  end
+  if Now.time + wait > (bot.away or 0) then bot.away, bot.obstacle = Now.time + wait, obstacle end
+end
+
+-- The bot sends again: what waits may go at the full rate.
+function Flood.end_outage(id)
+  local bot = Lane.bot_at(id)
+  if bot.since then
+    Flood.report_outage({ bot = tonumber(id), lasted = Now.time - bot.since, waiting = Flood.waiting(id) })
+  end
+  bot.away, bot.obstacle, bot.since, bot.probes, bot.probe = nil, nil, nil, nil, nil
+  Schedule.activate_all(id)
+end
+
+-- The effect of an answer on limits, closures and outages. Called before its call is released.
 function Flood.apply(lane, entry, settlement)
-  if settlement.refused then
-    Flood.learn(lane, Lane.pool_for(lane, entry.paid), settlement.refused)
-  elseif settlement.away then
-    local bot = Lane.bot_at(lane.bot)
-    if Now.time + settlement.away > (bot.away or 0) then
-      bot.away, bot.obstacle = Now.time + settlement.away, settlement.reason
-    end
+  if settlement.refused then Flood.learn(lane, Lane.pool_for(lane, entry.paid), settlement.refused) end
+  if settlement.away then
+    Flood.hold(lane.bot, entry, settlement.away, settlement.obstacle)
+  elseif settlement.answered and not settlement.doubtful and Lane.bot_at(lane.bot).obstacle then
+    Flood.end_outage(lane.bot)
   end
 end

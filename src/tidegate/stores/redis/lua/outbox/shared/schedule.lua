@@ -10,6 +10,21 @@ function Schedule.activate(pool)
   end
 end
 
+function Schedule.activate_all(bot)
+  for _, budget in ipairs({ 'send', 'edit', 'action', 'paid' }) do
+    local pool = Lane.pool_at(bot .. '/' .. budget)
+    if next(pool.ready) ~= nil then Schedule.activate(pool) end
+  end
+end
+
+-- Whether the one message that finds out whether the bot can send again is in flight.
+function Schedule.is_probed(bot)
+  local entry = bot.probe and Message.entry(bot.probe)
+  if entry and entry.token then return true end
+  bot.probe = nil
+  return false
+end
+
 -- Takes a pool out of the round: until `till`; until an answer comes if that is NEVER; until a line is ready if it is 0.
 function Schedule.sleep(pool, till)
   call('ZREM', KEY.active, pool.key)
@@ -93,6 +108,7 @@ end
 function Schedule.can_send(id, serves)
   local bot = Lane.bot_at(id)
   return (serves == nil or serves[id] == true) and (bot.closed or 0) <= Now.time and (bot.away or 0) <= Now.time
+    and not Schedule.is_probed(bot)
     and not bot.paused
 end
 
@@ -246,6 +262,10 @@ end
 function Schedule.release(entry, lane, at, sent, answered)
   local pool = Lane.pool_for(lane, entry.paid)
   if lane.flight == entry.id then lane.flight = nil end
+  if Lane.bot_at(lane.bot).probe == entry.id then
+    Lane.bot_at(lane.bot).probe = nil
+    Schedule.activate_all(lane.bot)
+  end
   if entry.cost > 0 and not entry.cooled then
     if sent then
       Lane.each_window(lane, pool, Window.answered, at, entry.cost, Now.time)
@@ -297,6 +317,7 @@ function Schedule.grant(pool, lane, level, line)
   entry.token, entry.retry = Store.next_number(), nil
   if (entry.crashes or 0) >= CONSTANT.SUSPECT_CRASHES then Now.suspect = entry.id end
   Store.later('ZADD', KEY.leases, Now.time + terms.lease, entry.id)
+  if level < Level.TURN and Lane.bot_at(pool.bot).obstacle then Lane.bot_at(pool.bot).probe = entry.id end
   Share.account(pool, level, entry.cost)
   if lane.kind == 'action' then -- unordered: several may be in flight
     Schedule.place(lane, level, line)
@@ -348,14 +369,15 @@ function Schedule.take(pool, messages, room)
     return nil
   end
   if pool.rule then Flood.step_up(pool) end
-  local away = (bot.away or 0) > Now.time
+  local away = bot.obstacle and ((bot.away or 0) > Now.time or Schedule.is_probed(bot))
   local willing = messages and not away and not bot.paused
   while Now.looked < Bound.LINES do
     Now.looked = Now.looked + 1
     local key, level = Share.next_line(pool, willing)
     if key == nil then
       local till = Share.rest_until(pool)
-      if till == 0 and away then till = bot.away end
+      -- A probe that is in flight ends with its lease at the latest.
+      if till == 0 and away then till = bot.away > Now.time and bot.away or Now.time + terms.lease end
       if room or till > 0 then Schedule.sleep(pool, till) end -- else there may be room for messages soon
       return nil
     end

@@ -200,7 +200,6 @@ end
 function Step.write()
   for _, bot in pairs(Now.bots) do
     if (bot.closed or 0) <= Now.time then bot.closed = nil end
-    if (bot.away or 0) <= Now.time then bot.away, bot.obstacle = nil, nil end
   end
   Lane.save_all()
   Lane.save_pools()

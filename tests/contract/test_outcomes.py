@@ -195,6 +195,27 @@ async def test_a_moved_chat_stays_paused(post: Post) -> None:
     assert await post.order() == [ticket]
 
 
+async def test_a_closure_survives_a_migration(post: Post) -> None:
+    refused = await post.outbox.turn(BOT, -5, "action", 1)  # several of these may be under way
+    moved = await post.outbox.turn(BOT, -5, "action", 1)
+    await post.outbox.end_turn(refused, Refused(30))
+    await post.outbox.end_turn(moved, Migrated(-6))
+
+    for chat in (-5, -6):
+        with pytest.raises(TimeoutError):
+            await post.outbox.turn(BOT, chat, "action", 1, max_wait=14)
+
+
+async def test_messages_of_a_chat_that_migrates_wait_for_the_closure_of_the_new_one(post: Post) -> None:
+    closed = await post.put(-6)
+    await post.send(Refused(30))
+    moved = await post.put(-5)
+    await post.send(Migrated(-6))
+
+    assert await post.claim(within=29) == []
+    assert [message.id for _, message in await post.run(90)] == [closed, moved]
+
+
 async def test_a_turn_that_learns_of_a_migration_moves_the_lane(post: Post) -> None:
     turn = await post.turn(-5)
     ticket = await post.put(-5)

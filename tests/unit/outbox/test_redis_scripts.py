@@ -317,15 +317,59 @@ async def test_a_chat_that_dies_with_ten_thousand_messages_is_buried_in_short_st
         assert cost.largest < (MOST, "")
 
 
-async def test_a_chat_that_migrates_moves_with_all_its_messages_in_one_step(clock: VirtualClock) -> None:
-    async with processes(clock, 1, FAST) as (hub, [post]):
-        tickets = await put_many(post, 2_000, -1)
+async def test_a_chat_that_migrates_with_ten_thousand_messages_moves_in_short_steps(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 2, FAST) as (hub, [one, other]):
+        other._ids = one._ids  # noqa: SLF001  (no two messages have one id)
+        tickets = await put_many(one, 10_000, -1)
         cost = Cost(hub)
-        await post.send(Migrated(-2))
+        await one.send(Migrated(-2))
+        # Its process is dead from here on: another one goes on with the move.
+        old = (b"[42/send/-1\x00", b"(42/send/-1\x01")
+        assert await inline(hub.redis.zlexcount, hub.keys["queue"], *old) > 9_000
+        late, early = await other.put(-1, priority=Priority.HIGH), await other.put(-2, priority=Priority.HIGH)
+        assert await other.outbox.cancel([tickets[9_000]]) == 1
 
-        assert [(await post.send()).message.id for _ in range(20)] == tickets[:20]
-        assert (await post.outbox.stats()).waiting == 2_000 - 20
-        assert cost.largest < (MOST, "")
+        sent = [(await other.send()).message.id for _ in range(300)]
+        stats = await other.outbox.stats()
+
+        assert sent == tickets[:300]
+        assert stats.waiting == 10_000 + 2 - 1 - 300
+        assert cost.largest < (5_000, "")
+        new = (b"[42/send/-2\x00", b"(42/send/-2\x01")
+        members: list[bytes] = await inline(hub.redis.zrangebylex, hub.keys["queue"], *new)
+        behind = [member.rpartition(b"\0")[2].decode() for member in members]  # the first is in the lane
+        assert behind == [*(ticket for ticket in tickets[301:] if ticket != tickets[9_000]), late, early]
+        assert await inline(hub.redis.zlexcount, hub.keys["queue"], *old) == 0
+        await clock.sleep(10)
+        await other.outbox.stats()
+        assert await inline(hub.redis.hkeys, hub.keys["lanes"]) == [b"42/send/-2"]
+
+
+async def test_what_came_later_waits_for_what_is_on_its_way_from_a_chat_that_migrates_twice(
+    clock: VirtualClock,
+) -> None:
+    async with processes(clock, 1, FAST) as (_, [post]):
+        first = await put_many(post, 1_200, -1)
+        await post.send(Migrated(-2))
+        claim = await post.one()
+        last = [await post.put(chat, priority=Priority.HIGH) for chat in (-3, -1, -2)]
+
+        await post.settle(claim, Migrated(-3))
+
+        assert await post.order(30) == [*first, *last]
+
+
+async def test_a_chat_that_dies_while_it_migrates_is_buried_as_a_whole(clock: VirtualClock) -> None:
+    async with processes(clock, 1, FAST) as (_, [post]):
+        await put_many(post, 2_000, -1)
+        await post.send(Migrated(-2))
+        await post.send(Dead("blocked", "gone", whole_chat=True))
+
+        assert await post.order(5) == []
+        stats = await post.outbox.stats()
+        assert (stats.dead, stats.waiting) == (2_000, 0)
 
 
 async def test_a_claim_is_as_short_with_many_ready_lines_as_with_few(clock: VirtualClock) -> None:

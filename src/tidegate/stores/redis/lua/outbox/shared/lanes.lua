@@ -29,7 +29,11 @@ end
 
 -- There is a lane for each chat, and each is read and written often: so they are stored as flat lists. Rare fields are
 -- in a table of their own.
-Lane.RARE = { 'closed', 'paused', 'learned', 'reserved', 'reserved_until', 'bury' }
+Lane.RARE = {
+  'closed', 'paused', 'learned', 'reserved', 'reserved_until', 'bury',
+  'moving', -- the id that the chat has by now, while entries wait here still
+  'arriving', -- the keys of the lanes that move here
+}
 Lane.LINE = 10 -- values of each line
 
 function Lane.parse(stored)
@@ -60,7 +64,7 @@ function Lane.text(lane)
       end
     end
   end
-  if lane.closed or lane.paused or lane.learned or lane.reserved or lane.bury then
+  if lane.closed or lane.paused or lane.learned or lane.reserved or lane.bury or lane.moving or lane.arriving then
     rare = {}
     for _, name in ipairs(Lane.RARE) do rare[name] = lane[name] end
   end
@@ -171,6 +175,8 @@ function Lane.is_idle(lane)
   return not lane.flight
     and not lane.paused
     and not lane.bury
+    and not lane.moving
+    and not lane.arriving
     and (lane.closed or 0) <= Now.time
     and not Lane.has_lines(lane)
     and Lane.stored_windows(lane) == nil

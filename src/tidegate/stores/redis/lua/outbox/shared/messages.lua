@@ -309,7 +309,7 @@ function Message.kill_lane(lane, reason, description, before)
       left = left - 1
     end
   end
-  if left == 0 then
+  if left == 0 or lane.arriving then -- those that are still to come from another lane are buried, too
     Timers.set(Now.time, 'B', lane.key)
   else
     lane.bury = nil

@@ -152,7 +152,7 @@ end
 -- Whether nothing at all stands in the way, which is the usual case and quick to see.
 function Schedule.is_free(lane, line)
   if lane.flight or lane.paused or lane.bury or lane.closed then return false end
-  if lane.reserved or lane.learned or line.retry then return false end
+  if lane.reserved or lane.learned or lane.moving or lane.arriving or line.retry then return false end
   if Now.restarted + 3600 > Now.time then return false end
   for i = 1, #lane.open do
     if lane.open[i].held > 0 or lane.open[i].sum > 0 then return false end
@@ -170,7 +170,8 @@ function Schedule.place(lane, level, line)
   if Schedule.is_free(lane, line) then return Schedule.become_ready(lane, level, line) end
   local held = (lane.paused or lane.bury) and level < Level.TURN
   if held then Schedule.unreserve(lane, level, line, Lane.pool_for(lane, line.paid)) end
-  if held or lane.flight or not Schedule.unbarred(lane, level) then
+  if held or lane.flight or lane.moving or not Schedule.unbarred(lane, level)
+    or Schedule.waits_for_arrivals(lane, level, line) then
     line.place = Place.BLOCKED
     return
   end
@@ -331,6 +332,7 @@ end
 -- Whether the conditions under which the line became ready still hold.
 function Schedule.may(lane, level, line)
   if lane.flight or ((lane.paused or lane.bury) and level < Level.TURN) then return false end
+  if lane.moving or Schedule.waits_for_arrivals(lane, level, line) then return false end
   if level < Level.TURN and Schedule.crashes_of_suspect(line.id) and Schedule.suspect_is_in_flight() then return false end
   if (lane.closed or 0) > Now.time or not Schedule.unbarred(lane, level) then return false end
   if Schedule.stands_back(lane, level) and (lane.reserved_until or 0) > Now.time then return false end
@@ -447,7 +449,7 @@ function Schedule.grant_at_once(turn, lane)
   local pool, cost = Lane.pool_for(lane, turn.paid), turn.cost
   local bot = Lane.bot_at(lane.bot)
   if (lane.closed or 0) > Now.time or (bot.closed or 0) > Now.time or lane.flight or pool.reserved then return false end
-  if pool.learned or lane.learned or Lane.has_lines(lane) then return false end
+  if pool.learned or lane.learned or lane.arriving or Lane.has_lines(lane) then return false end
   for _, waiting in pairs(pool.ready) do
     if waiting > 0 then return false end
   end
@@ -462,34 +464,62 @@ function Schedule.grant_at_once(turn, lane)
   return true
 end
 
--- The chat of a lane has another id: its entries wait in the target lane, in order of arrival. It is the same chat:
--- cooling slots, closures and pauses move as well.
-function Schedule.move_lines(lane, target)
-  for level, line in pairs(lane.lines) do
-    Line.leave_ready(lane, level, line)
-    local into = Lane.line(target, level)
-    Line.leave_ready(target, level, into)
-    while line.id do
-      local entry = Line.head(line)
-      local kept = Message.entry(entry.id)
-      if line.id == entry.id then -- else it could not be read, and is dead
-        if kept then
-          kept.chat = kept.chat or lane.chat
-          kept.lane = target.key
-        end
-        Line.pop(lane, level, line)
-        if into.id and into.seq > entry.seq then
-          Line.push_front(target, level, into, entry)
-        else
-          Line.append(target, level, into, entry)
-        end
-      end
-    end
-    line.place = nil
-    Schedule.place(target, level, into)
+-- Whether entries that came before the first one of a line are still on their way from a lane that moves here.
+function Schedule.waits_for_arrivals(lane, level, line)
+  for key in pairs(lane.arriving or Store.NOTHING) do
+    local first = Lane.at(key).lines[level]
+    if first and first.id and first.seq < line.seq then return true end
+  end
+  return false
+end
+
+-- Moves the first entry of a line, to its place in order of arrival.
+function Schedule.move_first(lane, level, line, target)
+  local entry, into = Line.head(line), Lane.line(target, level)
+  local kept = Message.entry(entry.id)
+  if line.id ~= entry.id then return end -- it could not be read, and is dead
+  if kept then
+    kept.chat = kept.chat or lane.chat
+    kept.lane = target.key
+  end
+  Line.pop(lane, level, line)
+  if into.id and into.seq > entry.seq then
+    Line.push_front(target, level, into, entry)
+  else
+    Line.append(target, level, into, entry)
   end
 end
 
+-- Moves a part of the entries of a lane that has another id: there may be more than one step may move. A timer that any
+-- process acts on moves the next part. Until the last one has moved, the lane sends nothing, and the target sends nothing
+-- that came after what is left.
+function Schedule.move_some(lane)
+  local target = Lane.at(Lane.key(lane.bot, lane.kind, Schedule.current_chat(lane.bot, lane.moving)))
+  local left = Bound.MOVE
+  for level, line in pairs(lane.lines) do
+    Line.leave_ready(lane, level, line)
+    Line.leave_ready(target, level, Lane.line(target, level))
+    while line.id and left > 0 do
+      Schedule.move_first(lane, level, line, target)
+      left = left - 1
+    end
+    line.place = line.id and Place.BLOCKED or nil
+  end
+  target.arriving = target.arriving or {}
+  if Lane.has_lines(lane) then
+    target.arriving[lane.key] = true
+    Timers.set(Now.time, 'M', lane.key)
+  else
+    target.arriving[lane.key], lane.moving = nil, nil
+    if next(target.arriving) == nil then target.arriving = nil end
+    Lane.rest(lane)
+  end
+  for level, into in pairs(target.lines) do Schedule.place(target, level, into) end
+  if not Lane.has_lines(target) then Lane.rest(target) end
+end
+
+-- The chat of a lane has another id: its entries wait in the target lane, in order of arrival. It is the same chat:
+-- cooling slots, closures and pauses move as well, and so do entries that are on their way here.
 function Schedule.move_lane(lane, chat)
   if chat == lane.chat then return end
   local target = Lane.at(Lane.key(lane.bot, lane.kind, chat))
@@ -498,10 +528,14 @@ function Schedule.move_lane(lane, chat)
   for i, window in ipairs(lane.open) do
     Window.merge(target.open[i], window)
   end
-  Schedule.move_lines(lane, target)
+  for key in pairs(lane.arriving or Store.NOTHING) do
+    target.arriving = target.arriving or {}
+    target.arriving[key] = true
+  end
   if lane.learned then call('HDEL', KEY.learned, Lane.learned_name(lane)) end
-  lane.paused, lane.closed, lane.learned = nil, nil, nil
-  if not Lane.has_lines(target) then Lane.rest(target) end
+  lane.paused, lane.closed, lane.learned, lane.arriving = nil, nil, nil, nil
+  lane.moving = chat
+  Schedule.move_some(lane)
 end
 
 -- A chat has another id from now on: its lane moves there, and later messages follow.

@@ -14,7 +14,7 @@ local Place = { READY = 1, WAITING = 2, BLOCKED = 3, SUSPECT = 4 }
 Store.NOTHING = {}
 
 -- How much one call may do, so that Redis is free for others soon. The rest is done by the next call.
-local Bound = { LINES = 2000, POOLS = 128, TIMERS = 200, LEASES = 200, FORGET = 200, SWEEP = 200, KILL = 500,
+local Bound = { LINES = 2000, POOLS = 128, TIMERS = 200, LEASES = 200, FORGET = 200, SWEEP = 200, KILL = 500, MOVE = 500,
   SUSPECTS = 1000 }
 
 local Now = {
@@ -120,6 +120,10 @@ Step.on_time = {
       Schedule.remove(message)
       Message.finish(message, 'expired')
     end
+  end,
+  M = function(key)
+    local lane = Lane.at(key)
+    if lane.moving then Schedule.move_some(lane) end
   end,
   B = function(key)
     local lane = Lane.at(key)

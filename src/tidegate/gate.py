@@ -24,12 +24,14 @@ from tidegate.delivery.transport import BotApiTransport
 from tidegate.delivery.worker import CONCURRENCY, Worker
 from tidegate.errors import BadInputError
 from tidegate.extras import extra
+from tidegate.handler_run import Handler, repeatable
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import HookEventHandler, UpdateHandler
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.server import OnReady, serve
 from tidegate.inbound.signed_hooks import HOOK_WINDOW, EventIdentity, Hook, SignatureScheme, parse_secrets
 from tidegate.inbound.throttle import Throttle, ThrottleRules
+from tidegate.inbound.updates import Order
 from tidegate.inbound.webhook_app import WebhookApp
 from tidegate.lifecycle import GateCore
 from tidegate.model import ChatId, Priority, Rate
@@ -152,6 +154,7 @@ class Tidegate:
         updates: Updates = "library",
         conversations: Conversations = "library",
         throttle: ThrottleRules | bool = False,
+        order: Order = "user",
         inbox: bool | None = None,
         fsm: bool | None = None,
     ) -> None: ...
@@ -165,6 +168,7 @@ class Tidegate:
         grace: float = 5.0,
         updates: Updates = "library",
         throttle: ThrottleRules | bool = False,
+        order: Order = "user",
         inbox: bool | None = None,
     ) -> "PtbBuilder": ...
 
@@ -177,6 +181,7 @@ class Tidegate:
         updates: Updates = "library",
         conversations: Conversations = "library",
         throttle: ThrottleRules | bool = False,
+        order: Order = "user",
         inbox: bool | None = None,
         fsm: bool | None = None,
     ) -> Any:
@@ -191,10 +196,14 @@ class Tidegate:
         yourself. Nothing else changes, unless it is switched on:
 
         `updates="durable"`: polled updates are stored before Telegram is told that they came, and those that
-        a dead process left are handled again. `conversations="store"` (aiogram): conversations in its
-        MemoryStorage move to the store and survive a restart; updates of one conversation are handled one
-        at a time, in all processes. `throttle=True`, or rules of your own: messages of a user above a rate
-        are dropped, and the user is told once.
+        a killed process left are handled again. Updates of one user in a chat are handled one after another,
+        others side by side (`order="chat"`: of one chat; `"none"`: all side by side).
+
+        `conversations="store"` (aiogram): conversations in its MemoryStorage move to the store and survive a
+        restart; updates of one conversation are handled one at a time, in all processes.
+
+        `throttle=True`, or rules of your own: messages of a user above a rate are dropped, and the user is
+        told once.
 
         `inbox` and `fsm` are the switches before 1.0: use `updates` and `conversations`.
         """
@@ -204,6 +213,7 @@ class Tidegate:
             updates=updates if inbox is None else ("durable" if inbox else "library"),
             conversations=conversations if fsm is None else ("store" if fsm else "library"),
             throttle=throttle,
+            order=order,
         )
         core = self.core
         if _is_ptb_builder(target):
@@ -216,6 +226,15 @@ class Tidegate:
             core.attachment = Attachment(core, self)
         core.attachment.add(target, bots, switches)
         return None
+
+    @staticmethod
+    def repeatable(handler: Handler) -> Handler:
+        """Mark a handler of durable updates that may run again from its start: `@gate.repeatable`.
+
+        When the process stops and the handler has not ended in time, its update is handled again by the next
+        process. That of a handler without this mark is parked.
+        """
+        return repeatable(handler)
 
     def fsm_storage(self) -> "SqliteStorage":
         """Return a storage for aiogram's conversations in this gate's file, open while the gate is.

@@ -108,6 +108,7 @@ class GateCore:
             self.clock,
             at_once=settings.tidegate_handlers,
             deadline=settings.tidegate_handler_deadline,
+            repeats=settings.tidegate_repeat_updates,
             stall_watch=StallWatch(self.clock) if type(self.clock) is Clock else None,  # not in virtual time
         )
         self.producer = Producer(self.outbox, self.clock, max_attempts=settings.telegram_max_retries)

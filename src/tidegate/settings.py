@@ -43,6 +43,7 @@ class Settings(BaseSettings):
     tidegate_group_rate: Limit = Rules().group
     tidegate_handlers: Annotated[int, Field(ge=1, le=100_000)] = 256  # updates that are handled at once
     tidegate_handler_deadline: Seconds = 120.0  # then a handler is cancelled, and its update parked
+    tidegate_repeat_updates: bool = False  # those whose handler was cut off by a stop: again, not parked
     tidegate_user_rate: Limit | None = None  # updates of one user that are handled; None: as usual, 30/60
     tidegate_busy_text: str | None = None  # what who wrote too much is told; None: the usual text
     tidegate_store: Annotated[str, Field(repr=False)] = "tidegate.db"  # an address may hold a password

@@ -6,6 +6,7 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.inbound.throttle import ThrottleRules
+from tidegate.inbound.updates import Order
 
 Updates = Literal["library", "durable"]
 Conversations = Literal["library", "store"]
@@ -19,6 +20,7 @@ class AttachOptions(msgspec.Struct, frozen=True, kw_only=True):
     updates: Updates = "library"
     conversations: Conversations = "library"
     throttle: ThrottleRules | bool = False
+    order: Order = "user"
 
     @classmethod
     def checked(
@@ -29,6 +31,7 @@ class AttachOptions(msgspec.Struct, frozen=True, kw_only=True):
         updates: Updates,
         conversations: Conversations,
         throttle: ThrottleRules | bool,
+        order: Order,
     ) -> Self:
         """Raises BadInputError at once for what would fail much later."""
         _check_seconds("grace", grace)
@@ -36,13 +39,19 @@ class AttachOptions(msgspec.Struct, frozen=True, kw_only=True):
             _check_seconds("max_wait", max_wait)
         _check_word("updates", updates, get_args(Updates))
         _check_word("conversations", conversations, get_args(Conversations))
+        _check_word("order", order, get_args(Order))
         if not isinstance(throttle, bool | ThrottleRules):
             raise BadInputError(
                 "throttle is True, False or ThrottleRules(user=Rate(30, 60), …), not "
                 + type(throttle).__name__
             )
         return cls(
-            max_wait=max_wait, grace=grace, updates=updates, conversations=conversations, throttle=throttle
+            max_wait=max_wait,
+            grace=grace,
+            updates=updates,
+            conversations=conversations,
+            throttle=throttle,
+            order=order,
         )
 
     @property

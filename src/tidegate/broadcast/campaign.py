@@ -15,6 +15,7 @@ from tidegate.broadcast.progress import CampaignState, Progress, RefusalCounter
 from tidegate.broadcast.tracker import GoneNotifier, MessageTracker, OnDead, Tally
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreError
+from tidegate.handler_run import waiting_for_gate
 from tidegate.model import BotId, Rate
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
@@ -141,14 +142,15 @@ class Campaign:
         """Yield the progress now and each second; the last one is that of its end, however it ended."""
         while not self._done.is_set():
             yield self.progress
-            with suppress(TimeoutError):
+            with suppress(TimeoutError), waiting_for_gate():
                 async with self._clock.timeout(PROGRESS_SECONDS):
                     await self._done.wait()
         yield self.progress
 
     async def finished(self) -> Progress:
         """Wait for its end. Raises the error that made it fail, or ClosedError if the gate was closed."""
-        await self._done.wait()
+        with waiting_for_gate():
+            await self._done.wait()
         if self._error is not None:
             raise self._error
         return self.progress

@@ -19,6 +19,7 @@ from tidegate.errors import (
     StoreError,
     name_of,
 )
+from tidegate.handler_run import waiting_for_gate
 from tidegate.model import (
     BotId,
     ChatId,
@@ -127,7 +128,8 @@ async def call_with_retries(
     while True:
         attempt += 1
         left = None if max_wait is None else max(0.0, give_up - clock.monotonic())
-        outcome, answer = await call.attempt(attempt, left)
+        with waiting_for_gate():
+            outcome, answer = await call.attempt(attempt, left)
         if isinstance(outcome, Delivered):
             return DirectResult(outcome, answer)
         pause = policy.pause(outcome, attempt, in_lane=call.in_lane)
@@ -146,7 +148,8 @@ async def call_with_retries(
         if isinstance(outcome, Refused):
             log.warning("Telegram refused %s: it is tried again in %.0f s", call, wait)
         if pause:
-            await (sleep or clock.sleep)(pause)
+            with waiting_for_gate():
+                await (sleep or clock.sleep)(pause)
 
 
 # --- the gate's own calls ---

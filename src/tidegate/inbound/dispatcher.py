@@ -13,6 +13,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.failure import describe_error, running_place, traceback_text, waiting_place
+from tidegate.handler_run import HandlerRun, running
 from tidegate.inbound.inbox import UNREADABLE, ClaimedItem, Inbox, InboxSource, UnreadableBodyError
 from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.tasks import BackgroundTasks, SupervisedLoop
@@ -27,6 +28,7 @@ CANCEL_GRACE: Final = 5.0  # seconds that a cancelled handler has to end
 CLAIM_BATCH: Final = 25  # items claimed in a step: the first steps of their handlers must not block the loop
 MAX_HANDLER_BACKOFF: Final = 300.0  # seconds
 HEARTBEAT_INTERVAL: Final = 0.5  # seconds, of the event loop
+SHORTEST_LOOK: Final = 0.1  # seconds between two looks at a handler that is near its deadline
 STALL_SECONDS: Final = 2.0  # without a heartbeat
 
 ItemHandler = Callable[[ClaimedItem], Awaitable[None]]
@@ -34,10 +36,15 @@ SettleStep = Callable[[], Coroutine[Any, Any, None]]  # a call of the inbox
 
 
 class RegisteredHandler(msgspec.Struct, frozen=True):
-    """The handler of a source. After `attempts` failed ones an item is parked."""
+    """The handler of a source. After `attempts` failed ones an item is parked.
+
+    `is_repeatable`: an item whose handler is cut off when the process stops is handled again, from the start.
+    Otherwise it is parked, unless the handler itself has said that it may be repeated.
+    """
 
     handle: ItemHandler
     attempts: int = 1
+    is_repeatable: bool = False
 
 
 class InboxDispatcher:
@@ -87,7 +94,7 @@ class InboxDispatcher:
         self._running = self._tasks.supervise(self._run, "the inbox dispatcher", self._clock)
 
     async def stop(self, grace: float) -> None:
-        """Claim no more. Handlers that run after `grace` seconds are cancelled; their items go back."""
+        """Claim no more. Handlers that run after `grace` seconds are cut off: see `RegisteredHandler`."""
         self._is_stopping = True
         self._changed.set()
         if self._running is not None:
@@ -162,8 +169,8 @@ class InboxDispatcher:
 
     def _on_handling_ended(self, task: asyncio.Task[None]) -> None:
         claimed = self._handling.pop(task)
-        if task.cancelled():  # on stop. Counted: this item may be what stops the process, again and again
-            self._to_settle.append(lambda: self._inbox.release(claimed, failed=True))
+        if task.cancelled():  # on stop, before its handler began
+            self._to_settle.append(lambda: self._inbox.release(claimed))
         elif (error := task.exception()) is not None:  # an error of ours: its chat must not wait for ever
             self._park(claimed, describe_error(error), error)
         self._changed.set()
@@ -179,22 +186,36 @@ class InboxDispatcher:
         if claimed.attempts >= max(handler.attempts, CRASHES_BEFORE_PARKING):
             self._park(claimed, f"was not done when its process ended, {claimed.attempts} times")
             return
-        work = self._handler_tasks.start(_call(handler.handle, claimed), claimed.item.source, awaited=True)
+        run = HandlerRun()
+        work = self._handler_tasks.start(
+            _call(handler.handle, claimed, run), claimed.item.source, awaited=True
+        )
         try:
-            await asyncio.wait([work], timeout=self._deadline)
+            while not work.done() and (left := self._deadline - run.own_seconds()) > 0:
+                await asyncio.wait([work], timeout=max(left, SHORTEST_LOOK))
             if work.done():
                 self._judge(claimed, handler, work)
             else:
                 await self._cancel_overdue(claimed, work)
         except asyncio.CancelledError:  # the dispatcher stops
+            place = waiting_place(work)
             work.cancel()
             await asyncio.wait([work], timeout=CANCEL_GRACE)
-            if not work.done():
-                _log_abandoned(claimed, work)
-            elif not work.cancelled():  # it ended by itself, perhaps with sys.exit()
+            if work.done() and not work.cancelled():  # it ended by itself, perhaps with sys.exit()
                 self._judge(claimed, handler, work)
                 return
-            raise
+            if not work.done():
+                _log_abandoned(claimed, work)
+            self._cut_off(claimed, place, repeat=handler.is_repeatable or run.is_repeatable)
+
+    def _cut_off(self, claimed: ClaimedItem, place: str, *, repeat: bool) -> None:
+        """Its handler had begun and did not end in time: only its author knows whether it may run again."""
+        if repeat:
+            log.warning("%s was cut off %s: it is handled again", _describe(claimed), place)
+            # Counted: this item may be what stops the process, again and again.
+            self._to_settle.append(lambda: self._inbox.release(claimed, failed=True))
+            return
+        self._park(claimed, f"was cut off {place} when its process stopped, and may be half done")
 
     def _judge(self, claimed: ClaimedItem, handler: RegisteredHandler, work: asyncio.Task[None]) -> None:
         cancelled = asyncio.CancelledError("what it waited for was cancelled")
@@ -258,8 +279,8 @@ class InboxDispatcher:
         self._changed.set()
 
 
-async def _call(handle: ItemHandler, claimed: ClaimedItem) -> None:
-    with effect_keys_for(f"{claimed.item.source}:{claimed.item.key}"):
+async def _call(handle: ItemHandler, claimed: ClaimedItem, run: HandlerRun) -> None:
+    with running(run), effect_keys_for(f"{claimed.item.source}:{claimed.item.key}"):
         await handle(claimed)
 
 

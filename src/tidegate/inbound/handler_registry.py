@@ -16,6 +16,7 @@ from tidegate.inbound.dispatcher import (
     StallWatch,
 )
 from tidegate.inbound.inbox import Inbox, InboxItem, InboxSource, InboxStats
+from tidegate.inbound.updates import Order
 
 # Returns False for an item that is not to be stored, each time that it is asked about the same one.
 AcceptFilter = Callable[[InboxItem], Awaitable[bool]]
@@ -36,21 +37,26 @@ class HandlerRegistry:
         *,
         at_once: int = HANDLERS_AT_ONCE,
         deadline: float = HANDLER_DEADLINE,
+        repeats: bool = False,
         stall_watch: StallWatch | None = None,
     ) -> None:
         self.inbox = inbox
         self._handlers: dict[InboxSource, RegisteredHandler] = {}
         self._filters: dict[InboxSource, AcceptFilter | None] = {}  # of every known source
+        self._orders: dict[InboxSource, Order] = {}
         self._dispatcher = InboxDispatcher(inbox, clock, self._handlers, at_once=at_once, deadline=deadline)
+        self._repeats = repeats  # whatever is cut off is handled again
         self._stall_watch = stall_watch
         self._starts = 0
         self._starting = asyncio.Lock()
 
-    def register(self, source: InboxSource, handler: ItemHandler, *, attempts: int = 1) -> None:
-        """Handle the items of this source in this process from now on."""
+    def register(
+        self, source: InboxSource, handler: ItemHandler, *, attempts: int = 1, is_repeatable: bool = False
+    ) -> None:
+        """Handle the items of this source in this process from now on. See `RegisteredHandler`."""
         if source in self._handlers:
             raise BadInputError(f"{source} has a handler already: one is enough")
-        self._handlers[source] = RegisteredHandler(handler, attempts)
+        self._handlers[source] = RegisteredHandler(handler, attempts, is_repeatable or self._repeats)
         self._filters.setdefault(source, None)
         self._dispatcher.wake()
 
@@ -65,13 +71,21 @@ class HandlerRegistry:
         """After `unregister`: wait `grace` seconds for its handlers; unfinished items go back."""
         await self._dispatcher.finish(source, grace)
 
-    def add_source(self, source: InboxSource, accept_filter: AcceptFilter | None = None) -> None:
+    def add_source(
+        self, source: InboxSource, accept_filter: AcceptFilter | None = None, order: Order = "user"
+    ) -> None:
         """Accept the items of this source that pass its filter, whichever process handles them."""
         self._filters[source] = accept_filter
+        self._orders[source] = order
 
     def remove_source(self, source: InboxSource) -> None:
         """Take back `add_source`."""
         self._filters.pop(source, None)
+        self._orders.pop(source, None)
+
+    def order_of(self, source: InboxSource) -> Order:
+        """Return which of its updates are handled one after another."""
+        return self._orders.get(source, "user")
 
     def knows(self, source: InboxSource) -> bool:
         return source in self._filters

@@ -168,7 +168,10 @@ class GateHandlers(WebhookBackend):
         for name, hook in self._hooks.items():
             if not self._registry.has_handler(hook_source(name)):
                 handler = _event_item_handler(self._event_handlers[name])
-                self._registry.register(hook_source(name), handler, attempts=hook.attempts)
+                # An event is delivered at least once: its handler is told so, and gets its id.
+                self._registry.register(
+                    hook_source(name), handler, attempts=hook.attempts, is_repeatable=True
+                )
         for bot in self._gate.bots():
             self._register_bot(bot.id)
 

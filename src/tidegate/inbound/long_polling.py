@@ -52,7 +52,8 @@ class LongPoller:
 
     async def _accept(self, updates: list[Json]) -> int:
         """Try until they are stored: nothing more is fetched meanwhile, and Telegram keeps the rest."""
-        items = [update_item(self._bot, update) for update in updates]
+        order = self._registry.order_of(bot_source(self._bot))
+        items = [update_item(self._bot, update, order=order) for update in updates]
         while True:
             try:
                 return sum(await self._registry.accept(items))

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -95,28 +95,36 @@ def check_kind(field: str, kind: object) -> str:
 # --- an update as JSON ---
 
 
-def parse_update(bot: int, body: bytes) -> InboxItem:
+Order = Literal["chat", "user", "none"]  # which updates of a bot are handled one after another
+
+
+def parse_update(bot: int, body: bytes, order: Order = "user") -> InboxItem:
     """Raises BadInputError if the body is not an update."""
     try:
         update = msgspec.json.decode(body, type=Json)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise BadInputError("an update is a JSON object: this is none") from None
-    return update_item(bot, update, body)
+    return update_item(bot, update, body, order)
 
 
-def update_item(bot: int, update: Json, body: bytes | None = None) -> InboxItem:
+def update_item(bot: int, update: Json, body: bytes | None = None, order: Order = "user") -> InboxItem:
     update_id = update.get("update_id")
     if type(update_id) is not int or not 0 <= update_id < 2**53:
         raise BadInputError("an update has an update_id, a number: this one has none")
-    return InboxItem(bot_source(bot), str(update_id), _lane(update), body or msgspec.json.encode(update))
+    return InboxItem(
+        bot_source(bot), str(update_id), _lane(update, order), body or msgspec.json.encode(update)
+    )
 
 
-def _lane(update: Json) -> str:
+def _lane(update: Json, order: Order) -> str:
+    """Updates of one lane are handled one after another. An update of no chat and no user waits for none."""
     content = update_content(update)
-    chat = _id(_chat(content))
-    owner = _id(_user(content)) if chat is None else chat
-    # An update of no chat and no user waits for no other.
-    return f"update {update['update_id']}" if owner is None else str(owner)
+    chat, user = _id(_chat(content)), _id(_user(content))
+    if order == "none" or (chat is None and user is None):
+        return f"update {update['update_id']}"
+    if chat is None or user == chat:  # in a private chat they have the same id
+        return str(user)
+    return str(chat) if order == "chat" or user is None else f"{chat} {user}"
 
 
 def describe_update(update: Json) -> UpdateInfo:

@@ -11,6 +11,7 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreError, TidegateError
 from tidegate.failure import scrub
 from tidegate.inbound.handler_registry import HandlerRegistry
+from tidegate.inbound.inbox import bot_source
 from tidegate.inbound.signed_hooks import (
     Hook,
     HookEvent,
@@ -168,7 +169,8 @@ class WebhookApp:
             body = refusal or await self._update_bodies.read(request)
             if not isinstance(body, bytes):
                 return body
-            await registry.accept([parse_update(bot, body)])
+            item = parse_update(bot, body, registry.order_of(bot_source(bot)))
+            await registry.accept([item])
         except BadInputError as error:  # the sender knows the secret, and should see the mistake
             return WebhookResponse(400, str(error))
         except (ClosedError, StoreError) as error:

@@ -13,6 +13,7 @@ from tidegate.errors import (
     WithdrawnError,
     name_of,
 )
+from tidegate.handler_run import waiting_for_gate
 from tidegate.model import Record, State, TicketId, Why
 from tidegate.outbox.port import OutboxOperator
 
@@ -37,8 +38,9 @@ class LiveTicket:
 
     async def delivered(self, timeout: float | None = None) -> Receipt:  # noqa: ASYNC109  (the clock's time)
         """Wait until it has ended. Raises the NotDeliveredError that says why not, or TimeoutError."""
-        async with self._timeout(timeout):
-            return receipt_of(await self._outbox.settled(self.id))
+        with waiting_for_gate():
+            async with self._timeout(timeout):
+                return receipt_of(await self._outbox.settled(self.id))
 
     async def why(self) -> Why | None:
         """Return what it waits for; None if it is not known any more."""

@@ -17,6 +17,7 @@ from tidegate.errors import (
     UpstreamRefusedError,
     UpstreamUnknownError,
 )
+from tidegate.handler_run import waiting_for_gate
 from tidegate.upstream.limiter import Limiter
 from tidegate.upstream.request_log import Exchange, RequestLog, records_in
 from tidegate.upstream.retry import (
@@ -138,7 +139,8 @@ class Requester:
 
     async def _take_turn(self, call: UpstreamCall, tries: UpstreamAttempts) -> float:
         async with self._until_closed(call.request, tries):
-            waited = await self._limiter.take(background=call.background)
+            with waiting_for_gate():
+                waited = await self._limiter.take(background=call.background)
         if self._closed:
             await self._limiter.give_back()
         self.check_open(call.request, tries)

@@ -3,12 +3,14 @@
 import asyncio
 import itertools
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
 import pytest
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError
+from tidegate.handler_run import repeatable, waiting_for_gate
 from tidegate.inbound.dispatcher import InboxDispatcher, RegisteredHandler
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, InboxItem, InboxSource, bot_source
@@ -167,8 +169,9 @@ async def test_what_may_be_tried_again_is_with_longer_and_longer_pauses(
     assert (await registry.stats()).parked == 1
 
 
-async def test_what_is_in_hand_at_the_end_may_finish_and_what_does_not_goes_back(
-    clock: VirtualClock,
+@pytest.mark.parametrize("how", ["not at all", "its registration", "the handler", "a setting"])
+async def test_what_a_stop_cuts_off_is_handled_again_only_if_somebody_said_that_it_may_be(
+    clock: VirtualClock, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     handled: list[str] = []
 
@@ -176,8 +179,9 @@ async def test_what_is_in_hand_at_the_end_may_finish_and_what_does_not_goes_back
         await clock.sleep(1 if held.item.key == "1" else 1000)
         handled.append(held.item.key)
 
-    registry = HandlerRegistry(MemoryInbox(clock), clock)
-    registry.register(BOT, handle)
+    registry = HandlerRegistry(MemoryInbox(clock), clock, repeats=how == "a setting")
+    marked = repeatable(handle) if how == "the handler" else handle
+    registry.register(BOT, marked, is_repeatable=how == "its registration")
     await registry.start()
     await registry.accept([update(1, "a"), update(2, "b"), update(3, "b")])
     await clock.sleep(0.5)
@@ -185,7 +189,40 @@ async def test_what_is_in_hand_at_the_end_may_finish_and_what_does_not_goes_back
 
     stats = await registry.stats()
     assert handled == ["1"]
-    assert (stats.waiting, stats.handling, stats.parked) == (2, 0, 0)
+    if how == "not at all":
+        assert (stats.waiting, stats.handling, stats.parked) == (1, 0, 1)
+        assert re.search(r"update 2 of bot 42 is parked: was cut off in handle \(.*\) when its", caplog.text)
+    else:
+        assert (stats.waiting, stats.handling, stats.parked) == (2, 0, 0)
+        assert re.search(r"update 2 of bot 42 was cut off in handle \(.*\): it is handled again", caplog.text)
+
+
+async def test_waiting_for_the_gate_itself_does_not_count_towards_the_deadline(clock: VirtualClock) -> None:
+    ended: list[str] = []
+
+    async def waits(held: ClaimedItem) -> None:
+        if held.item.key == "1":
+            for _ in range(3):  # as for a broadcast that takes an hour, and some work between
+                with waiting_for_gate():
+                    await clock.sleep(1200)
+                await clock.sleep(10)
+        else:
+            with waiting_for_gate():
+                await clock.sleep(1200)
+            await clock.sleep(1000)
+        ended.append(held.item.key)
+
+    registry = HandlerRegistry(MemoryInbox(clock), clock, deadline=120)
+    registry.register(BOT, waits)
+    await registry.start()
+    await registry.accept([update(1, "a"), update(2, "b")])
+    await clock.sleep(1200 + 119)
+    assert (await registry.stats()).parked == 0
+    await clock.sleep(130)
+    assert [one.item.key for one in await registry.inbox.parked()] == ["2"]
+    await clock.sleep(3600)
+    assert ended == ["1"]
+    await registry.stop(0)
 
 
 class Lethal(MemoryInbox):
@@ -353,9 +390,9 @@ async def test_a_handler_that_does_not_end_does_not_keep_it_from_ending(clock: V
     begun = clock.monotonic()
     await registry.stop(grace=1)
 
-    assert clock.monotonic() - begun < 10
-    assert (await registry.stats()).waiting == 3
     over.set()
+    assert clock.monotonic() - begun < 10
+    assert (await registry.stats()).parked == 3
 
 
 async def test_an_update_that_ends_its_process_each_time_is_parked_in_the_end(clock: VirtualClock) -> None:
@@ -369,7 +406,7 @@ async def test_an_update_that_ends_its_process_each_time_is_parked_in_the_end(cl
             runs += 1
             await clock.sleep(3600)  # it waits for the end, which waits for it
 
-        registry.register(BOT, stop_the_bot)
+        registry.register(BOT, stop_the_bot, is_repeatable=True)
         await registry.start()
         await clock.sleep(1)
         await registry.stop(grace=1)

@@ -73,6 +73,10 @@ class Full:
     def in_transaction(self) -> bool:
         return self._connection.in_transaction
 
+    @property
+    def total_changes(self) -> int:
+        return self._connection.total_changes
+
     def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
         if self.full and sql == "COMMIT":
             error = sqlite3.OperationalError("database or disk is full")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.updates import UpdateInfo, describe_update, parse_update
+from tidegate.inbound.updates import Order, UpdateInfo, describe_update, parse_update
 
 USER = {"id": 5, "is_bot": False, "first_name": "A"}
 PRIVATE = {"id": 5, "type": "private"}
@@ -55,18 +55,26 @@ def test_what_an_update_is_about(update: dict[str, object], about: UpdateInfo) -
     assert describe_update({"update_id": 1, **update}) == about
 
 
-def test_updates_of_a_chat_share_a_lane_and_those_of_nobody_have_their_own() -> None:
+@pytest.mark.parametrize(("order", "in_group"), [("user", "-100 5"), ("chat", "-100")])
+def test_updates_of_one_user_in_a_chat_or_of_a_whole_chat_share_a_lane(order: Order, in_group: str) -> None:
     def lane(update: dict[str, object]) -> str:
-        return parse_update(42, msgspec.json.encode(update)).lane
+        return parse_update(42, msgspec.json.encode(update), order).lane
 
+    home = {"id": 5, "type": "private"}
     message = lane({"update_id": 1, "message": {"chat": GROUP, "from": USER}})
     click = lane({"update_id": 2, "callback_query": {"from": USER, "message": {"chat": GROUP}}})
     query = lane({"update_id": 3, "inline_query": {"from": USER}})
     polls = {lane({"update_id": number, "poll": {"id": "1"}}) for number in (4, 5)}
 
-    assert message == click == "-100"
-    assert query == "5"
+    assert message == click == in_group
+    assert lane({"update_id": 6, "message": {"chat": home, "from": USER}}) == query == "5"
+    assert lane({"update_id": 7, "channel_post": {"chat": GROUP}}) == "-100"
     assert len(polls) == 2
+
+
+def test_without_an_order_no_update_waits_for_another() -> None:
+    body = msgspec.json.encode({"update_id": 1, "message": {"chat": GROUP, "from": USER}})
+    assert parse_update(42, body, "none").lane == "update 1"
 
 
 @pytest.mark.parametrize(

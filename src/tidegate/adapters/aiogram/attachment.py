@@ -27,6 +27,7 @@ from tidegate.adapters.port import Gate
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import SendNotice
+from tidegate.inbound.updates import Order
 from tidegate.leader_lease import take_over
 from tidegate.model import BotId
 from tidegate.outbox.effect_keys import in_handler
@@ -40,10 +41,13 @@ _STANDARD_PATH: Final = "/bot{token}/{method}"
 class AttachedDispatcher:
     """A dispatcher and its bots. `updates` is set while it runs, if its updates go through the inbox."""
 
-    def __init__(self, dispatcher: Dispatcher, *, inbox: bool, rules: ThrottleRules | None) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, *, inbox: bool, order: Order, rules: ThrottleRules | None
+    ) -> None:
         self.dispatcher = dispatcher
         self.bots: list[Bot] = []
         self.has_inbox = inbox
+        self.order: Order = order
         self.updates: DispatcherInbox | None = None
         self.is_running = False
         self.handler_data: dict[str, Any] = {}  # arguments that its handlers may take
@@ -129,7 +133,7 @@ class Attachment:
         new = dispatcher if known is None else None
         use_storage = None
         if new is not None and options.conversations == "store":
-            use_storage = self._choose_storage(new)
+            use_storage = self._choose_storage(new, options.order)
         self._bots += bots
         for bot in bots:
             self._gate.add_bot(bot.token, api_url=_api_url(bot), session=_own_session(bot))
@@ -138,12 +142,12 @@ class Attachment:
             self._storages.append(use_storage())
         if new is not None:
             rules = self._gate.throttle_rules() if options.throttle is True else options.throttle or None
-            known = AttachedDispatcher(new, inbox=options.is_durable, rules=rules)
+            known = AttachedDispatcher(new, inbox=options.is_durable, order=options.order, rules=rules)
             self._register(known)
         if known is not None:
             known.bots += bots
 
-    def _choose_storage(self, dispatcher: Dispatcher) -> Callable[[], BaseStorage] | None:
+    def _choose_storage(self, dispatcher: Dispatcher, order: Order) -> Callable[[], BaseStorage] | None:
         """Return a function that moves the dispatcher's conversations to the store; None if they stay.
 
         They stay in a storage that the user chose, and where the store would not keep them either.
@@ -158,10 +162,10 @@ class Attachment:
             log.warning("conversations stay in the dispatcher's own storage, %s", chosen)
             return None
         if in_file:
-            return partial(use_file_storage, dispatcher, gate.conversations, self._mark_busy)
+            return partial(use_file_storage, dispatcher, gate.conversations, self._mark_busy, order)
         from tidegate.adapters.aiogram.fsm_redis import use_redis_storage  # noqa: PLC0415  (an extra)
 
-        return partial(use_redis_storage, dispatcher, gate.store_name, gate.clock, self._mark_busy)
+        return partial(use_redis_storage, dispatcher, gate.store_name, gate.clock, self._mark_busy, order)
 
     async def broadcast_fields(self, method: object) -> dict[str, Any]:
         """Return the fields of a method that a broadcast is to send. Raises BadInputError."""
@@ -299,6 +303,7 @@ class Attachment:
             registry,
             self._gate.clock,
             data=attached.handler_data,
+            order=attached.order,
             accept_filter=None if throttle is None else self._gate.throttle_middleware(throttle),
         )
         try:

@@ -31,6 +31,7 @@ from tidegate.flows.executor.work import WORK_TRIES, WorkFunction
 from tidegate.flows.flow import Flow
 from tidegate.flows.model import FlowError
 from tidegate.flows.port import FlowGate, FlowSessionStore, SessionKey
+from tidegate.handler_run import mark_repeatable
 from tidegate.polling.poller import Poller
 from tidegate.polling.restorer import (
     RESTORE_EVERY,
@@ -250,6 +251,7 @@ class FlowExecutor:
 
     async def _handle(self, key: SessionKey, event: FlowEvent, *, awaited_only: bool = False) -> None:
         """Events of other flows and handlers are left to other routers."""
+        mark_repeatable()  # an event counts once, and so do its effects
         try:
             is_ours = await self._executor.handle(key, event, awaited_only=awaited_only)
         except FlowError as error:

@@ -10,9 +10,9 @@ from aiogram.fsm.storage.base import DefaultKeyBuilder, StorageKey
 from aiogram.fsm.storage.memory import DisabledEventIsolation
 from aiogram.fsm.storage.redis import RedisEventIsolation, RedisStorage
 
-from tidegate.adapters.aiogram.fsm_storage import MarkBusy
+from tidegate.adapters.aiogram.fsm_storage import IsOrdered, MarkBusy, inbox_orders
 from tidegate.clock import Clock
-from tidegate.outbox.effect_keys import in_handler
+from tidegate.inbound.updates import Order
 from tidegate.stores.redis.conversations import (
     CONVERSATION_PREFIX,
     RedisConversationLocks,
@@ -23,7 +23,9 @@ from tidegate.stores.redis.conversations import (
 log = logging.getLogger("tidegate")
 
 
-def use_redis_storage(dispatcher: Dispatcher, url: str, clock: Clock, mark_busy: MarkBusy) -> RedisStorage:
+def use_redis_storage(
+    dispatcher: Dispatcher, url: str, clock: Clock, mark_busy: MarkBusy, order: Order
+) -> RedisStorage:
     """Move the dispatcher's conversations to Redis. Return the storage that it has then.
 
     It connects when the first update comes. aiogram closes it at shutdown; it opens again if it is used.
@@ -35,7 +37,9 @@ def use_redis_storage(dispatcher: Dispatcher, url: str, clock: Clock, mark_busy:
     fsm = dispatcher.fsm
     fsm.storage = storage
     if type(fsm.events_isolation) is DisabledEventIsolation:
-        fsm.events_isolation = RedisLockIsolation(storage, clock, mark_busy)
+        fsm.events_isolation = RedisLockIsolation(
+            storage, clock, mark_busy, is_ordered=inbox_orders(dispatcher, order)
+        )
     log.info("conversations are kept in Redis")
     return storage
 
@@ -74,14 +78,17 @@ class RedisLockIsolation(RedisEventIsolation):
     for their turn may. This one holds it as long as the handler runs. `mark_busy` is entered before it waits.
     """
 
-    def __init__(self, storage: RedisStorage, clock: Clock, mark_busy: MarkBusy) -> None:
+    def __init__(
+        self, storage: RedisStorage, clock: Clock, mark_busy: MarkBusy, *, is_ordered: IsOrdered
+    ) -> None:
         super().__init__(storage.redis, storage.key_builder)
         self._mark_busy = mark_busy
+        self._is_ordered = is_ordered
         self.locks = RedisConversationLocks(storage.redis, clock)
 
     @asynccontextmanager
     async def lock(self, key: StorageKey) -> AsyncGenerator[None, None]:
-        if in_handler():  # through the inbox: no other update of its chat is handled meanwhile, anywhere
+        if self._is_ordered():  # by the inbox, in all processes
             yield
             return
         with self._mark_busy():

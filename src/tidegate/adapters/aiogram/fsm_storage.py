@@ -19,6 +19,7 @@ from aiogram.fsm.storage.base import (
     StorageKey,
 )
 from aiogram.fsm.storage.memory import DisabledEventIsolation, MemoryStorage
+from aiogram.fsm.strategy import FSMStrategy
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
@@ -31,6 +32,7 @@ from tidegate.inbound.conversations import (
     pack_data,
     unpack_data,
 )
+from tidegate.inbound.updates import Order
 from tidegate.outbox.effect_keys import in_handler
 from tidegate.stores.sqlite.conversations import ConversationsFile
 
@@ -38,6 +40,10 @@ log = logging.getLogger("tidegate")
 
 OpenConversations = Callable[[], Awaitable[Conversations]]
 MarkBusy = Callable[[], AbstractContextManager[None]]
+IsOrdered = Callable[[], bool]
+
+_OF_A_USER = frozenset({FSMStrategy.USER_IN_CHAT, FSMStrategy.USER_IN_TOPIC})
+_OF_A_CHAT = frozenset({FSMStrategy.CHAT, FSMStrategy.CHAT_TOPIC})
 
 
 class SqliteStorage(BaseStorage):
@@ -186,15 +192,26 @@ def has_default_storage(dispatcher: Dispatcher) -> bool:
 
 
 def use_file_storage(
-    dispatcher: Dispatcher, opened: OpenConversations, mark_busy: MarkBusy
+    dispatcher: Dispatcher, opened: OpenConversations, mark_busy: MarkBusy, order: Order
 ) -> MemoryFallbackStorage:
     """Move the dispatcher's conversations to the file. Return the storage that it has then."""
     fsm = dispatcher.fsm
     fsm.storage = fallback = MemoryFallbackStorage(opened)
     if type(fsm.events_isolation) is DisabledEventIsolation:
-        fsm.events_isolation = LocalEventIsolation(mark_busy)
+        fsm.events_isolation = LocalEventIsolation(mark_busy, is_ordered=inbox_orders(dispatcher, order))
     log.info("conversations are kept in the gate's file")
     return fallback
+
+
+def inbox_orders(dispatcher: Dispatcher, order: Order) -> IsOrdered:
+    """Return a function that tells whether the inbox handles updates of one conversation one at a time.
+
+    It does for those that it hands out, if its order is at least as strict as the dispatcher's conversations
+    are wide: those of a user in a chat, or of a whole chat.
+    """
+    wide = {"user": _OF_A_USER, "chat": _OF_A_USER | _OF_A_CHAT, "none": frozenset[FSMStrategy]()}
+    covered = dispatcher.fsm.strategy in wide[order]
+    return lambda: covered and in_handler()
 
 
 class LocalEventIsolation(BaseEventIsolation):
@@ -205,13 +222,14 @@ class LocalEventIsolation(BaseEventIsolation):
     waits.
     """
 
-    def __init__(self, mark_busy: MarkBusy) -> None:
+    def __init__(self, mark_busy: MarkBusy, *, is_ordered: IsOrdered) -> None:
         self._mark_busy = mark_busy
+        self._is_ordered = is_ordered
         self.locks: WeakValueDictionary[StorageKey, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def lock(self, key: StorageKey) -> AsyncGenerator[None, None]:
-        if in_handler():  # through the inbox: no other update of its chat is handled meanwhile
+        if self._is_ordered():
             yield
             return
         lock = self.locks.setdefault(key, asyncio.Lock())

@@ -12,7 +12,7 @@ from tidegate.clock import Clock
 from tidegate.inbound.handler_registry import AcceptFilter, HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, bot_source
 from tidegate.inbound.long_polling import LongPoller
-from tidegate.inbound.updates import Json, decode_update
+from tidegate.inbound.updates import Json, Order, decode_update
 
 
 class GetRawUpdates(GetUpdates):
@@ -33,6 +33,7 @@ class DispatcherInbox:
         clock: Clock,
         *,
         data: Mapping[str, Any],
+        order: Order,
         accept_filter: AcceptFilter | None,
     ) -> None:
         self._dispatcher = dispatcher
@@ -46,7 +47,7 @@ class DispatcherInbox:
         ]
         self._pollers = {bot.id: LongPoller(bot.id, registry, clock) for bot in ours}
         for bot in ours:
-            registry.add_source(bot_source(bot.id), accept_filter)
+            registry.add_source(bot_source(bot.id), accept_filter, order)
             registry.register(bot_source(bot.id), self._handler_for(bot))
 
     def has(self, bot: Bot) -> bool:

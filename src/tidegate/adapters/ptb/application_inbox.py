@@ -14,7 +14,7 @@ from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, bot_source
 from tidegate.inbound.long_polling import FetchUpdates, LongPoller
 from tidegate.inbound.throttle import ThrottleRules
-from tidegate.inbound.updates import decode_update, parse_update
+from tidegate.inbound.updates import Order, decode_update, parse_update
 from tidegate.model import BotId
 from tidegate.tasks import BackgroundTasks
 
@@ -41,6 +41,7 @@ class ApplicationInbox:
         *,
         grace: float,
         throttle: ThrottleRules | bool,
+        order: Order,
     ) -> None:
         self._gate = gate
         self._bot = bot
@@ -49,6 +50,7 @@ class ApplicationInbox:
         self._processor = processor
         self._grace = grace
         self._throttle = throttle
+        self._order = order
         self._open: _OpenInbox | None = None  # while the gate is open
         self._open_lock = asyncio.Lock()
         self._dispatching = BackgroundTasks()
@@ -68,7 +70,7 @@ class ApplicationInbox:
 
         Raises BadInputError for an update that cannot be stored.
         """
-        item = parse_update(self._bot_id, update.to_json().encode())
+        item = parse_update(self._bot_id, update.to_json().encode(), self._order)
         warned = False
         while True:
             inbox = await self._opened()
@@ -137,7 +139,7 @@ class ApplicationInbox:
         if self._throttle is not False:
             rules = self._throttle if isinstance(self._throttle, ThrottleRules) else None
             accept_filter = self._gate.throttle_middleware(self._gate.throttle(rules))
-        inbox.registry.add_source(self._source, accept_filter)
+        inbox.registry.add_source(self._source, accept_filter, self._order)
         return inbox
 
     async def _dispatch(self) -> None:

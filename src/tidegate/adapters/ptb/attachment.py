@@ -19,7 +19,7 @@ from tidegate.adapters.ptb.update_processor import InboxUpdateProcessor
 from tidegate.adapters.ptb.update_queue import InboxUpdateQueue
 from tidegate.errors import BadInputError
 from tidegate.inbound.throttle import ThrottleRules
-from tidegate.inbound.updates import Json
+from tidegate.inbound.updates import Json, Order
 
 Builder = TypeVar("Builder", bound=ApplicationBuilder[Any, Any, Any, Any, Any, Any])
 HttpAnswer = tuple[int, bytes]
@@ -41,7 +41,7 @@ def attach(gate: Gate, builder: Builder, options: AttachOptions) -> Builder:
         )
     limiter = TidegateLimiter(gate, max_wait=options.max_wait, takes_over=True)
     if options.is_durable:
-        return equip(limiter, builder, grace=options.grace, throttle=options.throttle)
+        return equip(limiter, builder, grace=options.grace, throttle=options.throttle, order=options.order)
 
     def connect(application: App) -> None:
         limiter.follow(application)
@@ -58,7 +58,12 @@ def attach(gate: Gate, builder: Builder, options: AttachOptions) -> Builder:
 
 
 def equip(
-    limiter: TidegateLimiter, builder: Builder, *, grace: float, throttle: ThrottleRules | bool
+    limiter: TidegateLimiter,
+    builder: Builder,
+    *,
+    grace: float,
+    throttle: ThrottleRules | bool,
+    order: Order = "user",
 ) -> Builder:
     """Give the application that is built this limiter and an inbox. Returns the builder."""
     if limiter.has_inbox:
@@ -73,7 +78,13 @@ def equip(
             )
         processor.bot = limiter.bots.id_of(application.bot)
         inbox = ApplicationInbox(
-            limiter.gate, application.bot, processor.bot, processor, grace=grace, throttle=throttle
+            limiter.gate,
+            application.bot,
+            processor.bot,
+            processor,
+            grace=grace,
+            throttle=throttle,
+            order=order,
         )
         limiter.inbox = queue.inbox = inbox
         request.connect(inbox, lambda: (updater := application.updater) is not None and updater.running)

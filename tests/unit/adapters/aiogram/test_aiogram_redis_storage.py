@@ -188,7 +188,7 @@ def redis() -> FakeRedis:
 @pytest.fixture
 def isolation(redis: FakeRedis, clock: VirtualClock) -> RedisLockIsolation:
     storage = RedisStorage(cast("Redis", redis), DefaultKeyBuilder(prefix="tidegate-fsm"))
-    return RedisLockIsolation(storage, clock, nullcontext)
+    return RedisLockIsolation(storage, clock, nullcontext, is_ordered=bool)
 
 
 async def test_a_conversation_is_held_as_long_as_its_handler_runs(

@@ -24,12 +24,19 @@ from aiogram.fsm.storage.memory import (
     MemoryStorageRecord,
     SimpleEventIsolation,
 )
+from aiogram.fsm.strategy import FSMStrategy
 from aiogram.types import Chat, Message, Update, User
 
 from restarts import in_thread
 from tidegate import Tidegate
-from tidegate.adapters.aiogram.fsm_storage import LocalEventIsolation, MemoryFallbackStorage, SqliteStorage
+from tidegate.adapters.aiogram.fsm_storage import (
+    LocalEventIsolation,
+    MemoryFallbackStorage,
+    SqliteStorage,
+    inbox_orders,
+)
 from tidegate.errors import BadInputError, ClosedError
+from tidegate.inbound import updates
 from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.sqlite import conversations as sqlite_conversations
@@ -461,7 +468,7 @@ async def test_updates_of_one_conversation_are_handled_in_order_and_nothing_is_l
     clock: VirtualClock,
 ) -> None:
     told: list[str] = []
-    isolation = LocalEventIsolation(nullcontext)
+    isolation = LocalEventIsolation(nullcontext, is_ordered=bool)
 
     async def handle(key: StorageKey, number: int) -> None:
         async with isolation.lock(key):
@@ -479,10 +486,30 @@ async def test_updates_of_one_conversation_are_handled_in_order_and_nothing_is_l
 
 
 async def test_what_comes_through_the_inbox_is_in_order_already(clock: VirtualClock) -> None:
-    isolation = LocalEventIsolation(nullcontext)
+    dispatcher = Dispatcher()
+    isolation = LocalEventIsolation(nullcontext, is_ordered=inbox_orders(dispatcher, "user"))
     with effect_keys_for("an update"):
         async with clock.timeout(1), isolation.lock(ALICE), isolation.lock(ALICE):
             assert not isolation.locks
+
+
+@pytest.mark.parametrize(
+    ("strategy", "order", "ordered"),
+    [
+        (FSMStrategy.USER_IN_CHAT, "user", True),
+        (FSMStrategy.USER_IN_CHAT, "none", False),
+        (FSMStrategy.CHAT, "user", False),
+        (FSMStrategy.CHAT, "chat", True),
+        (FSMStrategy.GLOBAL_USER, "chat", False),
+    ],
+)
+def test_conversations_wider_than_the_order_of_the_inbox_are_isolated_all_the_same(
+    strategy: FSMStrategy, order: updates.Order, *, ordered: bool
+) -> None:
+    is_ordered = inbox_orders(Dispatcher(fsm_strategy=strategy), order)
+    assert not is_ordered()
+    with effect_keys_for("an update"):
+        assert is_ordered() is ordered
 
 
 async def test_a_bot_that_keeps_more_than_json_in_memory_works_as_before(

@@ -85,11 +85,12 @@ async def test_what_was_fetched_is_held_before_telegram_hears_of_it(
     assert seen == ["one"]
 
 
-async def test_an_application_that_stops_puts_back_what_it_has_not_ended(
+async def test_an_application_that_stops_puts_back_what_it_has_not_ended_and_may_repeat(
     build: Build, person: Callable[[int], Person], clock: VirtualClock, gate: Tidegate
 ) -> None:
     ended: list[str] = []
 
+    @gate.repeatable
     async def handle(update: Update, _: Context) -> None:
         await clock.sleep(3 if text_of(update) == "short" else 30)
         ended.append(text_of(update))
@@ -163,6 +164,7 @@ async def test_an_update_that_is_handled_again_says_nothing_twice(
 ) -> None:
     first = True
 
+    @gate.repeatable
     async def order(update: Update, _: Context) -> None:
         nonlocal first
         assert update.message is not None

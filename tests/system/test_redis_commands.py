@@ -25,9 +25,11 @@ from tidegate.cli import main
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, WrongKeyError
 from tidegate.model import BotId
+from tidegate.outbox.port import StoreHealth
 from tidegate.settings import Settings
 from tidegate.stores.redis.bots import RedisBotStore
 from tidegate.stores.redis.connection import RedisPyConnection
+from tidegate.stores.redis.operator import tell_health
 
 Result = TypeVar("Result")
 KEY = new_key()
@@ -303,6 +305,26 @@ def test_a_redis_that_is_away_is_named_without_its_password(office: Office, comm
 
     assert code == 1
     assert "redis://127.0.0.1:1/7 cannot be reached" in err.splitlines()[-1]
+
+
+async def test_what_a_process_says_of_itself_is_heard_by_others_until_it_is_over(
+    url: str, tmp_path: Path
+) -> None:
+    settings = Settings.model_validate({"tidegate_spool": str(tmp_path)})
+    one = await asyncio.to_thread(Tidegate, url, settings=settings)
+    other = await asyncio.to_thread(Tidegate, url, settings=settings)
+    async with one:
+        assert await one.core.store.sender_health() is None
+        async with other:
+            assert await one.core.store.sender_health() == StoreHealth()
+            link = other.core.store.outbox.connection  # type: ignore[attr-defined]
+            await tell_health(link, StoreHealth().with_problems(["the worker has failed"]))
+            told = await one.core.store.sender_health()
+            await tell_health(link, StoreHealth())
+            after = await one.core.store.sender_health()
+    assert told is not None
+    assert (told.ready, told.reasons) == (False, (f"process {link.me}: the worker has failed",))
+    assert after == StoreHealth()
 
 
 # --- durability ---

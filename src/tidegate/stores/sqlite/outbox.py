@@ -46,6 +46,7 @@ LOST_LOCK: Final = (
     " sends until it is restarted"
 )
 POLL_EVERY: Final = 0.05  # seconds between two looks at what other processes did
+LOCK_CHECKED_EVERY: Final = 0.02  # seconds at least; a new sender waits for a second before it sends
 MOST_PUT_TOGETHER: Final = 1_000  # messages
 
 
@@ -105,6 +106,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
         self._starting: asyncio.Task[None] | None = None
         self._has_lost_lock = self._was_sender = False
         self._taking_again = asyncio.Lock()
+        self._check_lock_at = 0.0
 
     # --- begin and end ---
 
@@ -163,10 +165,13 @@ class SqliteOutbox(SqliteOperator, Outbox):
 
     async def _check_lock(self) -> None:
         """Raise NotTheSenderError if another process may send: from then on this one never does."""
-        if self._sending and not self._lock.is_held:
-            async with self._taking_again:
-                if not await self._lock.keep() and not self._has_lost_lock:
-                    self._lose_lock()
+        now = self._clock.monotonic()
+        if self._sending and now >= self._check_lock_at:
+            if not self._lock.is_held:
+                async with self._taking_again:
+                    if not await self._lock.keep() and not self._has_lost_lock:
+                        self._lose_lock()
+            self._check_lock_at = now + LOCK_CHECKED_EVERY
         if self._has_lost_lock:
             raise self._lost_lock()
 

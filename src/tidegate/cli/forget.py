@@ -9,13 +9,13 @@ from tidegate.cli.messages import Selection, amount, bot_of, counted
 from tidegate.cli.options import AsJson, OfBot, Store, Yes
 from tidegate.cli.store import using, using_gate
 from tidegate.cli.terminal import confirm
-from tidegate.inbound.inbox import MAX_PARKED_PER_SOURCE, Inbox, bot_source
-from tidegate.model import BotId, ChatId, State
+from tidegate.model import State
 from tidegate.outbox.admission import check_chat
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
     from tidegate.outbox.port import Outbox
+    from tidegate.stores.erasure import Erasure
 
 
 app = typer.Typer(add_completion=False)
@@ -30,7 +30,10 @@ def forget(
 ) -> None:
     """Erase every message to a chat, waiting or ended. Asks first.
 
-    A message that is being sent stays: run the command again when it has ended. Backups are not touched.
+    Also erases its updates, conversations, sessions of flows and subscriptions. A file is then written anew,
+    so that nothing of it can be found there; processes that write wait meanwhile, seconds for a large file.
+    A message that is being sent stays: run the command again when it has ended. Backups are named, not
+    touched.
     """
     chat_id, bot_id = check_chat(chat), bot_of(bot)
     known = Selection(states=frozenset(State), bot=bot_id, chat_id=chat_id)
@@ -43,24 +46,33 @@ def forget(
     count = using(store, look)
     confirm(f"Erase {counted(count, 'message')} to {chat_id} for good, waiting ones too?", yes=yes)
 
-    async def act(gate: "Tidegate") -> tuple[int, int, int]:
-        erased = await gate.outbox.forget(chat_id, bot_id)
-        updates = await _forget_updates(gate.inbox, chat_id, bot_id)
-        return erased, updates, await sending.how_many(gate.outbox)
+    async def act(gate: "Tidegate") -> "tuple[Erasure, int]":
+        return await gate.core.store.erase(chat_id, bot_id), await sending.how_many(gate.outbox)
 
-    erased, updates, left = using_gate(store, act)
-    lines = [f"Erased {amount(erased, 'message')} to {chat_id}. Backups are unchanged."]
-    if updates:
-        lines.append(f"Erased {amount(updates, 'parked update')} of it.")
+    erased, left = using_gate(store, act)
+    lines = [f"Erased {amount(erased.messages, 'message')} to {chat_id}."]
+    parts = {
+        "update": erased.updates,
+        "conversation": erased.conversations,
+        "session": erased.sessions,
+        "subscription": erased.subscriptions,
+    }
+    if any(parts.values()):
+        also = ", ".join(amount(count, name) for name, count in parts.items() if count)
+        lines.append(f"Erased {also} of it.")
     if left:
         lines.append(f"{amount(left, 'message')} being sent stayed: run the command again when it has ended.")
-    found = {"chat_id": chat_id, "erased": erased, "updates": updates, "sending": left}
+    copies = ", ".join(erased.copies)
+    lines.append(
+        f"Backups are unchanged. These files may hold what was erased: {copies}"
+        if copies
+        else "Backups are unchanged."
+    )
+    found = {
+        "chat_id": chat_id,
+        "erased": erased.messages,
+        **{f"{name}s": count for name, count in parts.items()},
+        "sending": left,
+        "copies": list(erased.copies),
+    }
     terminal.report(found, *lines, as_json=as_json)
-
-
-async def _forget_updates(inbox: Inbox, chat: ChatId, bot: BotId | None) -> int:
-    """Drop the parked updates of a chat. Those that wait are handled soon, and are gone after that."""
-    source = None if bot is None else bot_source(bot)
-    parked = await inbox.parked(source, limit=100 * MAX_PARKED_PER_SOURCE)
-    meant = [one.item for one in parked if one.item.lane == str(chat)]
-    return sum([await inbox.drop(one.source, one.key) for one in meant])

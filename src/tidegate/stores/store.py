@@ -15,6 +15,7 @@ from tidegate.outbox.port import Outbox, StoreHealth
 from tidegate.pacing.rules import Rules
 from tidegate.polling.subscriptions import Subscriptions
 from tidegate.settings import Settings
+from tidegate.stores.erasure import Erasure
 from tidegate.upstream.limiter import Limiter
 
 if TYPE_CHECKING:
@@ -74,6 +75,14 @@ class Store(Protocol):
     async def losses(self) -> list[str]:
         """Return what is lost by closing it now, a line each."""
         return []
+
+    async def erase(self, chat: ChatId, bot: BotId | None = None) -> Erasure:
+        """Erase a chat, of one bot or of all: messages, updates, conversations, sessions, subscriptions.
+
+        Messages that are being sent, and updates that are being handled, stay. Raises StoreError if what was
+        erased can still be found on the disk.
+        """
+        ...
 
     async def activity(self) -> StoreActivity:
         """Return which processes use the store."""

@@ -5,6 +5,7 @@ from collections import Counter
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import BotId, ChatId, Rate
 from tidegate.polling.subscriptions import MemorySubscriptions
+from tidegate.stores.erasure import Erasure, drop_parked
 from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
 from tidegate.stores.memory.inbox import MemoryInbox
 from tidegate.stores.memory.outbox import MemoryOutbox
@@ -37,6 +38,10 @@ class MemoryStore(Store):
     async def losses(self) -> list[str]:
         waiting = (await self.outbox.stats()).waiting
         return [f"{waiting} messages were waiting and are gone: the store is in memory"] if waiting else []
+
+    async def erase(self, chat: ChatId, bot: BotId | None = None) -> Erasure:
+        updates = await drop_parked(self.inbox, chat, bot)
+        return Erasure(messages=await self.outbox.forget(chat, bot), updates=updates)
 
     async def activity(self) -> StoreActivity:
         return StoreActivity()

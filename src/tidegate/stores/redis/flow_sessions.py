@@ -119,6 +119,23 @@ class RedisFlowSessions(FlowSessionStore):
         keys = readable_keys(key.decode(errors="replace") for key in found)
         return SessionPage(keys, str(after) if after else "")
 
+    async def erase(self, key: SessionKey) -> int:
+        """Erase a session and the events that it has seen, whatever its version; return how many."""
+        command, text, cursor = self._redis.command, key.text, "0"
+        while True:
+            pattern = ("MATCH", f"{text}:*", "COUNT", PAGE_SIZE)
+            after, found = await command("ZSCAN", self._key["seen"], cursor, *pattern)
+            # With scores: as pairs, or one after the other, depending on the driver.
+            members = [one[0] for one in found] if found and isinstance(found[0], tuple) else found[::2]
+            if members:
+                await command("ZREM", self._key["seen"], *members)
+            if (cursor := str(int(after))) == "0":
+                break
+        await command("ZREM", self._key["timers"], text)
+        await command("SREM", self._key["unfinished"], text)
+        await command("HDEL", self._key["unreadable"], text)
+        return int(await command("HDEL", self._key["sessions"], text))
+
     async def forget_seen(self, before: float) -> int:
         return int(await self._redis.command("ZREMRANGEBYSCORE", self._key["seen"], "-inf", f"({before!r}"))
 

@@ -20,6 +20,7 @@ from tidegate.inbound.inbox import (
     InboxSource,
     InboxStats,
     ParkedItem,
+    bot_source,
     check_replayable,
     full_error,
 )
@@ -345,6 +346,21 @@ class RedisInbox(Inbox):
             body = inbox_codec.encode_update(one.item, one.arrived_at)
             arguments += [inbox_codec.lane_prefix(one.item), one.item.key, body, why]
         return int(await self._run("bring", MAX_PARKED_PER_SOURCE, *arguments))
+
+    async def erase(self, lane: str, bot: int | None = None) -> int:
+        """Erase the updates of a lane that wait, of one bot or of all; return how many there were."""
+        source = "" if bot is None else bot_source(bot)
+        erased = 0
+        while bot is not None or (source := (await self._run("source_after", source)).decode()):
+            if source.startswith("bot:"):
+                step = (source, inbox_codec.without_separators(lane), ITEMS_PER_STEP)
+                # One may be held, and stays.
+                while (count := int(await self._run("erase", *step))) >= ITEMS_PER_STEP - 1:
+                    erased += count
+                erased += count
+            if bot is not None:
+                break
+        return erased
 
     async def waiting(self, source: InboxSource) -> int:
         return int(await self._run("waiting", inbox_codec.without_separators(source)))

@@ -9,10 +9,12 @@ from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import BotId, ChatId, Rate
 from tidegate.outbox.port import StoreHealth
+from tidegate.stores.erasure import Erasure
 from tidegate.stores.redis import operator
 from tidegate.stores.redis.bots import RedisBotStore
 from tidegate.stores.redis.connection import RedisPyConnection
 from tidegate.stores.redis.durability import durability_warnings
+from tidegate.stores.redis.erasure import erase_chat
 from tidegate.stores.redis.flow_sessions import RedisFlowSessions
 from tidegate.stores.redis.inbox import RedisInbox
 from tidegate.stores.redis.limiter import RedisLimiter
@@ -53,6 +55,9 @@ class RedisStore(Store):
 
     async def risks(self) -> list[str]:
         return await durability_warnings(self._link)
+
+    async def erase(self, chat: ChatId, bot: BotId | None = None) -> Erasure:
+        return await erase_chat(self.outbox, self.inbox, self._clock, chat, bot)
 
     async def activity(self) -> StoreActivity:
         others = await operator.other_processes(self._link)

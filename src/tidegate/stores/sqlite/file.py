@@ -54,6 +54,9 @@ DISK_ERRORS: Final = {
 }
 
 
+_LEFT_BEHIND: Final = "rows were erased, and their bytes can still be found in {path}"
+
+
 class Transaction:
     """The connection for one step, with the counts that it changes."""
 
@@ -220,6 +223,31 @@ class StoreFile:
 
     async def refresh_counts(self) -> None:
         await self.read(_read_counts, self._take_counts)
+
+    async def rewrite(self) -> None:
+        """Write the file anew without its free space, and empty the log of writes: nothing deleted is left.
+
+        Deleted rows leave bytes in pages, even with SQLite's secure_delete: a page that was split has copies.
+        Processes that write wait meanwhile, some seconds for each 100 MB; readers do not. The disk
+        needs room for two more copies of the file. Raises StoreError if bytes may be left.
+        """
+        if self._connection is None:
+            raise ClosedError(f"the store {self.path} is not open")
+        try:
+            emptied = await self._in_thread(self._rewrite)
+        except sqlite3.Error as error:
+            reason = _translate_error(error, self.path, self._busy_timeout)
+            raise StoreError(f"{_LEFT_BEHIND.format(path=self.path)}: {reason}; then do it again") from error
+        if not emptied:
+            busy = "another process was reading: do it again"
+            raise StoreError(f"{_LEFT_BEHIND.format(path=f'{self.path}-wal')}: {busy}")
+
+    def _rewrite(self) -> bool:
+        """Runs alone in the thread, so no transaction is open. Returns whether the log is empty."""
+        connection = cast("sqlite3.Connection", self._connection)
+        connection.execute("VACUUM")
+        busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return not busy
 
     def _take_counts(self, counts: Counts) -> None:
         self.counts = counts

@@ -8,9 +8,11 @@ from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import BotId, ChatId, Rate
 from tidegate.outbox.port import StoreHealth
+from tidegate.stores.erasure import Erasure
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.sqlite.bots import SqliteBotStore
 from tidegate.stores.sqlite.conversations import SqliteConversations
+from tidegate.stores.sqlite.erasure import erase_chat
 from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.outbox import SqliteOutbox
@@ -52,6 +54,9 @@ class SqliteStore(Store):
 
     def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
         return MemoryLimiter(rate, self._clock)
+
+    async def erase(self, chat: ChatId, bot: BotId | None = None) -> Erasure:
+        return await erase_chat(self.outbox, chat, bot)
 
     async def activity(self) -> StoreActivity:
         sender = await self.outbox.sender()

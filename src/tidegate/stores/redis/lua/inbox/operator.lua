@@ -62,6 +62,34 @@ function Steps.bring()
   return brought
 end
 
+-- Erase: up to ARGV[5] updates of a lane (ARGV[3], ARGV[4]: source and lane) that wait are forgotten; one that is held
+-- stays. Their keys stay known: Telegram may repeat them. Replies how many it were.
+function Steps.erase()
+  local prefix, erased = ARGV[3] .. '\0' .. ARGV[4] .. '\0', 0
+  for _, place in ipairs(call('ZRANGEBYLEX', KEY.queue, '[' .. prefix, '(' .. prefix .. ':', 'LIMIT', 0, ARGV[5])) do
+    local number, offer = Lane.number(place), Lane.offer_of(place)
+    if call('HEXISTS', KEY.held, number) == 0 then
+      call('ZREM', KEY.queue, place)
+      call('ZREM', KEY.later, place)
+      call('ZREM', KEY.ready, offer)
+      call('ZREM', KEY.suspects, offer)
+      call('HDEL', KEY.tries, number)
+      call('HDEL', KEY.bodies, number)
+      erased = erased + 1
+    end
+  end
+  local following = Lane.first(prefix)
+  if following and call('HEXISTS', KEY.held, Lane.number(following)) == 0 then Lane.offer(following, 0) end
+  Step.publish()
+  return erased
+end
+
+-- Source after: the first source with updates in the queue after ARGV[3], or nothing.
+function Steps.source_after()
+  local place = call('ZRANGEBYLEX', KEY.queue, '(' .. ARGV[3] .. '\1', '+', 'LIMIT', 0, 1)[1]
+  return place and Lane.source(place) or ''
+end
+
 -- Waiting: how many updates of a source (ARGV[3]) wait.
 function Steps.waiting()
   return Lane.count(ARGV[3]) - (Lane.held_by_source()[ARGV[3]] or 0)

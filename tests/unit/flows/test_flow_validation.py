@@ -159,6 +159,13 @@ def test_a_field_saved_without_leaving_the_state_is_saved() -> None:
     assert "missing_field" not in dict(found(flow(a(on=(note, *TO_END)))))
 
 
+def test_the_argument_of_a_command_is_saved() -> None:
+    commands = {"/go": "end"}
+    assert "missing_field" in dict(found(flow(a(say="Code: {code}"), commands=commands)))
+    saved = flow(a(say="Code: {code}"), commands=commands, arguments={"/go": "code"})
+    assert "missing_field" not in dict(found(saved))
+
+
 def test_a_poll_key_may_be_saved_by_a_button_with_a_trigger() -> None:
     pressed = a(buttons=buttons(Button("Go", trigger="go", save="key")), on=(Transition("button:go", "b"),))
     assert found(flow(pressed, State("b", say="B", poll=Poll("p", "key", "end")))) == []

@@ -85,9 +85,13 @@ class GateCore:
 
     def _assemble(self, bots: Mapping[BotId, BotAccess]) -> None:
         settings = self.settings
-        backoff = RetryBackoff(settings.telegram_base_delay, settings.telegram_max_delay)
+        backoff = RetryBackoff(
+            settings.telegram_base_delay, settings.telegram_max_delay, settings.tidegate_longest_closure
+        )
         transport = self._transport or BotApiClient(self.clock, timeout=settings.telegram_timeout)
-        self.sender = Sender(transport, self.clock, policy=backoff)
+        self.sender = Sender(
+            transport, self.clock, policy=backoff, outage_limit=settings.tidegate_outage_limit
+        )
         self.store = make_store(
             self.store_name,
             StoreOptions(
@@ -257,6 +261,7 @@ class GateCore:
         """The one place that collects what every part says of itself."""
         problems = [
             *self._tasks.problems(),
+            *self.sender.outages(),
             *self.handler_registry.problems(),
             *(problem for worker in self._workers for problem in worker.problems()),
         ]

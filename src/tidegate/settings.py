@@ -41,6 +41,10 @@ class Settings(BaseSettings):
     tidegate_bot_rate: Limit = Rules().bot
     tidegate_chat_rate: Limit = Rules().private
     tidegate_group_rate: Limit = Rules().group
+    # What a 429 may close a chat or a bot for; one that asks for more is tried again after it.
+    tidegate_longest_closure: Seconds = 3600.0
+    # How long messages wait for a bot that cannot send before they die; None: until they expire.
+    tidegate_outage_limit: Annotated[float, Field(gt=0)] | None = None
     tidegate_handlers: Annotated[int, Field(ge=1, le=100_000)] = 256  # updates that are handled at once
     tidegate_handler_deadline: Seconds = 120.0  # then a handler is cancelled, and its update parked
     tidegate_repeat_updates: bool = False  # those whose handler was cut off by a stop: again, not parked

@@ -35,6 +35,7 @@ from tidegate.pacing.rules import Family
 ALIASES_KEPT: Final = 10_000
 CLOSED_WHILE_WAITING: Final = "the store was closed while this waited"
 TURN_LEVELS: Final = {Priority.HIGH: TURN, Priority.NORMAL: NORMAL_TURN, Priority.LOW: LOW_TURN}  # of turns
+FROZEN_AFTER: Final = 2.0  # seconds that a timer is late in a process that stood still
 SHORTEST_SLEEP: Final = 0.0005  # seconds; uvloop spins on less
 
 
@@ -86,6 +87,9 @@ class OutboxDispatcher:
 
     def wake(self, now: float) -> None:
         """Let due timers act."""
+        if self._timer is not None and now > self._timer_at + FROZEN_AFTER:
+            # The answers of the calls in flight lie in their sockets: a late settlement counts.
+            self.schedule.renew_leases(now)
         self._settle_woken(*self.schedule.wake(now), now)
 
     def stir(self) -> None:
@@ -113,6 +117,7 @@ class OutboxDispatcher:
             self._timer = self._clock.call_later(self._timer_at - now, self._on_time)
 
     def _on_time(self) -> None:
+        self.wake(self._clock.monotonic())  # while it is known for when the timer was set
         self._timer = None
         self._step()
 

@@ -199,6 +199,14 @@ class Schedule:
         entry.leased_until = now + self.lease
         self._leases.append((entry.leased_until, entry, entry.token))
 
+    def renew_leases(self, now: float) -> None:
+        """The process stood still: its calls may have been answered meanwhile, and no other process sends."""
+        leases = [(entry, token) for until, entry, token in self._leases if entry.leased_until == until]
+        self._leases.clear()
+        for entry, token in leases:
+            if entry.token == token:
+                self.extend(entry, now)
+
     def cool(self, entry: Entry, now: float) -> bool:
         """No answer for too long: the slots cool, the entry stays in flight. False if they cool already."""
         if not entry.cost or entry.cooled:

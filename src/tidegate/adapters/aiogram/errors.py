@@ -96,7 +96,7 @@ _draw = random.Random()  # noqa: S311  (jitter)
 def outcome_of(error: AiogramError, method: str, attempt: int, backoff: RetryBackoff) -> Outcome:
     """Return how a call ended that raised this. An error that says nothing counts as unknown."""
     if isinstance(error, TelegramRetryAfter):
-        return Refused(max(1.0, float(error.retry_after)))
+        return Refused(min(backoff.longest_closure, max(1.0, float(error.retry_after))))
     if isinstance(error, TelegramMigrateToChat):
         return Migrated(error.migrate_to_chat_id)
     if not isinstance(error, TelegramAPIError):

@@ -46,7 +46,9 @@ class PacingMiddleware(BaseRequestMiddleware):
         self._handle_get_updates = handle_get_updates
         self._max_wait = max_wait
         settings = gate.settings
-        self._backoff = RetryBackoff(settings.telegram_base_delay, settings.telegram_max_delay)
+        self._backoff = RetryBackoff(
+            settings.telegram_base_delay, settings.telegram_max_delay, settings.tidegate_longest_closure
+        )
         self._policy = DirectRetryPolicy(settings.telegram_max_retries)
 
     async def __call__(

@@ -2,7 +2,7 @@
 
 from contract.conftest import OpenPost
 from contract.post import BOT, DELIVERED, OTHER_BOT, ROOMY, Post
-from tidegate.model import Claim, NotSent, Rate, State, TicketId, Unreachable
+from tidegate.model import Claim, NotSent, Priority, Rate, State, TicketId, Unreachable
 from tidegate.outbox.transitions import CRASHES_ALLOWED, SUSPECT_CRASHES
 from tidegate.pacing.rules import Rules
 
@@ -120,6 +120,18 @@ async def test_a_suspect_of_a_bot_that_cannot_send_does_not_hold_up_the_others(o
     await post.settle(claim, Unreachable(30.0, "no connection"))
 
     assert ids(await post.claim_all()) == [other]
+
+
+async def test_suspects_of_a_bot_that_can_send_again_go_one_at_a_time(open_post: OpenPost) -> None:
+    post = await open_post(lease=LEASE)
+    tickets = await suspects(post, 4, priority=Priority.HIGH)  # these are not spaced
+    [claim] = await post.claim_all()
+    await post.settle(claim, Unreachable(5.0, "no connection"))
+    assert await post.claim_all(within=4.9) == []
+
+    assert len(await post.claim(within=1.0)) == 1
+    assert await post.claim_all() == []
+    assert await crashes(post, tickets) == [SUSPECT_CRASHES] * 4
 
 
 async def test_a_suspect_of_a_paused_bot_does_not_hold_up_the_others(open_post: OpenPost) -> None:

@@ -105,10 +105,12 @@ class Schedule:
     def claim(self, now: float, room: int) -> list[Entry]:
         """Grant what may go now: up to `room` messages, and every turn. Call `wake` first."""
         granted: list[Entry] = []
-        if self._suspects and room > 0:
-            self._offer_suspect(now)
         active, tried = self._active, 0
-        while active and (room > 0 or (self._turns and tried < len(active))):
+        while True:
+            if room > 0 and self._suspects:  # one on offer may have had to wait
+                self._offer_suspect(now)
+            if not active or not (room > 0 or (self._turns and tried < len(active))):
+                return granted
             pool = active[0]
             entry = self._take(pool, now, messages=room > 0)
             if entry is None:
@@ -123,7 +125,6 @@ class Schedule:
             else:
                 room -= 1
             active.rotate(-1)  # bots take turns
-        return granted
 
     def grant_at_once(self, turn: Entry, now: float) -> bool:
         """Grant a turn that has no rival, without a line, as most direct calls are granted.
@@ -537,7 +538,7 @@ class Schedule:
 
     def _needs_offer(self) -> bool:
         """Return whether a suspect could be made ready: none is in flight, and none is ready."""
-        on_offer = self._offered is not None and self._offered.place == READY
+        on_offer = self._offered is not None and _is_on_offer(self._offered)
         return bool(self._suspects) and self._suspect is None and not on_offer
 
     def _offer_suspect(self, now: float) -> None:
@@ -548,7 +549,7 @@ class Schedule:
         offered = self._offered
         if self._suspect is not None:
             return
-        if offered is not None and offered.place == READY and _can_send(offered.lane.bot, now):
+        if offered is not None and _is_on_offer(offered) and _can_send(offered.lane.bot, now):
             return
         while (line := self._next_suspect()) is not None:
             assert line.head is not None  # noqa: S101  (a held line has a head)
@@ -708,7 +709,11 @@ class Schedule:
 
 
 def _can_send(bot: BotLanes, now: float) -> bool:
-    return bot.closed_until <= now and not _held_until(bot, now)
+    return bot.closed_until <= now and not _held_until(bot, now) and not bot.paused
+
+
+def _is_on_offer(line: Line) -> bool:
+    return line.place == READY and line.lane.in_flight is None
 
 
 def _crashes_and_age(line: Line) -> tuple[int, int]:

@@ -78,13 +78,18 @@ end
 
 -- The crashes of a suspect, a message that may have killed its workers; nil of any other.
 function Schedule.crashes_of_suspect(id)
+  return Schedule.has_suspects() and tonumber(call('HGET', KEY.crashed, id) or nil) or nil
+end
+
+function Schedule.has_suspects()
   if Now.suspects == nil then Now.suspects = call('HLEN', KEY.crashed) end
-  return Now.suspects > 0 and tonumber(call('HGET', KEY.crashed, id) or nil) or nil
+  return Now.suspects > 0
 end
 
 function Schedule.suspect_is_in_flight()
   local message = Now.suspect ~= '' and Message.peek(Now.suspect)
-  return message and message.state == 'sending' and Schedule.crashes_of_suspect(message.id) ~= nil
+  if not message or not message.token or not Message.OPEN[message.state] then return false end
+  return Schedule.crashes_of_suspect(message.id) ~= nil
 end
 
 function Schedule.line_at(name)
@@ -94,15 +99,16 @@ function Schedule.line_at(name)
   return lane, level, lane.lines[level]
 end
 
-function Schedule.offered_is_ready()
+function Schedule.is_on_offer()
   if Now.offered == '' then return false end
   local lane, _, line = Schedule.line_at(Now.offered)
-  return line ~= nil and line.place == Place.READY, lane
+  return line ~= nil and line.place == Place.READY and not lane.flight, lane
 end
 
 -- Whether a suspect could be made ready: none is in flight, and none is ready.
 function Schedule.needs_offer()
-  return call('ZCARD', KEY.suspects) > 0 and not Schedule.suspect_is_in_flight() and not Schedule.offered_is_ready()
+  return Schedule.has_suspects() and call('ZCARD', KEY.suspects) > 0 and not Schedule.suspect_is_in_flight()
+    and not Schedule.is_on_offer()
 end
 
 function Schedule.can_send(id, serves)
@@ -115,8 +121,8 @@ end
 -- Makes the suspect with the fewest crashes ready if none is in flight: so a crash counts against one of them. One whose
 -- bot cannot send now does not keep those of other bots waiting.
 function Schedule.offer_suspect(serves)
-  if call('ZCARD', KEY.suspects) == 0 or Schedule.suspect_is_in_flight() then return end
-  local ready, its_lane = Schedule.offered_is_ready()
+  if not Schedule.has_suspects() or Schedule.suspect_is_in_flight() then return end
+  local ready, its_lane = Schedule.is_on_offer()
   if ready and Schedule.can_send(its_lane.bot, serves) then return end
   for _, name in ipairs(call('ZRANGE', KEY.suspects, 0, Bound.SUSPECTS - 1)) do
     if serves == nil or serves[string.match(name, '^%d+')] then
@@ -427,6 +433,7 @@ function Schedule.grant_round(room, serves)
     elseif pool.active then -- it has only messages, and there is no room for them
       tried = tried + 1
     end
+    if room > 0 then Schedule.offer_suspect(serves) end -- the one on offer may have had to wait
     if #round == 0 then round = call('ZRANGE', KEY.active, 0, Bound.POOLS - 1) end -- some were activated meanwhile
   end
   if #round > 1 then -- the next round begins where this one ended

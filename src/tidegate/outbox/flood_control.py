@@ -30,7 +30,7 @@ def learn_from_refusal(lane: Lane, pool: Pool, rules: Rules, now: float, retry_a
     several = len(bot.refused) > 1
     if several:
         bot.closed_until = max(bot.closed_until, now + retry_after)
-    if window is not None and (several or _others(window) >= _fullness(lane, now)):
+    if window is not None and (several or _others(window, now) >= _fullness(lane, now)):
         _cut(pool, window, rules.paid if bot.pools.get("paid") is pool else rules.bot, now)
     else:
         rule = rules.actions[0] if lane.kind == "action" else rules.chat(lane.chat)
@@ -52,16 +52,16 @@ def _cut(limited: Lane | Pool, window: Window, rule: Rate, now: float) -> None:
         window.resize(limited.learned.rate)
 
 
-def _others(window: Window) -> float:
-    """The share of taken slots, without the refused call."""
-    return (window.taken - 1) / window.count
+def _others(window: Window, now: float) -> float:
+    """The share of slots that are taken now, without the refused call."""
+    return (window.count - window.free(now) - 1) / window.count
 
 
 def _fullness(lane: Lane, now: float) -> float:
     window = lane.windows[0]
     if window.count == 1:  # it holds the refused call alone: look at the call before
         return 1.0 if now - lane.last_call < FULL_FOR_WINDOWS * window.seconds else 0.0
-    return _others(window)
+    return _others(window, now)
 
 
 # --- over a restart ---

@@ -373,13 +373,12 @@ class Schedule:
         """Pause or resume the messages of a bot or of one of its chats. Turns are not paused."""
         owner = self.bot(bot)
         if chat is None:
-            owner.paused = paused
-            lanes = [lane for lane in self.lanes.values() if lane.bot is owner]
-        else:
-            lanes = [self.lane_of(bot, chat, kind) for kind in self._kinds]
-            for lane in lanes:
-                lane.paused = paused
-        for lane in lanes:
+            owner.paused = paused  # `_take` looks at it: there may be a million lines
+            if not paused:
+                self._activate_all(owner)
+            return
+        for lane in [self.lane_of(bot, chat, kind) for kind in self._kinds]:
+            lane.paused = paused
             for line in lane.lines:
                 if line.place != EMPTY:
                     self._place(line, now)
@@ -466,7 +465,7 @@ class Schedule:
         if entry is None:
             line.place, line.passed = EMPTY, 0
             return
-        held = (lane.paused or lane.bot.paused) and line.level < TURN
+        held = lane.paused and line.level < TURN
         if held:
             self._unreserve(line, self._pool_of(entry), now)
         if held or lane.in_flight is not None or not self._unbarred(lane, line):
@@ -507,7 +506,8 @@ class Schedule:
     @staticmethod
     def _stands_back(lane: Lane, line: Line) -> bool:
         """Return whether a turn lets a line with reserved slots go first, for a bounded time."""
-        return line.level >= TURN and lane.reserved is not None and lane.reserved is not line
+        reserved = lane.reserved is not None and lane.reserved is not line
+        return line.level >= TURN and reserved and not lane.bot.paused
 
     def _unreserve(self, line: Line, pool: Pool, now: float) -> None:
         """It no longer waits for reserved slots: the lines that let it go first may go."""
@@ -530,7 +530,7 @@ class Schedule:
 
     def _make_ready(self, line: Line, entry: Entry, now: float) -> None:
         pool = self._pool_of(entry)
-        join(pool, line.level)
+        join(pool, line.level)  # before it counts as ready itself
         line.place = READY
         pool.ready[line.level].push(entry.seq, line)
         if pool.wake_at <= now or line.level == HIGH or line.level >= URGENT:
@@ -593,8 +593,9 @@ class Schedule:
         if pool.learned is not None and window is not None:
             step_up(pool, window, now)
         held_until = _held_until(bot, now)
+        willing = messages and not held_until and not bot.paused
         while True:
-            line = next_line(pool, now, messages=messages and not held_until)
+            line = next_line(pool, now, messages=willing)
             if line is None:
                 rest = rest_until(pool, now) or held_until
                 if messages or rest:  # else it stays in the round until there is room for messages
@@ -618,7 +619,7 @@ class Schedule:
 
     def _may(self, lane: Lane, line: Line, entry: Entry, now: float) -> bool:
         """Return whether the line may still go, as it could when it became ready."""
-        if (lane.paused or lane.bot.paused) and line.level < TURN:
+        if lane.paused and line.level < TURN:
             return False
         if entry.is_suspect and self._suspect is not None:
             return False

@@ -22,6 +22,7 @@ from tidegate.model import (
     State,
     TicketId,
 )
+from tidegate.pacing.learned import PROBE_AFTER
 from tidegate.pacing.rules import Family, Rules
 from tidegate.sim.virtual_time import EPOCH, VirtualClock
 
@@ -294,6 +295,25 @@ async def test_a_learned_limit_is_remembered(disk: Disk, how: str) -> None:
     post = await again(disk, post, how, STRICT)
 
     assert await post.outbox.learned() == learned
+
+
+async def test_a_learned_limit_goes_on_recovering_after_downtime(disk: Disk, how: str) -> None:
+    post = await disk.sender(STRICT)
+    await post.put()
+    await post.send()
+    await post.put()
+    await post.send(Refused(5), within=20)
+    [(place, cut)] = (await post.outbox.learned()).items()
+    await (disk.close(post) if how == "closed" else disk.kill(post))
+    await disk.clock.sleep(0.9 * PROBE_AFTER)
+
+    post = await disk.sender(STRICT)
+    assert await post.outbox.learned() == {place: cut}
+    await post.send(within=20)
+    await post.clock.sleep(0.2 * PROBE_AFTER)  # the pause counted
+    await post.put()
+
+    assert (await post.outbox.learned()).get(place) != cut
 
 
 async def test_a_call_cools_for_as_long_as_the_learned_limit_says(disk: Disk, how: str) -> None:

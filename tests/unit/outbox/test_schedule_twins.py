@@ -153,9 +153,10 @@ class Twins:
             Retry(draw.uniform(0.1, 2), "502"),
             NotSent("x"),
             Unknown("x", draw.uniform(0.1, 2)),
-            Unreachable(draw.uniform(0.1, 1), "x"),
             Dead("blocked", "gone", whole_chat=draw.random() < 0.5),
         ]
+        if self.one_pool:  # else the probe would be of the pool whose turn it is
+            rare.append(Unreachable(draw.uniform(0.1, 1), "x"))
         if message.chat_id == -2:
             rare.append(Migrated(-102))
         if "refusals" in self.beside:

@@ -35,7 +35,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
     "inbound/inbox_lanes": ("unit/inbound/test_inbox_lanes.py",),
     "outbox/transitions": ("unit/outbox/test_transitions.py", "contract/test_outcomes.py"),
     "outbox/flood_control": ("unit/outbox/test_flood_control.py",),
-    "outbox/shares": LINES,
+    "outbox/shares": ("unit/outbox/test_shares.py", *LINES),
     "delivery/outcome_policy": ("unit/delivery/test_outcome_policy.py",),
     "outbox/admission": ("unit/outbox/test_admission.py", "unit/outbox/test_plain_values.py"),
     "flows/graph": ("unit/flows/test_flow_validation.py",),

@@ -164,8 +164,9 @@ async def deliver(clock: VirtualClock, store: DamagedStore, messages: list[Field
         await trial.damage(first, 0.2)
         with suppress(TimeoutError):
             async with clock.timeout(1.0):
-                await first.outbox.claim(5)  # its worker dies with these
-        await trial.damage(first, 0.2)
+                while True:
+                    await first.outbox.claim(5)  # its worker dies with these
+        await trial.damage(first, 0.4)
         await store.crash(first)
         messages = messages[1::2]
     async with trial.gate() as gate:

@@ -53,8 +53,10 @@ class SqliteFile(DamagedStore):
             for ticket, bot, chat_id, body in rows:
                 if draw.random() < share:
                     changed = flipped(body, draw)
-                    tx.execute("UPDATE messages SET body = ? WHERE id = ?", (changed, ticket))
                     read = read_body(changed, ticket, bot, chat_id)
+                    if isinstance(read, Message) and read.method != "sendMessage":
+                        continue  # a 404 of its path looks like an outage: tried for hours, not poison
+                    tx.execute("UPDATE messages SET body = ? WHERE id = ?", (changed, ticket))
                     (damaged.readable if isinstance(read, Message) else damaged.unreadable).add(ticket)
 
         await _outbox(gate).file.write(step)

@@ -6,7 +6,19 @@ import pytest
 
 from contract.conftest import OpenPost
 from contract.post import BOT, DELIVERED, OTHER_BOT, SOON, Post
-from tidegate.model import Dead, Outcome, Priority, Rate, Record, Refused, Retry, State, TicketId, Unknown
+from tidegate.model import (
+    Dead,
+    Outcome,
+    Priority,
+    Rate,
+    Record,
+    Refused,
+    Retry,
+    State,
+    TicketId,
+    Unknown,
+    Unreachable,
+)
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
 
@@ -303,3 +315,42 @@ async def test_who_waits_for_a_message_that_is_erased_does_not_wait_for_ever(pos
     async with post.clock.timeout(SOON):
         [end] = await asyncio.gather(waiting, return_exceptions=True)
     assert isinstance(end, LookupError) or (isinstance(end, Record) and end.state == State.CANCELLED)
+
+
+async def test_a_chat_that_a_429_closed_for_long_is_shown_and_can_be_opened(post: Post) -> None:
+    one, other = await post.put(1), await post.put(2)
+    await post.send(Refused(3600))
+    assert await post.order(5) == [other]
+
+    [state] = [state for state in await post.outbox.limits() if state.closed_for > 0]
+    assert (state.bot, state.chat_id) == (BOT, 1)
+    assert state.closed_for == pytest.approx(3595, abs=5)
+    await post.outbox.open_limits(BOT, 1)
+
+    assert await post.order(10) == [one]
+    assert [state for state in await post.outbox.limits() if state.closed_for > 0] == []
+
+
+async def test_a_bot_that_429s_closed_can_be_opened_with_all_its_chats(open_post: OpenPost) -> None:
+    post = await open_post(Rules(bot=Rate(1000, 1)))
+    tickets = {await post.put(chat) for chat in (1, 2, 3)}
+    for claim in (await post.claim_all())[:2]:
+        await post.settle(claim, Refused(3600))
+    assert None in {state.chat_id for state in await post.outbox.limits() if state.closed_for > 0}
+
+    await post.outbox.open_limits(BOT)
+
+    assert len(await post.order(20)) == 2
+    assert tickets
+
+
+async def test_a_bot_that_cannot_send_is_shown_and_tries_at_once_when_it_is_opened(post: Post) -> None:
+    await post.put(1)
+    ticket = await post.put(2)
+    await post.send(Unreachable(600, "connect"))
+    assert await post.claim(within=5) == []
+    assert [(state.bot, state.obstacle) for state in await post.outbox.limits()] == [(BOT, "connect")]
+
+    await post.outbox.open_limits(BOT)
+
+    assert (await post.one()).message.id == ticket

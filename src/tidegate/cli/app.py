@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "webhook": ("webhook", "Set, inspect and delete the webhooks of bots."),
     "inbox": ("inbox", "List updates and events that could not be handled; replay or drop them."),
     "queue": ("queue", "Inspect, pause, resume and cancel queued messages."),
+    "limits": ("limits", "Show which bots and chats are closed or slowed down, and open them."),
     "dlq": ("dlq", "List, replay and drop dead letters."),
     "backup": ("backup", "Copy a store into a file, also while it is in use."),
     "restore": ("backup", "Replace the store by a backup, while no process uses it."),

@@ -73,6 +73,16 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
         return StoreHealth(ready=self.ready, spooled=self.spooled, reasons=(*self.reasons, *notes))
 
 
+class LimitState(msgspec.Struct, frozen=True):
+    """A bot (chat None) or chat that is not as its rules say."""
+
+    bot: BotId
+    chat_id: ChatId | None = None
+    allowed: Rate | None = None  # the limit that 429s have taught, if it is known here
+    closed_for: float = 0.0  # seconds, by a 429
+    obstacle: str = ""  # why the bot cannot send, in an outage
+
+
 class Turn(msgspec.Struct, frozen=True):
     """The right to make one direct call now. End it, whatever happens."""
 
@@ -230,6 +240,13 @@ class OutboxOperator(Protocol):
     async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         """The limits that 429s have cut, of a bot (None) or one of its chats, and what is allowed now."""
         ...
+
+    async def limits(self) -> list[LimitState]:
+        """Bots and chats that are closed, that learned a limit, or that cannot send."""
+        ...
+
+    async def open_limits(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        """End the closures of a bot and all its chats, or of one chat, and the wait of an outage."""
 
     async def stats(self) -> OutboxStats:
         """Numbers of messages by state."""

@@ -363,6 +363,24 @@ class Schedule:
         chats = {(lane.bot.id, lane.chat): lane.learned for lane in self.lanes.values()}
         return {place: learned.rate for place, learned in (pools | chats).items() if learned is not None}
 
+    def closures(self, now: float) -> list[tuple[BotId, ChatId | None, float, str]]:
+        """Closed bots (None) and chats: for how many seconds, and why a bot cannot send."""
+        bots = [(bot.id, None, bot.closed_until - now, bot.obstacle) for bot in self.bots.values()]
+        chats = [(lane.bot.id, lane.chat, lane.closed_until - now, "") for lane in self.lanes.values()]
+        return [place for place in (*bots, *chats) if place[2] > 0 or place[3]]
+
+    def open(self, bot: BotId, chat: ChatId | None, now: float) -> None:
+        """End the closures of a bot and its chats, or of one chat; the wait of an outage, too."""
+        owner = self.bot(bot)
+        if chat is None:
+            owner.closed_until, owner.away_until = 0.0, 0.0
+        for lane in [lane for lane in self.lanes.values() if lane.bot is owner and chat in {None, lane.chat}]:
+            lane.closed_until = 0.0
+            for line in lane.lines:
+                if line.place == WAITING:
+                    self._place(line, now)
+        self._activate_all(owner)
+
     def waiting_in(self, lane: Lane) -> list[Entry]:
         """Every entry that waits in a lane, except turns."""
         return [entry for line in lane.lines if line.level < TURN for entry in line.entries()]

@@ -159,6 +159,9 @@ async def do_everything(post: Post) -> None:
     limit = BroughtLimit("42", "send", 1.0, "9", learned)
     await bring_limits(outbox.connection, [limit])  # type: ignore[attr-defined]
     await paused_chats(outbox.connection)  # type: ignore[attr-defined]
+    await outbox.limits()
+    await outbox.open_limits(BOT)
+    await outbox.open_limits(BOT, 9)
     await outbox.learned()
     await post.run(5)
     await outbox.forget(9)

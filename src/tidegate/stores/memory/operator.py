@@ -12,7 +12,8 @@ from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Message, Priority, Rate, Record, State, TicketId, Why
 from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, URGENT, Entry
-from tidegate.outbox.port import OutboxOperator, OutboxStats
+from tidegate.outbox.limit_states import limits_in
+from tidegate.outbox.port import LimitState, OutboxOperator, OutboxStats
 from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES, NextState
@@ -214,6 +215,14 @@ class MemoryOperator(OutboxOperator):
 
     async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         return self.schedule.learned()
+
+    async def limits(self) -> list[LimitState]:
+        return limits_in(self.schedule, self._wake())
+
+    async def open_limits(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        chat = None if chat_id is None else self._dispatcher.chat(bot, chat_id)
+        self.schedule.open(bot, chat, self._clock.monotonic())
+        self._dispatcher.stir()
 
     async def stats(self) -> OutboxStats:
         self._wake()

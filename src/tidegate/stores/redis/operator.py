@@ -10,8 +10,9 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.outbox.limit_states import limit_states
 from tidegate.outbox.outages import log_outage, log_outage_end
-from tidegate.outbox.port import OutboxOperator, OutboxStats, StoreHealth
+from tidegate.outbox.port import LimitState, OutboxOperator, OutboxStats, StoreHealth
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNREADABLE, UNSETTLED_STATES
 from tidegate.stores.message_codec import UnreadableBody, encode, report_unreadable
@@ -250,6 +251,31 @@ class RedisOperator(OutboxOperator):
         for first in range(0, len(named), IDS_PER_STEP):
             count += (await self._run(step, *named[first : first + IDS_PER_STEP])).answer.count
         return count
+
+    async def limits(self) -> list[LimitState]:
+        known = list(_pairs(await self.connection.command("HGETALL", self.connection.key("bots"))))
+        closures: list[tuple[BotId, ChatId | None, float, str]] = []
+        if known:
+            found = (await self._run("closed_bots", *known)).answer.closed
+            closures += [(BotId(int(bot)), None, seconds, obstacle) for bot, seconds, obstacle in found]
+        cursor = "0"
+        while True:
+            reply = (await self._run("closed_lanes", cursor)).answer
+            for lane, seconds, _ in reply.closed:
+                bot, _, chat = lane.split("/", 2)
+                closures.append((BotId(int(bot)), parse_chat_id(chat), seconds, ""))
+            cursor = reply.cursor
+            if cursor == "0":
+                return limit_states(closures, await self.learned())
+
+    async def open_limits(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        if chat_id is not None:
+            await self._run("open_limits", bot, str(chat_id))
+            return
+        await self._run("open_limits", bot, "")
+        for state in await self.limits():
+            if state.bot == bot and state.chat_id is not None and state.closed_for > 0:
+                await self._run("open_limits", bot, str(state.chat_id))
 
     async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         await self._run("pause", bot, "" if chat_id is None else str(chat_id), 1)

@@ -233,6 +233,7 @@ class ScriptReply(msgspec.Struct):
     why: WaitFacts | None = None
     cursor: str = "0"
     lanes: list[str] = []
+    closed: list[tuple[str, float, str]] = []  # a lane or a bot, seconds, why a bot cannot send
     unsettled: int = 0  # messages of all bots, after this step
     epoch: str = ""  # of the data in Redis
     emptied: bool = False  # the data that this process knew is gone

@@ -229,3 +229,11 @@ def is_paused(tx: Transaction, bot: BotId, chat: ChatId) -> bool:
         tx.execute("SELECT 1 FROM pauses WHERE bot = ? AND chat_id IN (?, ?)", (bot, *chats)).fetchone()
         is not None
     )
+
+
+def closures(tx: Transaction, now: float) -> list[tuple[BotId, ChatId | None, float, str]]:
+    """Bots (None) and chats that a 429 has closed, and for how many seconds."""
+    found = tx.execute(
+        "SELECT bot, chat_id, heard_at + closed_for - ? AS left FROM limits WHERE left > 0", (now,)
+    )
+    return [(bot, chat or None, left, "") for bot, chat, left in found]

@@ -11,7 +11,8 @@ from tidegate.errors import NotTheSenderError, StoreError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
 from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.flood_control import WHOLE_BOT
-from tidegate.outbox.port import OutboxOperator, OutboxStats, StoreHealth
+from tidegate.outbox.limit_states import limit_states, limits_in
+from tidegate.outbox.port import LimitState, OutboxOperator, OutboxStats, StoreHealth
 from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
 from tidegate.pacing.rules import FAMILIES
@@ -145,6 +146,31 @@ class SqliteOperator(OutboxOperator):
 
     async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         return self.schedule.learned()
+
+    async def limits(self) -> list[LimitState]:
+        self._wake()
+        if self._sending:
+            return limits_in(self.schedule, self._clock.monotonic())
+        now = self._clock.now()
+        return limit_states(await self.file.read(lambda tx: message_rows.closures(tx, now)), {})
+
+    async def open_limits(self, bot: BotId, chat_id: ChatId | None = None) -> None:
+        def step(tx: Transaction) -> ChatId | None:
+            chat = None if chat_id is None else message_rows.chat_now(tx, bot, chat_id)
+            tx.execute(
+                "UPDATE limits SET closed_for = 0 WHERE bot = ? AND (? IS NULL OR chat_id = ?)",
+                (bot, chat, chat),
+            )
+            if not self._sending:
+                tx.note("open", (bot, chat))
+            return chat
+
+        await self.file.write(step, lambda chat: self._follow_open(bot, chat))
+
+    def _follow_open(self, bot: BotId, chat: ChatId | None) -> None:
+        if self._sending:
+            self.schedule.open(bot, chat, self._clock.monotonic())
+            self._dispatcher.stir()
 
     async def stats(self) -> OutboxStats:
         self._wake()
@@ -346,6 +372,8 @@ class SqliteOperator(OutboxOperator):
             elif verb == "pause":
                 bot, chat, paused = body
                 self._follow_pause(bot, chat, paused=paused)
+            elif verb == "open":
+                self._follow_open(*body)
             elif verb == "why":
                 self._explainer.answer(*body)
             elif verb == "health":

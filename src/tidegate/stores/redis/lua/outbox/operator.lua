@@ -74,6 +74,29 @@ function Steps.forget()
   return Step.finish({ count = gone })
 end
 
+-- Open: ends the closure of a bot (ARGV[3]) and the wait of its outage, or the closure of one chat of it (ARGV[4], else
+-- empty).
+function Steps.open_limits()
+  Step.run_due()
+  local bot = ARGV[3]
+  if ARGV[4] == '' then
+    local stored = Lane.bot_at(bot)
+    stored.closed = nil
+    if stored.away then stored.away = 0 end
+  else
+    for _, kind in ipairs({ 'send', 'edit', 'action' }) do
+      local lane = Lane.at(Lane.key(bot, kind, Schedule.current_chat(bot, ARGV[4])))
+      lane.closed = nil
+      for level, line in pairs(lane.lines) do
+        if line.place == Place.WAITING then Schedule.place(lane, level, line) end
+      end
+      Lane.rest(lane)
+    end
+  end
+  Schedule.activate_all(bot)
+  return Step.finish()
+end
+
 -- Pause: messages of a bot (ARGV[3]), or of one chat of it (ARGV[4], else empty), are held (ARGV[5] is 1) or go on (0).
 -- Direct calls are not affected.
 function Steps.pause()

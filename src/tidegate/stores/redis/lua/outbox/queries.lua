@@ -120,6 +120,29 @@ function Steps.wait_for()
   return Step.finish({ wait = math.max(wait, ahead * lane.rates[1][2] / lane.rates[1][1]) })
 end
 
+-- Closed lanes: the keys of the lanes that a 429 has closed among a part of all, and for how many seconds, in no order, from
+-- the cursor ARGV[3] on. The next cursor is 0 at the end.
+function Steps.closed_lanes()
+  local cursor, fields = unpack(call('HSCAN', KEY.lanes, ARGV[3], 'COUNT', 500))
+  local closed = {}
+  for i = 1, #fields, 2 do
+    local rare = Lane.parse(fields[i + 1])
+    if rare and (rare.closed or 0) > Now.time then closed[#closed + 1] = { fields[i], rare.closed - Now.time, '' } end
+  end
+  return Step.finish({ cursor = cursor, closed = closed })
+end
+
+-- Closed bots: those that a 429 has closed, or that cannot send, of the ids from ARGV[3] on.
+function Steps.closed_bots()
+  local closed = {}
+  for i = 3, #ARGV do
+    local bot = Lane.bot_at(ARGV[i])
+    local seconds = math.max(0, (bot.closed or 0) - Now.time)
+    if seconds > 0 or bot.obstacle then closed[#closed + 1] = { ARGV[i], seconds, bot.obstacle or '' } end
+  end
+  return Step.finish({ closed = closed })
+end
+
 -- Paused lanes: the keys of the paused lanes among a part of all, in no order, from the cursor ARGV[3] on. The next
 -- cursor is 0 at the end.
 function Steps.paused_lanes()

@@ -1,0 +1,92 @@
+"""`tidegate limits`: show closures, learned limits and outages, and open what a 429 has closed."""
+
+from typing import TYPE_CHECKING, Any
+
+from tidegate.cli import terminal
+from tidegate.cli.messages import chat_of
+from tidegate.cli.options import AsJson, OfBot, OfChat, Store, command_group
+from tidegate.cli.store import known_bots, using_gate
+from tidegate.model import BotId
+from tidegate.outbox.port import LimitState
+from tidegate.settings import Settings
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
+app = command_group("Show which bots and chats are closed or slowed down, and open them.")
+
+
+@app.command("list")
+def show(*, store: Store = None, as_json: AsJson = False) -> None:
+    """Show the limits, what 429s have closed and taught, and bots that cannot send."""
+
+    async def look(gate: "Tidegate") -> tuple[list[LimitState], list[str]]:
+        health = await gate.core.store.sender_health()
+        return await gate.outbox.limits(), list(health.reasons) if health is not None else []
+
+    states, reasons = using_gate(store, look)
+    rules = Settings.read().rules()
+    report: dict[str, Any] = {
+        "bot_rate": str(rules.bot),
+        "chat_rate": str(rules.private),
+        "group_rate": str(rules.group),
+        "limits": [_as_json(state) for state in states],
+        "sender": reasons,
+    }
+    terminal.report(
+        report,
+        f"Allowed: {rules.bot} for a bot, {rules.private} for a chat, {rules.group} for a group",
+        *(map(_line, states) if states else ["Nothing is closed, and no other limit was learned"]),
+        *reasons,
+        as_json=as_json,
+    )
+
+
+@app.command("open")
+def open_(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_json: AsJson = False) -> None:
+    """Open what a 429 has closed: every bot with its chats, one bot, or one chat.
+
+    A bot that cannot send tries at once.
+
+    Learned limits stay. If Telegram still refuses, the next 429 closes again.
+    """
+    chat_id = chat_of(chat)
+
+    async def act(gate: "Tidegate") -> list[BotId]:
+        bots = [each for each in await known_bots(gate) if bot in {None, each}]
+        for each in bots:
+            await gate.outbox.open_limits(each, chat_id)
+        return bots
+
+    bots = using_gate(store, act)
+    where = "" if chat_id is None else f", chat {chat_id}"
+    terminal.report(
+        {"opened": [{"bot": each, "chat_id": chat_id} for each in bots]},
+        *(
+            [f"Open: bot {each}{where}" for each in bots]
+            or ["The store knows no such bot: nothing was opened"]
+        ),
+        as_json=as_json,
+    )
+
+
+def _as_json(state: LimitState) -> dict[str, Any]:
+    return {
+        "bot": state.bot,
+        "chat_id": state.chat_id,
+        "allowed": None if state.allowed is None else str(state.allowed),
+        "closed_for": round(state.closed_for, 1),
+        "obstacle": state.obstacle or None,
+    }
+
+
+def _line(state: LimitState) -> str:
+    place = f"bot {state.bot}" if state.chat_id is None else f"bot {state.bot}, chat {state.chat_id}"
+    facts = []
+    if state.obstacle:
+        facts.append(f"cannot send ({state.obstacle})")
+    if state.closed_for > 0:
+        facts.append(f"closed by a 429 for {state.closed_for:.0f} s")
+    if state.allowed is not None:
+        facts.append(f"learned: {state.allowed}")
+    return f"{place}: {', '.join(facts)}"

@@ -23,3 +23,12 @@ def test_the_glossary_is_sorted_and_has_one_row_for_each_word() -> None:
     rows = (ROOT / "docs" / "reference" / "glossary.md").read_text().splitlines()
     words = [row.split("|")[1].strip() for row in rows if row.startswith("| ")][1:]
     assert words == sorted(set(words), key=str.lower)
+
+
+def test_every_test_that_the_page_on_trouble_names_exists() -> None:
+    page = (ROOT / "docs" / "explanation" / "trouble.md").read_text()
+    named = re.findall(r"`(tests/[a-z0-9_/]+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 30
+    texts = {path: (ROOT / path).read_text() for path, _ in named if (ROOT / path).exists()}
+    missing = [(path, name) for path, name in named if f"def {name}" not in texts.get(path, "")]
+    assert missing == []

@@ -188,7 +188,7 @@ class Model:
         if isinstance(outcome, Unknown) and one.message.on_unknown == "park":
             self._end(one, State.PARKED)
         elif one.attempts >= one.message.max_attempts:
-            self._end(one, State.DEAD)
+            self._end(one, State.PARKED if isinstance(outcome, Unknown) else State.DEAD)
         else:
             self._back(one, State.RETRY, now, now + delay)
 

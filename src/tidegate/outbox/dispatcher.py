@@ -26,8 +26,9 @@ from tidegate.model import (
     Unreachable,
     shows_that_bot_sends,
 )
+from tidegate.outbox.event_log import EventLog
 from tidegate.outbox.lanes import LOW_TURN, NEVER, NORMAL_TURN, TURN, Entry, Lane
-from tidegate.outbox.outages import log_outage, log_outage_end, outage_in
+from tidegate.outbox.outages import outage_in
 from tidegate.outbox.port import Turn
 from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.rules import Family
@@ -56,6 +57,8 @@ class OutboxDispatcher:
         waiting: Callable[[BotId], int] = lambda _: 0,
     ) -> None:
         self.schedule = schedule
+        self.events = EventLog(clock)
+        schedule.on_recovery = self.events.limit_changed
         self.refused = 0
         self.uncertain = 0
         self._clock = clock
@@ -75,6 +78,7 @@ class OutboxDispatcher:
             self._timer.cancel()
         self.refuse(lambda: ClosedError(CLOSED_WHILE_WAITING))
         self.schedule.close()
+        self.events.close()
 
     def refuse(self, error: Callable[[], Exception]) -> None:
         """Fail every task that waits for messages or for a turn."""
@@ -189,15 +193,22 @@ class OutboxDispatcher:
         owner = entry.lane.bot
         if isinstance(outcome, Refused):
             self.refused += 1
-            self.schedule.refused(entry, now, outcome.retry_after)
+            self._apply_refusal(entry, now, outcome.retry_after)
         if owner.obstacle and shows_that_bot_sends(outcome):
             lasted = now - owner.away_since
             self.schedule.end_outage(owner)
-            log_outage_end(owner.id, lasted, self._waiting(owner.id))
+            self.events.outage_end(owner.id, lasted, self._waiting(owner.id))
         elif (held := outage_in(outcome)) is not None:
             wait, obstacle = held
             if self.schedule.hold(entry, now, wait, obstacle):
-                log_outage(owner.id, obstacle, self._waiting(owner.id))
+                self.events.outage(owner.id, obstacle, self._waiting(owner.id))
+
+    def _apply_refusal(self, entry: Entry, now: float, retry_after: float) -> None:
+        bot, chat = entry.lane.bot.id, entry.lane.chat
+        effect = self.schedule.refused(entry, now, retry_after)
+        self.events.refused(bot, chat, retry_after, whole_bot=effect.closes_bot)
+        if effect.cut is not None:
+            self.events.limit_changed(bot, None if effect.cuts_bot else chat, effect.cut)
 
     def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
         """A call is over and was answered `at`: its slots cool, or are free if it was not sent."""

@@ -1,10 +1,11 @@
 """Flood control: what a 429 closes, which limit it cuts, how that recovers, and what outlives a restart."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from tidegate.model import BotId, ChatId, Rate
+from tidegate.outbox.event_log import LimitChange
 from tidegate.outbox.lanes import Entry, Lane, Pool
 from tidegate.pacing.learned import LearnedLimit, LearnedSnapshot
 from tidegate.pacing.rules import Rules
@@ -17,7 +18,15 @@ WHOLE_BOT: ChatId = 0  # no chat has this number
 FULL_FOR_WINDOWS = 1.5  # windows since the last call, within which a limit of one call counts as full
 
 
-def learn_from_refusal(lane: Lane, pool: Pool, rules: Rules, now: float, retry_after: float) -> None:
+class RefusalEffect(NamedTuple):
+    """What a 429 has changed."""
+
+    closes_bot: bool  # else the chat alone
+    cut: LimitChange | None = None
+    cuts_bot: bool = False  # else the limit of the chat
+
+
+def learn_from_refusal(lane: Lane, pool: Pool, rules: Rules, now: float, retry_after: float) -> RefusalEffect:
     """A 429 never says its scope. One refused chat is closed; several within a window close the bot.
 
     Call it before the refused call gives up its slots: how full its limits were is the evidence.
@@ -31,25 +40,32 @@ def learn_from_refusal(lane: Lane, pool: Pool, rules: Rules, now: float, retry_a
     if several:
         bot.closed_until = max(bot.closed_until, now + retry_after)
     if window is not None and (several or _others(window, now) >= _fullness(lane, now)):
-        _cut(pool, window, rules.paid if bot.pools.get("paid") is pool else rules.bot, now)
-    else:
-        rule = rules.actions[0] if lane.kind == "action" else rules.chat(lane.chat)
-        _cut(lane, lane.windows[0], rule, now)
+        rule = rules.paid if bot.pools.get("paid") is pool else rules.bot
+        return RefusalEffect(several, _cut(pool, window, rule, now), cuts_bot=True)
+    rule = rules.actions[0] if lane.kind == "action" else rules.chat(lane.chat)
+    return RefusalEffect(several, _cut(lane, lane.windows[0], rule, now))
 
 
-def step_up(limited: Lane | Pool, window: Window, now: float) -> None:
-    """Let a learned limit recover, if it is time."""
-    if limited.learned is not None and limited.learned.quiet(now):
-        window.resize(limited.learned.rate)
-        if limited.learned.intact:
-            limited.learned = None
+def step_up(limited: Lane | Pool, window: Window, now: float) -> LimitChange | None:
+    """Let a learned limit recover, if it is time. Returns the change, if there is one."""
+    learned = limited.learned
+    if learned is None or not learned.quiet(now):
+        return None
+    change = LimitChange(learned.rule, window.rate, learned.rate, restored=learned.intact)
+    window.resize(learned.rate)
+    if learned.intact:
+        limited.learned = None
+    return change
 
 
-def _cut(limited: Lane | Pool, window: Window, rule: Rate, now: float) -> None:
+def _cut(limited: Lane | Pool, window: Window, rule: Rate, now: float) -> LimitChange | None:
     if limited.learned is None:
         limited.learned = LearnedLimit(rule)
-    if limited.learned.refused(now):
-        window.resize(limited.learned.rate)
+    if not limited.learned.refused(now):
+        return None
+    change = LimitChange(rule, window.rate, limited.learned.rate)
+    window.resize(limited.learned.rate)
+    return change
 
 
 def _others(window: Window, now: float) -> float:

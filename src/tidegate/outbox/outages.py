@@ -1,10 +1,6 @@
-"""Outages of a bot, as every store holds and logs them: when one begins, and when it ends."""
+"""Outages of a bot, as every store finds them in an outcome."""
 
-import logging
-
-from tidegate.model import LOST_ANSWERS, BotId, Outcome, Unknown, Unreachable
-
-log = logging.getLogger("tidegate.worker")
+from tidegate.model import LOST_ANSWERS, Outcome, Unknown, Unreachable
 
 
 def outage_in(outcome: Outcome) -> tuple[float, str] | None:
@@ -16,16 +12,3 @@ def outage_in(outcome: Outcome) -> tuple[float, str] | None:
             return wait, LOST_ANSWERS
         case _:
             return None
-
-
-def log_outage(bot: BotId, obstacle: str, waiting: int) -> None:
-    log.warning(
-        "bot %s:… cannot send (%s): %d messages wait, and one tries again at growing intervals",
-        bot,
-        obstacle,
-        waiting,
-    )
-
-
-def log_outage_end(bot: BotId, lasted: float, waiting: int) -> None:
-    log.warning("bot %s:… sends again after %.0f s; %d messages waited", bot, lasted, waiting)

@@ -6,10 +6,12 @@ The cost of a step does not grow with the number of lines that wait.
 
 import itertools
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from tidegate.model import BotId, ChatId, Probe, Rate
-from tidegate.outbox.flood_control import learn_from_refusal, step_up
+from tidegate.outbox.event_log import LimitChange
+from tidegate.outbox.flood_control import RefusalEffect, learn_from_refusal, step_up
 from tidegate.outbox.lanes import (
     BLOCKED,
     EMPTY,
@@ -52,6 +54,8 @@ class Schedule:
         self.bots: dict[BotId, BotLanes] = {}
         self.lanes: dict[tuple[BotId, ChatId, str], Lane] = {}
         self.urgent_in_debt = 0
+        # Told when a learned limit has recovered a step.
+        self.on_recovery: Callable[[BotId, ChatId | None, LimitChange], None] | None = None
         self._untouched: dict[tuple[Rate, ...], tuple[Window, ...]] = {}  # of lanes without a call yet
         self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
@@ -297,9 +301,9 @@ class Schedule:
             return None
         return Probe(bot.probes + 1, bot.obstacle, now - bot.away_since)
 
-    def refused(self, entry: Entry, now: float, retry_after: float) -> None:
+    def refused(self, entry: Entry, now: float, retry_after: float) -> RefusalEffect:
         """A 429: close the chat or the bot, and cut a limit. Call it before `release`."""
-        learn_from_refusal(entry.lane, self._pool_of(entry), self.rules, now, retry_after)
+        return learn_from_refusal(entry.lane, self._pool_of(entry), self.rules, now, retry_after)
 
     def remove(self, entry: Entry, now: float) -> None:
         """Take a waiting entry out of its line."""
@@ -502,9 +506,13 @@ class Schedule:
         else:
             self._ready(line, entry, now)
 
+    def _tell_limit(self, bot: BotId, chat: ChatId | None, change: LimitChange | None) -> None:
+        if change is not None and self.on_recovery is not None:
+            self.on_recovery(bot, chat, change)
+
     def _lane_wait(self, lane: Lane, line: Line, entry: Entry, now: float) -> float:
         if lane.learned is not None:
-            step_up(lane, lane.windows[0], now)
+            self._tell_limit(lane.bot.id, lane.chat, step_up(lane, lane.windows[0], now))
         wait = max(window.wait(now, entry.cost) for window in lane.windows)
         if wait > 0 and entry.cost > 1 and entry.retry_at <= now:
             # Cheaper calls of this chat take each slot as it gets free; after a while they must wait.
@@ -609,7 +617,7 @@ class Schedule:
             self._sleep(pool, bot.closed_until)
             return None
         if pool.learned is not None and window is not None:
-            step_up(pool, window, now)
+            self._tell_limit(bot.id, None, step_up(pool, window, now))
         held_until = _held_until(bot, now)
         willing = messages and not held_until and not bot.paused
         while True:

@@ -52,6 +52,11 @@ class LearnedLimit:
         return Rate(max(1, self._step), self._rule.seconds * stretch)
 
     @property
+    def rule(self) -> Rate:
+        """The rate that it starts from and returns to."""
+        return self._rule
+
+    @property
     def intact(self) -> bool:
         """Return whether this is the rule itself, with nothing learned."""
         return self._bad is None

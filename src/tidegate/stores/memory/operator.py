@@ -264,6 +264,8 @@ class MemoryOperator(OutboxOperator):
             self._letters[message.id] = None
         else:
             self._forget_later(stored)
+        if step.state is not State.DELIVERED:
+            self._dispatcher.events.ended(stored.record())
         if self._on_end is not None:
             self._on_end(stored.record())
         self._waiters.ended(message.id, stored.record)

@@ -10,8 +10,8 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.outbox.event_log import EventLog, LimitChange
 from tidegate.outbox.limit_states import limit_states
-from tidegate.outbox.outages import log_outage, log_outage_end
 from tidegate.outbox.port import LimitState, OutboxOperator, OutboxStats, StoreHealth
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNREADABLE, UNSETTLED_STATES
@@ -46,6 +46,7 @@ class RedisOperator(OutboxOperator):
         self.connection = connection
         self._clock = clock
         self._on_end = on_end
+        self._events = EventLog(clock)
         self._waiters = RedisSettledWaiters(clock, self._find_ended)
 
     async def _run(self, step: str, *args: "Argument") -> OutboxReply:
@@ -67,12 +68,22 @@ class RedisOperator(OutboxOperator):
             self._report_end(record)
         for news in reply.answer.outages:  # only the process whose step it was hears of it
             if news.lasted is None:
-                log_outage(news.bot, news.obstacle, news.waiting)
+                self._events.outage(news.bot, news.obstacle, news.waiting)
             else:
-                log_outage_end(news.bot, news.lasted, news.waiting)
+                self._events.outage_end(news.bot, news.lasted, news.waiting)
+        for refusal in reply.answer.refusals:
+            self._events.refused(
+                refusal.bot, parse_chat_id(refusal.chat), refusal.seconds, whole_bot=refusal.whole_bot
+            )
+        for limit in reply.answer.limits:
+            rule, before, after = (Rate(*pair) for pair in (limit.rule, limit.before, limit.after))
+            chat = None if limit.chat is None else parse_chat_id(limit.chat)
+            change = LimitChange(rule, before, after, restored=limit.restored)
+            self._events.limit_changed(limit.bot, chat, change)
         return reply
 
     def _report_end(self, record: Record) -> None:
+        self._events.ended(record)
         self._waiters.ended(record)
         if self._on_end is not None:
             self._on_end(record)

@@ -124,6 +124,7 @@ class RedisOutbox(RedisOperator, Outbox):
         await self._waiters.close()
         await self._heartbeat.stop()
         await self._finishing.join()
+        self._events.close()
         await self._fallback.close()
         with suppress(StoreError):
             if not self._fallback.is_away:

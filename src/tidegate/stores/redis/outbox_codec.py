@@ -211,6 +211,26 @@ class ReportedOutage(msgspec.Struct):
     lasted: float | None = None
 
 
+class ReportedRefusal(msgspec.Struct):
+    """A 429 that this step has heard, and what it has closed."""
+
+    bot: BotId
+    chat: str
+    seconds: float
+    whole_bot: bool = False
+
+
+class ReportedLimit(msgspec.Struct):
+    """A learned limit that this step has changed; without a chat that of the bot. Counts and seconds."""
+
+    bot: BotId
+    rule: tuple[int, float]
+    before: tuple[int, float]
+    after: tuple[int, float]
+    restored: bool = False
+    chat: str | None = None
+
+
 class ScriptReply(msgspec.Struct):
     """The reply of any step; each fills in its own fields."""
 
@@ -239,6 +259,8 @@ class ScriptReply(msgspec.Struct):
     emptied: bool = False  # the data that this process knew is gone
     noted: bool = False  # another process has noted that before
     outages: list[ReportedOutage] = []
+    refusals: list[ReportedRefusal] = []
+    limits: list[ReportedLimit] = []
 
 
 def script_terms(

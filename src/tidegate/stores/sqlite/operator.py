@@ -408,6 +408,7 @@ class SqliteOperator(OutboxOperator):
             self._dispatcher.wake(self._clock.monotonic())
 
     def _tell_end(self, record: Record) -> None:
+        self._dispatcher.events.ended(record)
         if self._on_end is not None:
             self._on_end(record)
         self._waiters.ended(record.message.id, lambda: record)

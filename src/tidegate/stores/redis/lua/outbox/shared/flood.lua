@@ -5,23 +5,40 @@ function Flood.publish(limited)
   call('HSET', KEY.learned, Lane.learned_name(limited), rate[1] .. '/' .. Prelude.exact(rate[2]))
 end
 
+-- What the caller logs.
+function Flood.report(list, news)
+  Now.answer[list] = Now.answer[list] or {}
+  table.insert(Now.answer[list], news)
+end
+
+function Flood.report_limit(limited, before, restored)
+  Flood.report('limits', {
+    bot = tonumber(limited.bot), chat = limited.chat, rule = limited.rule, before = before, after = limited.rates[1],
+    restored = restored,
+  })
+end
+
 -- Lets a learned limit recover, if it is time.
 function Flood.step_up(limited)
   if not limited.learned or not Learned.quiet(limited.learned, limited.rule, Now.time) then return end
-  if limited.learned.bad == nil then
+  local before, restored = limited.rates[1], limited.learned.bad == nil
+  if restored then
     limited.learned, limited.rates[1] = nil, limited.rule
     call('HDEL', KEY.learned, Lane.learned_name(limited))
   else
     Lane.apply_learned(limited)
     Flood.publish(limited)
   end
+  Flood.report_limit(limited, before, restored)
 end
 
 function Flood.cut(limited)
   limited.learned = limited.learned or Learned.new(limited.rule)
+  local before, step = limited.rates[1], limited.learned.step
   Learned.refused(limited.learned, limited.rule, Now.time)
   Lane.apply_learned(limited)
   Flood.publish(limited)
+  if limited.learned.step ~= step then Flood.report_limit(limited, before, false) end
 end
 
 -- How full a window is, apart from the refused call.
@@ -51,6 +68,7 @@ function Flood.learn(lane, pool, retry_after)
   end
   bot.refused = refused
   if several then bot.closed = math.max(bot.closed or 0, Now.time + retry_after) end
+  Flood.report('refusals', { bot = tonumber(lane.bot), chat = lane.chat, seconds = retry_after, whole_bot = several })
   if pool.rule and (several or Flood.others(pool.open[1], pool.rates[1]) >= Flood.fullness(lane)) then
     Flood.cut(pool)
   else
@@ -65,17 +83,12 @@ function Flood.waiting(bot)
   return tonumber(call('HGET', KEY.counts, name) or 0) + (Now.counted[name] or 0)
 end
 
-function Flood.report_outage(news)
-  Now.answer.outages = Now.answer.outages or {}
-  Now.answer.outages[#Now.answer.outages + 1] = news
-end
-
 -- The bot cannot send: nothing goes for `wait` seconds, then one probe at a time, of all processes.
 function Flood.hold(id, entry, wait, obstacle)
   local bot = Lane.bot_at(id)
   if not bot.obstacle then
     bot.since, bot.probes, bot.away = Now.time, 0, 0
-    Flood.report_outage({ bot = tonumber(id), obstacle = obstacle, waiting = Flood.waiting(id) })
+    Flood.report('outages', { bot = tonumber(id), obstacle = obstacle, waiting = Flood.waiting(id) })
   elseif bot.probe == entry.id then
     bot.probes = (bot.probes or 0) + 1
   end
@@ -86,7 +99,7 @@ end
 function Flood.end_outage(id)
   local bot = Lane.bot_at(id)
   if bot.since then
-    Flood.report_outage({ bot = tonumber(id), lasted = Now.time - bot.since, waiting = Flood.waiting(id) })
+    Flood.report('outages', { bot = tonumber(id), lasted = Now.time - bot.since, waiting = Flood.waiting(id) })
   end
   bot.away, bot.obstacle, bot.since, bot.probes, bot.probe = nil, nil, nil, nil, nil
   Schedule.activate_all(id)

@@ -354,3 +354,26 @@ async def test_a_bot_that_cannot_send_is_shown_and_tries_at_once_when_it_is_open
     await post.outbox.open_limits(BOT)
 
     assert (await post.one()).message.id == ticket
+
+
+async def test_ids_are_found_by_their_beginning_and_their_end(post: Post) -> None:
+    first, second, third = await post.put_many(3, 1)
+    begin = first[:4]
+    known = sorted(one for one in (first, second, third) if one.startswith(begin))
+
+    assert await post.outbox.ids(begin) == known
+    assert await post.outbox.ids("", limit=2) == sorted([first, second, third])[:2]
+    assert await post.outbox.ids(first) == [first]
+    assert await post.outbox.ids(first[:1], first[1:]) == [first]
+    assert await post.outbox.ids("*") == await post.outbox.ids("?", first[-1]) == []
+
+
+async def test_ids_of_what_is_forgotten_are_not_found(open_post: OpenPost) -> None:
+    post = await open_post(keep=60)
+    ticket = await post.put()
+    await post.order(1)
+    assert await post.outbox.ids(ticket) == [ticket]
+
+    await post.clock.sleep(62)
+
+    assert await post.outbox.ids(ticket) == []

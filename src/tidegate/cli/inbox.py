@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.messages import amount
+from tidegate.cli.messages import CANDIDATES, amount, only_one
 from tidegate.cli.options import AsJson, OfBot, Store, Yes
 from tidegate.cli.progress import progress_bar
 from tidegate.cli.store import sender_is_gone, using_gate
@@ -195,7 +195,8 @@ def source_of(bot: int | None, hook: str | None) -> InboxSource | None:
 async def choose(inbox: Inbox, which: UpdateChoice) -> list[ParkedItem]:
     """Find the items, the oldest first, so that they are replayed in the order in which they were parked.
 
-    Raises BadInputError for a key that is not parked, or that several sources have.
+    A key may be shortened. Raises BadInputError for one that is not parked, that is the beginning of several,
+    or that several sources have.
     """
     source = source_of(which.bot, which.hook)
     if which.keys and which.everything:
@@ -205,9 +206,16 @@ async def choose(inbox: Inbox, which: UpdateChoice) -> list[ParkedItem]:
     parked = (await inbox.parked(source, limit=MOST_PARKED))[::-1]
     if which.everything:
         return parked
-    for key in which.keys:
+    keys = [_whole_key(key, parked) for key in which.keys]
+    for key in keys:
         _check(key, [one.item.source for one in parked if one.item.key == key])
-    return [one for one in parked if one.item.key in set(which.keys)]
+    return [one for one in parked if one.item.key in set(keys)]
+
+
+def _whole_key(short: str, parked: Sequence[ParkedItem]) -> str:
+    """Return the key that begins so; the text itself if it is one, or if none does."""
+    known = sorted({one.item.key for one in parked if one.item.key.startswith(short)})
+    return short if short in known or not short or not known else only_one(short, known[: CANDIDATES + 1])
 
 
 def _check(key: str, sources: Sequence[InboxSource]) -> None:

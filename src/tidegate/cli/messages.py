@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import msgspec
 from rich import box
@@ -19,6 +19,9 @@ from tidegate.outbox.port import Outbox
 
 LETTERS = frozenset({State.DEAD, State.PARKED})
 WAITING = frozenset({State.QUEUED, State.RETRY})
+CANDIDATES: Final = 5  # ids that are listed if a shortened one is not clear
+ID_DIGITS: Final = 8  # of the number of a message in its id
+T = TypeVar("T")
 COUNTED = 10_000  # counted at most; above it is "more than"
 
 
@@ -51,15 +54,42 @@ def chat_of(text: str | None, option: str = "--chat") -> ChatId | None:
 
 
 async def find_records(outbox: Outbox, ids: Sequence[str]) -> list[Record]:
-    """Return the records of these ids, each once. Raises BadInputError for an unknown id."""
-    found = [(ticket, await outbox.find(TicketId(ticket))) for ticket in dict.fromkeys(ids)]
-    unknown = [ticket for ticket, record in found if record is None]
-    if unknown:
+    """Return the records of these ids, each once. An id may be shortened.
+
+    Raises BadInputError for one that is unknown, or that is the beginning of several.
+    """
+    found = [await _find_record(outbox, ticket) for ticket in dict.fromkeys(ids)]
+    return list({record.message.id: record for record in found}.values())
+
+
+async def _find_record(outbox: Outbox, ticket: str) -> Record:
+    record = await outbox.find(TicketId(ticket))
+    if record is None and (known := await _whole_ids(outbox, ticket)):
+        record = await outbox.find(only_one(ticket, known))
+    if record is None:
         raise BadInputError(
-            f"message {unknown[0]} is not known here: it was never put, or ended too long ago; "
+            f"message {ticket} is not known here: it was never put, or ended too long ago; "
             "see tidegate queue list --state any"
         )
-    return [record for _, record in found if record is not None]
+    return record
+
+
+async def _whole_ids(outbox: Outbox, short: str) -> list[TicketId]:
+    """Return the ids that begin so. Both parts may be shortened: `9f3a-1b` is `9f3a41c2d5e6-0000001b`."""
+    process, dash, number = short.partition("-")
+    known = await outbox.ids(short, limit=CANDIDATES + 1) if short else []
+    if known or not process or not (dash and number):
+        return known
+    return await outbox.ids(process, f"-{number:0>{ID_DIGITS}}", limit=CANDIDATES + 1)
+
+
+def only_one(short: str, known: Sequence[T]) -> T:
+    """Return what a shortened id means. Raises BadInputError that lists the candidates if it is not clear."""
+    if len(known) == 1:
+        return known[0]
+    more = " and others" if len(known) > CANDIDATES else ""
+    named = ", ".join(map(str, known[:CANDIDATES]))
+    raise BadInputError(f"{short} is the beginning of {named}{more}: write more of it")
 
 
 def amount(count: int, thing: str, things: str | None = None) -> str:

@@ -31,7 +31,7 @@ from tidegate.cli.terminal import confirm, printable
 from tidegate.cli.times import moment
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.model import BotId, ChatId, Record, State, TicketId, Why
+from tidegate.model import BotId, ChatId, Record, State, Why
 from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
@@ -42,8 +42,10 @@ if TYPE_CHECKING:  # slow to import: `--help` does without
 app = command_group("Inspect, pause, resume and cancel queued messages.")
 
 StateName = StrEnum("StateName", "queued retry sending parked dead delivered expired cancelled replaced any")
-Id = Annotated[str, typer.Argument(metavar="ID", help="As shown by queue list.")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="ID", help="As shown by queue list.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="As shown by queue list; its beginning is enough.")]
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="ID", help="As shown by queue list; its beginning is enough.")
+]
 States = Annotated[
     list[StateName] | None,
     typer.Option(
@@ -235,10 +237,11 @@ def why(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
     """Explain what a message waits for, and when it should be sent."""
 
     async def look(gate: "Tidegate") -> tuple[Record, Why]:
-        waits = await gate.outbox.why(TicketId(ticket))
+        [record] = await find_records(gate.outbox, [ticket])
+        waits = await gate.outbox.why(record.message.id)
         if waits and waits.state in WAITING and await _no_worker(gate):
             waits = Why(waits.state, (NO_WORKER, *waits.waits_for), None)
-        [record] = await find_records(gate.outbox, [ticket])
+        [record] = await find_records(gate.outbox, [record.message.id])
         # Its state may have changed since it was explained.
         return record, waits if waits and waits.state == record.state else Why(record.state, (), None)
 

@@ -168,6 +168,10 @@ class OutboxOperator(Protocol):
         """The record of a message; None if it was never put, or is forgotten."""
         ...
 
+    async def ids(self, start: str, end: str = "", *, limit: int = 100) -> list[TicketId]:
+        """The ids of known messages that begin with `start` and end with `end`, sorted; `limit` at most."""
+        ...
+
     async def settled(self, ticket: TicketId) -> Record:
         """Wait until a message has ended (or is parked). Raises LookupError if it is not known."""
         ...

@@ -6,6 +6,7 @@ import pytest
 
 from tidegate.cli import progress
 from tidegate.cli.dlq import ChosenLetters, LetterChoice, LetterFilter, choose, work_on
+from tidegate.cli.messages import find_records
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, Dead, Message, Outcome, Settlement, TicketId, Unknown
 from tidegate.outbox.port import Outbox
@@ -149,3 +150,47 @@ async def test_it_ends_where_another_was_faster(outbox: Outbox, clock: VirtualCl
         return 0
 
     assert await work_on(choice, outbox, nothing, "Dropping") == 0
+
+
+# --- shortened ids ---
+
+
+async def ids_of(outbox: Outbox, *short: str) -> list[str]:
+    return [record.message.id for record in await find_records(outbox, short)]
+
+
+async def test_an_id_may_be_shortened_while_it_is_clear(outbox: Outbox) -> None:
+    for ticket in ("9f3a41c2d5e6-00000001", "9f3a41c2d5e6-0000001b", "9fc0aaaaaaaa-00000001"):
+        await put(outbox, ticket)
+
+    assert await ids_of(outbox, "9fc") == ["9fc0aaaaaaaa-00000001"]
+    assert await ids_of(outbox, "9f3a-1b", "9f3-1") == ["9f3a41c2d5e6-0000001b", "9f3a41c2d5e6-00000001"]
+    assert await ids_of(outbox, "9fc", "9fc0aaaaaaaa-00000001") == ["9fc0aaaaaaaa-00000001"]
+
+
+async def test_a_shortened_id_that_is_not_clear_lists_the_candidates(outbox: Outbox) -> None:
+    for number in range(7):
+        await put(outbox, f"9f3a41c2d5e6-0000000{number}")
+
+    with pytest.raises(
+        BadInputError, match=r"^9f is the beginning of 9f3a.*-00000004 and others: write more"
+    ):
+        await find_records(outbox, ["9f"])
+    for short in ("9f3-b", "", "-", "-1", "9f3a41c2d5e6-000000012"):
+        with pytest.raises(BadInputError, match="is not known here"):
+            await find_records(outbox, [short])
+
+
+async def test_a_whole_id_is_meant_though_others_begin_with_it(outbox: Outbox) -> None:
+    await put(outbox, "m1")
+    await put(outbox, "m10")
+
+    assert await ids_of(outbox, "m1") == ["m1"]
+
+
+async def test_a_letter_is_replayed_by_the_beginning_of_its_id(outbox: Outbox, clock: VirtualClock) -> None:
+    await bury(outbox, "9f3a41c2d5e6-00000001")
+
+    meant = await chosen(outbox, clock, by_ids("9f3"))
+
+    assert [record.message.id for record in meant.named] == ["9f3a41c2d5e6-00000001"]

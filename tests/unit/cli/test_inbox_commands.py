@@ -256,6 +256,16 @@ async def test_those_meant_come_the_oldest_first(clock: VirtualClock) -> None:
     assert [one.item.key for one in await choose(inbox, UpdateChoice(everything=True))] == ["3", "1", "2"]
 
 
+async def test_a_key_may_be_shortened_while_it_is_clear(clock: VirtualClock) -> None:
+    inbox = MemoryInbox(clock)
+    await park(inbox, BOT, "8150", "8151", "9")
+
+    assert [one.item.key for one in await choose(inbox, UpdateChoice(["9"]))] == ["9"]
+    assert [one.item.key for one in await choose(inbox, UpdateChoice(["8151"]))] == ["8151"]
+    with pytest.raises(BadInputError, match="81 is the beginning of 8150, 8151: write more of it"):
+        await choose(inbox, UpdateChoice(["81"]))
+
+
 def test_a_source_is_named_by_its_bot_or_its_hook() -> None:
     assert source_of(None, None) is None
     assert source_of(42, None) == BOT

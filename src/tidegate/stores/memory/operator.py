@@ -105,6 +105,11 @@ class MemoryOperator(OutboxOperator):
         stored = self._messages.get(ticket)
         return stored.record() if stored is not None else None
 
+    async def ids(self, start: str, end: str = "", *, limit: int = 100) -> list[TicketId]:
+        self._wake()
+        found = sorted(one for one in self._messages if one.startswith(start) and one.endswith(end))
+        return found[:limit]
+
     async def settled(self, ticket: TicketId) -> Record:
         record = await self.find(ticket)
         if record is None:

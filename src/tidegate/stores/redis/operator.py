@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # commands read this without the driver
 IDS_PER_STEP: Final = 200
 DEAD_LETTERS_PER_STEP: Final = 200
 LEASES_EXAMINED: Final = 200
+SCANNED: Final = 500  # messages of one step
 
 
 class RedisOperator(OutboxOperator):
@@ -104,6 +105,17 @@ class RedisOperator(OutboxOperator):
         reply = await self._run_until_due_is_done("find", ticket)
         found = reply.records(reply.answer.found)
         return found[0] if found else None
+
+    async def ids(self, start: str, end: str = "", *, limit: int = 100) -> list[TicketId]:
+        await self._run_until_due_is_done("stats")  # what ended too long ago is forgotten first
+        pattern = f"{_literally(start)}*{_literally(end)}"
+        found, cursor = set[TicketId](), b"0"
+        while True:
+            page = ("HSCAN", self.connection.key("messages"), cursor, "MATCH", pattern, "COUNT", SCANNED)
+            cursor, fields = await self.connection.command(*page)
+            found.update(TicketId(name.decode()) for name in _pairs(fields))
+            if int(cursor) == 0:
+                return sorted(found)[:limit]
 
     async def settled(self, ticket: TicketId) -> Record:
         record = await self.find(ticket)
@@ -379,6 +391,11 @@ async def paused_chats(connection: "RedisConnection") -> list[tuple[BotId, ChatI
         cursor = reply.cursor
         if cursor == "0":
             return sorted(chats, key=lambda chat: (chat[0], str(chat[1])))
+
+
+def _literally(text: str) -> str:
+    """Return a pattern that matches this text and no other."""
+    return "".join(f"\\{letter}" if letter in "*?[]\\^-" else letter for letter in text)
 
 
 def _pairs(found: Any) -> Mapping[bytes, bytes]:  # noqa: ANN401  (a hash, as the protocol spells it)

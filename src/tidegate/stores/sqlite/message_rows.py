@@ -163,6 +163,15 @@ def find(tx: Transaction, ticket: TicketId, now: float) -> Record | None:
     return None if row is None else record_of(row, now)
 
 
+def ids(tx: Transaction, start: str, end: str, now: float, limit: int) -> list[TicketId]:
+    rows = tx.execute(
+        "SELECT id FROM messages WHERE id >= ? AND id < ? AND (? = '' OR substr(id, -length(?)) = ?)"
+        " AND (forget_at IS NULL OR forget_at > ?) ORDER BY id LIMIT ?",
+        (start, start + "\U0010ffff", end, end, end, now, limit),
+    )
+    return [ticket for [ticket] in rows]
+
+
 def records(
     tx: Transaction,
     now: float,

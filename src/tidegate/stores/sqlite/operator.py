@@ -72,6 +72,11 @@ class SqliteOperator(OutboxOperator):
         now = self._clock.now()
         return await self.file.read(lambda tx: message_rows.find(tx, ticket, now))
 
+    async def ids(self, start: str, end: str = "", *, limit: int = 100) -> list[TicketId]:
+        self._wake()
+        now = self._clock.now()
+        return await self.file.read(lambda tx: message_rows.ids(tx, start, end, now, limit))
+
     async def settled(self, ticket: TicketId) -> Record:
         ended = self._waiters.end_of(ticket)  # before the look: it may end meanwhile
         try:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from tidegate.cli.errors import UNREAD, check_arguments, complain, wants_traceback
+from tidegate.cli.errors import JSON_WRITTEN, UNREAD, check_arguments, complain, wants_json, wants_traceback
 from tidegate.cli.options import AsJson
 from tidegate.scrubber import scrub_secrets
 
@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "backup": ("backup", "Copy a store into a file, also while it is in use."),
     "restore": ("backup", "Replace the store by a backup, while no process uses it."),
     "forget": ("forget", "Erase every message to a chat, waiting or ended. Asks first."),
-    "move": ("move", "Move everything that waits from a file to Redis, in order."),
+    "move": ("move", "Move everything from a file to Redis: what waits, in order, and what is remembered."),
     "flow": ("flow", "Check and draw conversations that are declared as flows."),
     "version": ("app", "Print the version of Tidegate and of Python."),
     "doctor": ("doctor", "Check that this machine has what Tidegate needs, and say what to do."),
@@ -87,14 +87,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal without box characters gets question marks
             stream.reconfigure(errors="replace")
+    given = sys.argv[1:] if arguments is None else arguments
+    JSON_WRITTEN.clear()
     try:
-        check_arguments(sys.argv[1:] if arguments is None else arguments)
+        check_arguments(given)
         code = get_command(tidegate).main(arguments, prog_name="tidegate", standalone_mode=False)
         sys.stdout.flush()
     except Exception as error:  # noqa: BLE001  (a person gets one line, whatever it is)
         if wants_traceback(error):
             sys.stderr.write(scrub_secrets(traceback.format_exc()))
-        return complain(error)
+        return complain(error, as_json=wants_json(given))
     except SystemExit:  # raised by Rich when the reader of a pipe has gone
         return UNREAD
     return code if isinstance(code, int) else 0

@@ -1,10 +1,12 @@
 """Errors of a command: one line on stderr, and an exit code."""
 
+import json
 import os
 import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final
 
 import typer
 
@@ -19,6 +21,7 @@ _OURS = (
     (re.compile(r"Input should be less than or equal to (\S+)"), r"must be at most \1"),
     (re.compile(r"Input should be greater than or equal to (\S+)"), r"must be at least \1"),
 )
+JSON_WRITTEN: Final = set[str]()  # not empty: this command has written its object to stdout
 _EXPECTED = (typer.TyperException, typer.Abort, TidegateError, OSError)
 
 
@@ -36,14 +39,27 @@ def wants_traceback(error: Exception) -> bool:
     return bool(os.environ.get("TIDEGATE_DEBUG")) and not isinstance(_only(error), _EXPECTED)
 
 
-def complain(error: Exception) -> int:
-    """Print the error on stderr; return the exit code."""
+def wants_json(arguments: Sequence[str]) -> bool:
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return "--json" in options
+
+
+def complain(error: Exception, *, as_json: bool = False) -> int:
+    """Print the error on stderr; return the exit code.
+
+    With `as_json`, stdout gets an object with `error`, unless the command has written its own.
+    """
     error = _only(error)
     _discard_unwritable_output()
     if isinstance(error, BrokenPipeError):
         return UNREAD
+    line = line_for(error)
     with suppress(OSError):
-        sys.stderr.write(f"tidegate: {line_for(error)}\n")
+        sys.stderr.write(f"tidegate: {line}\n")
+    if as_json and not JSON_WRITTEN:
+        with suppress(OSError):
+            sys.stdout.write(json.dumps({"error": line}) + "\n")
+            sys.stdout.flush()
     if isinstance(error, typer.Abort) and not isinstance(error.__context__, EOFError):
         return INTERRUPTED  # Ctrl-C at a question, not Ctrl-D
     bad_usage = isinstance(error, BadInputError) or getattr(error, "exit_code", FAILED) == BAD_USAGE

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.segment import Segment
 from rich.text import Text
 
+from tidegate.cli.errors import JSON_WRITTEN
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.scrubber import scrub_secrets
 
@@ -58,6 +59,7 @@ def put_line(line: str) -> None:
 
 def put_json(found: Mapping[str, object]) -> None:
     """Write one line of JSON, without secrets. Numbers that JSON lacks (infinity, NaN) become null."""
+    JSON_WRITTEN.add("stdout")
     sys.stdout.write(json.dumps(_writable(found), allow_nan=False) + "\n")
     sys.stdout.flush()
 

@@ -2,6 +2,7 @@
 
 import errno
 import json
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,26 @@ def test_bad_input_is_one_line(arguments: str, told: str, capsys: pytest.Capture
     assert line.startswith("tidegate: ")
     assert told in line
     assert "hush" not in line
+
+
+@pytest.mark.parametrize(
+    "arguments", ["queue show nobody --json", "queue nonsense --json", "doctor --json --no"]
+)
+def test_json_is_written_for_an_error_too(
+    arguments: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    code = main(arguments.split())
+
+    output = capsys.readouterr()
+    (line,) = output.err.splitlines()
+    assert (code, json.loads(output.out)) == (2, {"error": line.removeprefix("tidegate: ")})
+
+
+def test_a_text_that_reads_json_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["queue", "show", "a", "b", "--", "--json"]) == 2
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["sim"], ["sim", "telegram", "-h"], ["demo", "-h"]])

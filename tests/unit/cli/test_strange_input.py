@@ -207,5 +207,5 @@ def test_an_emptied_store_is_not_taken_for_a_new_one_by_whoever_looks(
 ) -> None:
     Path("tidegate.db").write_bytes(b"")
 
-    assert "tidegate.db is empty" in complaint(capsys, "queue", "stats", "--json")
+    assert "tidegate.db is empty" in complaint(capsys, "queue", "stats")
     assert not Path("tidegate.db").read_bytes()

@@ -1,6 +1,7 @@
 """The only reader of the environment. Secrets stay out of every text that is made from it."""
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, PlainValidator, SecretStr, ValidationError, field_validator
@@ -65,8 +66,8 @@ class Settings(BaseSettings):
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             name = "_".join(map(str, first["loc"])).upper()
-            reason = first["msg"].removeprefix("Value error, ")
-        raise BadInputError(f"{name} {reason}")
+            reason = _in_words(first["type"], first.get("ctx", {})) or first["msg"]
+        raise BadInputError(f"{name} {reason.removeprefix('Value error, ')}")
 
     def model_post_init(self, context: object, /) -> None:  # noqa: ARG002  (pydantic's)
         """Keep these values out of every text from now on."""
@@ -90,6 +91,23 @@ class Settings(BaseSettings):
     def _check_database(cls, url: SecretStr | None) -> SecretStr | None:
         example = "postgresql://user:password@host:5432/name or sqlite:///file.db"
         return _normal(url, POSTGRES_SCHEMES + SQLITE_SCHEMES, example)
+
+
+_SENTENCES = {
+    "int_parsing": "is not a whole number: write digits, such as 8",
+    "int_from_float": "is not a whole number: write digits, such as 8",
+    "float_parsing": "is not a number: write one, such as 1.5",
+    "bool_parsing": "is neither yes nor no: write 1 or 0",
+    "greater_than_equal": "is too small: write {ge:,} or more",
+    "greater_than": "is too small: write more than {gt:g}",
+    "less_than_equal": "is too large: write {le:,} or less",
+}
+
+
+def _in_words(kind: str, bound: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with a value, without it; None if pydantic's own text says it."""
+    known = _SENTENCES.get(kind)
+    return None if known is None else known.format_map(bound)
 
 
 def _secrets_in(value: SecretStr | None) -> list[str]:

@@ -95,3 +95,28 @@ def test_a_bad_address_is_one_line_with_the_variable_and_without_the_value(
     assert "\n" not in line
     assert "secret" not in line
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("TIDEGATE_HANDLERS", "-1", "TIDEGATE_HANDLERS is too small: write 1 or more"),
+        ("TIDEGATE_HANDLERS", "many", "TIDEGATE_HANDLERS is not a whole number: write digits, such as 8"),
+        ("TIDEGATE_HANDLERS", "1.5", "TIDEGATE_HANDLERS is not a whole number"),
+        ("TIDEGATE_HANDLERS", "100001", "TIDEGATE_HANDLERS is too large: write 100,000 or less"),
+        ("TELEGRAM_TIMEOUT", "0", "TELEGRAM_TIMEOUT is too small: write more than 0"),
+        ("TELEGRAM_TIMEOUT", "soon", "TELEGRAM_TIMEOUT is not a number: write one, such as 1.5"),
+        ("TELEGRAM_TIMEOUT", "nan", "TELEGRAM_TIMEOUT "),
+        ("TIDEGATE_REPEAT_UPDATES", "maybe", "TIDEGATE_REPEAT_UPDATES is neither yes nor no: write 1 or 0"),
+    ],
+)
+def test_a_bad_value_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, told: str
+) -> None:
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(BadInputError) as caught:
+        Settings.read()
+
+    assert str(caught.value).startswith(told)
+    assert "Input should" not in str(caught.value)

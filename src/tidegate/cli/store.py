@@ -13,6 +13,7 @@ from tidegate.errors import BadInputError, StoreAwayError
 from tidegate.model import BotId
 from tidegate.outbox.port import Outbox
 from tidegate.settings import REDIS_SCHEMES, Settings
+from tidegate.store_name import check_store_name
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
@@ -90,7 +91,8 @@ def gate_for(store: str | None, *, create: bool = False) -> "Tidegate":
 
 
 def check_store_exists(place: str) -> None:
-    """Raise BadInputError for a file that does not exist, or is empty."""
+    """Raise BadInputError for a name that cannot be meant, and for a file that does not exist or is empty."""
+    check_store_name(place)
     name = place.removeprefix("sqlite:///")
     if "://" in name:
         return

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tidegate.cli.webhook import WebhookOptions, change, deleting, kinds_of, setting
+from tidegate.cli.webhook import WebhookOptions, _deleted, change, deleting, kinds_of, setting
 from tidegate.cli.webhook.calls import WebhookCalls, base_of, bot_at, complaint, webhook_at, without_token
 from tidegate.cli.webhook.report import ask, judge, webhook_picture, webhook_report
 from tidegate.delivery.sender import BotAccess
@@ -220,11 +220,13 @@ async def test_a_webhook_is_set_looked_at_and_deleted(clock: VirtualClock) -> No
     assert hook.seen == [f"{base}/webhook/telegram/42"]
     assert (found["state"], found["waiting"], found["max_connections"]) == ("well", 0, 7)
 
-    await change(telegram, only, deleting(drop_pending=False))
+    (deleted,) = await change(telegram, only, deleting(drop_pending=False))
+    assert (deleted["was"], deleted["waiting"]) == (f"{base}/webhook/telegram/42", 0)
     Person(simulated, bot, 7).says("hello again")
     (found,) = await ask(telegram, only)
     assert (found["state"], found["url"], found["waiting"]) == ("polling", "", 1)
-    await change(telegram, only, deleting(drop_pending=True))
+    (deleted,) = await change(telegram, only, deleting(drop_pending=True))
+    assert (deleted["was"], deleted["waiting"]) == ("", 1)
     assert (await ask(telegram, only))[0]["waiting"] == 0
     await simulated.close()
 
@@ -242,3 +244,21 @@ async def test_a_bot_that_fails_stops_no_other(clock: VirtualClock) -> None:
     with pytest.raises(NotDeliveredError, match="tidegate bot add"):
         await ask(telegram, {BotId(42): BOTS[BotId(42)]})
     assert SECRET not in str(done) + str(found)
+
+
+@pytest.mark.parametrize(
+    ("done", "told"),
+    [
+        (
+            {"was": "https://a.example/x", "waiting": 0},
+            "42:… the webhook https://a.example/x is deleted; no upd",
+        ),
+        ({"was": "", "waiting": 2}, "42:… there was no webhook; 2 updates wait at Telegram for long polling"),
+        (
+            {"was": "", "waiting": 1, "drop_pending_updates": True},
+            "1 update that waited at Telegram was dropped",
+        ),
+    ],
+)
+def test_delete_says_what_it_did(done: dict[str, object], told: str) -> None:
+    assert told in _deleted({"bot": 42, **done})

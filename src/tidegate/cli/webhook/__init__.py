@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -19,6 +20,7 @@ from tidegate.cli.webhook.calls import (
     find_bots,
     webhook_at,
     with_calls,
+    without_token,
 )
 from tidegate.cli.webhook.report import ask, webhook_picture
 from tidegate.delivery.sender import BotAccess
@@ -180,7 +182,7 @@ def set_webhooks(whose: BotOptions, address: str, wish: WebhookOptions, *, yes: 
     if wish.drop_pending:
         _ask_before_dropping(bots, yes=yes)
     done = loop.run(with_calls(lambda telegram: change(telegram, bots, setting(base, params))))
-    return _report_changes(done, "{bot}:… gets its updates at {url}", as_json=as_json)
+    return _report_changes(done, "{bot}:… gets its updates at {url}".format_map, as_json=as_json)
 
 
 def delete_webhooks(whose: BotOptions, *, drop_pending: bool, yes: bool, as_json: bool) -> int:
@@ -189,7 +191,20 @@ def delete_webhooks(whose: BotOptions, *, drop_pending: bool, yes: bool, as_json
     if drop_pending:
         _ask_before_dropping(bots, yes=yes)
     done = loop.run(with_calls(lambda telegram: change(telegram, bots, deleting(drop_pending=drop_pending))))
-    return _report_changes(done, "{bot}:… has no webhook: it uses long polling", as_json=as_json)
+    return _report_changes(done, _deleted, as_json=as_json)
+
+
+def _deleted(done: Done) -> str:
+    was, waiting = done["was"], amount(done["waiting"], "update")
+    what = f"the webhook {was} is deleted" if was else "there was no webhook"
+    left = "waits" if done["waiting"] == 1 else "wait"
+    if not done["waiting"]:
+        then = "no updates wait at Telegram"
+    elif done.get("drop_pending_updates"):
+        then = f"{waiting} that waited at Telegram {'was' if done['waiting'] == 1 else 'were'} dropped"
+    else:
+        then = f"{waiting} {left} at Telegram for long polling"
+    return f"{done['bot']}:… {what}; {then}"
 
 
 def setting(base: str, params: dict[str, Any]) -> Change:
@@ -205,8 +220,12 @@ def deleting(*, drop_pending: bool) -> Change:
     params = {"drop_pending_updates": True} if drop_pending else {}
 
     async def delete_one(telegram: WebhookCalls, _: int, access: BotAccess) -> Done:
+        before: dict[str, Any] = {}
+        with suppress(NotDeliveredError):  # it only tells what was there; the next call says what is wrong
+            before = await telegram.call(access, "getWebhookInfo")
         await telegram.call(access, "deleteWebhook", params)
-        return {"url": ""}
+        was = without_token(str(before.get("url") or ""), access.token)
+        return {"url": "", "was": was, "waiting": before.get("pending_update_count", 0), **params}
 
     return delete_one
 
@@ -235,10 +254,10 @@ def _ask_before_dropping(bots: Bots, *, yes: bool) -> None:
         confirm(f"{subject} at Telegram and would never be handled. Drop them for good?", yes=yes)
 
 
-def _report_changes(done: list[Done], line: str, *, as_json: bool) -> int:
+def _report_changes(done: list[Done], line: Callable[[Done], str], *, as_json: bool) -> int:
     failed = [each for each in done if each["error"] is not None]
     for each in failed:
         terminal.note(f"tidegate: {each['error']}")
-    lines = (line.format(**each) for each in done if each["error"] is None)
+    lines = (line(each) for each in done if each["error"] is None)
     terminal.report({"webhooks": done}, *lines, as_json=as_json)
     return 1 if failed else 0

@@ -81,7 +81,8 @@ def list_(
     """List dead and parked messages, oldest first."""
     chosen = LetterFilter(bot=bot, chat=chat, reason=reason, older_than=older_than, state=state)
     wanted = selection(chosen, Clock().now(), states=LETTERS)
-    list_records(store, wanted, limit=limit, nothing="No such dead letter.", as_json=as_json)
+    nothing = "No dead letters." if chosen == LetterFilter() else "No dead letter is like that."
+    list_records(store, wanted, limit=limit, nothing=nothing, as_json=as_json)
 
 
 @app.command()

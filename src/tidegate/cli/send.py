@@ -355,7 +355,8 @@ async def _delivered(
         return await ticket.delivered(timeout)
     except TimeoutError:
         raise NotDeliveredError(
-            f"{ticket.id} was not delivered within {timeout:g} s and still waits: see tidegate queue why",
+            f"{ticket.id} was not delivered within {timeout:g} s and still waits: "
+            f"see tidegate queue why {ticket.id}",
             method=fields["method"],
             chat_id=fields["chat_id"],
         ) from None

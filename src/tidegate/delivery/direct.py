@@ -36,6 +36,7 @@ from tidegate.model import (
 )
 from tidegate.outbox.admission import check_chat
 from tidegate.outbox.port import OutboxSender, Turn
+from tidegate.outbox.transitions import given_up
 from tidegate.pacing.rules import Family, cost_of, family_of
 from tidegate.tasks import BackgroundTasks
 
@@ -277,7 +278,8 @@ def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliv
             pass
         case _:
             last = "migrated"
-    return DeadError(method=method, chat_id=chat_id, reason="attempts", description=f"the last: {last}")
+    text = given_up("all", last)
+    return DeadError(method=method, chat_id=chat_id, reason="attempts", description=text)
 
 
 # --- turns ---

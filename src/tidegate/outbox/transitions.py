@@ -105,4 +105,18 @@ def _retry(message: Message, made: int, delay: float, reason: str) -> NextState 
 
 
 def _give_up(state: State, why: str, made: int, last: str) -> NextState:
-    return NextState(state, made, reason=why, description=f"{made} attempts; the last: {last}")
+    return NextState(state, made, reason=why, description=given_up(str(made), last))
+
+
+_IN_WORDS: Final = {
+    "server_error": "Telegram answered with a server error (5xx)",
+    "conflict": "Telegram answered with a conflict (409)",
+    "not_telegram": "a proxy answered in place of Telegram",
+    "malformed": "the answer could not be read",
+    "timeout": "no answer came in time",
+}
+
+
+def given_up(attempts: str, last: str) -> str:
+    """Describe the end of a message or call whose attempts have all failed."""
+    return f"given up after {attempts} attempts; the last failure: {_IN_WORDS.get(last, last)}"

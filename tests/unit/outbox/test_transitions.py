@@ -43,7 +43,7 @@ def test_what_follows_the_third_call(outcome: Outcome, expected: NextState) -> N
 
 def test_the_last_attempt_that_fails_is_the_end() -> None:
     assert after_call(message(), 3, Retry(5.0, "502")) == NextState(
-        State.DEAD, 4, 0.0, "attempts", "4 attempts; the last: 502"
+        State.DEAD, 4, 0.0, "attempts", "given up after 4 attempts; the last failure: 502"
     )
 
 

@@ -161,7 +161,10 @@ class PersonRequest(ControlAction, forbid_unknown_fields=True):
 def known_bot(telegram: SimulatedTelegram, bot_id: int) -> SimulatedBot:
     bot = telegram.world.bots.get(bot_id)
     if bot is None:
-        raise BadInputError(f"bot {bot_id} is not known: it has made no call yet")
+        raise BadInputError(
+            f"bot {bot_id} is not known: it has made no call yet. A bot is known from its first call, "
+            "such as getMe: start it, then ask again"
+        )
     return bot
 
 

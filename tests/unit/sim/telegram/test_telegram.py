@@ -22,6 +22,7 @@ from tidegate.sim.telegram import (
     SimulatedTelegram,
     World,
 )
+from tidegate.sim.telegram.control import known_bot
 from tidegate.sim.telegram.entities import Json
 from tidegate.sim.telegram.parameters import TelegramApiError
 from tidegate.sim.virtual_time import VirtualClock
@@ -274,3 +275,8 @@ def test_a_closed_world_forgets_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_habits_that_nobody_has_are_refused(habits: dict[str, Any]) -> None:
     with pytest.raises(BadInputError):
         Habits(**habits)
+
+
+async def test_a_bot_without_a_call_is_told_that_its_first_call_makes_it_known(clock: VirtualClock) -> None:
+    with pytest.raises(BadInputError, match=r"bot 7 is not known.*first call, such as getMe: start it"):
+        known_bot(SimulatedTelegram(clock), 7)

@@ -7,7 +7,7 @@ PEER_LOCKS := $(wildcard benchmarks/peers/*.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: help run setup servers examples test test-nocodb check format peers bench proof mutants fresh lock clean
+.PHONY: help run setup servers examples test test-nocodb check format peers bench proof mutants fresh lock bot-api clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -97,6 +97,9 @@ lock: setup ## compile the locks again from pyproject.toml
 	@set -e; for lock in $(PEER_LOCKS); do $(BIN)/uv pip compile $(LOCK_FLAGS) $${lock%.lock}.in -o $$lock; done
 LOCK_FLAGS = --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --custom-compile-command "make lock"
+
+bot-api: setup ## write the methods and parameters of the Bot API anew, from aiogram's types
+	@$(BIN)/python tools/make_bot_api.py
 
 clean: ## remove the environment and caches
 	@rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .nocodb

@@ -459,13 +459,17 @@ class Tidegate:
         bot: AnyBot | None = None,
         priority: Priority | str = Priority.HIGH,
         max_wait: float | None = None,
+        extra: Fields | None = None,
     ) -> Any:  # noqa: ANN401  (Telegram's result)
         """Make a call now, paced with everything else, not queued.
 
         Waits its turn, `max_wait` or TELEGRAM_RATE_LIMIT_WAIT seconds at most (then LimitedError). Retries
         what surely did not happen; raises OutcomeUnknownError for what may have, DeadError for what cannot.
+        Parameters that the method does not have are refused; `extra` are sent as they are.
         """
-        return await self.core.call(method, params, bot=bot, priority=priority, max_wait=max_wait)
+        return await self.core.call(
+            method, params, bot=bot, priority=priority, max_wait=max_wait, extra=extra
+        )
 
     async def broadcast(
         self,

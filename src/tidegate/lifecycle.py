@@ -288,18 +288,19 @@ class GateCore:
         bot: AnyBot | None = None,
         priority: Priority | str = Priority.HIGH,
         max_wait: float | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401  (Telegram's result)
         """Make a call now, in its turn."""
         self.check_open()
         if max_wait is None:
             max_wait = self.settings.telegram_rate_limit_wait
         await self.registry.unseal()
-        checked = check_call({} if params is None else params)
+        checked = check_call(check_method(method), {} if params is None else params, extra)
         if checked.get("chat_id") is not None:
             checked["chat_id"] = check_chat(checked["chat_id"])
         return await self.direct.call(
             self.registry.id_of(bot),
-            check_method(method),
+            method,
             checked,
             priority=check_priority(priority),
             max_wait=max_wait,

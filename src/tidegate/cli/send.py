@@ -22,6 +22,7 @@ from tidegate.cli.times import duration
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.model import File
+from tidegate.outbox.admission import OPTION_NAMES, check_fields
 from tidegate.outbox.tickets import LiveTicket, Receipt
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
@@ -153,6 +154,7 @@ _OPTIONS: Final = {
     "dedup_key": "use --dedup-key",
     "not_before": "use --at or --in",
 }
+_WAY_OUT: Final = "--param 'extra={{\"{}\": …}}'"
 CAPTION_METHODS: Final = CAPTIONED | {"editMessageCaption"}
 DEEPEST: Final = 100  # Telegram nests a handful of levels
 _MARKED_GROUP = re.compile(r" -\d+")
@@ -186,6 +188,7 @@ def fields_of(wanted: MessageOptions, now: float) -> dict[str, Any]:
                 raise BadInputError(f"--{kind} implies its method: leave out --method")
             fields |= {"method": f"send{kind.title()}", kind: file_or_id(given, f"--{kind}")}
     _check_text(wanted, fields["method"], params)
+    check_params(fields["method"], params)
     if wanted.text is not None:
         fields[_place_of_text(fields["method"])] = text_of(wanted.text)
     not_before = moment_of(wanted, now)
@@ -216,6 +219,14 @@ def parameter(text: str) -> tuple[str, Any]:
     except RecursionError:
         raise BadInputError(f"--param: the value of {name} is nested too deeply") from None
     return name, known
+
+
+def check_params(method: str, params: Mapping[str, Any]) -> None:
+    """Raise BadInputError for a --param that the method does not have."""
+    try:
+        check_fields(method, {name: params[name] for name in params.keys() - OPTION_NAMES}, _WAY_OUT)
+    except BadInputError as error:
+        raise BadInputError(f"--param: {error}") from None
 
 
 def _check_depth(value: object, left: int) -> None:

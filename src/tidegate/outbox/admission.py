@@ -15,6 +15,7 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
+from tidegate.outbox.bot_api_methods import PARAMETERS
 from tidegate.scrubber import scrub_secrets
 
 MAX_TEXT: Final = 4096
@@ -24,6 +25,7 @@ MAX_ATTEMPTS: Final = 1_000
 MAX_DEPTH: Final = 32  # levels of lists and objects within a parameter; Telegram's own have fewer than ten
 LONGEST_NAME: Final = 128  # characters of a parameter's name
 LONGEST_PLACE: Final = 80  # characters shown of where a value is
+METHODS_REMEMBERED: Final = 256  # with their parameters; Telegram has fewer than 200
 _INT64: Final = range(-(2**63), 2**64)  # what stores can keep
 _NAME = re.compile(r"@[A-Za-z]\w{3,31}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
@@ -36,7 +38,10 @@ _OPTIONS: Final = frozenset(Message.__struct_fields__) - {
     "params",
     "priority",
 }
-_OPTION_NAMES: Final = _OPTIONS | {"priority"}
+_QUEUE_OPTIONS: Final = _OPTIONS | {"priority"}
+OPTION_NAMES: Final = _QUEUE_OPTIONS | {"extra"}  # fields of a message that are not for Telegram
+_FIELD_NAMES: Final = OPTION_NAMES | {"chat_id", "method"}
+WAY_OUT: Final = "extra={{{!r}: …}}"
 
 
 def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float) -> Message:
@@ -46,10 +51,12 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     method = check_method(params.pop("method", "sendMessage"))
     chat_id = check_chat(params.pop("chat_id", None))
     priority = check_priority(params.pop("priority", Priority.NORMAL))
+    extra = params.pop("extra", None)
     options = {name: params.pop(name) for name in _OPTIONS & params.keys()}
-    for name in params:
-        _check_name(name)
+    check_fields(method, params)
     params = _plain_params(params)
+    if extra is not None:
+        params |= _extra_params(extra)
     _check_text(method, params)
     _check_size(method, params)
     try:
@@ -63,21 +70,31 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     return message
 
 
-def check_call(params: object) -> dict[str, Any]:
+def check_call(method: str, params: object, extra: object = None) -> dict[str, Any]:
     """The parameters of a direct call as JSON has them, with files. Raises BadInputError."""
     if not isinstance(params, Mapping):
         kind = type(params).__name__
         raise BadInputError(f"the parameters of a call are a mapping, such as {{'chat_id': 1}}: got {kind}")
     _check_names(params)
-    return _plain_params(params)
+    check_parameters(method, params)
+    return _plain_params(params) | ({} if extra is None else _extra_params(extra))
+
+
+def library_fields(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a call of a bot library. A newer library has parameters that are not known here."""
+    known = _parameters_of(method)
+    if known is None or params.keys() <= known:
+        return {"method": method, **params}
+    newer = {name: value for name, value in params.items() if name not in known}
+    return {"method": method, "extra": newer, **{name: params[name] for name in params if name in known}}
 
 
 def check_options(names: Iterable[str]) -> None:
     """Raise BadInputError unless every name is an option of Tidegate."""
     for name in names:
         _check_name(name)
-        if name not in _OPTION_NAMES:
-            known = ", ".join(sorted(_OPTION_NAMES))
+        if name not in _QUEUE_OPTIONS:
+            known = ", ".join(sorted(_QUEUE_OPTIONS))
             raise BadInputError(f"{name!r} is no option of a queued call: choose from {known}")
 
 
@@ -89,10 +106,55 @@ def _check_names(params: Mapping[Any, Any]) -> None:
             raise BadInputError(f"{_shown(name)} is no parameter: its name has {len(name)} characters")
 
 
+def check_fields(method: str, fields: Mapping[str, Any], way_out: str = WAY_OUT) -> None:
+    """Raise BadInputError for a field that is no parameter of the method: Telegram would ignore it.
+
+    The nearest parameter or option of Tidegate is named. Of a method that is not known here, every parameter
+    is passed on, unless it looks like a misspelt option. `way_out` says how to send it nevertheless.
+    """
+    if _parameters_of(method) is None:
+        for name in fields:
+            _check_name(name)
+    else:
+        check_parameters(method, fields, _FIELD_NAMES, way_out)
+
+
+def check_parameters(
+    method: str, params: Mapping[str, Any], others: frozenset[str] = frozenset(), way_out: str = WAY_OUT
+) -> None:
+    """Raise BadInputError for a parameter that the method does not have; `others` may be meant as well."""
+    known = _parameters_of(method)
+    if known is None or params.keys() <= known:
+        return
+    name = next(name for name in params if name not in known)
+    meant = difflib.get_close_matches(name, known | others, 1)
+    hint = f"{meant[0]!r} may be meant" if meant else "see the parameters in Telegram's documentation"
+    raise BadInputError(
+        f"{name!r} is no parameter of {method}: {hint}; to send it as it is, give {way_out.format(name)}"
+    )
+
+
+@functools.lru_cache(METHODS_REMEMBERED)
+def _parameters_of(method: str) -> frozenset[str] | None:
+    known = PARAMETERS.get(method)
+    return None if known is None else frozenset(known.split())
+
+
+def _extra_params(extra: object) -> dict[str, Any]:
+    """The parameters that are sent as they are, whether they are known here or not."""
+    if not isinstance(extra, Mapping):
+        raise BadInputError(f"extra is a mapping of parameters: got {type(extra).__name__}")
+    _check_names(extra)
+    for name in ("chat_id", "method"):
+        if name in extra:
+            raise BadInputError(f"{name} is not given in extra: give it as a field of its own")
+    return _plain_params(extra)
+
+
 @functools.lru_cache(maxsize=1024)
 def _check_name(name: str) -> None:
     """Raise BadInputError for a misspelt option: Telegram would ignore it as an unknown parameter."""
-    if name not in _OPTION_NAMES and (meant := difflib.get_close_matches(name, _OPTION_NAMES, 1, 0.9)):
+    if name not in OPTION_NAMES and (meant := difflib.get_close_matches(name, OPTION_NAMES, 1, 0.9)):
         raise BadInputError(f"{name!r} is not known: {meant[0]!r} may be meant")
 
 

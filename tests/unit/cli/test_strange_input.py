@@ -80,9 +80,28 @@ def test_arguments_of_the_process_are_looked_at_too(
 
 
 def test_a_parameter_with_the_name_of_one_of_pythons_is_sent(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["send", "1001", "x", "--param", "self=1", "--param", "items=2", "--json"]) == 0
+    new = ["--method", "sendSomethingNew"]
+    assert main(["send", "1001", "x", *new, "--param", "self=1", "--param", "items=2", "--json"]) == 0
 
     assert json.loads(capsys.readouterr().out)["params"] == {"text": "x", "self": 1, "items": 2}
+
+
+def test_a_misspelt_parameter_is_refused_and_the_one_that_may_be_meant_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "people.csv").write_text("chat_id\n1001\n")
+    commands = (["send", "1001", "x"], ["broadcast", "people.csv", "--text", "x"])
+    for command in commands:
+        line = complaint(capsys, *command, "--param", "parse_mod=HTML")
+
+        assert "--param: 'parse_mod' is no parameter of sendMessage: 'parse_mode' may be meant" in line
+        assert """give --param 'extra={"parse_mod": …}'""" in line
+
+
+def test_a_parameter_that_is_not_known_yet_is_sent_as_extra(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["send", "1001", "x", "--param", 'extra={"sparkle": true}', "--json"]) == 0
+
+    assert json.loads(capsys.readouterr().out)["params"] == {"text": "x", "sparkle": True}
 
 
 def test_an_empty_dedup_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

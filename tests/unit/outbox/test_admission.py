@@ -33,13 +33,14 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=8,
 )
+FIELDS = st.dictionaries(KEYS | st.sampled_from(["entities", "reply_markup", "text"]), VALUES, max_size=4)
 
 
 def composed(fields: dict[Any, Any]) -> Message:
     return compose(TicketId("m1"), BotId(42), {**NESTED_TEXT, **fields}, now=0.0)
 
 
-@given(st.dictionaries(KEYS, VALUES, max_size=4))
+@given(FIELDS | FIELDS.map(lambda fields: {"extra": fields}))
 def test_any_fields_are_bad_input_or_a_message_that_every_store_reads_back(fields: dict[Any, Any]) -> None:
     try:
         message = composed(fields)
@@ -54,10 +55,12 @@ def test_any_fields_are_bad_input_or_a_message_that_every_store_reads_back(field
     )
 
 
-@given(st.dictionaries(KEYS, VALUES, max_size=4))
-def test_any_parameters_of_a_call_are_bad_input_or_json(params: dict[Any, Any]) -> None:
+@given(FIELDS, FIELDS)
+def test_any_parameters_of_a_call_are_bad_input_or_json(
+    params: dict[Any, Any], extra: dict[Any, Any]
+) -> None:
     try:
-        plain = check_call(params)
+        plain = check_call("sendMessage", params, extra)
     except BadInputError:
         return
     msgspec.json.encode(_without_files(plain))
@@ -95,18 +98,18 @@ class Digits(Enum):
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"note": Endless()}, "or contains itself"),
-        ({"note": Broken()}, r"note cannot be sent as JSON: Broken.to_dict failed: no fields"),
-        ({"note": Digits.HUGE}, "note cannot be sent as JSON: the number has more than 64 bits"),
-        ({"note": dt.datetime.min}, "note is no time"),  # noqa: DTZ901  (the earliest there is)
+        ({"entities": Endless()}, "or contains itself"),
+        ({"entities": Broken()}, r"entities cannot be sent as JSON: Broken.to_dict failed: no fields"),
+        ({"entities": Digits.HUGE}, "entities cannot be sent as JSON: the number has more than 64 bits"),
+        ({"entities": dt.datetime.min}, "entities is no time"),  # noqa: DTZ901  (the earliest there is)
         ({"x" * 200: 1}, "its name has 200 characters"),
         ({"a\ud800": 1}, "a key of the message is no valid text"),
-        ({"note": {"a\ud800": 1}}, "a key of note is no valid text"),
+        ({"entities": {"a\ud800": 1}}, "a key of entities is no valid text"),
         ({"chat_id": 10**5_000}, "chat_id of type int is no chat"),
         ({"method": 10**5_000}, "of type int is not a Bot API method"),
         ({"priority": 10**5_000}, "priority of type int is not known"),
-        ({"document": File(path=5)}, "document: the path and the name of a File are texts"),  # type: ignore[arg-type]
-        ({"document": File(path="\udc80")}, "document is no valid text"),
+        ({"extra": {"document": File(path=5)}}, "document: the path and the name of a File are texts"),  # type: ignore[arg-type]
+        ({"extra": {"document": File(path="\udc80")}}, "document is no valid text"),
         ({"text": b"x"}, "text: a bytes cannot be sent as JSON"),
         ({"text": ["x"]}, "text must be a text, not of type list"),
     ],
@@ -120,7 +123,7 @@ def test_files_are_stored_with_plain_values() -> None:
     path: Any = Path("a.txt")
     content: Any = bytearray(b"x")
 
-    message = composed({"a": File(path=path), "b": File(content=content)})
+    message = composed({"extra": {"a": File(path=path), "b": File(content=content)}})
 
     assert message.params["a"] == File(path="a.txt")
     assert type(message.params["b"].content) is bytes

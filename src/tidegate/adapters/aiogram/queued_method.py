@@ -22,7 +22,7 @@ from tidegate.adapters.port import Gate
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, File, Priority, TicketId, Why
-from tidegate.outbox.admission import check_options
+from tidegate.outbox.admission import check_options, library_fields
 from tidegate.outbox.tickets import LiveTicket
 
 MAX_UPLOAD_BYTES: Final = 50 * 1024 * 1024  # Telegram takes no more from a bot
@@ -39,7 +39,10 @@ async def fields_of(method: TelegramMethod[Any], bot: Bot, clock: Clock) -> dict
     if values.get("chat_id") is None:
         raise BadInputError(f"{name} has no chat_id: only calls to a chat can be queued; await it instead")
     fields = {key: await _plain(value, bot, clock) for key, value in values.items()}
-    return {"method": name} | {key: value for key, value in fields.items() if value is not None}
+    given = {key: value for key, value in fields.items() if value is not None}
+    # aiogram passes on whatever it is given: names that it does not know itself are checked as of `send`.
+    unknown = {key: given.pop(key) for key in (method.model_extra or {}).keys() & given.keys()}
+    return library_fields(name, given) | unknown
 
 
 async def _plain(value: object, bot: Bot, clock: Clock) -> Any:  # noqa: ANN401, PLR0911  (one line for each kind)

@@ -13,7 +13,7 @@ from tidegate.adapters.ptb.call import KnownBots, PtbCall, Result, api_url
 from tidegate.adapters.ptb.errors import as_ptb_error
 from tidegate.errors import BadInputError, ClosedError, NotDeliveredError
 from tidegate.model import File, Priority
-from tidegate.outbox.admission import check_options
+from tidegate.outbox.admission import check_options, library_fields
 from tidegate.outbox.tickets import LiveTicket
 
 
@@ -48,10 +48,11 @@ class CallQueue:
             raise BadInputError("a queued call needs a URL with the token in it: the bot's base_url has none")
         check_options(options)
         bot = self._bots.id_of(call.bot)
-        fields = call.options.queue_options() | await asyncio.to_thread(plain_fields, call.data)
+        plain = await asyncio.to_thread(plain_fields, call.data)
+        fields = call.options.queue_options() | library_fields(call.endpoint, plain)
         if call.options.deadline is not None:
             fields["expires_at"] = self._gate.clock.now() + call.options.deadline
-        fields |= {"method": call.endpoint, "priority": call.priority(bot, Priority.NORMAL), **options}
+        fields |= {"priority": call.priority(bot, Priority.NORMAL), **options}
         return await self._gate.send(bot=bot, **fields)
 
 

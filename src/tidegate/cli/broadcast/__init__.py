@@ -10,7 +10,7 @@ import typer
 from tidegate.broadcast.audience_file import AudienceFile, Mailing
 from tidegate.cli.broadcast.report import check_place
 from tidegate.cli.options import AsJson, BotOption, Store
-from tidegate.cli.send import parameter
+from tidegate.cli.send import check_params, parameter
 from tidegate.cli.times import duration
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings
@@ -219,12 +219,17 @@ class BroadcastOrder(msgspec.Struct, frozen=True, kw_only=True):
                 source,
                 template=self._template(),
                 parse_mode=self.parse_mode,
-                params=dict(map(_parameter, self.params)),
+                params=self._params(),
                 duplicates=self.allow_duplicates,
             )
         except BadInputError as error:
             text = str(error)
             raise BadInputError(text if text.startswith("--") else f"{option}: {text}") from error
+
+    def _params(self) -> dict[str, Any]:
+        params = dict(map(_parameter, self.params))
+        check_params("sendMessage", params)
+        return params
 
     def _template(self) -> str | None:
         if self.template is None:

@@ -5,7 +5,7 @@ import pytest
 from aiogram.methods import TelegramMethod
 
 from tidegate.model import BotId, TicketId
-from tidegate.outbox.admission import compose
+from tidegate.outbox.admission import OPTION_NAMES, compose
 from tidegate.pacing.rules import cost_of, family_of
 
 METHODS = [
@@ -54,8 +54,9 @@ def test_every_method_has_a_family(kind: type[TelegramMethod[object]]) -> None:
 
 def test_no_parameter_of_telegram_is_taken_for_a_misspelt_option() -> None:
     names = {name for kind in METHODS for name in kind.model_fields} - {"chat_id"}
-    fields = dict.fromkeys(names, "x") | {"text": "x", "method": "sendMessage", "chat_id": 1}
+    fields = dict.fromkeys(names, "x") | {"text": "x", "method": "sendSomethingNew", "chat_id": 1}
 
+    assert names.isdisjoint(OPTION_NAMES)
     assert compose(TicketId("1"), BotId(42), fields, now=0.0).params.keys() >= names - {"text", "method"}
 
 

@@ -89,6 +89,36 @@ async def test_a_misspelt_option_is_told(stage: Stage, option: str, says: str) -
             await stage.gate.queue(SendMessage(chat_id=ALICE, text="Hi").as_(stage.bot), **options)
 
 
+async def test_a_misspelt_parameter_that_aiogram_passes_on_is_told(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    typo: dict[str, Any] = {"parse_mod": "HTML"}
+    async with stage.gate:
+        with pytest.raises(BadInputError, match="'parse_mode' may be meant"):
+            await stage.gate.queue(SendMessage(chat_id=ALICE, text="Hi", **typo).as_(stage.bot))
+        with pytest.raises(BadInputError, match="'parse_mode' may be meant"):
+            await stage.gate.broadcast(
+                "news", [ALICE], lambda _: SendMessage(chat_id=ALICE, text="Hi", **typo)
+            )
+
+
+class NewerSendMessage(SendMessage):
+    """That of a later aiogram, with a parameter of a later Bot API."""
+
+    sparkle: bool | None = None
+
+
+async def test_a_parameter_of_a_newer_aiogram_is_queued(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    fields: dict[str, Any] = {"chat_id": ALICE, "text": "Hi", "sparkle": True}
+    call = NewerSendMessage(**fields)
+    async with stage.gate:
+        ticket = await stage.gate.queue(call.as_(stage.bot))
+        record = await stage.gate.outbox.find(ticket.id)
+
+    assert record is not None
+    assert record.message.params == {"text": "Hi", "sparkle": True}
+
+
 async def test_a_script_without_a_dispatcher_delivers_what_it_queues(stage: Stage) -> None:
     stage.gate.attach(None, stage.bot)
     for name in ("today", "tomorrow"):

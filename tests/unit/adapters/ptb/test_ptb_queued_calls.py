@@ -192,3 +192,12 @@ async def test_any_call_of_the_library_can_be_queued_without_waiting(
     assert record is not None
     assert record.message.priority == "low"
     assert receipt.result["text"] == "hello"
+
+
+async def test_a_parameter_that_is_not_known_yet_is_queued(gate: Tidegate, bot: ExtBot[Any]) -> None:
+    async with bot:
+        ticket = await gate.queue(bot.send_message(CHAT, "Hi", api_kwargs={"sparkle": True}))
+        record = await gate.outbox.find(ticket.id)
+
+    assert record is not None
+    assert record.message.params["sparkle"] is True

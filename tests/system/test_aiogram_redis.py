@@ -19,6 +19,7 @@ from system.bots.aiogram_shop import bot_of
 from system.bots.scenes import GENEROUS, MANY, TOKEN, Visit
 from tidegate import Tidegate
 from tidegate.clock import Clock
+from tidegate.errors import BadInputError
 from tidegate.pacing.rules import Rules
 from tidegate.settings import Settings
 from tidegate.sim.telegram.http import TelegramServer
@@ -190,7 +191,10 @@ async def test_an_update_that_waits_for_its_conversation_is_handled_before_the_g
     assert await connections(redis) == 1
 
 
-@pytest.mark.parametrize("damaged", [b"{", b"\xff\xfe", b"[1]"])
+GONE_CLASS = b'{"cart":{"__tidegate__":"dataclass","class":"gone:Cart","value":{}}}'
+
+
+@pytest.mark.parametrize("damaged", [b"{", b"\xff\xfe", b"[1]", GONE_CLASS])
 async def test_a_conversation_that_cannot_be_read_is_empty_for_its_user_and_its_bytes_are_kept(
     gates: list[Tidegate], store: str, redis: Redis, caplog: pytest.LogCaptureFixture, damaged: bytes
 ) -> None:
@@ -202,13 +206,44 @@ async def test_a_conversation_that_cannot_be_read_is_empty_for_its_user_and_its_
         await storage.set_data(key, {"step": 1})
     data, state = (storage.key_builder.build(alice, part) for part in ("data", "state"))
     await redis.set(data, damaged)
-    await redis.set(state, b"\xff")
+    await redis.set(state, "Order:asked")
 
+    assert await storage.get_state(alice) is None, "a state without its data"
     assert [await storage.get_data(alice) for _ in range(2)] == [{}, {}]
     assert await storage.get_state(alice) is None
     assert await storage.get_data(bob) == {"step": 1}
 
-    assert sum("user 1 in chat 1 cannot be read" in one.getMessage() for one in caplog.records) == 2
+    assert sum("user 1 in chat 1 cannot be read" in one.getMessage() for one in caplog.records) == 1
     async with Redis.from_url(store) as raw:
         assert await raw.get(f"{data}:unreadable") == damaged
+        assert await raw.get(f"{state}:unreadable") == b"Order:asked"
+        await raw.set(state, b"\xff")
+    assert await storage.get_state(alice) is None
+    await storage.close()
+
+
+@pytest.mark.usefixtures("redis")
+async def test_data_of_many_types_come_back_from_redis_as_they_were(gates: list[Tidegate]) -> None:
+    """Plain data are plain JSON: aiogram's own storage reads them, and its data are read."""
+    dispatcher = Dispatcher()
+    gates[0].attach(dispatcher, Bot(TOKEN), conversations="store")
+    storage, alice = dispatcher.storage, StorageKey(42, 1, 1)
+    assert isinstance(storage, RedisStorage)
+    aiograms = RedisStorage(storage.redis, storage.key_builder)
+    plain = {"name": "Ä \ud800", "n": [1, 2.5, None]}
+    data = {**plain, "at": dt.datetime.fromtimestamp(0, dt.UTC), "answers": {0: ("a", {1})}}
+
+    await storage.set_state(alice, "Order:asked")
+    await storage.set_data(alice, data)
+    assert (await storage.get_state(alice), await storage.get_data(alice)) == ("Order:asked", data)
+    assert await storage.update_data(alice, {"more": b"x"}) == {**data, "more": b"x"}
+
+    with pytest.raises(BadInputError, match="'thing' is of the type object"):
+        await storage.update_data(alice, {"thing": object()})
+    assert await storage.get_data(alice) == {**data, "more": b"x"}, "as before"
+
+    await storage.set_data(alice, plain)
+    assert await aiograms.get_data(alice) == plain
+    await aiograms.set_data(alice, {"n": 1})
+    assert await storage.get_data(alice) == {"n": 1}
     await storage.close()

@@ -1,19 +1,13 @@
 """Conversations (FSM state and data of a user in a chat): the port, its records, and their data as JSON."""
 
 import json
-from collections.abc import Iterable, Mapping
-from math import isfinite
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from tidegate.errors import BadInputError
+from tidegate.inbound.tagged_json import UnstorableError, from_json, to_json
 
 CONVERSATIONS_PER_PAGE: Final = 1_000
-_MAX_DEPTH: Final = 100  # levels; deeper data are refused without a complete path
-_ADVICE: Final = "Give texts, finite numbers, True, False, None, lists, and dicts whose keys are texts"
-
-# As aiogram's other storages do: subclasses of texts and numbers, such as enums, come back as plain ones.
-_encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-_decode: Final = json.JSONDecoder().decode
 
 
 class UnreadableDataError(ValueError):
@@ -54,7 +48,12 @@ class Conversations(Protocol):
 
     async def set_state(self, key: ConversationKey, state: str | None) -> None: ...
 
-    async def get_state(self, key: ConversationKey) -> str | None: ...
+    async def get_state(self, key: ConversationKey) -> str | None:
+        """Return None, too, for a conversation whose data cannot be decoded: no state without its data."""
+        ...
+
+    async def put(self, key: ConversationKey, state: str | None, data: bytes | None) -> None:
+        """Set state and data in one step. Both None: the conversation ends."""
 
     async def set_data(self, key: ConversationKey, data: bytes | None) -> None: ...
 
@@ -76,34 +75,28 @@ class Conversations(Protocol):
 
 
 def pack_data(data: Mapping[str, Any]) -> bytes | None:
-    """Return the data as JSON, or None if they are empty. A tuple comes back as a list.
+    """Return the data as JSON (see `tagged_json`), or None if they are empty.
 
-    Raises BadInputError that names the first field which JSON cannot hold.
+    Raises BadInputError that names the first field which cannot be stored.
     """
-    plain = dict(data)
-    if not plain:
+    if not data:
         return None
+    # Users' texts may hold half of a surrogate pair.
+    return data_to_json(data).encode(errors="surrogatepass")
+
+
+def data_to_json(data: Mapping[str, Any], *, ascii_only: bool = False) -> str:
+    """Raises BadInputError as `pack_data` does."""
     try:
-        text = _encode(plain)
-        if _decode(text) != plain and (unstorable := _find_unstorable(plain, "")):
-            raise _refusal(unstorable)
-    except (TypeError, RecursionError, ValueError) as error:
-        if isinstance(error, BadInputError):
-            raise
-        raise _refusal(_find_unstorable(plain, "") or str(error)) from error
-    return text.encode(errors="surrogatepass")  # users' texts may hold half of a surrogate pair
+        return to_json(dict(data), ascii_only=ascii_only)
+    except UnstorableError as error:
+        raise BadInputError(f"the data of a conversation cannot be stored: {error}") from error
 
 
-def _refusal(unstorable: str) -> BadInputError:
-    return BadInputError(f"the data of a conversation cannot be stored: {unstorable}. {_ADVICE}")
-
-
-def unpack_data(body: bytes | None) -> dict[str, Any]:
+def data_from_json(text: str) -> dict[str, Any]:
     """Return a new dict each time, which the caller may change. Raises UnreadableDataError."""
-    if body is None:
-        return {}
     try:
-        data = _decode(body.decode(errors="surrogatepass"))
+        data = from_json(text)
     except (ValueError, RecursionError) as error:
         raise UnreadableDataError(str(error)) from error
     if not isinstance(data, dict):
@@ -111,23 +104,24 @@ def unpack_data(body: bytes | None) -> dict[str, Any]:
     return data
 
 
-def _find_unstorable(value: object, path: str, depth: int = 0) -> str | None:
-    """Describe the first value that JSON cannot hold, and where it is."""
-    if depth > _MAX_DEPTH:
-        return f"it is nested more than {_MAX_DEPTH} deep, at {path[:80]!r}…"
-    if isinstance(value, dict):
-        found: Iterable[str | None] = (
-            _find_unstorable(one, f"{path}.{key}" if path else key, depth + 1)
-            if isinstance(key, str)
-            else f"a key of {path or 'the data'!r} is {key!r}, no text"
-            for key, one in value.items()
-        )
-        return next(filter(None, found), None)
-    if isinstance(value, list | tuple):
-        found = (_find_unstorable(one, f"{path}[{index}]", depth + 1) for index, one in enumerate(value))
-        return next(filter(None, found), None)
-    if isinstance(value, float):
-        return None if isfinite(value) else f"{path!r} is {value}"
-    if value is None or isinstance(value, str | int):
-        return None
-    return f"{path!r} is of the type {type(value).__name__}"
+def unpack_data(body: bytes | None) -> dict[str, Any]:
+    """As `data_from_json`; None: no data."""
+    return {} if body is None else data_from_json(_text(body))
+
+
+def packed_as_ascii(body: bytes) -> str:
+    """Return packed data as they are, in ASCII. No type is restored. Raises UnreadableDataError."""
+    try:
+        data = json.loads(_text(body))
+    except (ValueError, RecursionError) as error:
+        raise UnreadableDataError(str(error)) from error
+    if not isinstance(data, dict):
+        raise UnreadableDataError("it is no object")
+    return json.dumps(data)
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode(errors="surrogatepass")
+    except UnicodeDecodeError as error:
+        raise UnreadableDataError(str(error)) from error

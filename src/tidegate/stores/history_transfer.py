@@ -155,7 +155,7 @@ async def carry_conversations(file: StoreFile, link: "RedisConnection") -> int:
             key = ConversationKey(bot, chat, user, thread or None, business or None, destiny)
             if destiny.startswith(UNREADABLE_DESTINY):  # its bytes are kept beside the one that came after it
                 key = key._replace(destiny=destiny.removeprefix(UNREADABLE_DESTINY))
-                moved += await bring_conversation(link, key, None, data)
+                await bring_conversation(link, key, state, data, is_unreadable=True)
             else:
                 moved += await bring_conversation(link, key, state, data)
         last = rows[-1][0]

@@ -1,9 +1,11 @@
 """A move carries what a store remembers as well: nothing is forgotten, and nothing unreadable stops it."""
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -272,8 +274,29 @@ async def test_unreadable_things_are_carried_as_they_are_and_stop_no_move(
 
     stats = await there.stats()
     assert (stats.dead, stats.parked) == (2, 1)
-    aside = conversation_key(KEYS[0], "data") + ":unreadable"
-    assert await there.connection.command("GET", aside) == b"{\xff"
+    state, data = (conversation_key(KEYS[0], part) for part in PARTS)
+    get = partial(there.connection.command, "GET")
+    assert await get(f"{data}:unreadable") == b"{\xff"
+    assert await get(f"{state}:unreadable") == f"state of {KEYS[0].user}".encode()
+    assert [await get(state), await get(data)] == [None, None], "a state without its data"
+
+
+async def test_data_of_a_class_that_only_the_bot_has_imported_are_moved_as_they_are(
+    path: Path, there: RedisOutbox, clock: VirtualClock
+) -> None:
+    """The process that moves a store does not have the classes of the bot."""
+    packed = b'{"cart":{"__tidegate__":"dataclass","class":"shop:Cart","value":{}}}'
+
+    def fill_in() -> None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("UPDATE conversations SET data = ? WHERE user = 1", (packed,))
+            connection.commit()
+
+    await in_thread(fill_in)
+    await move(path, there, clock)
+
+    found = await there.connection.command("GET", conversation_key(KEYS[0], "data"))
+    assert json.loads(found) == json.loads(packed)
 
 
 async def test_a_move_that_was_killed_between_its_two_writes_is_run_again(

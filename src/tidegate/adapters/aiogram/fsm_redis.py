@@ -3,15 +3,17 @@
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from aiogram import Dispatcher
-from aiogram.fsm.storage.base import DefaultKeyBuilder, StorageKey
+from aiogram.fsm.storage.base import DefaultKeyBuilder, KeyBuilder, StorageKey
 from aiogram.fsm.storage.memory import DisabledEventIsolation
 from aiogram.fsm.storage.redis import RedisEventIsolation, RedisStorage
 
 from tidegate.adapters.aiogram.fsm_storage import IsOrdered, MarkBusy, inbox_orders
 from tidegate.clock import Clock
+from tidegate.inbound.conversations import data_from_json, data_to_json
 from tidegate.inbound.updates import Order
 from tidegate.stores.redis.conversations import (
     CONVERSATION_PREFIX,
@@ -19,6 +21,9 @@ from tidegate.stores.redis.conversations import (
     conversation_client,
     keep_unreadable,
 )
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 log = logging.getLogger("tidegate")
 
@@ -33,7 +38,7 @@ def use_redis_storage(
     keys = DefaultKeyBuilder(
         prefix=CONVERSATION_PREFIX, with_bot_id=True, with_business_connection_id=True, with_destiny=True
     )
-    storage = ReadableRedisStorage(conversation_client(url), keys)
+    storage = WholeRedisStorage(conversation_client(url), keys)
     fsm = dispatcher.fsm
     fsm.storage = storage
     if type(fsm.events_isolation) is DisabledEventIsolation:
@@ -44,30 +49,50 @@ def use_redis_storage(
     return storage
 
 
-class ReadableRedisStorage(RedisStorage):
-    """A state or data that cannot be decoded reads as none. Its bytes are kept beside, with `:unreadable`."""
+class WholeRedisStorage(RedisStorage):
+    """Keeps the same types as the file does; what aiogram's own storage wrote is read, and vice versa.
+
+    Data that cannot be stored raise BadInputError: other processes would not see what one has in memory. A
+    conversation of which state or data cannot be decoded has neither. Its bytes are kept beside, with
+    `:unreadable`.
+    """
+
+    def __init__(self, redis: "Redis", key_builder: KeyBuilder) -> None:
+        super().__init__(
+            redis, key_builder, json_loads=data_from_json, json_dumps=partial(data_to_json, ascii_only=True)
+        )
 
     async def get_state(self, key: StorageKey) -> str | None:
+        state, data = await self.redis.mget(self._names(key))
+        if state is None:
+            return None
         try:
-            return await super().get_state(key)
+            self._decode(data)
+            return state.decode() if isinstance(state, bytes) else str(state)
         except ValueError as error:
-            await self._set_aside(key, "state", error)
+            await self._set_aside(key, error)
             return None
 
     async def get_data(self, key: StorageKey) -> dict[str, Any]:
+        data = await self.redis.get(self.key_builder.build(key, "data"))
         try:
-            data = await super().get_data(key)
-            if isinstance(data, dict):
-                return data
-            await self._set_aside(key, "data", ValueError("it is no object"))
-        except (ValueError, RecursionError) as error:
-            await self._set_aside(key, "data", error)
-        return {}
+            return self._decode(data)
+        except ValueError as error:
+            await self._set_aside(key, error)
+            return {}
 
-    async def _set_aside(self, key: StorageKey, part: Literal["state", "data"], error: Exception) -> None:
-        text = "the %s of user %s in chat %s cannot be read and is set aside: %s"
-        log.error(text, part, key.user_id, key.chat_id, error)
-        await keep_unreadable(self.redis, self.key_builder.build(key, part))
+    @staticmethod
+    def _decode(data: bytes | str | None) -> dict[str, Any]:
+        """Raises ValueError."""
+        return {} if data is None else data_from_json(data.decode() if isinstance(data, bytes) else data)
+
+    def _names(self, key: StorageKey) -> list[str]:
+        return [self.key_builder.build(key, "state"), self.key_builder.build(key, "data")]
+
+    async def _set_aside(self, key: StorageKey, error: ValueError) -> None:
+        text = "the conversation of user %s in chat %s cannot be read and is set aside: %s"
+        log.error(text, key.user_id, key.chat_id, error)
+        await keep_unreadable(self.redis, *self._names(key))
 
 
 class RedisLockIsolation(RedisEventIsolation):

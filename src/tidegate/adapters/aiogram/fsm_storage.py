@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 from weakref import WeakValueDictionary
 
 from aiogram import Dispatcher
@@ -18,7 +18,7 @@ from aiogram.fsm.storage.base import (
     StateType,
     StorageKey,
 )
-from aiogram.fsm.storage.memory import DisabledEventIsolation, MemoryStorage
+from aiogram.fsm.storage.memory import DisabledEventIsolation, MemoryStorage, MemoryStorageRecord
 from aiogram.fsm.strategy import FSMStrategy
 
 from tidegate.clock import Clock
@@ -42,6 +42,7 @@ OpenConversations = Callable[[], Awaitable[Conversations]]
 MarkBusy = Callable[[], AbstractContextManager[None]]
 IsOrdered = Callable[[], bool]
 
+MAX_WARNINGS: Final = 100  # of conversations that stay in memory, in the life of a process
 _OF_A_USER = frozenset({FSMStrategy.USER_IN_CHAT, FSMStrategy.USER_IN_TOPIC})
 _OF_A_CHAT = frozenset({FSMStrategy.CHAT, FSMStrategy.CHAT_TOPIC})
 
@@ -75,7 +76,7 @@ class SqliteStorage(BaseStorage):
         return await (await self.opened()).get_state(_key(key))
 
     async def set_data(self, key: StorageKey, data: Mapping[str, Any]) -> None:
-        """Raises BadInputError for data that JSON cannot hold."""
+        """Raises BadInputError for data that cannot be stored, and names the field."""
         _check_data(data, dict)  # aiogram's rule, which lets `update_data` take more
         body = pack_data(data)  # before anything is awaited: the caller may change them
         await (await self.opened()).set_data(_key(key), body)
@@ -133,40 +134,76 @@ def _check_data(data: object, kind: type) -> None:
 
 
 class MemoryFallbackStorage(SqliteStorage):
-    """For bots that were written for aiogram's MemoryStorage: data that JSON cannot hold stay in memory.
+    """For bots that were written for aiogram's MemoryStorage: data that cannot be stored stay in memory.
 
-    They stay there until they fit or the conversation ends. A warning is logged once.
+    A conversation is kept whole: its state and its data are both in the file, or both in memory while its
+    data do not fit. A restart ends those in memory, so that no user is in a state without its data.
     """
 
     def __init__(self, opened: OpenConversations, file: ConversationsFile | None = None) -> None:
         super().__init__(opened, file)
-        self._in_memory: dict[StorageKey, dict[str, Any]] = {}
-        self._warned = False
+        self._in_memory: dict[StorageKey, MemoryStorageRecord] = {}
+        # A conversation moves in several steps: no other write comes between them.
+        self._locks: WeakValueDictionary[StorageKey, asyncio.Lock] = WeakValueDictionary()
+        self._warnings: set[str] = set()
+
+    def _lock(self, key: StorageKey) -> asyncio.Lock:
+        return self._locks.setdefault(key, asyncio.Lock())
+
+    async def set_state(self, key: StorageKey, state: StateType = None) -> None:
+        async with self._lock(key):
+            record = self._in_memory.get(key)
+            if record is None:
+                await super().set_state(key, state)
+            else:
+                record.state = _state_name(state)
+
+    async def get_state(self, key: StorageKey) -> str | None:
+        record = self._in_memory.get(key)
+        return await super().get_state(key) if record is None else record.state
 
     async def set_data(self, key: StorageKey, data: Mapping[str, Any]) -> None:
+        async with self._lock(key):
+            await self._set_data(key, data)
+
+    async def _set_data(self, key: StorageKey, data: Mapping[str, Any]) -> None:
+        record = self._in_memory.get(key)
         try:
-            await super().set_data(key, data)
-            self._in_memory.pop(key, None)
+            if record is None:
+                await super().set_data(key, data)
+                return
+            _check_data(data, dict)
+            body = pack_data(data)
         except BadInputError as error:
-            if not self._warned:
-                self._warned = True
-                log.warning("%s. Until then such data stay in memory, and are lost at a restart", error)
-            self._in_memory[key] = dict(data)
-            await super().set_data(key, {})  # after a restart, none are better than old ones
+            self._warn(str(error))
+            state = await self.get_state(key)
+            self._in_memory[key] = MemoryStorageRecord(data=dict(data), state=state)
+            await (await self.opened()).put(_key(key), None, None)
+            return
+        await (await self.opened()).put(_key(key), record.state, body)
+        del self._in_memory[key]
 
     async def get_data(self, key: StorageKey) -> dict[str, Any]:
-        data = self._in_memory.get(key)
-        return await super().get_data(key) if data is None else data.copy()
+        record = self._in_memory.get(key)
+        return await super().get_data(key) if record is None else record.data.copy()
 
     async def update_data(self, key: StorageKey, data: Mapping[str, Any]) -> dict[str, Any]:
-        if key not in self._in_memory and _fits_json(data):
-            return await super().update_data(key, data)
-        merged = {**await self.get_data(key), **data}
-        await self.set_data(key, merged)
-        return merged
+        async with self._lock(key):
+            if key not in self._in_memory and _can_be_stored(data):
+                return await super().update_data(key, data)
+            merged = {**await self.get_data(key), **data}
+            await self._set_data(key, merged)
+            return merged
+
+    def _warn(self, reason: str) -> None:
+        """Once for each reason, which names the field."""
+        if reason not in self._warnings and len(self._warnings) < MAX_WARNINGS:
+            self._warnings.add(reason)
+            text = "%s. Until then such conversations stay in memory, state and data: a restart loses them"
+            log.warning(text, reason)
 
 
-def _fits_json(data: Mapping[str, Any]) -> bool:
+def _can_be_stored(data: Mapping[str, Any]) -> bool:
     try:
         pack_data(data)
     except BadInputError:

@@ -1,7 +1,6 @@
 """Redis for conversations: a client that outlasts a restart of Redis, and locks that all processes share."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +14,7 @@ from redis.backoff import ExponentialBackoff
 from redis.exceptions import RedisError, ResponseError
 
 from tidegate.clock import Clock
-from tidegate.inbound.conversations import ConversationKey, UnreadableDataError, unpack_data
+from tidegate.inbound.conversations import ConversationKey, UnreadableDataError, packed_as_ascii
 from tidegate.stores.redis.connection import ANSWER_TIMEOUT, CONNECT_TIMEOUT, RedisConnection
 from tidegate.tasks import BackgroundTasks
 
@@ -34,27 +33,34 @@ def conversation_key(key: ConversationKey, part: Literal["state", "data"]) -> st
 
 
 async def bring_conversation(
-    link: RedisConnection, key: ConversationKey, state: str | None, data: bytes | None
+    link: RedisConnection,
+    key: ConversationKey,
+    state: str | None,
+    data: bytes | None,
+    *,
+    is_unreadable: bool = False,
 ) -> bool:
-    """Write a conversation of another store, unless there is one. Unreadable data are kept beside."""
-    is_new = False
-    if state is not None:
-        is_new = bool(await link.command("SET", conversation_key(key, "state"), state, "NX"))
-    if data is not None:
-        name = conversation_key(key, "data")
+    """Write a conversation of another store, unless there is one. An unreadable one is kept beside, whole."""
+    text: str | bytes | None = data
+    if data is not None and not is_unreadable:
         try:
-            text = json.dumps(unpack_data(data))  # as ASCII, which aiogram reads whatever is in it
+            text = packed_as_ascii(data)  # which aiogram reads, whatever is in it
         except UnreadableDataError:
-            await link.command("SET", name + UNREADABLE_ENDING, data, "NX")
-        else:
-            is_new = bool(await link.command("SET", name, text, "NX")) or is_new
-    return is_new
+            is_unreadable = True
+    ending = UNREADABLE_ENDING if is_unreadable else ""
+    values = {conversation_key(key, "state"): state, conversation_key(key, "data"): text}
+    is_new = False
+    for name, value in values.items():
+        if value is not None:
+            is_new = bool(await link.command("SET", name + ending, value, "NX")) or is_new
+    return is_new and not is_unreadable
 
 
-async def keep_unreadable(redis: Redis, name: str) -> None:
-    """Rename a key whose value cannot be decoded: it is empty then, and its bytes are kept."""
-    with suppress(ResponseError):  # it is gone already
-        await redis.rename(name, name + UNREADABLE_ENDING)
+async def keep_unreadable(redis: Redis, *names: str) -> None:
+    """Rename the keys of a conversation that cannot be decoded: it is empty then, and its bytes are kept."""
+    for name in names:
+        with suppress(ResponseError):  # it is gone already
+            await redis.rename(name, name + UNREADABLE_ENDING)
 
 
 def conversation_client(url: str) -> Redis:

@@ -45,7 +45,28 @@ class SqliteConversations(Conversations):
 
     async def get_state(self, key: ConversationKey) -> str | None:
         row = _row_key(key)
-        return await self._file.read(lambda tx: _look_up(tx, row, "state"))
+        find = f"SELECT state, data FROM conversations WHERE {_THIS_ROW} AND state IS NOT NULL"
+        found = await self._file.read(lambda tx: tx.execute(find, row).fetchone())
+        if found is None:
+            return None
+        state: str
+        state, data = found
+        try:
+            unpack_data(data)
+        except UnreadableDataError as error:
+            await self.set_aside(key, error)
+            return None
+        return state
+
+    async def put(self, key: ConversationKey, state: str | None, data: bytes | None) -> None:
+        row, now = _row_key(key), self._clock.now()
+        name = None if state is None else _check_text(state, "the state of a conversation")
+
+        def put(tx: Transaction) -> None:
+            _write(tx, row, "state", name, now)
+            _write(tx, row, "data", data, now)
+
+        await self._file.write(put)
 
     async def set_data(self, key: ConversationKey, data: bytes | None) -> None:
         row, now = _row_key(key), self._clock.now()
@@ -53,14 +74,14 @@ class SqliteConversations(Conversations):
 
     async def get_data(self, key: ConversationKey) -> bytes | None:
         row = _row_key(key)
-        return await self._file.read(lambda tx: _look_up(tx, row, "data"))
+        return await self._file.read(lambda tx: _data_of(tx, row))
 
     async def merge_data(self, key: ConversationKey, data: bytes) -> dict[str, Any]:
         row, now = _row_key(key), self._clock.now()
 
         def merge(tx: Transaction) -> dict[str, Any]:
             try:
-                stored = unpack_data(_look_up(tx, row, "data"))
+                stored = unpack_data(_data_of(tx, row))
             except UnreadableDataError as error:
                 _set_aside(tx, row, error)
                 stored = {}
@@ -161,8 +182,8 @@ def _check_text(text: object, what: str) -> str:
         raise BadInputError(f"{what} is a text, not {text!r}") from None
 
 
-def _look_up(tx: Transaction, row: RowKey, column: Literal["state", "data"]) -> Any:  # noqa: ANN401
-    found = tx.execute(f"SELECT {column} FROM conversations WHERE {_THIS_ROW}", row).fetchone()
+def _data_of(tx: Transaction, row: RowKey) -> bytes | None:
+    found = tx.execute(f"SELECT data FROM conversations WHERE {_THIS_ROW}", row).fetchone()
     return None if found is None else found[0]
 
 

@@ -28,6 +28,7 @@ def bad_request(reason: str) -> TelegramApiError:
 
 
 NOT_FOUND = TelegramApiError(404, "Not Found")
+UNKNOWN_METHOD = TelegramApiError(404, "Not Found: method not found")
 UNAUTHORIZED = TelegramApiError(401, "Unauthorized")
 QUERY_TOO_OLD = bad_request("query is too old and response timeout expired or query ID is invalid")
 

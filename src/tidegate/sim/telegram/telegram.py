@@ -13,7 +13,14 @@ from tidegate.sim.telegram.call import MethodCall, Upload
 from tidegate.sim.telegram.entities import Json, SimulatedBot
 from tidegate.sim.telegram.flood_control import FloodControl, Limits
 from tidegate.sim.telegram.methods import METHODS
-from tidegate.sim.telegram.parameters import LARGEST, NOT_FOUND, UNAUTHORIZED, TelegramApiError, to_int
+from tidegate.sim.telegram.parameters import (
+    LARGEST,
+    NOT_FOUND,
+    UNAUTHORIZED,
+    UNKNOWN_METHOD,
+    TelegramApiError,
+    to_int,
+)
 from tidegate.sim.telegram.request_log import LoggedCall, TelegramRequestLog
 from tidegate.sim.telegram.update_delivery import LongPolling, Post, WebhookDelivery
 from tidegate.sim.telegram.world import World
@@ -108,7 +115,7 @@ class SimulatedTelegram(FaultySimulator):
             name = self._canonical(method)
             run = METHODS.get(name)
         if run is None:
-            return self._record(name, bot.id, params, NOT_FOUND)
+            return self._record(name, bot.id, params, UNKNOWN_METHOD)
         clock, limits = self.clock, self.flood.limits
         now, wall = clock.monotonic(), clock.now()
         call = MethodCall(params, uploads, bot, self.world, self.flood, self.request_log, now, int(wall))

@@ -75,7 +75,7 @@ async def test_markup_does_not_count_towards_the_length(ok: Call, fails: Call) -
 
 
 async def test_an_unknown_method_is_not_found(fails: Call) -> None:
-    assert await fails("sendTelepathy", chat_id=7) == (404, "Not Found")
+    assert await fails("sendTelepathy", chat_id=7) == (404, "Not Found: method not found")
 
 
 @pytest.mark.parametrize("token", ["42", "no token", ":x", "42:", "a:b"])

@@ -162,11 +162,11 @@ class Schedule:
         return bool(self._active) or (bool(self._suspects) and self._suspect is None)
 
     def has_due(self, now: float) -> bool:
-        """Return whether a line is ready whose bot is neither closed nor away. Call `wake` first."""
+        """Return whether a line is ready whose bot is not closed, away or paused. Call `wake` first."""
         return any(
             queue.first() is not None
             for pool in self._active
-            if max(pool.bot.closed_until, pool.bot.away_until) <= now
+            if _can_send(pool.bot, now)
             for queue in pool.ready
         )
 

@@ -1,7 +1,7 @@
 """429s in the progress of a broadcast: counted by the store, which may be slow to say so, or away."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
@@ -35,10 +35,11 @@ async def hangs() -> OutboxStats:
 
 
 @pytest.fixture
-def counter(here: Office, monkeypatch: pytest.MonkeyPatch) -> Counter:
+def counter(here: Office) -> Iterator[Counter]:
     counter = Counter(refused=5)
-    monkeypatch.setattr(here.gate.outbox, "stats", counter.stats)
-    return counter
+    with pytest.MonkeyPatch.context() as patch:  # undone before the office closes
+        patch.setattr(here.gate.outbox, "stats", counter.stats)
+        yield counter
 
 
 async def test_those_heard_since_it_began_are_counted_within_a_second(here: Office, counter: Counter) -> None:

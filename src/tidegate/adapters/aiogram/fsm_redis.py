@@ -4,7 +4,7 @@ import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aiogram import Dispatcher
 from aiogram.fsm.storage.base import DefaultKeyBuilder, KeyBuilder, StorageKey
@@ -17,13 +17,11 @@ from tidegate.inbound.conversations import data_from_json, data_to_json
 from tidegate.inbound.updates import Order
 from tidegate.stores.redis.conversations import (
     CONVERSATION_PREFIX,
+    ConversationClient,
     RedisConversationLocks,
     conversation_client,
     keep_unreadable,
 )
-
-if TYPE_CHECKING:
-    from redis.asyncio import Redis
 
 log = logging.getLogger("tidegate")
 
@@ -57,7 +55,7 @@ class WholeRedisStorage(RedisStorage):
     `:unreadable`.
     """
 
-    def __init__(self, redis: "Redis", key_builder: KeyBuilder) -> None:
+    def __init__(self, redis: ConversationClient, key_builder: KeyBuilder) -> None:
         super().__init__(
             redis, key_builder, json_loads=data_from_json, json_dumps=partial(data_to_json, ascii_only=True)
         )

@@ -25,6 +25,8 @@ UNREADABLE_ENDING: Final = ":unreadable"  # of the key of a state or data that c
 MAX_CONNECTIONS: Final = 50  # a call beyond them waits: a burst of updates is no error
 CONVERSATION_LEASE: Final = 30.0  # seconds until a conversation that a dead process held is free
 
+ConversationClient = Redis
+
 
 def conversation_key(key: ConversationKey, part: Literal["state", "data"]) -> str:
     """Return the key that aiogram's storage gives to a part of a conversation, as this gate sets it up."""

@@ -25,7 +25,7 @@ from tidegate.errors import (
 from tidegate.model import Message, Rate
 from tidegate.pacing.rules import Rules
 from tidegate.settings import Settings
-from tidegate.sim.telegram import Faults, Latency, SimulatedTelegram
+from tidegate.sim.telegram import Faults, Latency, Limits, SimulatedTelegram
 from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
@@ -671,3 +671,22 @@ async def test_parameters_of_a_call_that_are_no_mapping_are_refused(gate: Tidega
 def test_a_store_that_is_neither_text_nor_path_is_refused(store: Any) -> None:  # noqa: ANN401  (what a typo may be)
     with pytest.raises(BadInputError, match="a store is a text or a path, not of type"):
         Tidegate(store)
+
+
+async def test_direct_calls_count_in_stats_also_5xx_and_those_given_up_at_max_wait(
+    gate: Tidegate, telegram: SimulatedTelegram
+) -> None:
+    message = {"chat_id": 7, "text": "x"}
+    await gate.call("sendMessage", message)
+    with pytest.raises(LimitedError):
+        await gate.call("sendMessage", message, max_wait=0.3)
+    telegram.set_limits(Limits(private=Rate(1, 30)))
+    await gate.call("sendMessage", message)
+    with pytest.raises(LimitedError):  # refused, and the wait is too long
+        await gate.call("sendMessage", message, max_wait=5)
+    telegram.faults = Faults(server_error=1)
+    with pytest.raises(NotDeliveredError):  # failed, and there is no time for another attempt
+        await gate.call("getChat", {"chat_id": 7}, max_wait=0)
+
+    stats = await gate.stats()
+    assert (stats.direct, stats.direct_refused, stats.direct_failed, stats.direct_given_up) == (4, 1, 1, 3)

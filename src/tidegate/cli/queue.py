@@ -146,6 +146,10 @@ def stats_picture(found: dict[str, Any]) -> Table:
         ("cancelled", ""),
         ("replaced", "by newer ones with the same coalesce key"),
         ("refused", "429s heard"),
+        ("direct", "direct calls made; up to 5 s ago"),
+        ("direct_refused", "direct calls answered 429"),
+        ("direct_failed", "direct calls answered 5xx"),
+        ("direct_given_up", "direct calls whose turn came later than max_wait"),
     ):
         grid.add_row(name, f"{found[name]:,}", hint if found[name] else "")
     if found["spooled"]:

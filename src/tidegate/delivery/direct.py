@@ -1,7 +1,6 @@
 """Direct calls: a turn in the schedule instead of a place in the queue, and one retry loop for all."""
 
 import asyncio
-import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
@@ -39,8 +38,6 @@ from tidegate.outbox.port import OutboxSender, Turn
 from tidegate.outbox.transitions import given_up
 from tidegate.pacing.rules import Family, cost_of, family_of
 from tidegate.tasks import BackgroundTasks
-
-log = logging.getLogger("tidegate")
 
 WAIT_FOR_TIMEOUT: Final = 1.0  # seconds, with a store that is asked when a turn may be had
 LONGEST_PAUSE: Final = 1.0  # seconds after a failure of the server: a caller waits
@@ -121,16 +118,26 @@ async def call_with_retries(
     policy: DirectRetryPolicy,
     clock: Clock,
     max_wait: float | None,
+    *,
     sleep: Callable[[float], Awaitable[None]] | None = None,
+    note: Callable[[Outcome | None], None] = lambda _: None,
 ) -> DirectResult[T]:
-    """Make a call until it ends, with `max_wait` seconds of waiting in all (None: without a bound)."""
+    """Make a call until it ends, with `max_wait` seconds of waiting in all (None: without a bound).
+
+    `note` is told the outcome of each attempt, and None if the call is given up because of `max_wait`.
+    """
     give_up = math.inf if max_wait is None else clock.monotonic() + max_wait
     attempt, troubled_until = 0, math.inf
     while True:
         attempt += 1
         left = None if max_wait is None else max(0.0, give_up - clock.monotonic())
-        with waiting_for_gate():
-            outcome, answer = await call.attempt(attempt, left)
+        try:
+            with waiting_for_gate():
+                outcome, answer = await call.attempt(attempt, left)
+        except LimitedError:
+            note(None)
+            raise
+        note(outcome)
         if isinstance(outcome, Delivered):
             return DirectResult(outcome, answer)
         pause = policy.pause(outcome, attempt, in_lane=call.in_lane)
@@ -145,9 +152,8 @@ async def call_with_retries(
             if now + wait > troubled_until or (attempt > 1 and now + wait >= give_up):
                 return DirectResult(outcome, answer)  # a short failure is waited for, an outage is told
         if wait and clock.monotonic() + wait > give_up:  # a retry without a wait is for its turn to refuse
+            note(None)
             return DirectResult(outcome, answer, too_late=True)
-        if isinstance(outcome, Refused):
-            log.warning("Telegram refused %s: it is tried again in %.0f s", call, wait)
         if pause:
             with waiting_for_gate():
                 await (sleep or clock.sleep)(pause)
@@ -177,15 +183,27 @@ class DirectCalls:
     ) -> Any:  # noqa: ANN401  (Telegram's result)
         """Make a call and return Telegram's result. Raises NotDeliveredError; see `DirectRetryPolicy`."""
         call = _GateCall(self, bot, method, params, priority)
-        outcome, _, _ = await call_with_retries(call, self._policy, self._clock, max_wait)
+        outcome, _, _ = await call_with_retries(
+            call, self._policy, self._clock, max_wait, note=lambda outcome: self._note_own(call, outcome)
+        )
         if isinstance(outcome, Delivered):
             return outcome.result
         raise error_for(outcome, method, call.params.get("chat_id"))
 
     async def once(self, bot: BotId, method: str, params: dict[str, Any]) -> Outcome:
         """Make a call if that is allowed at this instant. Raises LimitedError if not."""
-        outcome, _ = await _GateCall(self, bot, method, params, Priority.HIGH).attempt(1, 0.0)
+        call = _GateCall(self, bot, method, params, Priority.HIGH)
+        outcome, _ = await call.attempt(1, 0.0)
+        self._note_own(call, outcome)
         return outcome
+
+    def note(self, bot: BotId, call: DirectCall[Any], outcome: Outcome | None) -> None:
+        """Count an attempt of a call; None: it was given up because of `max_wait`."""
+        self._outbox.note_call(bot, str(call), outcome, in_lane=call.in_lane)
+
+    def _note_own(self, call: "_GateCall", outcome: Outcome | None) -> None:
+        if outcome is None or call.made:
+            self.note(call.bot, call, outcome)
 
     def turn(
         self,
@@ -227,7 +245,7 @@ class DirectCalls:
                 held.outcome = interrupted(call)
                 raise
             finally:
-                held.ended_at = call.ended_at
+                held.ended_at, held.made = call.ended_at, call.left
         return held.outcome
 
 
@@ -238,8 +256,9 @@ class _GateCall:
         self, calls: DirectCalls, bot: BotId, method: str, params: dict[str, Any], priority: Priority
     ) -> None:
         self.params = params
+        self.bot = bot
+        self.made = False  # the last attempt reached the network
         self._calls = calls
-        self._bot = bot
         self._method = method
         self._priority = priority
 
@@ -253,9 +272,11 @@ class _GateCall:
     async def attempt(self, number: int, max_wait: float | None) -> tuple[Outcome, None]:
         # The sender watches its own silence: a turn of the gate's own call needs no timer.
         held = self._calls.turn(
-            self._bot, self._method, self.params, priority=self._priority, max_wait=max_wait, uploads=True
+            self.bot, self._method, self.params, priority=self._priority, max_wait=max_wait, uploads=True
         )
-        return await self._calls.send(self._bot, self._method, self.params, number, held), None
+        outcome = await self._calls.send(self.bot, self._method, self.params, number, held)
+        self.made = held.made
+        return outcome, None
 
     def readdress(self, chat_id: ChatId) -> None:
         self.params = {**self.params, "chat_id": chat_id}
@@ -299,6 +320,7 @@ class HeldTurn(msgspec.Struct, eq=False):
     # A body that does not set it was cancelled or failed on the way: the call may have been sent.
     outcome: Outcome = Unknown("interrupted")
     ended_at: float | None = None  # monotonic; None: when the body ends
+    made: bool = False  # known for the gate's own calls: a byte of it may have reached the network
     _turn: Turn | None = None
 
     def __repr__(self) -> str:

@@ -44,6 +44,10 @@ class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
     refused: int = 0  # 429s heard
     uncertain: int = 0  # calls whose slots cooled without an answer
     urgent: int = 0  # calls that took a slot when none was free
+    direct: int = 0  # direct calls made, each attempt; those of another process a few seconds later
+    direct_refused: int = 0  # of these, answered 429
+    direct_failed: int = 0  # of these, answered 5xx
+    direct_given_up: int = 0  # direct calls not made in time: `max_wait` had passed
     spooled: int = 0  # accepted by this process, and on its disk until the store can be reached
 
     @property
@@ -155,6 +159,13 @@ class OutboxSender(Protocol):
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         """Say how a direct call ended; its slots cool, or are free at once if it was not sent."""
+
+    def note_call(self, bot: BotId, call: str, outcome: Outcome | None, *, in_lane: bool) -> None:
+        """Count an attempt at a direct call in `stats`; None: it was given up, as its turn came too late.
+
+        Costs no step of the store: counts are in memory first. A refusal of a call without a turn
+        (not `in_lane`) is logged here.
+        """
 
     async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         """Seconds until a direct call could be made as things stand. Takes nothing."""

@@ -69,7 +69,11 @@ class PacingMiddleware(BaseRequestMiddleware):
             await self._ready()
         call = _MethodCall(self.gate, self._backoff, make_request, bot, method)
         outcome, answer, too_late = await call_with_retries(
-            call, self._policy, self.gate.clock, self._max_wait
+            call,
+            self._policy,
+            self.gate.clock,
+            self._max_wait,
+            note=functools.partial(self.gate.direct.note, BotId(bot.id), call),
         )
         if not isinstance(answer, AiogramError):
             return answer

@@ -27,7 +27,7 @@ from tidegate.delivery.direct import DirectRetryPolicy, call_with_retries
 from tidegate.errors import ClosedError, LimitedError
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.leader_lease import take_over
-from tidegate.model import ChatId, Delivered, NotSent, Outcome, Priority, Refused, Unknown
+from tidegate.model import BotId, ChatId, Delivered, NotSent, Outcome, Priority, Refused, Unknown
 
 if TYPE_CHECKING:
     from tidegate.adapters.ptb.attachment import Builder
@@ -200,7 +200,12 @@ class PtbDirectCalls:
         """
         direct, max_wait = _DirectPtbCall(self, call), call.options.wait_bound(self._max_wait)
         outcome, answer, too_late = await call_with_retries(
-            direct, self._policy, self.gate.clock, max_wait, sleep=partial(self._sleep, call)
+            direct,
+            self._policy,
+            self.gate.clock,
+            max_wait,
+            sleep=partial(self._sleep, call),
+            note=partial(self._note, direct, call),
         )
         if not isinstance(answer, TelegramError):
             return answer
@@ -212,6 +217,11 @@ class PtbDirectCalls:
                 method=call.endpoint, chat_id=call.chat_id, retry_after=outcome.retry_after
             ) from answer
         raise answer
+
+    def _note(self, direct: "_DirectPtbCall", call: PtbCall, outcome: Outcome | None) -> None:
+        number = call.bot.token.partition(":")[0]
+        if number.isdecimal():  # else Telegram is about to say so
+            self.gate.direct.note(BotId(int(number)), direct, outcome)
 
     async def _sleep(self, call: PtbCall, seconds: float) -> None:
         """Raises ClosedError if the application is shut down meanwhile."""

@@ -10,6 +10,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Message, Priority, Rate, Record, State, TicketId, Why
+from tidegate.outbox.call_counts import CallCounts
 from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, URGENT, Entry
 from tidegate.outbox.limit_states import limits_in
@@ -66,6 +67,7 @@ class MemoryOperator(OutboxOperator):
     ) -> None:
         self.schedule = schedule
         self._dispatcher = dispatcher
+        self._calls = CallCounts(dispatcher.events)
         self._clock = clock
         self._keep = keep
         self._on_end = on_end
@@ -233,7 +235,7 @@ class MemoryOperator(OutboxOperator):
         self._wake()
         known = {name: count for name, count in self._counts.items() if name in OutboxStats.__struct_fields__}
         heard = {"refused": self._dispatcher.refused, "uncertain": self._dispatcher.uncertain}
-        return OutboxStats(**known | heard, urgent=self.schedule.urgent_in_debt)
+        return OutboxStats(**known | heard | self._calls.totals(), urgent=self.schedule.urgent_in_debt)
 
     # --- the table ---
 

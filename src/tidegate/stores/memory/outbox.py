@@ -255,6 +255,9 @@ class MemoryOutbox(MemoryOperator, Outbox):
             self._bury_lane(lane, step, now)
         self._dispatcher.stir()
 
+    def note_call(self, bot: BotId, call: str, outcome: Outcome | None, *, in_lane: bool) -> None:
+        self._calls.note(bot, call, outcome, in_lane=in_lane)
+
     async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         chat = self._dispatcher.chat(bot, chat_id)
         return self.schedule.wait_for(bot, chat, family, cost, self._clock.monotonic())

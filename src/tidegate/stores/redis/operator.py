@@ -10,6 +10,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.outbox.call_counts import CallCounts
 from tidegate.outbox.event_log import EventLog, LimitChange
 from tidegate.outbox.limit_states import limit_states
 from tidegate.outbox.port import LimitState, OutboxOperator, OutboxStats, StoreHealth
@@ -48,6 +49,7 @@ class RedisOperator(OutboxOperator):
         self._clock = clock
         self._on_end = on_end
         self._events = EventLog(clock)
+        self._calls = CallCounts(self._events)
         self._waiters = RedisSettledWaiters(clock, self._find_ended)
 
     async def _run(self, step: str, *args: "Argument") -> OutboxReply:
@@ -230,6 +232,8 @@ class RedisOperator(OutboxOperator):
     async def stats(self) -> OutboxStats:
         counts = await self._counts()
         known = {name: count for name, count in counts.items() if name in OutboxStats.__struct_fields__}
+        for name, count in self._calls.totals().items():
+            known[name] = known.get(name, 0) + count
         return OutboxStats(**known, spooled=self._fallback.health().spooled)
 
     async def _counts(self) -> dict[str, int]:

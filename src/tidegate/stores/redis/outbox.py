@@ -128,6 +128,7 @@ class RedisOutbox(RedisOperator, Outbox):
         await self._fallback.close()
         with suppress(StoreError):
             if not self._fallback.is_away:
+                await self._store_counts()
                 key, me = self.connection.key, self.connection.me
                 await self.connection.command("ZREM", key("processes"), me)
                 await self.connection.command("HDEL", key("claimed"), me)
@@ -138,6 +139,7 @@ class RedisOutbox(RedisOperator, Outbox):
             with suppress(StoreError):
                 await self._beat()
                 await self._tell_health()
+                await self._store_counts()
             if self._fallback.spool is not None and not self._fallback.is_away:
                 self._fallback.recover()  # another process may have left a file in the spool
             await self._clock.sleep(seconds)
@@ -361,6 +363,16 @@ class RedisOutbox(RedisOperator, Outbox):
             await self._fallback.end_turn(turn, outcome, age)
         else:
             await self._turns.end(turn, outcome, age)
+
+    def note_call(self, bot: BotId, call: str, outcome: Outcome | None, *, in_lane: bool) -> None:
+        self._calls.note(bot, call, outcome, in_lane=in_lane)
+
+    async def _store_counts(self) -> None:
+        for (bot, name), count in self._calls.take().items():
+            try:
+                await self.connection.command("HINCRBY", self.connection.key("counts"), name, count)
+            except StoreError:  # it is counted with the next heartbeat
+                self._calls.unstored[bot, name] += count
 
     async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         request = {"bot": str(bot), "chat": str(chat_id), "kind": self._rules.kind(family), "cost": cost}

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from tidegate.clock import Clock
 from tidegate.errors import NotTheSenderError, StoreError
 from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.outbox.call_counts import CallCounts
 from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.flood_control import WHOLE_BOT
 from tidegate.outbox.limit_states import limit_states, limits_in
@@ -52,6 +53,7 @@ class SqliteOperator(OutboxOperator):
         self.schedule = dispatcher.schedule
         self._rows = rows
         self._dispatcher = dispatcher
+        self._calls = CallCounts(dispatcher.events)
         self._lock = lock
         self._clock = clock
         self._keep = keep
@@ -182,6 +184,7 @@ class SqliteOperator(OutboxOperator):
         totals: Counter[str] = Counter()
         for (_, name), count in self._counts().items():
             totals[name] += count
+        totals.update(self._calls.totals())
         known = {name: count for name, count in totals.items() if name in OutboxStats.__struct_fields__}
         uncertain, urgent = self._dispatcher.uncertain, self.schedule.urgent_in_debt
         return OutboxStats(**known, uncertain=uncertain, urgent=urgent)

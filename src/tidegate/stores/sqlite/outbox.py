@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tidegate.clock import Clock
-from tidegate.errors import NotTheSenderError, StoreError
+from tidegate.errors import ClosedError, NotTheSenderError, StoreError
 from tidegate.model import (
     BotId,
     ChatId,
@@ -23,6 +23,7 @@ from tidegate.model import (
     Settlement,
     Ticket,
 )
+from tidegate.outbox.call_counts import STORED_EVERY
 from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.lanes import Entry
 from tidegate.outbox.port import Outbox, StoreHealth, Turn
@@ -107,11 +108,14 @@ class SqliteOutbox(SqliteOperator, Outbox):
         self._has_lost_lock = self._was_sender = False
         self._taking_again = asyncio.Lock()
         self._check_lock_at = 0.0
+        self._is_open = False
+        self._store_counts_at: asyncio.TimerHandle | None = None
 
     # --- begin and end ---
 
     async def open(self) -> None:
         await self.file.open()
+        self._is_open = True
         self._tasks.supervise(self._follower.run, f"what follows {self.file.path}", self._clock)
 
     async def close(self) -> None:
@@ -119,6 +123,11 @@ class SqliteOutbox(SqliteOperator, Outbox):
         self._starting = None
         self._dispatcher.close()
         self._waiters.close()
+        if self._store_counts_at is not None:
+            self._store_counts_at.cancel()
+        if self._is_open:
+            self._store_counts()
+        self._is_open = False
         self._was_sender = self._sending
         if self._sending and await self._lock.keep():
             self._sending = False
@@ -317,6 +326,21 @@ class SqliteOutbox(SqliteOperator, Outbox):
 
     async def end_turn(self, turn: Turn, outcome: Outcome, age: float = 0.0) -> None:
         self._turns.end(turn, outcome, age)
+
+    def note_call(self, bot: BotId, call: str, outcome: Outcome | None, *, in_lane: bool) -> None:
+        self._calls.note(bot, call, outcome, in_lane=in_lane)
+        if self._store_counts_at is None and self._is_open:
+            self._store_counts_at = self._clock.call_later(STORED_EVERY, self._store_counts)
+
+    def _store_counts(self) -> None:
+        self._store_counts_at = None
+        counts = self._calls.take()
+        if not counts:
+            return
+        try:
+            self.file.write(lambda tx: tx.counts.update(counts), sure=True, pending=counts)
+        except ClosedError:
+            self._calls.unstored.update(counts)
 
     async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         chat = self._dispatcher.chat(bot, chat_id)

@@ -327,3 +327,13 @@ async def test_nothing_hangs_when_the_gate_closes_under_calls_that_wait(stage: S
     ends = await asyncio.gather(*waiting, return_exceptions=True)
 
     assert all("closed" in str(end) for end in ends)
+
+
+async def test_calls_of_an_attached_bot_count_in_stats(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    async with stage.gate:
+        for text in ("one", "two"):
+            await stage.bot.send_message(ALICE, text)
+        await stage.bot.get_me()
+        stats = await stage.gate.stats()
+    assert (stats.direct, stats.direct_refused, stats.direct_failed) == (3, 0, 0)

@@ -409,3 +409,17 @@ async def test_bad_arguments_are_refused_before_anything_is_sent(
         with pytest.raises(BadInputError, match="rate_limit_args has 'prio'"):
             await bot.send_message(CHAT, "hello", rate_limit_args={"prio": "low"})
     assert made(telegram) == []
+
+
+async def test_calls_of_the_library_count_in_stats(
+    bot: ExtBot[Any], gate: Tidegate, telegram: SimulatedTelegram
+) -> None:
+    telegram.set_limits(Limits(private=Rate(1, 5)))
+    async with bot:
+        await bot.send_message(CHAT, "one")
+        await bot.send_message(CHAT, "two")
+        stats = await gate.stats()
+    assert (stats.direct_refused, stats.direct) == (
+        telegram.report()["refused"],
+        telegram.report()["requests"],
+    )

@@ -36,6 +36,7 @@ from tidegate.inbound.webhook_app import WebhookApp
 from tidegate.lifecycle import GateCore
 from tidegate.model import ChatId, Priority, Rate
 from tidegate.outbox.admission import check_chat
+from tidegate.outbox.message_times import absolute_times
 from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
 from tidegate.outbox.producer import Fields
 from tidegate.outbox.tickets import LiveTicket, Receipt
@@ -495,7 +496,8 @@ class Tidegate:
         await core.ready_to_deliver()
         core.check_open()
         bot_id = core.registry.id_of(bot)
-        shared: dict[str, Any] = {"priority": Priority.LOW, **fields}
+        # A delay counts from now, not from when each message is put.
+        shared: dict[str, Any] = {"priority": Priority.LOW, **absolute_times(fields, core.clock.now())}
         rate = await limit_for(bot_id, shared, core.rules, core.outbox)
         core.check_open()  # still: a campaign that begins now would not be ended with the gate
         campaign = Campaign(

@@ -21,6 +21,7 @@ from tidegate.broadcast.template import Row, Template, value_of
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, TicketId
 from tidegate.outbox.admission import check_chat, compose
+from tidegate.outbox.message_times import absolute_times
 from tidegate.templates import ParseMode
 
 MAX_LINE: Final = 2 * 1024 * 1024  # bytes; twice the size of the largest message
@@ -255,7 +256,8 @@ LONGEST_CHAT: Final = 40  # characters of a number or an @name
 class Mailing:
     """The messages of a file: `template`, or the field `text` of each row, to the row's `chat_id`.
 
-    All have the parameters `params`. With `duplicates`, a chat may have several messages.
+    All have the parameters `params`; times among them count from `now`. With `duplicates`, a chat may have
+    several messages.
     """
 
     def __init__(
@@ -266,11 +268,13 @@ class Mailing:
         parse_mode: ParseMode | None = None,
         params: Mapping[str, Any] | None = None,
         duplicates: bool = False,
+        now: float = 0.0,
     ) -> None:
         self.source = source
+        self._now = now
         self._text = template
         self._template = Template(template, parse_mode) if template is not None else None
-        self.params = {**(params or {}), **({"parse_mode": parse_mode} if parse_mode else {})}
+        self.params = absolute_times(params or {}, now) | ({"parse_mode": parse_mode} if parse_mode else {})
         self._duplicates = duplicates
 
     def messages(self) -> Iterator[BroadcastMessage | BadLine]:
@@ -304,7 +308,7 @@ class Mailing:
             seen[who] += 1  # bad lines too: correcting one does not change the keys of the others
         text = self._template.render(row) if self._template is not None else value_of(row, "text")
         fields = {"chat_id": chat_id, "text": text, **self.params}
-        compose(TicketId(""), BotId(0), fields, now=0.0)
+        compose(TicketId(""), BotId(0), fields, self._now)
         if not self._duplicates:
             if who in seen:
                 raise BadInputError(

@@ -23,6 +23,7 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.model import File
 from tidegate.outbox.admission import OPTION_NAMES, check_fields
+from tidegate.outbox.message_times import LONGEST_DELAY
 from tidegate.outbox.tickets import LiveTicket, Receipt
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
@@ -67,12 +68,21 @@ Document = Annotated[
 At = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="TIME", rich_help_panel=WHEN, help="Send at: 18:30, or 2030-01-31T18:30 (+02:00)."
+        "--at", metavar="TIME", rich_help_panel=WHEN, help="Send at: 18:30, or YYYY-MM-DDTHH:MM (+02:00)."
     ),
 ]
 In = Annotated[
     str | None,
     typer.Option("--in", metavar="SECONDS", rich_help_panel=WHEN, help="Send after this delay: 90, 30m, 2h."),
+]
+ExpiresIn = Annotated[
+    str | None,
+    typer.Option(
+        "--expires-in",
+        metavar="SECONDS",
+        rich_help_panel=WHEN,
+        help="Do not send it any more after: 90, 30m, 2h.",
+    ),
 ]
 DedupKey = Annotated[
     str | None,
@@ -120,6 +130,7 @@ def send(
     document: Document = None,
     at: At = None,
     delay: In = None,
+    expires_in: ExpiresIn = None,
     dedup_key: DedupKey = None,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -138,6 +149,7 @@ def send(
         document=document,
         at=at,
         delay=delay,
+        expires_in=expires_in,
     )
     fields = fields_of(wanted, Clock().now()) | {"bot": bot, "priority": priority, "dedup_key": dedup_key}
     gate, waits = gate_for(store), wait or timeout is not None
@@ -173,6 +185,7 @@ class MessageOptions(msgspec.Struct, frozen=True, kw_only=True):
     document: str | None = None
     at: str | None = None
     delay: str | None = None
+    expires_in: str | None = None
 
 
 def fields_of(wanted: MessageOptions, now: float) -> dict[str, Any]:
@@ -191,6 +204,8 @@ def fields_of(wanted: MessageOptions, now: float) -> dict[str, Any]:
     check_params(fields["method"], params)
     if wanted.text is not None:
         fields[_place_of_text(fields["method"])] = text_of(wanted.text)
+    if wanted.expires_in is not None:
+        fields["expires_in"] = _seconds("--expires-in", wanted.expires_in)
     not_before = moment_of(wanted, now)
     return fields if not_before is None else fields | {"not_before": not_before}
 
@@ -295,13 +310,19 @@ def moment_of(wanted: MessageOptions, now: float) -> float | None:
     if wanted.at is not None and wanted.delay is not None:
         raise BadInputError("--at and --in say the same thing: give one of them")
     if wanted.delay is not None:
-        return now + _seconds(wanted.delay)
-    return None if wanted.at is None else _time(wanted.at, now)
+        option, moment = "--in", now + _seconds("--in", wanted.delay)
+    elif wanted.at is not None:
+        option, moment = "--at", _time(wanted.at, now)
+    else:
+        return None
+    if moment > now + LONGEST_DELAY:
+        raise BadInputError(f"{option}: the time is more than a year ahead: give an earlier one")
+    return moment
 
 
-def _seconds(text: str) -> float:
+def _seconds(option: str, text: str) -> float:
     plain = text.strip()
-    return float(plain) if _NUMBER.fullmatch(plain) else duration("--in", plain)
+    return float(plain) if _NUMBER.fullmatch(plain) else duration(option, plain)
 
 
 def _time(text: str, now: float) -> float:

@@ -16,6 +16,7 @@ import msgspec
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
 from tidegate.outbox.bot_api_methods import PARAMETERS
+from tidegate.outbox.message_times import TIME_OPTIONS, absolute_times, check_times
 from tidegate.scrubber import scrub_secrets
 
 MAX_TEXT: Final = 4096
@@ -30,14 +31,8 @@ _INT64: Final = range(-(2**63), 2**64)  # what stores can keep
 _NAME = re.compile(r"@[A-Za-z]\w{3,31}", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,16}", re.ASCII)
 _METHOD = re.compile(r"[a-z][A-Za-z]{2,63}")
-_OPTIONS: Final = frozenset(Message.__struct_fields__) - {
-    "id",
-    "bot",
-    "chat_id",
-    "method",
-    "params",
-    "priority",
-}
+_NO_OPTIONS: Final = ("id", "bot", "chat_id", "method", "params", "priority")
+_OPTIONS: Final = frozenset(Message.__struct_fields__).difference(_NO_OPTIONS) | TIME_OPTIONS
 _QUEUE_OPTIONS: Final = _OPTIONS | {"priority"}
 OPTION_NAMES: Final = _QUEUE_OPTIONS | {"extra"}  # fields of a message that are not for Telegram
 _FIELD_NAMES: Final = OPTION_NAMES | {"chat_id", "method"}
@@ -53,6 +48,8 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     priority = check_priority(params.pop("priority", Priority.NORMAL))
     extra = params.pop("extra", None)
     options = {name: params.pop(name) for name in _OPTIONS & params.keys()}
+    if not TIME_OPTIONS.isdisjoint(options):
+        options = absolute_times(options, now)
     check_fields(method, params)
     params = _plain_params(params)
     if extra is not None:
@@ -209,15 +206,9 @@ def _check_size(method: str, params: Mapping[str, Any]) -> None:
 
 
 def _check_options(message: Message, now: float) -> None:
-    for name in ("not_before", "expires_at", "dedup_for"):
-        if not math.isfinite(getattr(message, name) or 0.0):
-            raise BadInputError(f"{name} is no time: give seconds since the epoch, a finite number")
     for name in ("dedup_key", "coalesce_key"):
         _check_key(name, getattr(message, name))
-    if message.expires_at is not None and message.expires_at <= now:
-        raise BadInputError("expires_at is in the past: the message could never be sent")
-    if message.not_before is not None and message.not_before >= (message.expires_at or math.inf):
-        raise BadInputError("not_before is after expires_at: the message could never be sent")
+    check_times(message.not_before, message.expires_at, now)
     if not 1 <= message.max_attempts <= MAX_ATTEMPTS:
         raise BadInputError(f"max_attempts is {message.max_attempts}: give 1 to {MAX_ATTEMPTS}")
     if message.dedup_for <= 0:

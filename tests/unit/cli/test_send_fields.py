@@ -179,6 +179,18 @@ def test_a_delay_that_is_none_is_refused(written: str) -> None:
         fields(text="x", delay=written)
 
 
+@pytest.mark.parametrize(("option", "given"), [("at", {"at": "2028-01-01T12:00"}), ("in", {"delay": "53w"})])
+def test_a_time_more_than_a_year_ahead_is_refused(option: str, given: dict[str, str]) -> None:
+    with pytest.raises(BadInputError, match=f"--{option}: the time is more than a year ahead"):
+        fields(text="x", **given)
+
+
+def test_expires_in_counts_from_when_it_is_put() -> None:
+    assert fields(text="x", expires_in="30m")["expires_in"] == 1_800
+    with pytest.raises(BadInputError, match="--expires-in: 'soon' is not a duration"):
+        fields(text="x", expires_in="soon")
+
+
 @pytest.mark.parametrize("depth", [101, 500, 6_000])
 def test_a_parameter_nested_too_deeply_is_refused(depth: int) -> None:
     with pytest.raises(BadInputError, match="--param: the value of a is nested too deeply"):

@@ -12,6 +12,7 @@ from tidegate.cli.broadcast.report import check_place
 from tidegate.cli.options import AsJson, BotOption, Store
 from tidegate.cli.send import check_params, parameter
 from tidegate.cli.times import duration
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings
 from tidegate.templates import ParseMode
@@ -221,6 +222,7 @@ class BroadcastOrder(msgspec.Struct, frozen=True, kw_only=True):
                 parse_mode=self.parse_mode,
                 params=self._params(),
                 duplicates=self.allow_duplicates,
+                now=Clock().now(),
             )
         except BadInputError as error:
             text = str(error)

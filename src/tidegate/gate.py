@@ -357,7 +357,14 @@ class Tidegate:
                 on_ready(port)
 
         app = self.asgi(webhook=webhook)
-        await serve(app, host=host, port=port, reuse_port=reuse_port, on_ready=ready)
+        await serve(
+            app,
+            host=host,
+            port=port,
+            reuse_port=reuse_port,
+            on_ready=ready,
+            on_second_signal=self.core.end_at_once,
+        )
 
     @property
     def inbox(self) -> Inbox:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -43,6 +44,7 @@ if TYPE_CHECKING:  # there only if aiogram is used
 log = logging.getLogger("tidegate")
 
 NOTICE_LIFETIME: Final = 60.0  # seconds in which a notice, such as "please wait", is of use
+EXIT_AFTER: Final = 1.0  # seconds that a process has to end in good order once it is to end at once
 RISKS_TIMEOUT: Final = 2.0  # seconds in which a Redis has to say how it keeps its data
 
 
@@ -80,6 +82,7 @@ class GateCore:
         self._starts = 0
         self._starting = asyncio.Lock()
         self._tasks = BackgroundTasks()
+        self._exit_timer: asyncio.TimerHandle | None = None
         self.is_open = self._was_open = False
         self._assemble({})
 
@@ -154,6 +157,9 @@ class GateCore:
         finally:  # whatever failed, the store is free for the next process
             self.is_open = False
             self._starts = 0
+            if self._exit_timer is not None:
+                self._exit_timer.cancel()
+                self._exit_timer = None
             if self.attachment is not None:
                 self.attachment.closed()
             try:
@@ -209,9 +215,9 @@ class GateCore:
     async def deliver(self, worker: Worker) -> AsyncIterator[Worker]:
         """Become the sender, and run the worker and the pollers while the body runs."""
         await self.become_sender()
-        async with worker, AsyncExitStack() as stack:
+        async with AsyncExitStack() as around, worker, AsyncExitStack() as stack:
             self._workers.append(worker)
-            stack.callback(self._workers.remove, worker)
+            around.callback(self._workers.remove, worker)  # after its end, which may have to be hastened
             for poller in self.pollers:
                 await stack.enter_async_context(poller)
             self._delivering.append(stack)
@@ -236,6 +242,22 @@ class GateCore:
     async def end_broadcasts(self) -> None:
         """Feed no more messages. Accepted ones stay, and the same call goes on from there."""
         await self.campaigns.close()
+
+    def end_at_once(self) -> None:
+        """Wait for nothing when it stops, or no longer if it does so now: a second Ctrl-C.
+
+        The store is closed in good order all the same. If that takes longer than EXIT_AFTER seconds, the
+        process exits: something of the application does not end.
+        """
+        if self._exit_timer is not None:
+            return
+        log.warning("Ctrl-C again: ending at once, without waiting for handlers and calls in flight")
+        for worker in self._workers:
+            worker.end_at_once()
+        self.handler_registry.end_at_once()
+        if self.attachment is not None:
+            self.attachment.end_at_once()
+        self._exit_timer = self.clock.call_later(EXIT_AFTER, _exit)
 
     # --- what adapters and the webhook app ask for ---
 
@@ -336,3 +358,7 @@ class GateCore:
     async def _answer_query(self, bot: int, query: str, text: str | None) -> None:
         params = {"callback_query_id": query, **({"text": text} if text else {})}
         await self.call("answerCallbackQuery", params, bot=BotId(bot))
+
+
+def _exit() -> None:
+    raise SystemExit(128 + signal.SIGINT)

@@ -44,6 +44,9 @@ class Gate(HandlersHost, Protocol):
     async def end_broadcasts(self) -> None:
         """Let broadcasts put no more messages: the gate closes soon."""
 
+    def end_at_once(self) -> None:
+        """Wait for nothing when it stops, or no longer if it does so now: a second Ctrl-C."""
+
     def add_bot(self, token: str, *, api_url: str = TELEGRAM, session: SessionFactory | None = None) -> Bot:
         """Let the gate send for a bot. Nothing changes if it does already."""
         ...

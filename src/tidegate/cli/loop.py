@@ -22,12 +22,21 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def stop_signal() -> asyncio.Event:
-    """Return an event that Ctrl-C and SIGTERM set. They do nothing else from now on."""
+    """Return an event that Ctrl-C and SIGTERM set. Ctrl-C after that ends the process at once.
+
+    Even then all tasks are cancelled, so that calls in flight are settled as interrupted, and stores closed.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def handle(number: signal.Signals) -> None:
+        if stop.is_set() and number == signal.SIGINT:
+            raise SystemExit(128 + number)
+        stop.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):
         with suppress(NotImplementedError):  # on Windows, Ctrl-C stays a KeyboardInterrupt
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, handle, number)
     return stop
 
 

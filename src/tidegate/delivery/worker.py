@@ -11,6 +11,7 @@ from tidegate.errors import BadInputError, ClosedError
 from tidegate.failure import describe_error, pause_after, traceback_text
 from tidegate.model import Claim, Dead, Delivered, Outcome, Record, Retry, Settlement, Unknown
 from tidegate.outbox.port import OutboxSender
+from tidegate.stop_notice import log_wait
 from tidegate.tasks import BackgroundTasks, SupervisedLoop
 
 log = logging.getLogger("tidegate.worker")
@@ -53,7 +54,7 @@ class Worker:
         self._news = asyncio.Event()
         self._tasks = BackgroundTasks()
         self._loops: dict[str, SupervisedLoop] = {}
-        self._over = False
+        self._is_stopping = self._over = False
         self._has_moved = False  # something was claimed or settled since the last heartbeat
         self._stalled_since: float | None = None  # monotonic
 
@@ -66,7 +67,9 @@ class Worker:
         settling = self._loops["settle"]
         try:
             await _cancel_all([self._loops["claim"].task])
+            self._is_stopping = True
             if self._calls:
+                log_wait(log, self._grace, calls=len(self._calls))
                 with suppress(TimeoutError):
                     async with self._clock.timeout(self._grace):
                         await asyncio.wait(self._calls)
@@ -78,6 +81,13 @@ class Worker:
                 settling.task.cancel()
             await asyncio.wait([settling.task])  # an interrupted settlement would be made twice
             await self._settle_all()
+
+    def end_at_once(self) -> None:
+        """Wait for no call when it stops, or no longer if it does so now."""
+        self._grace = 0.0
+        if self._is_stopping:
+            for call in self._calls:
+                call.cancel()
 
     def problems(self) -> list[str]:
         """Why it does not deliver as it should, a line each; none if it does."""

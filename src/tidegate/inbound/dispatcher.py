@@ -16,6 +16,7 @@ from tidegate.failure import describe_error, running_place, traceback_text, wait
 from tidegate.handler_run import HandlerRun, running
 from tidegate.inbound.inbox import UNREADABLE, ClaimedItem, Inbox, InboxSource, UnreadableBodyError
 from tidegate.outbox.effect_keys import effect_keys_for
+from tidegate.stop_notice import log_wait
 from tidegate.tasks import BackgroundTasks, SupervisedLoop
 
 log = logging.getLogger("tidegate.inbound")
@@ -74,7 +75,7 @@ class InboxDispatcher:
         self._inbox_wait: asyncio.Task[None] | None = None
         self._tasks = BackgroundTasks()
         self._handler_tasks = BackgroundTasks()  # also those that do not end, though cancelled
-        self._is_open = self._is_stopping = False
+        self._is_open = self._is_stopping = self._ends_at_once = False
         self._trouble: str | None = None
 
     @property
@@ -87,7 +88,7 @@ class InboxDispatcher:
 
     async def start(self) -> None:
         """A store that is away is opened as soon as it is back."""
-        self._is_stopping = False
+        self._is_stopping = self._ends_at_once = False
         self._is_open = False
         with suppress(StoreAwayError):
             await self._open()
@@ -107,6 +108,13 @@ class InboxDispatcher:
             await self._settle()
         await self._inbox.close()
 
+    def end_at_once(self) -> None:
+        """Give handlers no time to end when it stops, or no more if it does so now."""
+        self._ends_at_once = True
+        if self._is_stopping:
+            for task in self._handling:
+                task.cancel()
+
     async def finish(self, source: InboxSource, grace: float) -> None:
         """End the handlers of one source in the same way, after its handler was removed."""
         await self._finish([task for task, one in self._handling.items() if one.item.source == source], grace)
@@ -114,6 +122,8 @@ class InboxDispatcher:
     async def _finish(self, tasks: list[asyncio.Task[None]], grace: float) -> None:
         if not tasks:
             return
+        grace = 0.0 if self._ends_at_once else grace
+        log_wait(log, grace, handlers=len(tasks))
         _, late = await asyncio.wait(tasks, timeout=grace)
         for task in late:
             task.cancel()

@@ -127,6 +127,10 @@ class HandlerRegistry:
                     self._stall_watch.start()
             self._starts += 1
 
+    def end_at_once(self) -> None:
+        """Give handlers no time to end when it stops, or no more if it does so now."""
+        self._dispatcher.end_at_once()
+
     async def stop(self, grace: float = 5.0) -> None:
         """The last one waits for handlers, `grace` seconds at most; unfinished items go back."""
         async with self._starting:

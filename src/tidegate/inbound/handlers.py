@@ -33,6 +33,9 @@ class AttachedLibrary(Protocol):
 
     async def stop(self) -> None: ...
 
+    def end_at_once(self) -> None:
+        """Give handlers no time to end."""
+
 
 class HandlersHost(Protocol):
     """The part of a gate that its handlers need."""

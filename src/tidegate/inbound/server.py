@@ -35,16 +35,19 @@ async def serve(
     port: int = 8080,
     reuse_port: bool = False,
     on_ready: OnReady | None = None,
+    on_second_signal: Callable[[], object] = bool,
 ) -> None:
     """Return after SIGTERM or SIGINT, when everything is answered and the application has stopped.
 
     A cancelled call does the same first. With `reuse_port` several processes listen at one port, and the
-    system shares the connections out. `on_ready` is called with the port as soon as it listens. Raises
-    BadInputError if it cannot listen there, and ClosedError if the application does not start.
+    system shares the connections out. `on_ready` is called with the port as soon as it listens.
+    `on_second_signal` is called when Ctrl-C comes again: requests are not waited for any more, and the
+    application should stop at once. Raises BadInputError if it cannot listen there, and ClosedError if the
+    application does not start.
     """
     listening = listen(host, port, reuse_port=reuse_port)
     try:
-        server = _server(app, on_ready)
+        server = _server(app, on_ready, on_second_signal)
         serving = asyncio.create_task(server.serve([listening]), name="tidegate: http")
         try:
             await asyncio.shield(serving)
@@ -95,12 +98,12 @@ def _bind_shared(host: str, port: int, family: socket.AddressFamily) -> socket.s
     return shared
 
 
-def _server(app: AsgiApp, on_ready: OnReady | None) -> "Server":
+def _server(app: AsgiApp, on_ready: OnReady | None, on_second_signal: Callable[[], object]) -> "Server":
     with extra("service", "uvicorn"):
         import uvicorn  # noqa: PLC0415  (an extra)
         from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415
 
-    watched = _StartupWatch(app)
+    watched = _AppWatch(app, on_second_signal)
 
     class EmbeddedServer(uvicorn.Server):
         """Uvicorn, except that a signal or a failure ends the server and not the process."""
@@ -112,8 +115,12 @@ def _server(app: AsgiApp, on_ready: OnReady | None) -> "Server":
 
         def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ANN401  (uvicorn's)
             super().handle_exit(sig, frame)
-            if not self.started:  # uvicorn itself would look at it only then
-                watched.give_up()
+            watched.note_signal(is_started=self.started, is_second=self.force_exit)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().shutdown(sockets)
+            if not watched.has_stopped:  # left out after a second Ctrl-C, but the store has to be closed
+                await self.lifespan.shutdown()
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             try:
@@ -148,19 +155,24 @@ def _server(app: AsgiApp, on_ready: OnReady | None) -> "Server":
     return EmbeddedServer(config)
 
 
-class _StartupWatch:
+class _AppWatch:
     """Passes everything on to an application, and notes why it does not start: uvicorn does not say."""
 
-    def __init__(self, app: AsgiApp) -> None:
+    def __init__(self, app: AsgiApp, on_second_signal: Callable[[], object]) -> None:
         self._app = app
+        self._on_second_signal = on_second_signal
         self.reason = "the application did not start"
         self._starting: asyncio.Task[Any] | None = None  # while it starts
         self._is_given_up = False
+        self.has_stopped = False
         self._loop = asyncio.get_running_loop()
 
-    def give_up(self) -> None:
-        """Cancel the start. May be called in a signal handler."""
-        self._loop.call_soon_threadsafe(self._stop_starting)
+    def note_signal(self, *, is_started: bool, is_second: bool) -> None:
+        """Cancel the start, at which uvicorn itself would look only later. Called in a signal handler."""
+        if not is_started:
+            self._loop.call_soon_threadsafe(self._stop_starting)
+        if is_second:
+            self._loop.call_soon_threadsafe(self._on_second_signal)
 
     def _stop_starting(self) -> None:
         self._is_given_up = True
@@ -177,6 +189,7 @@ class _StartupWatch:
             self._starting = None  # it has started: from now on it has to be stopped in good order
             if message["type"] == "lifespan.startup.failed":
                 self.reason = message.pop("message", "") or self.reason
+            self.has_stopped = message["type"].startswith("lifespan.shutdown.")
             await send(message)
 
         try:

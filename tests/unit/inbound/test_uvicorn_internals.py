@@ -15,7 +15,7 @@ from tidegate.inbound.server import BoundedHeadProtocol, CoalescingTransport
 CHANGED = "uvicorn has changed inside: adapt inbound/server.py, then the range of versions in pyproject.toml"
 
 
-@pytest.mark.parametrize("method", ["capture_signals", "handle_exit", "startup"])
+@pytest.mark.parametrize("method", ["capture_signals", "handle_exit", "startup", "shutdown"])
 def test_the_server_has_the_methods_that_are_overridden(method: str) -> None:
     assert hasattr(uvicorn.Server, method), CHANGED
 
@@ -24,7 +24,10 @@ def test_the_methods_of_the_server_are_called_as_we_expect() -> None:
     assert list(inspect.signature(uvicorn.Server.startup).parameters) == ["self", "sockets"], CHANGED
     assert list(inspect.signature(uvicorn.Server.handle_exit).parameters) == ["self", "sig", "frame"], CHANGED
     server = uvicorn.Server(uvicorn.Config(app="none"))
-    assert server.started is False, CHANGED
+    assert (server.started, server.force_exit) == (False, False), CHANGED
+    assert "if not self.force_exit:\n            await self.lifespan.shutdown()" in inspect.getsource(
+        uvicorn.Server.shutdown
+    ), CHANGED
     assert "self.capture_signals()" in inspect.getsource(uvicorn.Server.serve), CHANGED
     assert "self.startup(" in inspect.getsource(uvicorn.Server), CHANGED
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+import signal
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final
@@ -31,6 +32,7 @@ from tidegate.inbound.updates import Order
 from tidegate.leader_lease import take_over
 from tidegate.model import BotId
 from tidegate.outbox.effect_keys import in_handler
+from tidegate.stop_notice import log_wait
 from tidegate.stores import is_redis
 
 log = logging.getLogger("tidegate")
@@ -112,6 +114,7 @@ class Attachment:
         self._handling = 0  # updates
         self._idle = asyncio.Event()
         self._idle.set()
+        self._hurry = asyncio.Event()  # it is to end at once
 
     def add(
         self,
@@ -255,6 +258,7 @@ class Attachment:
 
     def _register(self, attached: AttachedDispatcher) -> None:
         self._dispatchers.append(attached)
+        self._watch_signals(attached)
         dispatcher = attached.dispatcher
         dispatcher.update.outer_middleware(self._handle)
         dispatcher.workflow_data.setdefault("gate", self._public_gate)
@@ -273,10 +277,34 @@ class Attachment:
         dispatcher.shutdown.handlers.insert(0, dispatcher.shutdown.handlers.pop())
         last.shutdown.register(partial(self._stop_dispatcher, attached))
 
+    def _watch_signals(self, attached: AttachedDispatcher) -> None:
+        """Let a second Ctrl-C end the process at once, if aiogram handles signals: it ignores that one.
+
+        An application that handles them itself (`handle_signals=False`) never calls this method of aiogram's.
+        """
+        dispatcher = attached.dispatcher
+        usual: Callable[[signal.Signals], None] | None = getattr(dispatcher, "_signal_stop_polling", None)
+        if usual is None:
+            return
+
+        def handle(number: signal.Signals) -> None:
+            if number == signal.SIGINT and attached.is_stopping:
+                self._gate.end_at_once()
+            else:
+                usual(number)
+
+        vars(dispatcher)["_signal_stop_polling"] = handle  # given to the loop when it begins to poll
+
+    def end_at_once(self) -> None:
+        """Give handlers no time to end."""
+        self._hurry.set()
+
     async def _start_dispatcher(self, attached: AttachedDispatcher, data: dict[str, Any]) -> None:
         if attached.is_running:  # an earlier start failed after ours, and aiogram did not shut down
             await self._stop_inbox(attached)
             await self._stop_dispatcher(attached)
+        self._hurry.clear()
+        self._warn_of_others(data.get("bots", ()))
         self._running += 1  # a gate that waits to be opened is not closed for good
         try:
             refusals = await take_over(
@@ -337,14 +365,33 @@ class Attachment:
     async def _stop_gate(self) -> None:
         await self._gate.end_broadcasts()
         # aiogram does not wait for its handlers: what they are about to say would be lost.
-        with suppress(TimeoutError):
-            async with self._gate.clock.timeout(self._grace):
-                await self._idle.wait()
+        await self._wait_for_handlers()
         async with self._start_lock:  # a dispatcher that starts meanwhile opens it anew
             if self._running:
                 return
             self._started, self._stopped = False, True
             await self._gate.stop()
+
+    async def _wait_for_handlers(self) -> None:
+        log_wait(log, self._grace, handlers=self._handling)
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._idle, self._hurry)]
+        try:
+            with suppress(TimeoutError):
+                async with self._gate.clock.timeout(self._grace):
+                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _warn_of_others(self, polled: Iterable[Bot]) -> None:
+        """Its calls go past the gate: nobody would notice until Telegram refuses them."""
+        for bot in polled:
+            if not any(bot is one for one in self._bots):
+                log.warning(
+                    "bot %s is polled but not attached: its calls are not paced. Attach it, too:"
+                    " gate.attach(dp, bot, other_bot)",
+                    bot.id,
+                )
 
     # --- an update ---
 

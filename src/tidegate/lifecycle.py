@@ -89,7 +89,10 @@ class GateCore:
     def _assemble(self, bots: Mapping[BotId, BotAccess]) -> None:
         settings = self.settings
         backoff = RetryBackoff(
-            settings.telegram_base_delay, settings.telegram_max_delay, settings.tidegate_longest_closure
+            settings.telegram_base_delay,
+            settings.telegram_max_delay,
+            settings.tidegate_longest_closure,
+            settings.telegram_max_retries,
         )
         transport = self._transport or BotApiClient(self.clock, timeout=settings.telegram_timeout)
         self.sender = Sender(
@@ -118,7 +121,7 @@ class GateCore:
             repeats=settings.tidegate_repeat_updates,
             stall_watch=StallWatch(self.clock) if type(self.clock) is Clock else None,  # not in virtual time
         )
-        self.producer = Producer(self.outbox, self.clock, max_attempts=settings.telegram_max_retries)
+        self.producer = Producer(self.outbox, self.clock)
         self.direct = DirectCalls(self.outbox, self.sender, self.clock, settings.telegram_max_retries)
         self.send_or_queue = SendOrQueue(
             self.producer, self.direct, self.outbox, self.clock, self.become_sender

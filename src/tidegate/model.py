@@ -12,6 +12,8 @@ BotId = NewType("BotId", int)
 TicketId = NewType("TicketId", str)
 ChatId = int | str  # as Telegram spells it: a number or @name
 
+MAX_ATTEMPTS: Final = 5  # of a message, if nothing else is set
+
 _RATE = re.compile(r"(\d{1,9})/(\d{1,9}(?:\.\d{1,6})?)")
 
 
@@ -79,7 +81,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dedup_key: str | None = None
     dedup_for: float = 86_400.0  # seconds in which a second put with the key returns the first ticket
     coalesce_key: str | None = None  # a newer one with the key takes the place of one that waits
-    max_attempts: int = 5
+    max_attempts: int | None = None  # None: the setting of the process that sends it
     on_unknown: Literal["resend", "park"] = "resend"  # after a request that left and was not answered
 
 
@@ -188,11 +190,15 @@ def shows_that_bot_sends(outcome: Outcome) -> bool:
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """How a claim ended, and how many seconds ago the answer came."""
+    """How a claim ended, and how many seconds ago the answer came.
+
+    `max_attempts`: the setting of the process that sent it, for a message that has none of its own.
+    """
 
     claim: Claim
     outcome: Outcome
     age: float = 0.0
+    max_attempts: int = MAX_ATTEMPTS
 
 
 class State(StrEnum):

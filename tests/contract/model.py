@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Final
 
 from tidegate.model import (
+    MAX_ATTEMPTS,
     BotId,
     ChatId,
     Dead,
@@ -187,7 +188,7 @@ class Model:
         one.attempts += 1
         if isinstance(outcome, Unknown) and one.message.on_unknown == "park":
             self._end(one, State.PARKED)
-        elif one.attempts >= one.message.max_attempts:
+        elif one.attempts >= (one.message.max_attempts or MAX_ATTEMPTS):
             self._end(one, State.PARKED if isinstance(outcome, Unknown) else State.DEAD)
         else:
             self._back(one, State.RETRY, now, now + delay)

@@ -15,6 +15,7 @@ from tidegate.model import (
     Rate,
     Refused,
     Retry,
+    Settlement,
     State,
     TicketId,
     Unknown,
@@ -54,6 +55,28 @@ async def test_it_is_dead_after_its_last_attempt(post: Post) -> None:
     record = await post.record(ticket)
     assert (record.state, record.attempts, record.reason) == (State.DEAD, 3, "attempts")
     assert await post.claim(within=60) == []
+
+
+@pytest.mark.parametrize("outcome", [Retry(1, "409"), Unknown("no answer", delay=1)])
+async def test_a_message_without_attempts_of_its_own_has_those_of_the_process_that_sends(
+    post: Post, outcome: Outcome
+) -> None:
+    ticket = await post.put()
+
+    await post.outbox.settle([Settlement(await post.one(within=2), outcome, max_attempts=2)])
+    assert await post.state(ticket) == State.RETRY
+    await post.outbox.settle([Settlement(await post.one(within=2), outcome, max_attempts=2)])
+
+    record = await post.record(ticket)
+    assert (record.state in {State.DEAD, State.PARKED}, record.attempts) == (True, 2)
+
+
+async def test_attempts_of_its_own_win_over_those_of_the_process_that_sends(post: Post) -> None:
+    ticket = await post.put(max_attempts=1)
+
+    await post.outbox.settle([Settlement(await post.one(), Retry(1, "409"), max_attempts=9)])
+
+    assert await post.state(ticket) == State.DEAD
 
 
 async def test_a_message_of_unknown_outcome_is_sent_again_if_it_may(post: Post) -> None:

@@ -14,7 +14,18 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
-from tidegate.model import Dead, Delivered, Migrated, NotSent, Outcome, Refused, Retry, Unknown, Unreachable
+from tidegate.model import (
+    MAX_ATTEMPTS,
+    Dead,
+    Delivered,
+    Migrated,
+    NotSent,
+    Outcome,
+    Refused,
+    Retry,
+    Unknown,
+    Unreachable,
+)
 from tidegate.scrubber import scrub_secrets
 
 # A 429 always names its wait. If one does not: Telegram's short refusals are about 5 s, and calling again
@@ -39,11 +50,12 @@ _ERRORS = range(400, 600)
 
 
 class RetryBackoff(msgspec.Struct, frozen=True):
-    """How long to wait before another attempt. Seconds."""
+    """How long to wait before another attempt, in seconds, and how many there are at most."""
 
     base_delay: float = 1.0
     max_delay: float = 60.0
     longest_closure: float = LONGEST_CLOSURE  # a 429 that asks for more is tried again after this
+    max_attempts: int = MAX_ATTEMPTS  # of a message that has none of its own
 
     def delay(self, attempt: int, draw: random.Random) -> float:
         """Full jitter: anywhere between 0 and a bound that doubles with each attempt."""

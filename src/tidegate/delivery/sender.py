@@ -99,6 +99,11 @@ class Sender:
         self.bots: dict[BotId, BotAccess] = {}
         self.look_for_bots: Callable[[], Awaitable[None]] | None = None  # another process may have added one
 
+    @property
+    def max_attempts(self) -> int:
+        """The attempts of a message that has no number of its own."""
+        return self._policy.max_attempts
+
     async def send(self, call: OutgoingCall) -> Outcome:
         """Make a call, at most once. If the task is cancelled, `interrupted` gives the outcome."""
         if call.bot not in self.bots and self.look_for_bots is not None:

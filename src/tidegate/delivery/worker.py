@@ -216,7 +216,8 @@ class Worker:
 
     def _settlements(self, count: int) -> list[Settlement]:
         now = self._clock.monotonic()
-        return [Settlement(claim, outcome, now - at) for claim, outcome, at in self._ended[:count]]
+        most = self._sender.max_attempts
+        return [Settlement(claim, outcome, now - at, most) for claim, outcome, at in self._ended[:count]]
 
     async def _renew(self) -> None:
         while True:

@@ -22,7 +22,7 @@ from tidegate.scrubber import scrub_secrets
 MAX_TEXT: Final = 4096
 MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
 LARGEST_ID: Final = 2**53  # Telegram promises 52 bits
-MAX_ATTEMPTS: Final = 1_000
+MOST_ATTEMPTS: Final = 1_000
 MAX_DEPTH: Final = 32  # levels of lists and objects within a parameter; Telegram's own have fewer than ten
 LONGEST_NAME: Final = 128  # characters of a parameter's name
 LONGEST_PLACE: Final = 80  # characters shown of where a value is
@@ -209,8 +209,8 @@ def _check_options(message: Message, now: float) -> None:
     for name in ("dedup_key", "coalesce_key"):
         _check_key(name, getattr(message, name))
     check_times(message.not_before, message.expires_at, now)
-    if not 1 <= message.max_attempts <= MAX_ATTEMPTS:
-        raise BadInputError(f"max_attempts is {message.max_attempts}: give 1 to {MAX_ATTEMPTS}")
+    if message.max_attempts is not None and not 1 <= message.max_attempts <= MOST_ATTEMPTS:
+        raise BadInputError(f"max_attempts is {message.max_attempts}: give 1 to {MOST_ATTEMPTS}")
     if message.dedup_for <= 0:
         raise BadInputError("dedup_for is the seconds in which a dedup_key counts: give more than 0")
 

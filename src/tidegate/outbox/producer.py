@@ -21,12 +21,11 @@ Fields = Mapping[str, Any]
 
 
 class Producer:
-    """Accepts messages for one store. `max_attempts` is the default of each message."""
+    """Accepts messages for one store."""
 
-    def __init__(self, outbox: Outbox, clock: Clock, *, max_attempts: int) -> None:
+    def __init__(self, outbox: Outbox, clock: Clock) -> None:
         self._outbox = outbox
         self._clock = clock
-        self._defaults = {"max_attempts": max_attempts}
         self._ids = _message_ids()
 
     async def send_many(
@@ -50,7 +49,7 @@ class Producer:
 
     def compose(self, bot: BotId, fields: Fields) -> Message:
         """Return a validated message. Raises BadInputError."""
-        return compose(next(self._ids), bot, {**self._defaults, **fields}, self._clock.now())
+        return compose(next(self._ids), bot, fields, self._clock.now())
 
     async def put(self, messages: list[Message]) -> list[LiveTicket]:
         """Accept messages, all or none. What this returned for is not lost."""

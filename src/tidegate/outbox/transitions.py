@@ -5,6 +5,7 @@ from typing import Final, assert_never
 import msgspec
 
 from tidegate.model import (
+    MAX_ATTEMPTS,
     ChatId,
     Dead,
     Delivered,
@@ -41,10 +42,11 @@ class NextState(msgspec.Struct, frozen=True):
 
 
 def after_call(  # noqa: C901, PLR0911  (one a case)
-    message: Message, attempts: int, outcome: Outcome
+    message: Message, attempts: int, outcome: Outcome, max_attempts: int = MAX_ATTEMPTS
 ) -> NextState:
-    """`attempts` are those made before this call."""
+    """`attempts`: those made before this call. `max_attempts`: of a message that has none of its own."""
     made = attempts + 1
+    most = max_attempts if message.max_attempts is None else message.max_attempts
     match outcome:
         case Delivered():
             return NextState(State.DELIVERED, made)
@@ -63,12 +65,12 @@ def after_call(  # noqa: C901, PLR0911  (one a case)
         case Retry(delay=delay, reason=reason, counted=False):
             return NextState(State.RETRY, attempts, delay=delay, reason=reason)
         case Retry(delay=delay, reason=reason):
-            return _retry(message, made, delay, reason) or _give_up(State.DEAD, "attempts", made, reason)
+            return _retry(most, made, delay, reason) or _give_up(State.DEAD, "attempts", made, reason)
         case Unknown(reason=reason, delay=delay):
             if message.on_unknown == "park":
                 return NextState(State.PARKED, made, reason="unknown", description=reason)
             # It may have arrived each time: an operator decides, it is not called dead.
-            return _retry(message, made, delay, reason) or _give_up(State.PARKED, "unknown", made, reason)
+            return _retry(most, made, delay, reason) or _give_up(State.PARKED, "unknown", made, reason)
         case _:
             assert_never(outcome)
 
@@ -98,8 +100,8 @@ def other_name(chat: ChatId, outcome: Outcome) -> ChatId | None:
     return number if type(number) is int and 0 < abs(number) < 2**63 else None
 
 
-def _retry(message: Message, made: int, delay: float, reason: str) -> NextState | None:
-    if made >= message.max_attempts:
+def _retry(most: int, made: int, delay: float, reason: str) -> NextState | None:
+    if made >= most:
         return None
     return NextState(State.RETRY, made, delay=delay, reason=reason)
 

@@ -174,7 +174,7 @@ class MemoryOutbox(MemoryOperator, Outbox):
         if entry is None:
             return None
         stored, outcome = self._messages[settlement.claim.message.id], settlement.outcome
-        step = after_call(stored.message, entry.attempts, outcome)
+        step = after_call(stored.message, entry.attempts, outcome, settlement.max_attempts)
         lane = entry.lane
         self._dispatcher.heard(entry, outcome, now)
         self._dispatcher.release(entry, outcome, now - settlement.age)

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
+import msgspec
+
 from tidegate.clock import Clock
 from tidegate.delivery.sender import LATE_AFTER, SILENCE_AFTER
 from tidegate.errors import StoreAwayError, StoreError
@@ -304,7 +306,7 @@ class RedisOutbox(RedisOperator, Outbox):
         began, tokens = self._clock.monotonic(), {one.claim.token for one in settlements}
         while True:
             waited = self._clock.monotonic() - began
-            aged = [Settlement(one.claim, one.outcome, one.age + waited) for one in settlements]
+            aged = [msgspec.structs.replace(one, age=one.age + waited) for one in settlements]
             try:
                 arguments = outbox_codec.settle_arguments(
                     aged if waited else settlements, self._unsure, sent=sent

@@ -323,7 +323,7 @@ def settle_arguments(
 
 def _settle_item(settlement: Settlement, results: list[bytes], *, again: bool, made: bool) -> SettleItem:
     claim, outcome = settlement.claim, settlement.outcome
-    step = after_call(claim.message, claim.attempt - 1, outcome)
+    step = after_call(claim.message, claim.attempt - 1, outcome, settlement.max_attempts)
     rare = RareSettlementFields(storable_text(step.reason), storable_text(step.description), again=again)
     if isinstance(outcome, Delivered):
         rare.alias = _learned_chat_id(claim.message.chat_id, outcome.result)
@@ -438,7 +438,7 @@ def settled_record(
 ) -> Record:
     """Return the record after a settlement. `otherwise`: the state, if the outcome did not decide it."""
     claim, outcome = settlement.claim, settlement.outcome
-    step = after_call(claim.message, claim.attempt - 1, outcome)
+    step = after_call(claim.message, claim.attempt - 1, outcome, settlement.max_attempts)
     state = otherwise or step.state
     return Record(
         message=claim.message,

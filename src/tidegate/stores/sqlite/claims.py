@@ -250,7 +250,7 @@ class Claims:
         entry, outcome = held.entry, settlement.outcome
         entry.leased_until = NEVER  # it cannot be lost any more
         self._dispatcher.heard(entry, outcome, now)
-        step = after_call(held.message, entry.attempts, outcome)
+        step = after_call(held.message, entry.attempts, outcome, settlement.max_attempts)
         plan = self._settling(held, outcome, step, now, wall)
         plan.answered, plan.called_at = now - settlement.age, wall - settlement.age
         if isinstance(outcome, Dead) and outcome.whole_chat:

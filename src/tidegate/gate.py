@@ -65,8 +65,9 @@ log = logging.getLogger("tidegate")
 class Tidegate:
     """Stands between bots and Telegram. `async with` it, or attach it to a bot; nothing runs before.
 
-    `store`: a file (TIDEGATE_STORE or `tidegate.db` if not given), `redis://…` for many machines, or
-    `memory://`. Limits and retries come from `rules` and the environment (`TIDEGATE_BOT_RATE` …).
+    `store`: a file, `redis://…` for many machines, or `memory://`; if not given, TIDEGATE_STORE,
+    else REDIS_URL, else `tidegate.db`. Limits and retries come from `rules` and the environment
+    (`TIDEGATE_BOT_RATE` …).
     """
 
     def __init__(
@@ -87,7 +88,14 @@ class Tidegate:
             raise BadInputError("the store has no name: give a file, such as tidegate.db, or memory://")
         self.settings = settings or Settings.read()
         self.clock = clock or Clock()
-        name, rules = str(store or self.settings.tidegate_store), rules or self.settings.rules()
+        if store is None and (file := self.settings.overlooked_file()) is not None:
+            log.warning(
+                "the store is Redis, by REDIS_URL; %s in this folder is not used: move what is in it with"
+                " tidegate move, or set TIDEGATE_STORE=%s",
+                file,
+                file,
+            )
+        name, rules = str(store or self.settings.store.place), rules or self.settings.rules()
         self.core = GateCore(name, settings=self.settings, clock=self.clock, rules=rules, transport=wire)
         """Internal: for the adapters of bot libraries. Its methods may change at any time."""
 

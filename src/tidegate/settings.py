@@ -1,20 +1,22 @@
 """The only reader of the environment. Secrets stay out of every text that is made from it."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, PlainValidator, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidegate.errors import BadInputError
-from tidegate.model import Rate
+from tidegate.model import MAX_ATTEMPTS, Rate
 from tidegate.pacing.rules import Rules
 from tidegate.scrubber import hide, hide_password
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
 POSTGRES_SCHEMES = ("postgresql", "postgresql+asyncpg")
 SQLITE_SCHEMES = ("sqlite", "sqlite+aiosqlite")
+STORE_FILE: Final = "tidegate.db"  # in the working directory, if no store is named
 
 
 def _rate(value: object) -> Rate:
@@ -25,6 +27,13 @@ Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Limit = Annotated[Rate, PlainValidator(_rate)]
 
 
+class StoreChoice(NamedTuple):
+    """The store to use if none is named, and the variable that gives it; None: no variable does."""
+
+    place: str
+    variable: Literal["TIDEGATE_STORE", "REDIS_URL"] | None
+
+
 class Settings(BaseSettings):
     """The settings of this process. Use `read`: it reports a bad value in one line."""
 
@@ -32,7 +41,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_ignore_empty=True, extra="ignore", frozen=True)
 
     telegram_bot_token: SecretStr | None = None  # of a bot that is to be registered
-    telegram_max_retries: Annotated[int, Field(ge=1, le=1000)] = 5
+    # How a message is retried is the setting of the process that sends it, not of the one that puts it.
+    telegram_max_retries: Annotated[int, Field(ge=1, le=1000)] = MAX_ATTEMPTS
     telegram_base_delay: Seconds = 1.0
     telegram_max_delay: Seconds = 60.0
     telegram_timeout: Seconds = 20.0
@@ -51,11 +61,11 @@ class Settings(BaseSettings):
     tidegate_repeat_updates: bool = False  # those whose handler was cut off by a stop: again, not parked
     tidegate_user_rate: Limit | None = None  # updates of one user that are handled; None: as usual, 30/60
     tidegate_busy_text: str | None = None  # what who wrote too much is told; None: the usual text
-    tidegate_store: Annotated[str, Field(repr=False)] = "tidegate.db"  # an address may hold a password
+    tidegate_store: Annotated[str | None, Field(repr=False)] = None  # an address may hold a password
     tidegate_busy_timeout: Seconds = 5.0  # then a file that another process keeps locked is reported
     tidegate_spool: str = "tidegate-spool"  # a folder: what waits here while Redis cannot be reached
     tidegate_key: SecretStr | None = None  # opens the stored tokens; "new,old" while it is changed
-    redis_url: SecretStr | None = None
+    redis_url: SecretStr | None = None  # the store, unless TIDEGATE_STORE is set
     database_url: SecretStr | None = None
 
     @classmethod
@@ -72,7 +82,7 @@ class Settings(BaseSettings):
     def model_post_init(self, context: object, /) -> None:  # noqa: ARG002  (pydantic's)
         """Keep these values out of every text from now on."""
         hide(*_secrets_in(self.telegram_bot_token), *_secrets_in(self.tidegate_key))
-        for url in (self.tidegate_store, *_secrets_in(self.redis_url), *_secrets_in(self.database_url)):
+        for url in (self.tidegate_store or "", *_secrets_in(self.redis_url), *_secrets_in(self.database_url)):
             hide_password(url)
 
     def rules(self) -> Rules:
@@ -80,6 +90,20 @@ class Settings(BaseSettings):
         return Rules(
             bot=self.tidegate_bot_rate, private=self.tidegate_chat_rate, group=self.tidegate_group_rate
         )
+
+    @property
+    def store(self) -> StoreChoice:
+        """The store of a gate or command that names none."""
+        if self.tidegate_store is not None:
+            return StoreChoice(self.tidegate_store, "TIDEGATE_STORE")
+        if self.redis_url is not None:
+            return StoreChoice(self.redis_url.get_secret_value(), "REDIS_URL")
+        return StoreChoice(STORE_FILE, None)
+
+    def overlooked_file(self) -> Path | None:
+        """Return the default file if it exists and REDIS_URL alone has chosen another store."""
+        file = Path(STORE_FILE)
+        return file if self.store.variable == "REDIS_URL" and file.exists() else None
 
     @field_validator("redis_url")
     @classmethod

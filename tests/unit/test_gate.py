@@ -11,6 +11,7 @@ from rich.pretty import pretty_repr
 
 from simulated import TOKEN
 from tidegate import File, LiveTicket, Receipt, Tidegate
+from tidegate.delivery.transport import ApiAnswer, BotApiTransport
 from tidegate.errors import (
     BadInputError,
     ClosedError,
@@ -524,6 +525,62 @@ def test_limits_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("TIDEGATE_BOT_RATE", "25/")
     with pytest.raises(BadInputError, match="TIDEGATE_BOT_RATE"):
         Settings.read()
+
+
+class ConflictingWire(BotApiTransport):
+    """Another program takes the updates of the bot: every call is a conflict, which may pass."""
+
+    async def call(self, *_: object, **__: object) -> ApiAnswer:
+        return ApiAnswer(409, {"ok": False, "error_code": 409, "description": "Conflict"})
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_retries_and_their_delays_are_both_the_settings_of_the_process_that_sends(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    def gate_with(**settings: float) -> Tidegate:
+        read = Settings.model_validate(settings)
+        gate = Tidegate(tmp_path / "bot.db", clock=clock, wire=ConflictingWire(), settings=read)
+        gate.add_bot(TOKEN)
+        return gate
+
+    async with gate_with(telegram_max_retries=9, telegram_base_delay=1_000) as producer:
+        ticket = await producer.send(chat_id=1, text="x")
+    async with gate_with(telegram_max_retries=2, telegram_base_delay=0.5) as sender, sender.worker():
+        await clock.sleep(10)
+        record = await sender.outbox.find(ticket.id)
+
+    assert record is not None
+    assert (record.state, record.attempts) == ("dead", 2)
+
+
+def test_redis_url_alone_chooses_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEGATE_STORE", raising=False)
+    monkeypatch.setenv("REDIS_URL", "redis://host:6379/3")
+    assert Tidegate().core.store_name == "redis://host:6379/3"
+    assert Tidegate("mine.db").core.store_name == "mine.db"
+    monkeypatch.setenv("TIDEGATE_STORE", "other.db")
+    assert Tidegate().core.store_name == "other.db"
+
+
+def test_a_file_that_redis_url_overlooks_is_named_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TIDEGATE_STORE", raising=False)
+    monkeypatch.setenv("REDIS_URL", "redis://host:6379/3")
+    Tidegate()
+    assert not caplog.records
+
+    (tmp_path / "tidegate.db").touch()
+    Tidegate()
+    Tidegate("mine.db")
+
+    [record] = caplog.records
+    assert "tidegate.db in this folder is not used" in record.getMessage()
 
 
 async def test_a_throttled_notifier_keeps_its_rate(clock: VirtualClock, telegram: SimulatedTelegram) -> None:

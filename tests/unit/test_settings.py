@@ -55,6 +55,24 @@ def test_spaces_and_capitals_do_not_make_another_address(
     assert getattr(Settings.read(), name.lower()).get_secret_value() == normal
 
 
+@pytest.mark.parametrize(
+    ("store", "redis", "choice"),
+    [
+        ("", "", ("tidegate.db", None)),
+        ("", "redis://host/0", ("redis://host/0", "REDIS_URL")),
+        ("bot.db", "redis://host/0", ("bot.db", "TIDEGATE_STORE")),
+        ("redis://other/0", "redis://host/0", ("redis://other/0", "TIDEGATE_STORE")),
+    ],
+)
+def test_the_store_is_that_of_tidegate_store_else_of_redis_url_else_a_file(
+    monkeypatch: pytest.MonkeyPatch, store: str, redis: str, choice: tuple[str, str | None]
+) -> None:
+    monkeypatch.setenv("TIDEGATE_STORE", store)
+    monkeypatch.setenv("REDIS_URL", redis)
+
+    assert Settings.read().store == choice
+
+
 def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDIS_URL", "")
 

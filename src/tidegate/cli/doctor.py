@@ -25,7 +25,14 @@ from rich.text import Text
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.options import AsJson
-from tidegate.cli.store import check_store_exists, is_redis, public_address, public_store_name, quietly
+from tidegate.cli.store import (
+    IN_MEMORY,
+    check_store_exists,
+    is_redis,
+    public_address,
+    public_store_name,
+    quietly,
+)
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.outbox.port import StoreHealth
@@ -64,8 +71,8 @@ class Check(NamedTuple):
 def doctor(*, as_json: AsJson = False) -> None:
     """Check that this machine has what Tidegate needs, and say what to do.
 
-    Checks Python, the installed extras, the store (TIDEGATE_STORE) and the process that sends for it, Redis
-    (REDIS_URL), the database (DATABASE_URL), ports and clocks.
+    Checks Python, the installed extras, which store is used and why (TIDEGATE_STORE, else REDIS_URL, else
+    tidegate.db), the process that sends for it, Redis, the database (DATABASE_URL), ports and clocks.
     Exits with 1 if a check failed.
     """
     raise typer.Exit(examine(as_json=as_json))
@@ -90,16 +97,18 @@ async def _all_checks() -> list[Check]:
     ]
     for variable, url in _redis_addresses(settings).items():
         probes.append(_bounded("redis", probe_redis(url, variable)))
-    if not is_redis(settings.tidegate_store):
+    if not is_redis(settings.store.place) and settings.store.place != IN_MEMORY:
         probes.append(_bounded("store", probe_store(settings)))
     if settings.database_url:
         probes.append(_bounded("database", probe_database(settings.database_url.get_secret_value())))
-    return complaints + [check for found in await asyncio.gather(*probes) for check in found]
+    found = [check for found in await asyncio.gather(*probes) for check in found]
+    return [*complaints, store_choice_check(settings), *found]
 
 
 def _redis_addresses(settings: Settings) -> dict[str, str]:
     """Addresses by the variables that give them. One that is also the store is checked once, as the store."""
-    found = {"TIDEGATE_STORE": settings.tidegate_store} if is_redis(settings.tidegate_store) else {}
+    place, variable = settings.store
+    found: dict[str, str] = {variable: place} if variable is not None and is_redis(place) else {}
     url = settings.redis_url.get_secret_value() if settings.redis_url else None
     return found if url is None or url in found.values() else found | {"REDIS_URL": url}
 
@@ -200,7 +209,7 @@ async def probe_redis(url: str, variable: str = "REDIS_URL") -> list[Check]:
 
 async def probe_store(settings: Settings) -> list[Check]:
     """Check the store in a file, and ask the process that sends for it. Never makes a file."""
-    place = settings.tidegate_store
+    place = settings.store.place
     try:
         check_store_exists(place)
     except BadInputError as error:
@@ -328,6 +337,24 @@ def redis_checks(where: str, facts: RedisFacts, name: str = "redis") -> list[Che
         else Check(f"{name} {one.about}", one.verdict, one.found, one.advice)
         for one in judge_redis(facts)
     ]
+
+
+def store_choice_check(settings: Settings) -> Check:
+    """Say which store is used if none is named, and why."""
+    place, variable = settings.store
+    shown = public_store_name(place)
+    if place == IN_MEMORY:
+        return Check("store chosen", "warning", f"{IN_MEMORY}, by {variable}", "gone with its process")
+    if variable == "TIDEGATE_STORE":
+        found = f"{shown}, by TIDEGATE_STORE" + (", which wins over REDIS_URL" if settings.redis_url else "")
+        return Check("store chosen", "info", found)
+    if variable is None:
+        return Check("store chosen", "info", f"{shown}, as neither TIDEGATE_STORE nor REDIS_URL is set")
+    found = f"{shown}, by REDIS_URL, as TIDEGATE_STORE is not set"
+    if (file := settings.overlooked_file()) is not None:
+        advice = f"{file} here is not used: tidegate move {file} redis://…, or set TIDEGATE_STORE={file}"
+        return Check("store chosen", "warning", found, advice)
+    return Check("store chosen", "info", found)
 
 
 def sender_check(health: StoreHealth | None) -> Check:

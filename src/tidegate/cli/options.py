@@ -29,7 +29,9 @@ def a_bots_number(number: int | None) -> int | None:
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, for programs.")]
 Store = Annotated[
     str | None,
-    typer.Option("--store", metavar="FILE", help="The store; default: TIDEGATE_STORE, or tidegate.db."),
+    typer.Option(
+        "--store", metavar="FILE", help="The store; default: TIDEGATE_STORE, REDIS_URL, or tidegate.db."
+    ),
 ]
 BotOption = Annotated[
     int | None,

@@ -21,11 +21,12 @@ if TYPE_CHECKING:  # slow to import: `--help` does without
 
 Result = TypeVar("Result")
 UNREADABLE: Final = "the address given"
+IN_MEMORY: Final = "memory://"
 
 
 def store_name(store: str | None) -> str:
     """Return the store that was named, or the default one."""
-    return store or Settings.read().tidegate_store
+    return store or Settings.read().store.place
 
 
 def is_redis(place: str) -> bool:
@@ -82,7 +83,11 @@ def file_of(store: str | None) -> Path:
 def gate_for(store: str | None, *, create: bool = False) -> "Tidegate":
     """Return the gate of a store, not open yet. Raises BadInputError if there is none, unless `create`."""
     settings = Settings.read()
-    place = store or settings.tidegate_store
+    place = store or settings.store.place
+    if place == IN_MEMORY:
+        raise BadInputError(
+            f"{IN_MEMORY} keeps nothing after a command has ended: name a file or redis://… with --store"
+        )
     if not create:
         check_store_exists(place)
     from tidegate.gate import Tidegate  # noqa: PLC0415  (slow to import: `--help` does without)
@@ -111,7 +116,8 @@ async def open_gate(gate: "Tidegate", store: str | None) -> AsyncIterator["Tideg
     place = store_name(store)
     async with gate:
         if is_redis(place) and not gate.outbox.health().ready:
-            advice = "start Redis there, or correct --store or TIDEGATE_STORE"
+            named_by = "--store" if store else Settings.read().store.variable
+            advice = f"start Redis there, or correct {named_by}"
             raise StoreAwayError(f"{public_store_name(place)} cannot be reached: {advice}")
         try:
             yield gate

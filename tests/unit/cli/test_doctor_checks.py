@@ -1,5 +1,7 @@
 """The doctor's conclusions, without looking at anything."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from tidegate.cli import doctor
 from tidegate.cli.doctor import CheckState
 from tidegate.cli.store import public_address
+from tidegate.settings import Settings
 from tidegate.stores.redis.durability import RedisFacts
 
 GOOD_REDIS = RedisFacts(version="7.2.4", policy="noeviction", appends=True, saves=True)
@@ -17,6 +20,45 @@ GOOD_REDIS = RedisFacts(version="7.2.4", policy="noeviction", appends=True, save
 )
 def test_python_is_recent_enough_or_fails(version: tuple[int, ...], state: CheckState) -> None:
     assert doctor.python_check(version).state == state
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "found"),
+    [
+        ({}, "info", "tidegate.db, as neither TIDEGATE_STORE nor REDIS_URL is set"),
+        (
+            {"redis_url": "redis://:hush@host:6379/0"},
+            "info",
+            "redis://host:6379/0, by REDIS_URL, as TIDEGATE_STORE is not set",
+        ),
+        ({"tidegate_store": "bot.db"}, "info", "bot.db, by TIDEGATE_STORE"),
+        (
+            {"tidegate_store": "bot.db", "redis_url": "redis://:hush@host/0"},
+            "info",
+            "bot.db, by TIDEGATE_STORE, which wins over REDIS_URL",
+        ),
+        ({"tidegate_store": "memory://"}, "warning", "memory://, by TIDEGATE_STORE"),
+    ],
+)
+def test_which_store_is_used_is_said_with_the_reason(
+    settings: dict[str, str], state: CheckState, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    check = doctor.store_choice_check(Settings.model_validate(settings))
+
+    assert (check.state, check.found) == (state, found)
+
+
+def test_a_file_that_redis_url_overlooks_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tidegate.db").touch()
+
+    check = doctor.store_choice_check(Settings.model_validate({"redis_url": "redis://host/0"}))
+
+    assert (check.state, "set TIDEGATE_STORE=tidegate.db" in check.advice) == ("warning", True)
 
 
 def test_extras_come_from_the_metadata_without_all() -> None:

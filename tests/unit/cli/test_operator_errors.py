@@ -25,6 +25,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     run(make)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("TIDEGATE_STORE", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
     return path
 
 
@@ -67,6 +68,10 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("backup", "see tidegate backup --help"),
         ("restore", "see tidegate restore --help"),
         ("backup x --store memory://", "this command needs a store in a file"),
+        ("send 1 hello --store memory://", "memory:// keeps nothing after a command has ended"),
+        ("worker --store memory://", "memory:// keeps nothing after a command has ended"),
+        ("bot add --store memory://", "memory:// keeps nothing after a command has ended"),
+        ("queue list --store memory://", "memory:// keeps nothing after a command has ended"),
     ],
 )
 def test_bad_input_is_one_line(

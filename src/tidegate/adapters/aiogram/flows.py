@@ -87,7 +87,7 @@ class FlowBotGate(FlowGate, Protocol):
 
 
 def default_gate() -> FlowBotGate:
-    """A gate on TIDEGATE_STORE. The facade is a layer above this one, so it is imported here."""
+    """A gate on the store of the environment. The facade is a layer above, so it is imported here."""
     return cast("FlowBotGate", importlib.import_module("tidegate").Tidegate())
 
 

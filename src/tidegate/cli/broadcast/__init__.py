@@ -11,10 +11,10 @@ from tidegate.broadcast.audience_file import AudienceFile, Mailing
 from tidegate.cli.broadcast.report import check_place
 from tidegate.cli.options import AsJson, BotOption, Store
 from tidegate.cli.send import check_params, parameter
+from tidegate.cli.store import store_name
 from tidegate.cli.times import duration
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.settings import Settings
 from tidegate.templates import ParseMode
 
 app = typer.Typer(add_completion=False)
@@ -203,7 +203,7 @@ class BroadcastOrder(msgspec.Struct, frozen=True, kw_only=True):
             )
         if self.report is not None:
             read = [self.file, *([self.template] if self.template is not None else [])]
-            store = self.store or Settings.read().tidegate_store
+            store = store_name(self.store)
             check_place(Path(self.report), read=read, store=store)
 
     def remembered(self) -> float:

@@ -59,8 +59,8 @@ class Settings(BaseSettings):
     tidegate_handlers: Annotated[int, Field(ge=1, le=100_000)] = 256  # updates that are handled at once
     tidegate_handler_deadline: Seconds = 120.0  # then a handler is cancelled, and its update parked
     tidegate_repeat_updates: bool = False  # those whose handler was cut off by a stop: again, not parked
-    tidegate_user_rate: Limit | None = None  # updates of one user that are handled; None: as usual, 30/60
-    tidegate_busy_text: str | None = None  # what who wrote too much is told; None: the usual text
+    tidegate_user_rate: Limit | None = None  # of updates of one user; more are dropped. None: 30/60
+    tidegate_busy_text: str | None = None  # the notice about dropped updates; None: the usual text
     tidegate_store: Annotated[str | None, Field(repr=False)] = None  # an address may hold a password
     tidegate_busy_timeout: Seconds = 5.0  # then a file that another process keeps locked is reported
     tidegate_spool: str = "tidegate-spool"  # a folder: what waits here while Redis cannot be reached

@@ -186,6 +186,24 @@ async def test_anonymous_admins_of_all_groups_are_not_one_user(throttle: Throttl
         assert await throttle.check(in_group(1087968824, chat=chat), BOT) == ALLOWED
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_twenty_forwarded_messages_are_not_dropped_by_the_usual_rules(
+    kind: str, clock: VirtualClock
+) -> None:
+    """Nor a hundred from a user who was quiet, nor do they lead to a pause when nothing is left."""
+    rules = ThrottleRules()
+    async with buckets(kind, rules, clock) as opened:
+        throttle, forwarded = Throttle(rules, opened), private(1)._replace(is_forwarded=True)
+        for _ in range(3):
+            assert passed(await flood(throttle, forwarded, 20)) == 20
+        assert passed(await flood(throttle, private(1), 15)) == 15, "what is left of thirty"
+        assert passed(await flood(throttle, private(2)._replace(is_forwarded=True), 100)) == 100
+
+        assert passed(await flood(throttle, forwarded, 20)) == 0
+        await clock.sleep(2)
+        assert passed(await flood(throttle, private(1), 1)) == 1, "no pause"
+
+
 async def test_an_album_counts_once(throttle: Throttle) -> None:
     album = [await throttle.check(private(1), BOT, album="a") for _ in range(10)]
     assert passed(album) == 10
@@ -213,6 +231,7 @@ charges = st.builds(
     cost=st.sampled_from([0.5, 1.0, 2.0]),
     never_throttled=st.sampled_from([False, False, False, True]),
     may_notify=st.booleans(),
+    strike=st.sampled_from([1.0, 1.0, 0.25]),
     album=st.none() | st.sampled_from("ab"),
 ) | st.builds(Charge, bot=st.just(BOT), user=st.none(), chat=st.just(GROUP), cost=st.just(1.0))
 gaps = st.integers(0, 2_048) | st.integers(0, 200_000)

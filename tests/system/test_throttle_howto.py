@@ -9,6 +9,7 @@ import pytest
 from system.bots.scenes import GENEROUS
 from system.shops import FAST, TOKEN, Street
 from system.snippets import blocks, programs, read, run
+from tidegate.inbound.throttle import THROTTLE_NOTICE
 from tidegate.sim.telegram.http import TelegramServer
 
 PAGE = "keep-a-flooder-out.md"
@@ -35,7 +36,7 @@ async def test_a_flooder_is_told_once_and_others_are_answered(library: str, work
             bob.says("hello")
             assert (await bob.hears(10))["text"] == "hello"
             heard = [(await ann.hears(10))["text"] for _ in range(4)]
-    assert sorted(heard) == ["0", "1", "2", "That was a lot at once. Please write again in 20 seconds."]
+    assert sorted(heard) == ["0", "1", "2", THROTTLE_NOTICE.format(seconds=20)]
     assert not ann.heard
 
 

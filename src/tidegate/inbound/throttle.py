@@ -45,7 +45,10 @@ NEVER_CHARGED: Final = frozenset(
     }
 )
 ALBUM_SECONDS: Final = 60.0  # in which all parts of an album arrive
-THROTTLE_NOTICE: Final = "That was a lot at once. Please write again in {seconds} seconds."
+THROTTLE_NOTICE: Final = (
+    "That was a lot at once: your last message was not read. Please send it again in {seconds} seconds."
+)
+ANY_LANGUAGE: Final = "default"  # of the texts of a mapping, for users of another language
 LATE_SECONDS: Final = 60.0
 # Telegram's placeholders, the same in every chat: for anonymous admins, for channels, for what it forwards.
 TELEGRAM_STAND_INS: Final = frozenset({1087968824, 136817688, 777000})
@@ -55,17 +58,23 @@ WRITTEN_KINDS: Final = frozenset({"message", "edited_message", "command"})  # to
 class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
     """Raises BadInputError for rules that would throttle a user for ever, and for an unknown kind of updates.
 
-    A user who has `stubborn` updates throttled within one window (the seconds of `user`) is throttled for
-    `pause` seconds, whatever is sent meanwhile; 0: never. `chat` limits groups and channels; None: no limit.
+    Updates above the rates are dropped for good. If `stubborn` updates of a user are dropped within one
+    window (the seconds of `user`), all of the user's are for `pause` seconds; 0: never. `chat` limits groups
+    and channels; None: no limit.
+
+    A forwarded message costs the share `forwarded` of a message, and counts as much towards `stubborn`: users
+    forward twenty, or a hundred, at once.
     """
 
     user: Rate = Rate(30, 60)
     chat: Rate | None = Rate(300, 60)
     costs: Mapping[str, float] = DEFAULT_COSTS  # by kind; others keep their default; 0: free
     never: Collection[str] = NEVER_THROTTLED  # kinds that are counted, and never throttled
-    text: str | None = THROTTLE_NOTICE  # sent once in a window; None: nothing is sent
+    # Sent once in a window; None: nothing is sent. A mapping has a text for each language_code.
+    text: str | Mapping[str, str] | None = THROTTLE_NOTICE
     stubborn: int = 20
     pause: float = 300.0
+    forwarded: float = 0.25
 
     def __post_init__(self) -> None:
         _check_rate("user", self.user)
@@ -75,12 +84,14 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "costs", _checked_costs(self.costs))
         for kind, cost in self.costs.items():
             self._check_cost(kind, cost)
-        if not isinstance(self.text, str | None):
-            raise BadInputError(f"text is what the user is told, or None to send nothing, not {self.text!r}")
-        if not _is_number(self.stubborn) or self.stubborn < 1:
+        msgspec.structs.force_setattr(self, "text", _checked_text(self.text))
+        if not _is_number(self.forwarded) or not 0 <= self.forwarded <= 1:
             raise BadInputError(
-                f"stubborn is a number of throttled updates, 1 or more, not {self.stubborn!r}"
+                f"forwarded is the share of its cost that a forwarded message has, from 0 to 1, not"
+                f" {self.forwarded!r}"
             )
+        if not _is_number(self.stubborn) or self.stubborn < 1:
+            raise BadInputError(f"stubborn is a number of dropped updates, 1 or more, not {self.stubborn!r}")
         if not _is_number(self.pause) or not 0 <= self.pause < math.inf:
             raise BadInputError(f"pause is a number of seconds, 0 for none, not {self.pause!r}")
 
@@ -96,11 +107,17 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
         found = self.costs.get(kind)
         return DEFAULT_COSTS.get(kind, 1.0) if found is None else found
 
-    def notice(self, wait: float) -> str | None:
-        """Return the text for a user who may write again in `wait` seconds."""
-        if self.text is None:
-            return None
-        return self.text.replace("{seconds}", str(max(1, math.ceil(wait))))
+    def notice(self, wait: float, language: str | None = None) -> str | None:
+        """Return the text for a user of this language who may write again in `wait` seconds."""
+        text = self._text_in(language)
+        return None if text is None else text.replace("{seconds}", str(max(1, math.ceil(wait))))
+
+    def _text_in(self, language: str | None) -> str | None:
+        if not isinstance(self.text, Mapping):
+            return self.text
+        code = (language or "").lower()
+        codes = (code, code.partition("-")[0], ANY_LANGUAGE)  # pt-br, pt
+        return next((self.text[one] for one in codes if one in self.text), THROTTLE_NOTICE)
 
 
 def _check_rate(name: str, rate: object) -> None:
@@ -121,6 +138,17 @@ def _checked_costs(costs: object) -> Mapping[str, float]:
     if not isinstance(costs, Mapping):
         raise BadInputError(f'costs gives the cost of kinds: write costs={{"command": 2}}, not {costs!r}')
     return MappingProxyType({check_kind("costs", kind): cost for kind, cost in costs.items()})
+
+
+def _checked_text(text: object) -> str | Mapping[str, str] | None:
+    if isinstance(text, str | None):
+        return text
+    if isinstance(text, Mapping) and all(isinstance(one, str) for pair in text.items() for one in pair):
+        return MappingProxyType({code.lower().replace("_", "-"): told for code, told in text.items()})
+    raise BadInputError(
+        'text is what the user is told, or a text for each language, {"de": "…", "default": "…"}, or None to'
+        f" send nothing, not {text!r}"
+    )
 
 
 def _is_number(value: object) -> bool:
@@ -155,6 +183,7 @@ class Charge(msgspec.Struct, frozen=True):
     cost: float
     never_throttled: bool = False
     may_notify: bool = False  # the user alone would see it
+    strike: float = 1.0  # what it counts towards `stubborn` if it is dropped
     album: str | None = None  # the parts of one share a verdict, and are charged once
     sent_at: float | None = None  # seconds since the epoch, if known
 
@@ -184,7 +213,8 @@ class Throttle:
 
     async def check(self, update: UpdateInfo, bot: int, album: str | None = None) -> ThrottleVerdict:
         """Count an update, and return whether to handle it. `album`: its media_group_id. Never raises."""
-        cost = self.rules.cost(update.kind)
+        share = self.rules.forwarded if update.is_forwarded else 1.0
+        cost = self.rules.cost(update.kind) * share
         user, chat = self._charged(update)
         if update.kind in NEVER_CHARGED or not cost or (user is None and chat is None):
             return ALLOWED
@@ -195,6 +225,7 @@ class Throttle:
             cost=cost,
             never_throttled=update.kind in self.rules.never,
             may_notify=_may_notify(update),
+            strike=share,
             album=album,
             sent_at=update.sent_at,
         )

@@ -1,4 +1,4 @@
-"""The throttle before the inbox: a throttled update is not stored; its sender is told once in a window."""
+"""The throttle before the inbox: updates above the rate are dropped; the user is told once in a window."""
 
 import logging
 from collections import OrderedDict
@@ -19,6 +19,7 @@ log = logging.getLogger("tidegate.inbound")
 
 REMEMBERED_VERDICTS: Final = 10_000  # an update that is repeated, as the store was away, is charged once
 BUTTON_ANSWERS_AT_ONCE: Final = 16  # others of a flood spin until their client gives up
+LOGGED_DROPS: Final = 1_000
 MAX_BUTTON_TEXT: Final = 200  # characters
 
 # Takes bot, chat and text: puts the notice into the outbox, and does not wait for Telegram.
@@ -30,7 +31,7 @@ AnswerCallbackQuery = Callable[[int, str, str | None], Awaitable[object]]
 
 
 class UpdateThrottle:
-    """A throttle that tells the sender of a throttled update so: in a message, or at a pressed button.
+    """A throttle that tells the sender of a dropped update so: in a message, or at a pressed button.
 
     Buttons are answered in background tasks, so that no update waits for Telegram.
     """
@@ -43,25 +44,32 @@ class UpdateThrottle:
     async def allows(
         self, update: UpdateInfo, bot: int, album: str | None, answer_button: AnswerButton | None
     ) -> bool:
-        """Charge an update and return whether it may be handled. `answer_button` if a button was pressed."""
+        """Charge an update. Return False if it is dropped. `answer_button` if a button was pressed."""
         verdict = await self._throttle.check(update, bot, album)
         if not isinstance(verdict, Throttled):
             return True
         text = None
         if verdict.notify:  # once in a window
-            text = self._throttle.rules.notice(verdict.wait)
-            log.info(
-                "user %s of bot %s writes too much: throttled for %.0f s", update.user, bot, verdict.wait
-            )
+            text = self._throttle.rules.notice(verdict.wait, update.language)
+            seen = "user %s of bot %s writes too much: further updates are dropped for %.0f s"
+            log.info(seen, update.user, bot, verdict.wait)
+        self._log_total(update, bot)
         if answer_button is not None:
             if len(self._button_answers) < BUTTON_ANSWERS_AT_ONCE:
                 self._button_answers.start(_answer(answer_button, text and text[:MAX_BUTTON_TEXT]), "button")
         elif text is not None and update.chat is not None:
             try:
                 await self._send_notice(bot, update.chat, text)
-            except TidegateError as error:  # the update is throttled all the same
-                log.warning("a throttled user was not told: %s", scrub(str(error)))
+            except TidegateError as error:  # the update is dropped all the same
+                log.warning("a user whose updates are dropped was not told: %s", scrub(str(error)))
         return False
+
+    def _log_total(self, update: UpdateInfo, bot: int) -> None:
+        """Log the first dropped update, the 10th, the 100th and every 1,000th: one line each for a flood."""
+        total = self._throttle.throttled
+        if total in {1, 10, 100} or total % LOGGED_DROPS == 0:
+            text = "%d updates above the rate were dropped so far, the last of user %s in chat %s of bot %s"
+            log.warning(text, total, update.user, update.chat, bot)
 
 
 async def _answer(answer_button: AnswerButton, text: str | None) -> None:
@@ -82,7 +90,7 @@ class ThrottleMiddleware:
         self._verdicts: OrderedDict[tuple[str, str], bool] = OrderedDict()
 
     async def __call__(self, item: InboxItem) -> bool:
-        """Return False if it is throttled."""
+        """Return False if it is dropped."""
         key = (item.source, item.key)
         known = self._verdicts.get(key)
         if known is not None:

@@ -24,6 +24,8 @@ SERVICE_FIELDS: Final = (
     "supergroup_chat_created",
     "channel_chat_created",
 )
+# Of a forwarded message: since Bot API 7.0, and before.
+FORWARD_FIELDS: Final = ("forward_origin", "forward_date")
 OWN_KINDS: Final = ("command", "payment", "service")  # besides those of the Bot API: see `UpdateInfo`
 UPDATE_KINDS: Final = (
     *OWN_KINDS,
@@ -67,7 +69,8 @@ def decode_update(body: bytes) -> Json:
 
 class UpdateInfo(NamedTuple):
     """`kind` is Telegram's name, or `command` for a message that is one, `payment` for all about money,
-    `service` for a message that nobody wrote. `sent_at`: when it was written, where it says so.
+    `service` for a message that nobody wrote. `sent_at`: when it was written, where it says so. `language`:
+    the code of the user's language, such as "de" or "pt-br".
     """
 
     kind: str
@@ -75,6 +78,8 @@ class UpdateInfo(NamedTuple):
     chat: int | None
     is_private: bool
     sent_at: int | None = None
+    language: str | None = None
+    is_forwarded: bool = False
 
 
 def check_kind(field: str, kind: object) -> str:
@@ -139,6 +144,8 @@ def describe_update(update: Json) -> UpdateInfo:
         chat=_id(chat),
         is_private=isinstance(chat, dict) and chat.get("type") == "private",
         sent_at=date if type(date) is int else None,
+        language=_language(_user(content)),
+        is_forwarded=any(map(content.get, FORWARD_FIELDS)),
     )
 
 
@@ -166,6 +173,11 @@ def _id(one: object) -> Any:  # noqa: ANN401  (a number, unless Telegram says ot
     return one.get("id") if isinstance(one, dict) else None
 
 
+def _language(user: object) -> str | None:
+    code = user.get("language_code") if isinstance(user, dict) else None
+    return code if isinstance(code, str) else None
+
+
 # --- an update as a bot library's object ---
 #
 # The libraries name the fields as Telegram does, except `from`, which is `from_user` in all of them.
@@ -182,6 +194,8 @@ def describe_event(kind: str, event: object) -> UpdateInfo:
         chat=_field(chat, "id"),
         is_private=_field(chat, "type") == "private",
         sent_at=int(date.timestamp()) if isinstance(date, datetime) else date,
+        language=_field(user, "language_code"),
+        is_forwarded=any(_field(event, name) for name in FORWARD_FIELDS),
     )
 
 

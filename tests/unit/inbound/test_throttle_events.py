@@ -39,6 +39,11 @@ CHANGED = {
 UPDATES: list[tuple[str, Json]] = [
     ("message", message(text="hello")),
     ("message", message(text="/start")),
+    ("message", message(text="hello", **{"from": ANN | {"language_code": "pt-br"}})),
+    (
+        "message",
+        message(text="hello", forward_origin={"type": "hidden_user", "date": 5, "sender_user_name": "Bob"}),
+    ),
     ("message", message(GROUP, text="hello")),
     ("message", message(GROUP, caption="/start", photo=[])),
     ("message", message(successful_payment=PAID)),
@@ -87,6 +92,17 @@ def parse(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401
 def test_libraries_and_json_agree(parse: Any, kind: str, content: Json) -> None:  # noqa: ANN401
     update = {"update_id": 5, kind: content}
     assert describe_event(*parse(update)) == describe_update(update)
+
+
+def test_a_forwarded_message_and_the_language_of_its_user_are_known() -> None:
+    origin = {"type": "hidden_user", "date": 5, "sender_user_name": "Bob"}
+    for field, value in (("forward_origin", origin), ("forward_date", 5)):
+        told: Json = {"from": ANN | {"language_code": "de"}, field: value}
+        content = message(text="hello", **told)
+        about = describe_update({"update_id": 5, "message": content})
+        assert (about.kind, about.language, about.is_forwarded) == ("message", "de", True)
+    about = describe_update({"update_id": 5, "message": message(text="hello")})
+    assert (about.language, about.is_forwarded) == (None, False)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from aiogram.types import Update
 
 from tidegate.errors import BadInputError
-from tidegate.inbound.throttle import DEFAULT_COSTS, NEVER_CHARGED, ThrottleRules
+from tidegate.inbound.throttle import DEFAULT_COSTS, NEVER_CHARGED, THROTTLE_NOTICE, ThrottleRules
 from tidegate.inbound.updates import UPDATE_KINDS
 from tidegate.model import Rate
 
@@ -21,12 +21,18 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"costs": {"command": -1}}, "'command' costs -1"),
     ({"costs": {"command": float("nan")}}, "'command' costs nan"),
     ({"user": Rate(9, 1), "chat": Rate(2, 1), "costs": {"poll": 3}}, "more than the 2/1 of a chat"),
-    ({"stubborn": 0}, "stubborn is a number of throttled updates, 1 or more, not 0"),
+    ({"stubborn": 0}, "stubborn is a number of dropped updates, 1 or more, not 0"),
     ({"pause": -1.0}, "pause is a number of seconds, 0 for none, not -1"),
     ({"pause": float("nan")}, "pause is a number of seconds"),
     ({"pause": "1h"}, "pause is a number of seconds, 0 for none, not '1h'"),
-    ({"stubborn": "20"}, "stubborn is a number of throttled updates, 1 or more, not '20'"),
-    ({"text": 5}, "text is what the user is told, or None to send nothing, not 5"),
+    ({"stubborn": "20"}, "stubborn is a number of dropped updates, 1 or more, not '20'"),
+    (
+        {"text": 5},
+        "text is what the user is told, or a text for each language, .* or None .* not 5",
+    ),
+    ({"text": {"de": 5}}, "a text for each language"),
+    ({"forwarded": 2}, "forwarded is the share of its cost that a forwarded message has, from 0 to 1, not 2"),
+    ({"forwarded": "no"}, "forwarded is the share"),
     ({"costs": {"command": "2"}}, "'command' costs '2': write 0 for free"),
     ({"costs": {"comand": 2}}, "costs: there is no kind 'comand' of updates: did you mean \"command\""),
     ({"costs": {"Message": 2}}, 'did you mean "message"'),
@@ -50,6 +56,23 @@ def test_costs_that_are_not_named_stay_as_they_are() -> None:
     rules = ThrottleRules(costs={"command": 5, "edited_message": 0})
     kinds = ("command", "edited_message", "callback_query", "message", "something_new")
     assert [rules.cost(kind) for kind in kinds] == [5, 0, 0.5, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        ("de", "langsam 5"),
+        ("pt-br", "devagar 5"),
+        ("pt-PT", "lento 5"),
+        ("fr", "slowly 5"),
+        (None, "slowly 5"),
+    ],
+)
+def test_a_user_is_told_in_the_users_language(language: str | None, said: str) -> None:
+    texts = {"de": "langsam {seconds}", "pt_BR": "devagar {seconds}", "pt": "lento {seconds}"}
+    assert ThrottleRules(text={**texts, "default": "slowly {seconds}"}).notice(5, language) == said
+    if said.startswith("slowly"):
+        assert ThrottleRules(text=texts).notice(5, language) == THROTTLE_NOTICE.format(seconds=5)
 
 
 @pytest.mark.parametrize(

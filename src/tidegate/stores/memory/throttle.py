@@ -83,10 +83,10 @@ class BucketLevels:
 
 
 class Strikes(msgspec.Struct):
-    """Throttled updates of a user. A window begins with the first one outside of a window."""
+    """Dropped updates of a user. A window begins with the first one outside of a window."""
 
     window_ends: float = LONG_AGO
-    count: int = 0
+    count: float = 0.0
     is_notified: bool = False
     paused_until: float = LONG_AGO
 
@@ -153,7 +153,7 @@ class MemoryThrottle(ThrottleStore):
     ) -> ThrottleVerdict:
         user_full_at, wait = self._users.peek(user, now, charge.cost)
         if wait:
-            return self._strike(user, wait, now, may_notify=may_notify)
+            return self._strike(user, wait, now, charge.strike, may_notify=may_notify)
         chat_full_at, wait = self._chats.peek(chat, now, charge.cost)
         if wait:
             return Throttled(notify=False, wait=wait)
@@ -161,15 +161,15 @@ class MemoryThrottle(ThrottleStore):
         self._chats.set(chat, now, chat_full_at)
         return ALLOWED
 
-    def _strike(self, user: _Key, wait: float, now: float, *, may_notify: bool) -> Throttled:
+    def _strike(self, user: _Key, wait: float, now: float, strike: float, *, may_notify: bool) -> Throttled:
         rules, strikes = self._rules, self._strikes.get(user, now) or Strikes()
         if strikes.window_ends <= now:
             strikes = Strikes(now + rules.user.seconds)
-        strikes.count += 1
+        strikes.count += strike
         if strikes.count >= rules.stubborn and rules.pause:
             # The window goes on: a short pause must not bring a second notice.
             wait = max(wait, rules.pause)
-            strikes.count, strikes.paused_until = 0, now + wait
+            strikes.count, strikes.paused_until = 0.0, now + wait
         notify = may_notify and not strikes.is_notified
         strikes.is_notified = strikes.is_notified or notify
         self._strikes.set(user, strikes, now)

@@ -67,7 +67,7 @@ class RedisThrottle(ThrottleStore):
             who = ("u" if user else "") + ("c" if chat else "")
             age = charge.age(self._clock.now())
             allowed = (int(charge.never_throttled), int(charge.may_notify and not age))
-            updates += [who, charge.cost, *allowed, charge.album or "", age]
+            updates += [who, charge.cost, *allowed, charge.album or "", age, charge.strike]
         async with self._clock.timeout(CHARGE_TIMEOUT):
             reply = await self._connection.script(SCRIPTS["charge"], keys, *self._limits, *updates)
         if self._breaker.answered() is not None:

@@ -10,7 +10,7 @@ from aiogram.types import CallbackQuery, Message, PreCheckoutQuery, Update
 
 from tidegate.adapters.aiogram.throttle import AiogramThrottleMiddleware
 from tidegate.errors import StoreFullError
-from tidegate.inbound.throttle import Throttle, ThrottleRules
+from tidegate.inbound.throttle import THROTTLE_NOTICE, Throttle, ThrottleRules
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.throttle import MemoryThrottle
@@ -87,7 +87,7 @@ async def test_a_flood_reaches_no_handler_and_is_told_once(scene: Scene) -> None
     for text in "abcde":
         await scene.write(text)
     assert scene.handled == ["a", "b"]
-    assert scene.said == [(42, 1001, "That was a lot at once. Please write again in 30 seconds.")]
+    assert scene.said == [(42, 1001, THROTTLE_NOTICE.format(seconds=30))]
 
 
 async def test_after_its_wait_a_message_is_handled_again(scene: Scene, clock: VirtualClock) -> None:
@@ -166,7 +166,8 @@ async def test_an_answer_that_is_not_accepted_harms_nobody(
     for text in "abc":
         await scene.write(text)
     assert scene.handled == ["a", "b"]
-    assert "a throttled user was not told: no room" in caplog.text
+    assert "a user whose updates are dropped was not told: no room" in caplog.text
+    assert "1 updates above the rate were dropped so far, the last of user 1001" in caplog.text
 
 
 async def test_what_aiogram_does_not_know_is_left_to_it(scene: Scene) -> None:

@@ -21,7 +21,7 @@ from telegram.ext import (
 from tidegate.adapters.ptb import TidegateLimiter
 from tidegate.adapters.ptb.throttle import throttle_application
 from tidegate.errors import BadInputError
-from tidegate.inbound.throttle import Throttle, ThrottleRules
+from tidegate.inbound.throttle import THROTTLE_NOTICE, Throttle, ThrottleRules
 from tidegate.model import Rate
 from tidegate.sim.virtual_time import EPOCH, VirtualClock
 from tidegate.stores.memory.throttle import MemoryThrottle
@@ -88,7 +88,7 @@ async def test_a_flood_reaches_no_handler_and_is_told_once(play: Play) -> None:
         for text in "abcde":
             await scene.write(text)
     assert scene.handled == ["a", "b"]
-    assert scene.said == [(42, 1001, "That was a lot at once. Please write again in 30 seconds.")]
+    assert scene.said == [(42, 1001, THROTTLE_NOTICE.format(seconds=30))]
 
 
 async def test_whoever_was_there_before_does_not_see_it_either(play: Play) -> None:

@@ -2,7 +2,7 @@
 -- as it makes a difference: until the bucket is full, and the window and the pause are over.
 
 local ROUNDING = 1e-6 -- seconds: what a time since the epoch, a double, may be off by
-local FIRST, FIELDS = 8, 6 -- the place in ARGV of the first update, and how many values each has
+local FIRST, FIELDS = 8, 7 -- the place in ARGV of the first update, and how many values each has
 
 local function number(text) return tonumber(text) or 0 end
 
@@ -64,11 +64,11 @@ local function save_chat(key, full_at, at)
   keep_until(key, full_at)
 end
 
-local function strike(user_state, wait, may_answer)
+local function strike(user_state, weight, wait, may_answer)
   if user_state.window <= now then
     user_state.window, user_state.held, user_state.answered = now + user_rate.seconds, 0, 0
   end
-  user_state.held = user_state.held + 1
+  user_state.held = user_state.held + weight
   if user_state.held >= stubborn and pause > 0 then
     -- The window goes on: a short pause must not lead to a second answer.
     wait = math.max(wait, pause)
@@ -87,7 +87,7 @@ local function decided(user_state, album)
   return throttled(false, math.max(0, user_state.album_free - now))
 end
 
-local function charge(user, chat, cost, never_held, may_answer, album)
+local function charge(user, chat, cost, never_held, may_answer, album, weight)
   local user_state = user and read_user(user)
   local user_after, user_wait, chat_after, chat_wait, chat_full_at, chat_at = 0, 0, 0, 0, 0, 0
   if user then user_after, user_wait = look(user_rate, user_state.full_at, user_state.at, cost) end
@@ -109,7 +109,7 @@ local function charge(user, chat, cost, never_held, may_answer, album)
   if before then return before end
   local answer, wait = false, math.max(user_wait, chat_wait)
   if user_wait > 0 then
-    answer, wait = strike(user_state, user_wait, may_answer)
+    answer, wait = strike(user_state, weight, user_wait, may_answer)
   elseif chat_wait == 0 then
     if user then user_state.full_at = user_after end
     if chat then save_chat(chat, chat_after, chat_at) end
@@ -126,8 +126,9 @@ end
 -- none if it is throttled. Replies for each whether it passes, whether to answer, and the seconds to wait.
 --
 -- KEYS: for each update the key of its user and that of its chat (where there is none: the other one, left alone).
--- ARGV[2] to ARGV[7]: the limits. Then six for each update: whom it is charged to ("u", "c", "uc"), its cost, whether it
--- always passes, whether an answer is allowed, its album, and the seconds by which it is late.
+-- ARGV[2] to ARGV[7]: the limits. Then seven for each update: whom it is charged to ("u", "c", "uc"), its cost, whether
+-- it always passes, whether an answer is allowed, its album, the seconds by which it is late, and how much it counts
+-- towards a pause if it is throttled.
 function Steps.charge()
   local verdicts = {}
   for i = 1, #KEYS / 2 do
@@ -136,7 +137,8 @@ function Steps.charge()
     now = today - number(ARGV[at + 5])
     verdicts[i] = charge(
       who ~= 'c' and KEYS[2 * i - 1], who ~= 'u' and KEYS[2 * i],
-      number(ARGV[at + 1]), ARGV[at + 2] == '1', ARGV[at + 3] == '1', ARGV[at + 4]
+      number(ARGV[at + 1]), ARGV[at + 2] == '1', ARGV[at + 3] == '1', ARGV[at + 4],
+      number(ARGV[at + 6])
     )
   end
   return verdicts

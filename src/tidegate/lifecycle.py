@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
+
 from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo, BotRegistry
 from tidegate.broadcast.campaign import RunningCampaigns
 from tidegate.clock import Clock
@@ -292,7 +294,8 @@ class GateCore:
         ]
         dropped = self.callbacks.dropped
         notes = [f"{dropped} calls of callbacks were dropped: they are too slow"] if dropped else []
-        return self.outbox.health().with_problems(problems).with_notes(notes)
+        health = self.outbox.health().with_problems(problems).with_notes(notes)
+        return msgspec.structs.replace(health, bots=tuple(sorted(self.sender.bots)) if self._workers else ())
 
     async def send(self, *, bot: AnyBot | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401
         """Accept one message."""

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -61,6 +61,7 @@ class BotRegistry:
         self._stored: dict[BotId, BotRecord] = {}
         self._unsealed: dict[BotId, BotRecord] = {}  # what their open tokens come from
         self._added = set(added)  # in this process: what the store says of them does not count here
+        self._elsewhere: frozenset[BotId] = frozenset()  # for which other processes deliver
         self._sends = False  # or did: it needs the tokens
         self._said = ""  # last, in the log
         self._unreadable: dict[BotId, BotRecord] = {}  # those that were told
@@ -91,6 +92,10 @@ class BotRegistry:
         self._stored.pop(bot_id, None)
         self._unsealed.pop(bot_id, None)
         return known or stored
+
+    def know_elsewhere(self, bots: Iterable[BotId]) -> None:
+        """Accept messages for bots whose tokens only other processes have: those deliver them."""
+        self._elsewhere = frozenset(bots)
 
     def all(self) -> list[BotInfo]:
         urls = {bot.id: bot.api_url for bot in self._stored.values()}
@@ -161,7 +166,7 @@ class BotRegistry:
 
     def id_of(self, bot: AnyBot | None) -> BotId:
         """The bot that is meant. Raises BadInputError if it is not known, or neither said nor alone."""
-        known = self._open.keys() | self._stored.keys()
+        known = self._open.keys() | self._stored.keys() | self._elsewhere
         if bot is None:
             if len(known) != 1:
                 count = "no bot was added" if not known else f"{len(known)} bots were added"

@@ -356,7 +356,7 @@ async def _send(
 ) -> None:
     clock = Clock()
     async with open_gate(gate, store):
-        bot = choose_bot(gate, fields.pop("bot"))
+        bot = await choose_bot(gate, fields.pop("bot"))
         [ticket] = await gate.send_many([fields], bot=bot)  # a parameter may have any name
         started = clock.monotonic()
         if not as_json:

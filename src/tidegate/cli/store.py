@@ -139,17 +139,37 @@ def quietly() -> Iterator[None]:
         log.setLevel(before)
 
 
-def choose_bot(gate: "Tidegate", number: int | None) -> BotId:
-    """Return the bot of an open gate that was named, or the only one. Raises BadInputError."""
-    known = sorted(bot.id for bot in gate.bots())
-    named = ", ".join(map(str, known))
+async def choose_bot(gate: "Tidegate", number: int | None) -> BotId:
+    """Return the bot of an open gate that was named, or the only one. Raises BadInputError.
+
+    A bot that is not registered may be attached to a process that runs, which delivers for it.
+    """
+    known = {bot.id for bot in gate.bots()}
+    if not known or (number is not None and number not in known):
+        attached = await attached_bots(gate)
+        gate.core.registry.know_elsewhere(attached)
+        known |= set(attached)
+    named = ", ".join(map(str, sorted(known)))
     if not known:
-        raise BadInputError("no bot is registered in this store: begin with tidegate bot add")
+        raise BadInputError(
+            "no bot is registered in this store, and no running process delivers for one: register it with"
+            " tidegate bot add, or start the bot that is attached to this store"
+        )
     if number is None and len(known) > 1:
-        raise BadInputError(f"several bots are registered: choose one with --bot ({named})")
+        raise BadInputError(f"several bots are known: choose one with --bot ({named})")
     if number is not None and number not in known:
-        raise BadInputError(f"--bot: {number} is not registered in this store, but {named}")
-    return BotId(known[0] if number is None else number)
+        raise BadInputError(
+            f"--bot: {number} is not registered in this store, nor does a running process deliver for it;"
+            f" known: {named}"
+        )
+    return BotId(min(known) if number is None else number)
+
+
+async def attached_bots(gate: "Tidegate") -> list[BotId]:
+    """Return the bots that are not registered, and for which processes that run deliver all the same."""
+    health = await gate.core.store.sender_health()
+    registered = {bot.id for bot in gate.bots()}
+    return [] if health is None else [bot for bot in health.bots if bot not in registered]
 
 
 def using(store: str | None, work: Callable[[Outbox], Awaitable[Result]]) -> Result:

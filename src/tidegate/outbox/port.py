@@ -64,17 +64,18 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool = True
     spooled: int = 0
     reasons: tuple[str, ...] = ()
+    bots: tuple[BotId, ...] = ()  # for which the process delivers
 
     def with_problems(self, problems: Iterable[str]) -> "StoreHealth":
         """The health with further problems. With any of them it is not ready."""
         more = tuple(problems)
         if not more:
             return self
-        return StoreHealth(ready=False, spooled=self.spooled, reasons=(*self.reasons, *more))
+        return msgspec.structs.replace(self, ready=False, reasons=(*self.reasons, *more))
 
     def with_notes(self, notes: Iterable[str]) -> "StoreHealth":
         """The health with further reasons that do not make it unready."""
-        return StoreHealth(ready=self.ready, spooled=self.spooled, reasons=(*self.reasons, *notes))
+        return msgspec.structs.replace(self, reasons=(*self.reasons, *notes))
 
 
 class LimitState(msgspec.Struct, frozen=True):

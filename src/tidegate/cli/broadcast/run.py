@@ -184,7 +184,7 @@ def run(order: BroadcastOrder) -> int:
 async def _run(order: BroadcastOrder, mailing: Mailing, gate: Tidegate) -> int:
     stop = loop.stop_signal()
     async with open_gate(gate, order.store):
-        bot = choose_bot(gate, order.bot)
+        bot = await choose_bot(gate, order.bot)
         name = order.name or mailing.identity(bot)
         return await broadcast(BroadcastJob(gate, bot, name, stop, Clock(), order.as_json), order, mailing)
 

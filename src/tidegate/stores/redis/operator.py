@@ -341,9 +341,9 @@ async def _others(connection: "RedisConnection") -> tuple[float, set[bytes]]:
 
 
 async def tell_health(connection: "RedisConnection", health: StoreHealth) -> None:
-    """Tell others the reasons of this process, if there are any, until its next sign of life is overdue."""
+    """Tell others the health of this process, if it says anything, until its next sign of life is overdue."""
     key = connection.key(HEALTH_PREFIX + connection.me)
-    if health.reasons:
+    if health.reasons or health.bots:
         await connection.command("SET", key, encode(health), "EX", int(PROCESS_GONE_AFTER))
     else:
         await connection.command("DEL", key)
@@ -356,14 +356,15 @@ async def health_of_others(connection: "RedisConnection") -> StoreHealth | None:
         return None
     names = sorted(name.decode() for name in others)
     told = await connection.command("MGET", *(connection.key(HEALTH_PREFIX + name) for name in names))
-    all_of_them = StoreHealth()
+    all_of_them, bots = StoreHealth(), set[BotId]()
     for name, body in zip(names, told, strict=True):
         if body is None:
             continue
         health = msgspec.msgpack.decode(body, type=StoreHealth)
+        bots.update(health.bots)
         reasons = [f"process {name}: {reason}" for reason in health.reasons]
         all_of_them = all_of_them.with_notes(reasons) if health.ready else all_of_them.with_problems(reasons)
-    return all_of_them
+    return msgspec.structs.replace(all_of_them, bots=tuple(sorted(bots)))
 
 
 async def open_by_bot(connection: "RedisConnection") -> dict[BotId, int]:

@@ -34,7 +34,7 @@ from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.updates import Order
 from tidegate.inbound.webhook_app import WebhookApp
 from tidegate.lifecycle import GateCore
-from tidegate.model import ChatId, Priority, Rate
+from tidegate.model import ChatId, Priority, Rate, TicketId
 from tidegate.outbox.admission import check_chat
 from tidegate.outbox.message_times import absolute_times
 from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
@@ -544,6 +544,28 @@ class Tidegate:
         """Return whether a call to this chat could be made within `max_wait` seconds. Takes nothing."""
         bot_id = self.core.registry.id_of(bot)
         return await wait_for(self.core.outbox, bot_id, check_chat(chat_id), method, params or {}) <= max_wait
+
+    async def cancel(
+        self,
+        ticket: "LiveTicket | MethodTicket[Any] | str | None" = None,
+        *,
+        key: str | None = None,
+        bot: AnyBot | None = None,
+    ) -> bool:
+        """Take a message back by its ticket or id, or by its dedup key; return whether it was waiting.
+
+        One that is being sent, or has ended, is not touched. The key stays used until `dedup_for` is over:
+        to send anew before that, use another one.
+        """
+        self.core.check_open()
+        outbox = self.core.outbox
+        if (ticket is None) == (key is None):
+            raise BadInputError("cancel takes a ticket, or the dedup key of a message as key=…: give one")
+        if key is not None:
+            found = await outbox.find_by_key(self.core.registry.id_of(bot), key)
+        else:
+            found = TicketId(ticket if isinstance(ticket, str) else ticket.id)  # type: ignore[union-attr]
+        return found is not None and await outbox.cancel([found]) == 1
 
     # --- delivering ---
 

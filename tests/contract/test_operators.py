@@ -62,6 +62,30 @@ async def test_cancel_takes_out_what_is_not_being_sent(post: Post) -> None:
     assert await post.outbox.cancel([sending, queued]) == 0
 
 
+async def test_a_message_is_found_and_cancelled_by_its_dedup_key(post: Post) -> None:
+    ticket = await post.put(1, dedup_key="order 5", dedup_for=60.0, not_before=post.clock.now() + 300)
+    other = await post.put(1, dedup_key="order 5", bot=OTHER_BOT)
+    assert await post.outbox.find_by_key(OTHER_BOT, "order 5") == other
+    assert await post.outbox.find_by_key(BOT, "order") is None
+    await post.clock.sleep(120)  # it still waits, though its key no longer counts
+
+    found = await post.outbox.find_by_key(BOT, "order 5")
+
+    assert found == ticket
+    assert await post.outbox.cancel([found]) == 1
+    assert await post.state(ticket) == State.CANCELLED
+
+
+async def test_a_newer_message_with_a_dedup_key_is_the_one_that_is_found(post: Post) -> None:
+    await post.put(1, dedup_key="order 5", dedup_for=60.0)
+    await post.order(1)
+    await post.clock.sleep(61)
+
+    newer = await post.put(1, dedup_key="order 5", dedup_for=60.0)
+
+    assert await post.outbox.find_by_key(BOT, "order 5") == newer
+
+
 async def test_settled_waits_for_the_end_of_a_message(post: Post) -> None:
     ticket = await post.put()
     waiting = await post.begin(post.outbox.settled(ticket))

@@ -404,6 +404,24 @@ async def test_a_ticket_says_why_it_was_not_delivered(
             await (await gate.send(chat_id=5, text="x", not_before=clock.now() + 60)).delivered(timeout=1)
 
 
+async def test_a_message_is_taken_back_by_its_ticket_its_id_or_its_dedup_key(gate: Tidegate) -> None:
+    first, second, third = [
+        await gate.send(chat_id=7, text="x", delay=60, dedup_key=f"order {n}") for n in range(3)
+    ]
+
+    assert await gate.cancel(first)
+    assert await gate.cancel(second.id)
+    assert await gate.cancel(key="order 2")
+
+    assert not await gate.cancel(key="order 2")
+    assert not await gate.cancel(key="order 3")
+    assert (await gate.stats()).cancelled == 3
+    with pytest.raises(WithdrawnError):
+        await third.delivered()
+    with pytest.raises(BadInputError, match="cancel takes a ticket, or the dedup key"):
+        await gate.cancel()
+
+
 async def test_the_same_dedup_key_is_the_same_ticket(gate: Tidegate) -> None:
     first = await gate.send(chat_id=7, text="x", dedup_key="order 1")
     second = await gate.send(chat_id=7, text="x", dedup_key="order 1")

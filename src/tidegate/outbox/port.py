@@ -184,6 +184,10 @@ class OutboxOperator(Protocol):
         """The ids of known messages that begin with `start` and end with `end`, sorted; `limit` at most."""
         ...
 
+    async def find_by_key(self, bot: BotId, dedup_key: str) -> TicketId | None:
+        """The message that was accepted last with this dedup key; None if none is known."""
+        ...
+
     async def settled(self, ticket: TicketId) -> Record:
         """Wait until a message has ended (or is parked). Raises LookupError if it is not known."""
         ...

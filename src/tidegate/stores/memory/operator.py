@@ -112,6 +112,11 @@ class MemoryOperator(OutboxOperator):
         found = sorted(one for one in self._messages if one.startswith(start) and one.endswith(end))
         return found[:limit]
 
+    async def find_by_key(self, bot: BotId, dedup_key: str) -> TicketId | None:
+        self._wake()
+        ticket, _ = self._dedup.get((bot, dedup_key), (None, 0.0))
+        return ticket if ticket in self._messages else None
+
     async def settled(self, ticket: TicketId) -> Record:
         record = await self.find(ticket)
         if record is None:

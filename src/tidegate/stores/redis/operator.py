@@ -119,6 +119,14 @@ class RedisOperator(OutboxOperator):
             if int(cursor) == 0:
                 return sorted(found)[:limit]
 
+    async def find_by_key(self, bot: BotId, dedup_key: str) -> TicketId | None:
+        """Not those in the spool, which have not been accepted by Redis yet."""
+        stored = await self.connection.command("HGET", self.connection.key("dedup"), f"{bot}/{dedup_key}")
+        if stored is None:
+            return None
+        ticket, _ = msgspec.msgpack.decode(stored, type=tuple[str, float])
+        return TicketId(ticket)
+
     async def settled(self, ticket: TicketId) -> Record:
         record = await self.find(ticket)
         if record is None:

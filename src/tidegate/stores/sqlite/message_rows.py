@@ -163,6 +163,14 @@ def find(tx: Transaction, ticket: TicketId, now: float) -> Record | None:
     return None if row is None else record_of(row, now)
 
 
+def find_by_key(tx: Transaction, bot: BotId, dedup_key: str, now: float) -> TicketId | None:
+    row = tx.execute(
+        "SELECT id FROM messages WHERE bot = ? AND dedup_key = ? AND (forget_at IS NULL OR forget_at > ?)",
+        (bot, dedup_key, now),
+    ).fetchone()
+    return None if row is None else TicketId(row[0])
+
+
 def ids(tx: Transaction, start: str, end: str, now: float, limit: int) -> list[TicketId]:
     rows = tx.execute(
         "SELECT id FROM messages WHERE id >= ? AND id < ? AND (? = '' OR substr(id, -length(?)) = ?)"

@@ -79,6 +79,11 @@ class SqliteOperator(OutboxOperator):
         now = self._clock.now()
         return await self.file.read(lambda tx: message_rows.ids(tx, start, end, now, limit))
 
+    async def find_by_key(self, bot: BotId, dedup_key: str) -> TicketId | None:
+        self._wake()
+        now = self._clock.now()
+        return await self.file.read(lambda tx: message_rows.find_by_key(tx, bot, dedup_key, now))
+
     async def settled(self, ticket: TicketId) -> Record:
         ended = self._waiters.end_of(ticket)  # before the look: it may end meanwhile
         try:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from tidegate.cli import terminal
+from tidegate.cli.limits_measure import measure
 from tidegate.cli.messages import chat_of
 from tidegate.cli.options import AsJson, OfBot, OfChat, Store, command_group
 from tidegate.cli.store import known_bots, using_gate
@@ -90,3 +91,6 @@ def _line(state: LimitState) -> str:
     if state.allowed is not None:
         facts.append(f"learned: {state.allowed}")
     return f"{place}: {', '.join(facts)}"
+
+
+app.command("measure", epilog="[b]Try it:[/b]  tidegate limits measure --chat 1001")(measure)

@@ -11,6 +11,7 @@ from tidegate.upstream.client import Upstream
 from tidegate.upstream.http_transport import TIMEOUT, HttpTransport, checked_base_url
 from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.nocodb.table import URL_BYTES, Table
+from tidegate.upstream.request_log import ExchangeHook
 
 NOCODB_RATE = Rate(5, 1)  # per user or token; above it NocoDB answers 429 for 30 s
 
@@ -66,6 +67,10 @@ class NocoDb:
     def table(self, table: str, *, key: str = "Id") -> Table:
         """Return the table with this id (not name). `key`: title of its primary key, by which it is paged."""
         return Table(self.upstream, table, key=key, url_bytes=self._url_bytes)
+
+    def on_exchange(self, hook: ExchangeHook) -> None:
+        """Call `hook` for each request on the wire, retries included, as soon as it has ended."""
+        self.upstream.on_exchange(hook)
 
     async def close(self) -> None:
         await self.upstream.close()

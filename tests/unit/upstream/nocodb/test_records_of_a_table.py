@@ -27,6 +27,7 @@ from tidegate.upstream.limiter import MemoryLimiter
 from tidegate.upstream.nocodb.client import NocoDb
 from tidegate.upstream.nocodb.table import Table
 from tidegate.upstream.nocodb.where import all_of, checked, one_of
+from tidegate.upstream.request_log import Exchange
 from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamResponse, UpstreamTransport
 
 LAST = {"totalRows": 1, "isLastPage": True}
@@ -74,6 +75,17 @@ class LosesAnswers(UpstreamTransport):
 def tables(wire: UpstreamTransport, clock: VirtualClock) -> NocoDb:
     limiter = MemoryLimiter(Rate(1_000, 1), clock)
     return NocoDb(Upstream(wire, name="nocodb", limiter=limiter, clock=clock))
+
+
+async def test_each_exchange_of_a_nocodb_is_told(clock: VirtualClock) -> None:
+    noco = Simulator(clock)
+    told: list[Exchange] = []
+    nocodb = tables(NocoWire(noco, token="t", timeout=10), clock)
+    nocodb.on_exchange(told.append)
+
+    await nocodb.table(noco.create_table("orders")).list()
+
+    assert [(one.method, one.status, one.records) for one in told] == [("GET", 200, 0)]
 
 
 Scripting = Callable[..., Table]

@@ -12,7 +12,6 @@ from tidegate.leader_lease import LeaderLease
 from tidegate.polling.notifier import Notifier, SubscriberCallback
 from tidegate.polling.restorer import (
     RESTORE_EVERY,
-    RESTORE_GROUP,
     OnProgress,
     RestoreResult,
     StaggeredRestore,
@@ -47,7 +46,7 @@ class PollerOptions(TypedDict, total=False):
     subscriptions: Subscriptions | None
     clock: Clock | None
     restore: bool
-    restore_group: int
+    restore_group: int | None
     restore_every: float
     on_progress: OnProgress | None
 
@@ -74,7 +73,7 @@ class Poller:
         subscriptions: Subscriptions | None = None,
         clock: Clock | None = None,
         restore: bool = True,
-        restore_group: int = RESTORE_GROUP,
+        restore_group: int | None = None,
         restore_every: float = RESTORE_EVERY,
         on_progress: OnProgress | None = None,
     ) -> None:

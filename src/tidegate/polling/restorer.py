@@ -16,7 +16,9 @@ from tidegate.polling.subscriptions import StoredSubscription, Subscription, Sub
 
 log = logging.getLogger("tidegate.polling")
 
-RESTORE_GROUP: Final = 10
+GROUP_STEPS: Final = ((100, 10), (200, 15))  # up to so many subscriptions: so many in a group
+GROUP_BEYOND_STEPS: Final = 20
+RESTORE_WITHIN: Final = 15.0  # seconds, of any number: larger groups, if need be
 RESTORE_EVERY: Final = 1.0  # seconds
 SUBSCRIPTIONS_PER_PAGE: Final = 1_000
 ADDED_AT_ONCE: Final = 500
@@ -48,10 +50,10 @@ class RestoreResult(msgspec.Struct, frozen=True):
 
 
 class StaggeredRestore:
-    """Restores at most `group` subscriptions in any `every` seconds."""
+    """Restores at most `group` subscriptions in any `every` seconds. None: groups grow with their number."""
 
-    def __init__(self, clock: Clock, group: int, every: float, on_progress: OnProgress | None) -> None:
-        if not is_count(group):
+    def __init__(self, clock: Clock, group: int | None, every: float, on_progress: OnProgress | None) -> None:
+        if group is not None and not is_count(group):
             raise BadInputError(f"a group of {group!r} restores nobody: give a number of users, such as 10")
         if not math.isfinite(every) or every < 0:
             raise BadInputError(f"{every!r} seconds between groups: give 0 or more, such as 1.0")
@@ -81,9 +83,10 @@ class StaggeredRestore:
     ) -> int:
         """Admit all, in order, and return the number of groups."""
         total = len(found)
+        size = self._group or group_for(total, self._every)
         await self._report(RestoreStep("begin", 0, total))
-        for begin in range(0, total, self._group):
-            group = found[begin : begin + self._group]
+        for begin in range(0, total, size):
+            group = found[begin : begin + size]
             await admit(group)
             for done, one in enumerate(group, begin + 1):
                 await self._report(RestoreStep("restored", done, total, subscription_of(one)))
@@ -91,7 +94,7 @@ class StaggeredRestore:
                 await self._report(RestoreStep("pause", begin + len(group), total))
                 await self._clock.sleep(self._every)
         await self._report(RestoreStep("end", total, total))
-        return math.ceil(total / self._group)
+        return math.ceil(total / size)
 
     async def _report(self, step: RestoreStep) -> None:
         if self._on_progress is None:
@@ -103,6 +106,12 @@ class StaggeredRestore:
         except Exception as error:  # noqa: BLE001  (restoring goes on)
             log.error("on_progress failed and is not called again: %s", describe_error(error))  # noqa: TRY400
             self._on_progress = None
+
+
+def group_for(total: int, every: float) -> int:
+    """Return how many are restored at a time: small groups, unless all would take too long."""
+    usual = next((size for most, size in GROUP_STEPS if total <= most), GROUP_BEYOND_STEPS)
+    return max(usual, math.ceil(total * every / RESTORE_WITHIN))
 
 
 async def read_subscriptions(subscriptions: Subscriptions, after: int = 0) -> list[StoredSubscription]:

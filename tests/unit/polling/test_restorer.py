@@ -8,7 +8,7 @@ import pytest
 from tidegate.errors import BadInputError, ClosedError, UpstreamAwayError
 from tidegate.polling.batch import BatchPoller
 from tidegate.polling.per_user import UserPoller
-from tidegate.polling.restorer import RestoreResult, RestoreStep, show
+from tidegate.polling.restorer import RestoreResult, RestoreStep, group_for, show
 from tidegate.polling.subscriptions import MemorySubscriptions, News, Subscription
 from tidegate.sim.virtual_time import VirtualClock
 from unit.polling.polled import Disk, Heard, Source
@@ -33,10 +33,10 @@ async def source(clock: VirtualClock) -> Source:
 
 
 @pytest.mark.parametrize(
-    ("users", "seconds"), [(45, 4), (50, 4), (100, 9), (200, 19), (300, 29), (2_000, 199)]
+    ("users", "seconds"), [(45, 4), (50, 4), (100, 9), (200, 13), (300, 14), (2_000, 14)]
 )
-async def test_all_are_restored_from_the_store_ten_per_second(
-    clock: VirtualClock, source: Source, users: int, seconds: float
+async def test_all_are_restored_from_the_store_a_group_per_second(
+    clock: VirtualClock, source: Source, users: int, seconds: int
 ) -> None:
     kept = await stored(clock, people(users))
     async with BatchPoller(source.fetch, clock=clock, subscriptions=kept, restore=False) as poller:
@@ -45,7 +45,7 @@ async def test_all_are_restored_from_the_store_ten_per_second(
         restored = await poller.restore()
         assert len(poller.waiting) == users
 
-    assert restored == RestoreResult(users, users, 0, seconds, -(-users // 10))
+    assert restored == RestoreResult(users, users, 0, seconds, seconds + 1)
 
 
 async def test_a_start_restores_by_itself_in_the_background(clock: VirtualClock, source: Source) -> None:
@@ -255,9 +255,17 @@ async def test_who_was_not_yet_admitted_when_a_restore_is_cancelled_waits_all_th
 ) -> None:
     async with BatchPoller(source.fetch, 0.5, clock=clock) as poller:
         await clock.sleep(0.1)
-        restoring = asyncio.create_task(poller.restore(people(1_000)))
+        restoring = asyncio.create_task(poller.restore(people(1_000), group=10))
         await clock.sleep(2)
         assert len(poller.waiting) < 100
         restoring.cancel()
         await clock.sleep(1)
         assert len(poller.waiting) == 1_000
+
+
+@pytest.mark.parametrize(
+    ("total", "group"),
+    [(1, 10), (50, 10), (100, 10), (101, 15), (200, 15), (201, 20), (300, 20), (2_000, 134)],
+)
+def test_restart_groups_grow_with_the_number_of_people(total: int, group: int) -> None:
+    assert group_for(total, 1.0) == group

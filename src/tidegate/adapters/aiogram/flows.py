@@ -35,7 +35,6 @@ from tidegate.handler_run import mark_repeatable
 from tidegate.polling.poller import Poller
 from tidegate.polling.restorer import (
     RESTORE_EVERY,
-    RESTORE_GROUP,
     OnProgress,
     RestoreResult,
     SubscriptionSource,
@@ -305,11 +304,13 @@ class FlowExecutor:
         state: str | None = None,
         source: SubscriptionSource | None = None,
         *,
-        group: int = RESTORE_GROUP,
+        group: int | None = None,
         every: float = RESTORE_EVERY,
         on_progress: OnProgress | None = None,
     ) -> RestoreResult:
         """Poll again for users who waited, `group` of them every `every` seconds, while the bot runs.
+
+        Without `group`: 10, 15 or 20 at a time, more with their number, so that all take 15 s at most.
 
         Without a source: the stored subscriptions, of the state's poll or of all polls. A source yields
         `Subscription(key, {"user_id": …, "chat_id": …, …})`; a user without a session is put into the state

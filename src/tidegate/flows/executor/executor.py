@@ -235,7 +235,7 @@ class FlowRestorer:
     """Resumes polling after a restart, `group` users every `every` seconds. `bot`: for users of a source."""
 
     def __init__(
-        self, runner: FlowRunner, bot: int, group: int, every: float, on_progress: OnProgress | None
+        self, runner: FlowRunner, bot: int, group: int | None, every: float, on_progress: OnProgress | None
     ) -> None:
         self._runner = runner
         self._bot = bot

@@ -16,7 +16,9 @@ from tidegate import (
     DeltaPoller,
     FlowExecutor,
     PollingStats,
+    RequestPrinter,
     Tidegate,
+    UpstreamError,
     WorkContext,
     changes,
     checks,
@@ -50,7 +52,10 @@ class PaymentBot:
             lifetime=config.lifetime,
         )
         books = config.books
-        table = self.gate.nocodb(books.url, books.token).table(books.table)
+        nocodb = self.gate.nocodb(books.url, books.token)
+        if config.log:
+            nocodb.on_exchange(RequestPrinter(say))
+        table = nocodb.table(books.table)
         self.orders = Orders(table, config.price, self.gate.clock)
         self._say = say
         # This is Tidegate: it stores each session in one write with its pending messages, polls for waiting
@@ -74,6 +79,7 @@ class PaymentBot:
         self.executor.router.shutdown.register(self._end_restoring)
         self._restoring: asyncio.Task[None] | None = None
         self._group, self._every = config.restore
+        self._lifetime = config.lifetime
 
     def _polling(self, config: Config) -> dict[str, Any]:
         """Return the poller: by changes, or in batches of 20 orders."""
@@ -99,10 +105,15 @@ class PaymentBot:
         self._restoring = asyncio.create_task(self._restore())
 
     async def _restore(self) -> None:
+        """Restore who waits, from the store; from NocoDB if the store knows nobody, as a new file."""
         progress = show(AWAITING, write=self._say)
-        await self.executor.restore(
-            state=AWAITING, group=self._group, every=self._every, on_progress=progress
-        )
+        restore = partial(self.executor.restore, AWAITING, group=self._group, every=self._every)
+        found = await restore(on_progress=lambda step: progress(step) if step.total else None)
+        if found.found == 0:
+            try:
+                await restore(self.orders.open(self._lifetime), on_progress=progress)
+            except UpstreamError as error:
+                self._say(f"NocoDB cannot be read: who waited is restored at the next start ({error})")
 
     async def _end_restoring(self) -> None:
         if self._restoring is not None:

@@ -16,7 +16,7 @@ Mode = Literal["delta", "batch"]
 NEEDED: Final = ("TELEGRAM_BOT_TOKEN", "NOCODB_URL")
 TELEGRAM: Final = "https://api.telegram.org"
 INTERVAL: Final = 60.0
-RESTORE: Final = (10, 1.0)  # after a restart: users, and seconds between two groups
+RESTORE: Final = (None, 1.0)  # after a restart: users (None: by their number), seconds between two groups
 _BOOKS: Final = "https://TOKEN@app.nocodb.com/TABLE"
 
 
@@ -55,7 +55,8 @@ class Config(NamedTuple):
     lifetime: float = DAY
     mode: Mode = "delta"
     interval: float = INTERVAL  # seconds between two polls, in the mode "batch"
-    restore: tuple[int, float] = RESTORE
+    restore: tuple[int | None, float] = RESTORE
+    log: bool = False  # print each request to NocoDB
     texts: Path | None = None
 
     @classmethod
@@ -79,6 +80,7 @@ class Config(NamedTuple):
             mode=_mode(found.get("PAYMENT_MODE") or "delta"),
             interval=_seconds(found, "PAYMENT_INTERVAL", INTERVAL),
             restore=_restore(found.get("PAYMENT_RESTORE")),
+            log=found.get("PAYMENT_LOG") != "off",
             texts=Path(texts) if texts else None,
         )
 
@@ -108,7 +110,7 @@ def _seconds(found: Mapping[str, str], name: str, otherwise: float) -> float:
     return seconds
 
 
-def _restore(text: str | None) -> tuple[int, float]:
+def _restore(text: str | None) -> tuple[int | None, float]:
     if not text:
         return RESTORE
     try:

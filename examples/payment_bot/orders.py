@@ -1,12 +1,12 @@
 """The table of orders in NocoDB. The cashier ticks Paid there."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from payment_bot.order_ids import order_id
 from payment_bot.together import Together
-from tidegate import Clock, Table
-from tidegate.nocodb import all_of, checked, eq, negate, one_of, truth
+from tidegate import Clock, Subscription, Table
+from tidegate.nocodb import all_of, checked, eq, negate, one_of, since, truth
 
 COLUMNS: Final = {
     "OrderId": "SingleLineText",
@@ -49,6 +49,7 @@ class Orders:
     def __init__(self, table: Table, price: str, clock: Clock) -> None:
         self.table = table
         self._price = price
+        self._clock = clock
         self._create = Together(self._create_all, most=MOST, every=1.0, clock=clock)
         self._cancel = Together(self._cancel_all, most=MOST, every=2.0, clock=clock)
 
@@ -62,6 +63,15 @@ class Orders:
     async def cancel(self, order: str) -> bool:
         """Cancel an order; returns False if it is paid, and then changes nothing."""
         return await self._cancel(order)
+
+    async def open(self, lifetime: float) -> AsyncIterator[Subscription]:
+        """Yield who waits for the payment of an order of the last `lifetime` seconds."""
+        new = since("CreatedAt", self._clock.now() - lifetime)
+        unpaid = all_of(eq("Status", "waiting"), negate(PAID), new)
+        async for rows in self.table.pages(unpaid, fields=("Id", "OrderId", "UserId"), background=True):
+            for row in rows:
+                user = int(row["UserId"])
+                yield Subscription(str(row["OrderId"]), {"user_id": user, "chat_id": user})
 
     async def count(self) -> Counts:
         paid_after_all = await self._count(PAID, CANCELLED)

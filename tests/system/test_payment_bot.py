@@ -134,6 +134,36 @@ async def test_after_a_restart_who_waited_is_restored_in_view_and_confirmed(stal
     assert "\n✅ Started polling for 1 users" in stall.said
 
 
+async def test_a_new_file_is_filled_from_nocodb_50_people_in_groups_of_10(stall: Stall) -> None:
+    people = range(2001, 2051)
+    stall.books.noco.insert(
+        stall.table,
+        [
+            {
+                "OrderId": f"TG-{user}",
+                "Cause": str(user),
+                "UserId": str(user),
+                "Status": "waiting",
+                "Paid": False,
+            }
+            for user in people
+        ],
+    )
+    ann = stall.person(2050)
+    async with stall.bot(log=True).serving():
+        async with clock.timeout(30):
+            while "\n✅ Started polling for 50 users" not in stall.said:
+                await clock.sleep(0.05)
+        stall.pay("TG-2050")
+        assert (await ann.hears())["text"] == words.confirmation("TG-2050")
+    assert "🔄 Restoring 50 users in state 'awaiting_payment':" in stall.said
+    assert [line.strip() for line in stall.said if "Staggering" in line] == [
+        f"⏱️  Staggering polling start ({done}/50 users restored)..." for done in (10, 20, 30, 40)
+    ]
+    assert any("NocoDB Request:" in line for line in stall.said)
+    assert stall.books.noco.report()["refused"] == 0
+
+
 async def test_admins_see_what_is_ordered_and_what_polling_costs(stall: Stall) -> None:
     ann, admin = stall.person(1001), stall.person(ADMIN)
     async with stall.bot().serving():

@@ -15,7 +15,15 @@ from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo
 from tidegate.broadcast.audience import Audience
 from tidegate.broadcast.campaign import REMEMBER_SECONDS, Campaign, limit_for
 from tidegate.broadcast.message import MessageWriter
+from tidegate.broadcast.recorder import (
+    CampaignFacts,
+    CampaignRecorder,
+    describe_audience,
+    known_campaigns,
+    storable,
+)
 from tidegate.broadcast.tracker import OnDead as OnGone
+from tidegate.campaign_resumer import resume_campaigns, sql_source
 from tidegate.clock import Clock
 from tidegate.delivery.bot_api import SessionFactory
 from tidegate.delivery.callbacks import OnDead, OnDelivered
@@ -36,6 +44,7 @@ from tidegate.inbound.webhook_app import WebhookApp
 from tidegate.lifecycle import GateCore
 from tidegate.model import ChatId, Priority, Rate, TicketId
 from tidegate.outbox.admission import check_chat
+from tidegate.outbox.campaigns import CampaignRecord
 from tidegate.outbox.message_times import absolute_times
 from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
 from tidegate.outbox.producer import Fields
@@ -530,7 +539,31 @@ class Tidegate:
             total=total,
             on_dead=on_dead,
         )
-        return await core.campaigns.start(bot_id, campaign)
+        facts = CampaignFacts(
+            bot=bot_id,
+            audience=describe_audience(audience),
+            fields=storable(shared) or {},
+            remember=remember,
+            ahead=ahead,
+            source=None if on_dead is not None else sql_source(audience, letter, shared, self.settings),
+        )
+        recorder = CampaignRecorder(core.store.campaigns, core.clock, facts)
+        return await core.campaigns.start(bot_id, campaign, recorder)
+
+    async def campaigns(self, *, resume: bool = False) -> list[CampaignRecord]:
+        """Return the broadcasts that the store knows, the oldest first, with their state and counts.
+
+        With `resume`, those that ran when their process ended go on in this one, if they need none of the
+        application's functions: an audience `sql(…)`, and a template or fields. For others make the same call
+        of `broadcast` again. After a crash this takes some seconds, to see whether another process runs them.
+        """
+        core = self.core
+        core.check_open()
+        if resume:
+            await resume_campaigns(
+                self.broadcast, core.campaigns, core.store.campaigns, core.clock, self.settings
+            )
+        return await known_campaigns(core.store.campaigns, core.outbox, core.clock)
 
     async def can_send(
         self,

@@ -11,12 +11,14 @@ from typing import Any, Final
 from tidegate.broadcast.audience import Audience, check_audience, size_of
 from tidegate.broadcast.feeder import Feeder, Put
 from tidegate.broadcast.message import MessageWriter
-from tidegate.broadcast.progress import CampaignState, Progress, RefusalCounter
+from tidegate.broadcast.progress import Progress, RefusalCounter
+from tidegate.broadcast.recorder import CampaignRecorder
 from tidegate.broadcast.tracker import GoneNotifier, MessageTracker, OnDead, Tally
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreError
 from tidegate.handler_run import waiting_for_gate
 from tidegate.model import BotId, Rate
+from tidegate.outbox.campaigns import CampaignState, CampaignWish
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
 from tidegate.tasks import BackgroundTasks
@@ -114,16 +116,22 @@ class Campaign:
         self._feeding: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
         self._done = asyncio.Event()
+        self.wish: CampaignWish = "run"  # what was asked of it last, here or through the store
+        self.steered = asyncio.Event()  # set when `wish` changes, and at its end
         self._last: Progress | None = None
 
     async def start(self) -> None:
-        """Return when a first row could be sent. Raises the error that stops it before anything was sent."""
+        """Return when a first row could be sent, at once if it is paused.
+
+        Raises the error that stops it before anything was sent.
+        """
         self._feeding = self._tasks.start(self._feed(), f"broadcast {self.name}", awaited=True)
         self._feeding.add_done_callback(lambda _: self._feeder.begun.set())
         self._running = self._tasks.start(self._run(self._feeding), f"end of {self.name}")
         try:
-            await self._feeder.begun.wait()
-            if not self._tally.found_one:
+            if not self._feeder.is_paused:
+                await self._feeder.begun.wait()
+            if self._feeder.begun.is_set() and not self._tally.found_one:
                 await self.finished()
         except BaseException:
             await self.close()
@@ -157,10 +165,12 @@ class Campaign:
 
     async def pause(self) -> None:
         """Put no more messages. Those in the outbox are still sent: at most `ahead`, for some seconds."""
+        self._steer("pause")
         await self._feeder.pause()
 
     async def resume(self) -> None:
         """End a pause."""
+        self._steer("run")
         self._feeder.resume()
 
     async def cancel(self) -> None:
@@ -170,6 +180,7 @@ class Campaign:
         """
         if self.has_ended:
             return
+        self._steer("cancel")
         if self._state == "running":
             self._state = "cancelled"
         await self._stop_feeding()
@@ -191,6 +202,10 @@ class Campaign:
         await self._end("stopped")
 
     # --- inside ---
+
+    def _steer(self, wish: CampaignWish) -> None:
+        self.wish = wish
+        self.steered.set()
 
     async def _feed(self) -> None:
         await self._refusals.look()  # 429s heard before are not counted
@@ -229,6 +244,7 @@ class Campaign:
             self._state = stage
             self._last = self._progress(ended_at=ended_at)
             self._done.set()
+            self.steered.set()
 
     def _progress(self, ended_at: float | None = None) -> Progress:
         rate, stage = self._tally.pace.per_second(), self._state
@@ -265,8 +281,15 @@ class RunningCampaigns:
 
     def __init__(self) -> None:
         self._running: dict[tuple[BotId, str], Campaign] = {}
+        self._recorders = BackgroundTasks()
 
-    async def start(self, bot: BotId, campaign: Campaign) -> Campaign:
+    def is_running(self, bot: BotId, name: str) -> bool:
+        campaign = self._running.get((bot, name))
+        return campaign is not None and not campaign.has_ended
+
+    async def start(
+        self, bot: BotId, campaign: Campaign, recorder: CampaignRecorder | None = None
+    ) -> Campaign:
         """Start it. Raises BadInputError if one of this name already runs for the bot."""
         self._running = {key: known for key, known in self._running.items() if not known.has_ended}
         key = (bot, campaign.name)
@@ -275,11 +298,23 @@ class RunningCampaigns:
                 f"broadcast {campaign.name!r} already runs: wait for its end, or give another name"
             )
         self._running[key] = campaign
-        await campaign.start()
+        if recorder is None:
+            await campaign.start()
+            return campaign
+        await recorder.begin(campaign)
+        following = self._recorders.start(recorder.follow(campaign), f"record of {campaign.name}")
+        try:
+            await campaign.start()
+        except BaseException:
+            await asyncio.wait([following])
+            if not campaign.progress.accepted:
+                await recorder.forget(campaign)
+            raise
         return campaign
 
     async def close(self) -> None:
         await asyncio.gather(*(campaign.close() for campaign in self._running.values()))
+        await self._recorders.join()
 
 
 async def limit_for(bot: BotId, fields: Mapping[str, Any], rules: Rules, outbox: Outbox) -> Rate:

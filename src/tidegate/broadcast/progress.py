@@ -3,16 +3,15 @@
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.model import ChatId
+from tidegate.outbox.campaigns import CampaignState
 from tidegate.outbox.port import Outbox
-
-CampaignState = Literal["running", "paused", "finished", "cancelled", "failed", "stopped"]
 
 
 class BadRow(msgspec.Struct, frozen=True):

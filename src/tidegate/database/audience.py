@@ -46,8 +46,8 @@ class SqlAudience:
 
     def __init__(self, database: object, query: str, parameters: dict[str, Any]) -> None:
         self._url, self._engine = place_of(database)
-        self._query = query
-        self._parameters = parameters
+        self.query = query
+        self.parameters = parameters
         self._count: int | None = None
 
     async def __aiter__(self) -> AsyncGenerator[dict[str, Any]]:
@@ -66,6 +66,19 @@ class SqlAudience:
     def __repr__(self) -> str:
         return f"<audience from {_shown(self._url)}>"
 
+    @property
+    def description(self) -> str:
+        """The audience in words, without a password and without parameters."""
+        return f"{_shown(self._url)}: {' '.join(self.query.split())}"
+
+    def stored_address(self, usual: str | None) -> str | None:
+        """Return the address as it may be stored: "" for the usual one, None if it holds a secret."""
+        if self._engine is not None:
+            return None
+        if usual is not None and _address(usual) == self._url:
+            return ""
+        return None if self._url.password or self._url.query else self._url.render_as_string()
+
     async def _keep(self, kept: IO[bytes]) -> int:
         """Store the rows; return the number of chunks. Raises TidegateError without a password in it."""
         from sqlalchemy import text  # noqa: PLC0415  (an extra)
@@ -73,7 +86,7 @@ class SqlAudience:
         count = chunks = 0
         try:
             async with self._connection() as connection:
-                result = await connection.stream(text(self._query), self._parameters)
+                result = await connection.stream(text(self.query), self.parameters)
                 async for rows in result.mappings().partitions(ROWS):
                     await asyncio.to_thread(pickle.dump, [dict(row) for row in rows], kept)
                     count, chunks = count + len(rows), chunks + 1

@@ -11,6 +11,7 @@ from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.throttle import ThrottleRules, ThrottleStore
 from tidegate.model import BotId, ChatId, Rate, Record
+from tidegate.outbox.campaigns import CampaignStore
 from tidegate.outbox.port import Outbox, StoreHealth
 from tidegate.pacing.rules import Rules
 from tidegate.polling.subscriptions import Subscriptions
@@ -49,6 +50,7 @@ class Store(Protocol):
     outbox: Outbox
     bots: BotStore | None  # None: bots cannot be registered
     inbox: Inbox
+    campaigns: CampaignStore
     conversations: Conversations | None = None  # None: the bot library keeps them, in memory or in Redis
     follows_bots: bool  # whether somebody has to look for bots that other processes have registered
 

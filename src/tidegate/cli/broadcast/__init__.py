@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import typer
+from typer.core import TyperGroup
 
 from tidegate.broadcast.audience_file import AudienceFile, Mailing
 from tidegate.cli.broadcast.report import check_place
@@ -17,7 +18,30 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.templates import ParseMode
 
-app = typer.Typer(add_completion=False)
+
+class DefaultRun(TyperGroup):
+    """`tidegate broadcast FILE` is `tidegate broadcast run FILE`. A file called `list` is written ./list."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  (Typer's, not exported)
+        if args and args[0] not in {*self.commands, "-h", "--help"}:
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=DefaultRun,
+    add_completion=False,
+    help="Send a message to everybody in a file, as fast as the limits allow.\n\n"
+    "tidegate broadcast FILE is short for tidegate broadcast run FILE. The other commands are for every "
+    "broadcast of the store, also those of gate.broadcast.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def show_help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
 
 TEXT, LINES, SENDING = "Text", "Lines", "Sending"
 
@@ -114,8 +138,9 @@ Report = Annotated[
 
 
 @app.command(
+    "run",
     epilog='[b]Try it:[/b]  tidegate broadcast people.csv --text "Hello {name}" --dry-run'
-    "  ·  tidegate broadcast news.jsonl"
+    "  ·  tidegate broadcast news.jsonl",
 )
 def broadcast(
     file: File,
@@ -265,3 +290,6 @@ def _parameter(text: str) -> tuple[str, Any]:
     except ValueError:
         raise BadInputError(f"--param: {name!r} is no text in UTF-8") from None
     return name, value
+
+
+from tidegate.cli.broadcast import control  # noqa: E402, F401  (adds its commands to the group)

@@ -12,6 +12,7 @@ import msgspec
 from tidegate.broadcast.audience_file import Mailing, open_audience
 from tidegate.broadcast.campaign import Campaign, limit_for
 from tidegate.broadcast.message import BroadcastMessage, dedup_prefix
+from tidegate.broadcast.recorder import CampaignFacts, CampaignRecorder
 from tidegate.cli import loop, terminal
 from tidegate.cli.broadcast import BroadcastOrder
 from tidegate.cli.broadcast.check import CheckedFile, check, forecast, preview, preview_lines
@@ -95,18 +96,31 @@ async def put(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing, limit:
         remember=order.remembered(),
         tracked=False,
     )
-    tasks = BackgroundTasks()
+    recorder = CampaignRecorder(job.gate.core.store.campaigns, job.clock, _facts(job, order))
+    tasks, records = BackgroundTasks(), BackgroundTasks()
     tasks.start(_close_when(job.stop, campaign), "Ctrl-C")
+    await recorder.begin(campaign)
+    records.start(recorder.follow(campaign), "record")
     try:
         with phase(job.clock, "putting", total, as_json=job.as_json) as show, suppress(ClosedError):
             await campaign.start()
             async for progress in campaign.watch():
                 show(progress.read, f"{progress.read:,} of {total:,}")
             await campaign.finished()
+            await records.join()
     finally:
+        await campaign.close()
+        await records.stop()
         await tasks.stop()
     if campaign.progress.bad:
         raise BadInputError(campaign.progress.bad_rows[0].reason)
+
+
+def _facts(job: BroadcastJob, order: BroadcastOrder) -> CampaignFacts:
+    audience = "stdin" if order.file == "-" else order.file
+    return CampaignFacts(
+        bot=job.bot, audience=audience, fields={"priority": order.priority}, remember=order.remembered()
+    )
 
 
 async def _close_when(stop: asyncio.Event, campaign: Campaign) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.model import BotId, ChatId, Rate
+from tidegate.outbox.campaigns import MemoryCampaigns
 from tidegate.polling.subscriptions import MemorySubscriptions
 from tidegate.stores.erasure import Erasure, drop_parked
 from tidegate.stores.memory.flow_sessions import MemoryFlowSessions
@@ -22,6 +23,7 @@ class MemoryStore(Store):
         self.outbox = MemoryOutbox(options.clock, options.rules, on_end=options.on_end)
         self.bots = None
         self.inbox = MemoryInbox(options.clock)
+        self.campaigns = MemoryCampaigns()
 
     def throttle(self, rules: ThrottleRules) -> MemoryThrottle:
         return MemoryThrottle(rules, self._clock)

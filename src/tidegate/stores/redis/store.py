@@ -12,6 +12,7 @@ from tidegate.outbox.port import StoreHealth
 from tidegate.stores.erasure import Erasure
 from tidegate.stores.redis import operator
 from tidegate.stores.redis.bots import RedisBotStore
+from tidegate.stores.redis.campaigns import RedisCampaigns
 from tidegate.stores.redis.connection import RedisPyConnection
 from tidegate.stores.redis.durability import durability_warnings
 from tidegate.stores.redis.erasure import erase_chat
@@ -40,6 +41,7 @@ class RedisStore(Store):
         self.outbox.serves = options.serves  # other bots may be other processes' own
         self.bots = RedisBotStore(link, TokenCipher.of(settings.tidegate_key, None))
         self.inbox = RedisInbox(link, clock)
+        self.campaigns = RedisCampaigns(link)
 
     def throttle(self, rules: ThrottleRules) -> RedisThrottle:
         return RedisThrottle(rules, self._link, self._clock)

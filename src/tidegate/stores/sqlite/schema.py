@@ -175,6 +175,13 @@ CREATE TABLE flow_events (
 CREATE INDEX flow_events_by_age ON flow_events (flow, seen_at);
 """
 
+# Broadcasts: the latest report of each, and what an operator asks of it (run, pause or cancel).
+_VERSION_5 = """
+CREATE TABLE campaigns (
+    bot INTEGER, name TEXT, wish TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (bot, name)
+) STRICT, WITHOUT ROWID;
+"""
+
 Migration = Callable[[sqlite3.Connection], None]
 
 
@@ -192,6 +199,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _making(_VERSION_2),
     _making(_VERSION_3),
     _making(_VERSION_4),
+    _making(_VERSION_5),
 )
 
 

@@ -11,6 +11,7 @@ from tidegate.outbox.port import StoreHealth
 from tidegate.stores.erasure import Erasure
 from tidegate.stores.memory.throttle import MemoryThrottle
 from tidegate.stores.sqlite.bots import SqliteBotStore
+from tidegate.stores.sqlite.campaigns import SqliteCampaigns
 from tidegate.stores.sqlite.conversations import SqliteConversations
 from tidegate.stores.sqlite.erasure import erase_chat
 from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
@@ -41,6 +42,7 @@ class SqliteStore(Store):
         self.outbox.health_told = options.health
         self.bots = SqliteBotStore(self.outbox.file, TokenCipher.of(options.settings.tidegate_key, path))
         self.inbox = SqliteInbox(self.outbox.file, options.clock)
+        self.campaigns = SqliteCampaigns(self.outbox.file)
         self.conversations = SqliteConversations(self.outbox.file, options.clock)
 
     def throttle(self, rules: ThrottleRules) -> MemoryThrottle:

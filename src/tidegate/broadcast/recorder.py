@@ -1,0 +1,210 @@
+"""Writes the progress of a running broadcast to the store, and does what operators ask of it there."""
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from tidegate.broadcast.audience import Audience, size_of
+from tidegate.broadcast.message import dedup_prefix
+from tidegate.broadcast.progress import Progress
+from tidegate.clock import Clock
+from tidegate.errors import StoreError
+from tidegate.model import BotId, State, TicketId
+from tidegate.outbox.campaigns import (
+    CAMPAIGNS_KEPT,
+    REPORT_SECONDS,
+    CampaignRecord,
+    CampaignStore,
+    CampaignWish,
+    SqlSource,
+)
+from tidegate.outbox.port import Outbox
+
+if TYPE_CHECKING:  # it imports this module
+    from tidegate.broadcast.campaign import Campaign
+
+log = logging.getLogger("tidegate.broadcast")
+
+STORE_SECONDS: Final = 5.0  # for a store to answer: a broadcast does not wait longer for its record
+COUNTED: Final = (
+    *("read", "accepted", "earlier", "delivered", "dead", "parked", "expired", "cancelled", "forgotten"),
+    *("waiting", "skipped", "bad", "repeated", "unmarked", "refused"),
+)
+UNSENT: Final = frozenset((State.QUEUED, State.RETRY))
+CANCELLED_AT_ONCE: Final = 500
+
+
+class CampaignFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a broadcast before it begins."""
+
+    bot: BotId
+    audience: str
+    fields: dict[str, Any] = {}
+    remember: float = 0.0
+    ahead: int | None = None
+    source: SqlSource | None = None
+
+
+class CampaignRecorder:
+    """The record of one broadcast. A store that cannot be used now is tried again with the next report."""
+
+    def __init__(self, store: CampaignStore, clock: Clock, facts: CampaignFacts) -> None:
+        self._store = store
+        self._clock = clock
+        self._facts = facts
+        self._wish: CampaignWish = "run"  # as the store knows it
+
+    async def begin(self, campaign: "Campaign") -> None:
+        """Write the first record. One that an operator paused, and that has not ended, begins paused."""
+        with suppress(StoreError, TimeoutError):
+            async with self._clock.timeout(STORE_SECONDS):
+                known = await self._store.find(self._facts.bot, campaign.name)
+                unended = known is not None and known[0].state in {"running", "paused", "stopped"}
+                if known is not None and unended and known[1] == "pause":
+                    log.info("broadcast %s begins paused: an operator has paused it", campaign.name)
+                    await campaign.pause()
+                await self._store.save(self._record(campaign), campaign.wish)
+                self._wish = campaign.wish
+                await self._forget_oldest()
+
+    async def follow(self, campaign: "Campaign") -> None:
+        """Report until the broadcast has ended, and its end too."""
+        while not campaign.has_ended:
+            campaign.steered.clear()
+            await self._report(campaign)
+            with suppress(TimeoutError):
+                async with self._clock.timeout(REPORT_SECONDS):
+                    await campaign.steered.wait()
+        await self._report(campaign)
+
+    async def forget(self, campaign: "Campaign") -> None:
+        """Remove the record of a broadcast that sent nothing, since it was called wrongly."""
+        with suppress(StoreError, TimeoutError):
+            async with self._clock.timeout(STORE_SECONDS):
+                await self._store.remove(self._facts.bot, campaign.name)
+
+    async def _report(self, campaign: "Campaign") -> None:
+        steered_here = campaign.wish if campaign.wish != self._wish else None
+        try:
+            async with self._clock.timeout(STORE_SECONDS):
+                asked = await self._store.save(self._record(campaign), steered_here)
+        except (StoreError, TimeoutError):
+            return
+        if steered_here is None and asked != self._wish:
+            log.info("broadcast %s: an operator asks it to %s", campaign.name, asked)
+            await _steer(campaign, asked)
+        self._wish = asked
+
+    def _record(self, campaign: "Campaign") -> CampaignRecord:
+        progress, facts = campaign.progress, self._facts
+        delivering = progress.state == "finished" and progress.waiting > 0
+        return CampaignRecord(
+            bot=facts.bot,
+            name=campaign.name,
+            state="delivering" if delivering else progress.state,
+            audience=facts.audience,
+            started_at=progress.started_at,
+            changed_at=self._clock.now(),
+            ended_at=None if delivering else progress.ended_at,
+            total=progress.total,
+            counts=counts_of(progress),
+            trouble=progress.trouble,
+            fields=facts.fields,
+            remember=facts.remember,
+            ahead=facts.ahead,
+            source=facts.source,
+        )
+
+    async def _forget_oldest(self) -> None:
+        records = await self._store.all()
+        ended = [one for one in records if one.state in {"finished", "cancelled", "failed"}]
+        for record in ended[: max(0, len(records) - CAMPAIGNS_KEPT)]:
+            await self._store.remove(record.bot, record.name)
+
+
+async def _steer(campaign: "Campaign", wish: CampaignWish) -> None:
+    match wish:
+        case "pause":
+            await campaign.pause()
+        case "run":
+            await campaign.resume()
+        case "cancel":
+            await campaign.cancel()
+
+
+def counts_of(progress: Progress) -> dict[str, int]:
+    return {name: count for name in COUNTED if (count := getattr(progress, name))}
+
+
+async def known_campaigns(store: CampaignStore, outbox: Outbox, clock: Clock) -> list[CampaignRecord]:
+    """Return the broadcasts of a store as they are now, the oldest first."""
+    records = await store.all()
+    return [await refreshed(record, store, outbox, clock) for record in records]
+
+
+async def refreshed(
+    record: CampaignRecord, store: CampaignStore, outbox: Outbox, clock: Clock
+) -> CampaignRecord:
+    """Return the record as it is now. Without a process, its messages are counted in the outbox."""
+    now = clock.now()
+    record = record.at(now)
+    if record.state not in {"delivering", "stopped"} or not record.counts.get("waiting"):
+        return record
+    counts = await counts_in(outbox, record)
+    if counts["waiting"] or record.state == "stopped":
+        return msgspec.structs.replace(record, counts=counts)
+    ended = msgspec.structs.replace(record, state="finished", ended_at=now, changed_at=now, counts=counts)
+    await store.save(ended)
+    return ended
+
+
+async def counts_in(outbox: Outbox, record: CampaignRecord) -> dict[str, int]:
+    """Return the counts of a broadcast, with those of its messages as the outbox knows them."""
+    found = dict.fromkeys(("delivered", "dead", "parked", "expired", "cancelled", "waiting"), 0)
+    tally = await outbox.tally(record.bot, dedup_prefix(record.name))
+    for (state, _), count in tally.items():
+        name = "cancelled" if state == State.REPLACED else state.value
+        found[name if name in found else "waiting"] += count
+    accepted = max(record.counts.get("accepted", 0), sum(found.values()))
+    forgotten = accepted - sum(found.values())
+    return record.counts | found | {"accepted": accepted, "forgotten": forgotten}
+
+
+async def cancel_unattended(record: CampaignRecord, store: CampaignStore, outbox: Outbox, now: float) -> int:
+    """Cancel a broadcast that no process runs, with its messages that wait; return how many."""
+    prefix = dedup_prefix(record.name)
+    found = await outbox.records(bot=record.bot, states=UNSENT, limit=10**9)
+    ids: list[TicketId] = [
+        one.message.id for one in found if (one.message.dedup_key or "").startswith(prefix)
+    ]
+    cancelled = 0
+    for first in range(0, len(ids), CANCELLED_AT_ONCE):
+        cancelled += await outbox.cancel(ids[first : first + CANCELLED_AT_ONCE])
+    counts = await counts_in(outbox, record)
+    ended = msgspec.structs.replace(record, state="cancelled", ended_at=now, changed_at=now, counts=counts)
+    await store.save(ended, "run")
+    return cancelled
+
+
+# --- what is stored of a call ---
+
+
+def describe_audience(audience: Audience) -> str:
+    """Return the audience in words, without any of its rows."""
+    if (text := getattr(audience, "description", None)) is not None:
+        return str(text)
+    size = size_of(audience)
+    kind = type(audience).__name__
+    return kind if size is None else f"{kind} of {size:,}"
+
+
+def storable(fields: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the fields as they are read from a store; None if they would change on the way."""
+    try:
+        stored: dict[str, Any] = msgspec.msgpack.decode(msgspec.msgpack.encode(dict(fields)))
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return stored if stored == dict(fields) else None

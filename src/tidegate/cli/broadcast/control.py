@@ -1,0 +1,191 @@
+"""`tidegate broadcast list`, `show`, `pause`, `resume` and `cancel`: for every broadcast of the store."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+import typer
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.cli import terminal
+from tidegate.cli.broadcast import app
+from tidegate.cli.messages import amount, only_one
+from tidegate.cli.options import AsJson, OfBot, Store, Yes
+from tidegate.cli.store import using_gate
+from tidegate.cli.terminal import confirm, printable
+from tidegate.cli.times import moment, short_moment
+from tidegate.clock import Clock
+from tidegate.errors import BadInputError, TidegateError
+from tidegate.outbox.campaigns import CampaignRecord, CampaignWish
+
+if TYPE_CHECKING:  # slow to import: `--help` does without
+    from tidegate.gate import Tidegate
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="As shown by broadcast list; its beginning is enough.")
+]
+HEARD_WITHIN: Final = 10.0  # seconds in which a running broadcast does what is asked
+LOOK_SECONDS: Final = 0.5
+DONE: Final[dict[CampaignWish, frozenset[str]]] = {
+    "pause": frozenset(("paused", "finished", "cancelled", "failed", "delivering")),
+    "run": frozenset(("running", "finished", "cancelled", "failed", "delivering")),
+    "cancel": frozenset(("finished", "cancelled", "failed", "delivering")),
+}
+STYLES: Final = {"running": "green", "finished": "dim", "paused": "yellow", "failed": "red", "stopped": "red"}
+
+
+@app.command("list")
+def list_(*, bot: OfBot = None, store: Store = None, as_json: AsJson = False) -> None:
+    """List the broadcasts that the store knows, the oldest first."""
+
+    async def look(gate: "Tidegate") -> list[CampaignRecord]:
+        return [one for one in await gate.campaigns() if bot is None or one.bot == bot]
+
+    found = using_gate(store, look)
+    parts = [campaign_table(found, Clock().now())] if found else ["No broadcasts."]
+    terminal.report({"broadcasts": list(map(campaign_json, found))}, *parts, as_json=as_json)
+
+
+@app.command()
+def show(name: NameArgument, *, bot: OfBot = None, store: Store = None, as_json: AsJson = False) -> None:
+    """Show everything known of a broadcast."""
+    record = using_gate(store, lambda gate: find_campaign(gate, name, bot))
+    terminal.report(campaign_json(record), campaign_details(record, Clock().now()), as_json=as_json)
+
+
+@app.command()
+def pause(name: NameArgument, *, bot: OfBot = None, store: Store = None, as_json: AsJson = False) -> None:
+    """Let a running broadcast put no more messages. Those that are in the queue are still sent."""
+    _steer(store, name, bot, "pause", as_json=as_json)
+
+
+@app.command()
+def resume(name: NameArgument, *, bot: OfBot = None, store: Store = None, as_json: AsJson = False) -> None:
+    """End a pause. A broadcast whose process has ended goes on when that is started again."""
+    _steer(store, name, bot, "run", as_json=as_json)
+
+
+@app.command()
+def cancel(
+    name: NameArgument, *, bot: OfBot = None, yes: Yes = False, store: Store = None, as_json: AsJson = False
+) -> None:
+    """End a broadcast, and cancel its messages that wait. Asks first."""
+    record = using_gate(store, lambda gate: find_campaign(gate, name, bot))
+    if record.state not in {"finished", "cancelled", "failed"}:
+        waiting = amount(record.counts.get("waiting", 0), "message")
+        confirm(f"Cancel broadcast {record.name} and its {waiting} that wait?", yes=yes)
+    _steer(store, record.name, record.bot, "cancel", as_json=as_json)
+
+
+def _steer(store: str | None, name: str, bot: int | None, wish: CampaignWish, *, as_json: bool) -> None:
+    record = using_gate(store, lambda gate: steer(gate, name, bot, wish, Clock()))
+    terminal.report(
+        campaign_json(record),
+        f"Broadcast {record.name} of bot {record.bot} is {record.state}.",
+        as_json=as_json,
+    )
+
+
+async def steer(
+    gate: "Tidegate", name: str, bot: int | None, wish: CampaignWish, clock: Clock
+) -> CampaignRecord:
+    """Ask, and wait until it is done. Raises BadInputError if it cannot be done to this broadcast."""
+    from tidegate.broadcast.recorder import cancel_unattended  # noqa: PLC0415  (slow to import)
+
+    record = await find_campaign(gate, name, bot)
+    store = gate.core.store.campaigns
+    _check(record, wish)
+    if wish == "cancel" and record.state in {"stopped", "delivering"}:
+        await cancel_unattended(record, store, gate.outbox, clock.now())
+        return await find_campaign(gate, record.name, record.bot)
+    await store.ask(record.bot, record.name, wish)
+    if record.state == "stopped":
+        return record
+    until = clock.monotonic() + HEARD_WITHIN
+    while (record := await find_campaign(gate, record.name, record.bot)).state not in DONE[wish]:
+        if clock.monotonic() > until:
+            raise TidegateError(
+                f"broadcast {record.name} was asked and is still {record.state}: its process does not answer"
+            )
+        await clock.sleep(LOOK_SECONDS)
+    return record
+
+
+def _check(record: CampaignRecord, wish: CampaignWish) -> None:
+    if record.state in {"finished", "cancelled", "failed"}:
+        raise BadInputError(f"broadcast {record.name} is {record.state}: nothing of it is left to send")
+    if record.state == "delivering" and wish != "cancel":
+        raise BadInputError(
+            f"all messages of broadcast {record.name} are in the queue already: hold the whole bot with "
+            f"tidegate queue pause --bot {record.bot}, or cancel the broadcast"
+        )
+
+
+async def find_campaign(gate: "Tidegate", name: str, bot: int | None) -> CampaignRecord:
+    """Return the broadcast. Raises BadInputError if none has that name, or several."""
+    known = [one for one in await gate.campaigns() if bot is None or one.bot == bot]
+    found = [one for one in known if one.name == name]
+    if not found and (begins := sorted({one.name for one in known if name and one.name.startswith(name)})):
+        found = [one for one in known if one.name == only_one(name, begins)]
+    if not found:
+        raise BadInputError(f"no broadcast {name} is known here: see tidegate broadcast list")
+    if len(found) > 1:
+        bots = ", ".join(str(one.bot) for one in found)
+        raise BadInputError(f"several bots have a broadcast {name}: choose one with --bot ({bots})")
+    return found[0]
+
+
+def campaign_json(record: CampaignRecord) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(record)
+    plain.pop("source", None)
+    return plain | {
+        "ended_at": record.ended_at,
+        "total": record.total,
+        "trouble": record.trouble,
+        "counts": dict(record.counts),
+        "resumable": record.is_resumable,
+    }
+
+
+def campaign_table(records: list[CampaignRecord], now: float) -> Table:
+    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True, padding=(0, 1, 0, 0))
+    for name in ("name", "bot", "state", "delivered", "waiting", "started"):
+        rows.add_column(name, no_wrap=True, justify="right" if name in {"delivered", "waiting"} else "left")
+    rows.add_column("audience", no_wrap=True, overflow="ellipsis", ratio=1)
+    for record in records:
+        rows.add_row(
+            Text(record.name),
+            str(record.bot),
+            Text(record.state, STYLES.get(record.state, "")),
+            f"{record.counts.get('delivered', 0):,}",
+            f"{record.counts.get('waiting', 0):,}",
+            short_moment(record.started_at, now),
+            Text(printable(record.audience)),
+        )
+    return rows
+
+
+def campaign_details(record: CampaignRecord, now: float) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    facts: dict[str, object] = {
+        "name": record.name,
+        "bot": record.bot,
+        "state": record.state,
+        "audience": record.audience,
+        "started": moment(record.started_at, now),
+        "ended": None if record.ended_at is None else moment(record.ended_at, now),
+        "rows": None if record.total is None else f"{record.total:,}",
+        **{name: f"{count:,}" for name, count in record.counts.items() if count},
+        "trouble": record.trouble,
+    }
+    if record.state == "stopped":
+        facts["to resume"] = (
+            "gate.campaigns(resume=True)" if record.is_resumable else "the same call or command again"
+        )
+    for name, value in facts.items():
+        if value is not None:
+            grid.add_row(name, Text(printable(value)))
+    return grid

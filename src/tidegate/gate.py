@@ -395,6 +395,10 @@ class Tidegate:
 
     def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
         """Return a throttle of your own, shared by all processes if the store is Redis."""
+        if rules is not None and rules.is_queue:
+            raise BadInputError(
+                'over="queue" needs an inbox: give the rules to attach, with updates="durable"'
+            )
         return self.core.throttle(rules)
 
     # --- APIs behind the bot ---

@@ -232,6 +232,7 @@ charges = st.builds(
     never_throttled=st.sampled_from([False, False, False, True]),
     may_notify=st.booleans(),
     strike=st.sampled_from([1.0, 1.0, 0.25]),
+    mode=st.sampled_from(["drop", "drop", "drop", "wait", "full"]),
     album=st.none() | st.sampled_from("ab"),
 ) | st.builds(Charge, bot=st.just(BOT), user=st.none(), chat=st.just(GROUP), cost=st.just(1.0))
 gaps = st.integers(0, 2_048) | st.integers(0, 200_000)
@@ -242,6 +243,7 @@ rules = st.builds(
     chat=st.builds(Rate, st.integers(2, 5), st.sampled_from([3.0, 60.0])),
     stubborn=st.integers(1, 5),
     pause=st.sampled_from([0.0, 1.0, 20.0, 300.0]),
+    over=st.sampled_from(["drop", "drop", "queue"]),
 )
 
 

@@ -45,6 +45,12 @@ class AttachOptions(msgspec.Struct, frozen=True, kw_only=True):
                 "throttle is True, False or ThrottleRules(user=Rate(30, 60), …), not "
                 + type(throttle).__name__
             )
+        is_queue = isinstance(throttle, ThrottleRules) and throttle.is_queue
+        if is_queue and (updates, order) != ("durable", "user"):
+            raise BadInputError(
+                'over="queue" lets updates wait in the inbox, each user in order: give updates="durable" and'
+                ' order="user", or over="drop"'
+            )
         return cls(
             max_wait=max_wait,
             grace=grace,
@@ -53,6 +59,12 @@ class AttachOptions(msgspec.Struct, frozen=True, kw_only=True):
             throttle=throttle,
             order=order,
         )
+
+    @property
+    def order_in_conversations(self) -> Order:
+        """The order that the inbox keeps: a button may be handled beside messages that wait in a queue."""
+        is_queue = isinstance(self.throttle, ThrottleRules) and self.throttle.is_queue
+        return "none" if is_queue else self.order
 
     @property
     def is_durable(self) -> bool:

@@ -14,7 +14,7 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.failure import describe_error, running_place, traceback_text, waiting_place
 from tidegate.handler_run import HandlerRun, running
-from tidegate.inbound.inbox import UNREADABLE, ClaimedItem, Inbox, InboxSource, UnreadableBodyError
+from tidegate.inbound.inbox import UNREADABLE, ClaimedItem, Inbox, InboxItem, InboxSource, UnreadableBodyError
 from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.stop_notice import log_wait
 from tidegate.tasks import BackgroundTasks, SupervisedLoop
@@ -32,6 +32,7 @@ HEARTBEAT_INTERVAL: Final = 0.5  # seconds, of the event loop
 SHORTEST_LOOK: Final = 0.1  # seconds between two looks at a handler that is near its deadline
 STALL_SECONDS: Final = 2.0  # without a heartbeat
 
+Turn = Callable[[InboxItem], Awaitable[float]]
 ItemHandler = Callable[[ClaimedItem], Awaitable[None]]
 SettleStep = Callable[[], Coroutine[Any, Any, None]]  # a call of the inbox
 
@@ -59,7 +60,9 @@ class InboxDispatcher:
         *,
         at_once: int = HANDLERS_AT_ONCE,
         deadline: float = HANDLER_DEADLINE,
+        turn: Turn | None = None,
     ) -> None:
+        """`turn` returns the seconds that an item has to wait before it is handled."""
         if at_once < 1 or deadline <= 0:
             raise BadInputError("at least one update is handled at a time, in more than 0 seconds")
         self._inbox = inbox
@@ -67,6 +70,7 @@ class InboxDispatcher:
         self._handlers = handlers
         self._at_once = at_once
         self._deadline = deadline
+        self._turn = turn
         self._handling: dict[asyncio.Task[None], ClaimedItem] = {}
         self._handled: list[ClaimedItem] = []
         self._to_settle: list[SettleStep] = []
@@ -195,6 +199,9 @@ class InboxDispatcher:
             return
         if claimed.attempts >= max(handler.attempts, CRASHES_BEFORE_PARKING):
             self._park(claimed, f"was not done when its process ended, {claimed.attempts} times")
+            return
+        if self._turn is not None and not claimed.attempts and (wait := await self._turn(claimed.item)):
+            self._to_settle.append(lambda: self._inbox.release(claimed, after=wait))
             return
         run = HandlerRun()
         work = self._handler_tasks.start(

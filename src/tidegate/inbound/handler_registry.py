@@ -1,9 +1,8 @@
 """The registry of handlers by source, and the dispatcher that runs them."""
 
 import asyncio
-import itertools
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
@@ -18,8 +17,23 @@ from tidegate.inbound.dispatcher import (
 from tidegate.inbound.inbox import Inbox, InboxItem, InboxSource, InboxStats
 from tidegate.inbound.updates import Order
 
-# Returns False for an item that is not to be stored, each time that it is asked about the same one.
-AcceptFilter = Callable[[InboxItem], Awaitable[bool]]
+
+class AcceptFilter(Protocol):
+    """Decides which items are stored, and when they are handled."""
+
+    @property
+    def is_queue(self) -> bool:
+        """Whether it needs the number of items ahead."""
+        ...
+
+    async def admit(self, item: InboxItem, ahead: int) -> InboxItem | None:
+        """Return the item as it is to be stored; None if it is not. `ahead`: items of its lane."""
+        ...
+
+    async def turn(self, item: InboxItem) -> float:
+        """Return the seconds that a stored item has to wait before it is handled."""
+        ...
+
 
 WAITING_ITEMS_WHILE_FETCHING: Final = 10_000  # then long polling pauses, and Telegram keeps the rest
 
@@ -44,7 +58,9 @@ class HandlerRegistry:
         self._handlers: dict[InboxSource, RegisteredHandler] = {}
         self._filters: dict[InboxSource, AcceptFilter | None] = {}  # of every known source
         self._orders: dict[InboxSource, Order] = {}
-        self._dispatcher = InboxDispatcher(inbox, clock, self._handlers, at_once=at_once, deadline=deadline)
+        self._dispatcher = InboxDispatcher(
+            inbox, clock, self._handlers, at_once=at_once, deadline=deadline, turn=self._turn
+        )
         self._repeats = repeats  # whatever is cut off is handled again
         self._stall_watch = stall_watch
         self._starts = 0
@@ -98,14 +114,26 @@ class HandlerRegistry:
         """Store items as the inbox does. False also for filtered ones: a flood costs no disk."""
         if all(self._filters.get(item.source) is None for item in items):
             return await self.inbox.accept(items)
-        passes = [await self._passes(item) for item in items]
-        passed = list(itertools.compress(items, passes))
+        ahead: dict[tuple[InboxSource, str], int] = {}  # by lane, also those of this call
+        admitted = [await self._admit(item, ahead) for item in items]
+        passed = [item for item in admitted if item is not None]
         is_new = iter(await self.inbox.accept(passed) if passed else [])
-        return [passing and next(is_new) for passing in passes]
+        return [item is not None and next(is_new) for item in admitted]
 
-    async def _passes(self, item: InboxItem) -> bool:
+    async def _admit(self, item: InboxItem, ahead: dict[tuple[InboxSource, str], int]) -> InboxItem | None:
+        accept_filter, lane = self._filters.get(item.source), (item.source, item.lane)
+        if accept_filter is None:
+            return item
+        if accept_filter.is_queue and lane not in ahead:
+            ahead[lane] = await self.inbox.lane_length(item)
+        admitted = await accept_filter.admit(item, ahead.get(lane, 0))
+        if admitted is not None and admitted.lane == item.lane:
+            ahead[lane] = ahead.get(lane, 0) + 1
+        return admitted
+
+    async def _turn(self, item: InboxItem) -> float:
         accept_filter = self._filters.get(item.source)
-        return accept_filter is None or await accept_filter(item)
+        return 0.0 if accept_filter is None else await accept_filter.turn(item)
 
     async def has_room(self, source: InboxSource) -> bool:
         """Return whether long polling may fetch more of this source."""

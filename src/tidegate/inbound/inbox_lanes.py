@@ -41,6 +41,10 @@ class InboxLanes:
     def waiting_of(self, source: InboxSource) -> int:
         return self._waiting_of.get(source, 0)
 
+    def length(self, lane: InboxLane) -> int:
+        """Return how many items of a lane wait or are claimed."""
+        return len(self._lanes.get(lane, ())) + (lane in self._claimed)
+
     def _count(self, source: InboxSource, change: int) -> None:
         self.waiting += change
         left = self._waiting_of.get(source, 0) + change

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from numbers import Real
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, get_args
 
 import msgspec
 
@@ -52,6 +52,8 @@ ANY_LANGUAGE: Final = "default"  # of the texts of a mapping, for users of anoth
 LATE_SECONDS: Final = 60.0
 # Telegram's placeholders, the same in every chat: for anonymous admins, for channels, for what it forwards.
 TELEGRAM_STAND_INS: Final = frozenset({1087968824, 136817688, 777000})
+OverRate = Literal["drop", "queue"]
+ChargeMode = Literal["drop", "wait", "full"]  # see `Throttle.check`
 WRITTEN_KINDS: Final = frozenset({"message", "edited_message", "command"})  # to the bot itself
 
 
@@ -60,7 +62,8 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
 
     Updates above the rates are dropped for good. If `stubborn` updates of a user are dropped within one
     window (the seconds of `user`), all of the user's are for `pause` seconds; 0: never. `chat` limits groups
-    and channels; None: no limit.
+    and channels; None: no limit. With `over="queue"` updates above the rates wait in the inbox, `queued` of a
+    user at most, and are handled at the rate; further ones are dropped, and nobody is paused.
 
     A forwarded message costs the share `forwarded` of a message, and counts as much towards `stubborn`: users
     forward twenty, or a hundred, at once.
@@ -75,6 +78,8 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
     stubborn: int = 20
     pause: float = 300.0
     forwarded: float = 0.25
+    over: OverRate = "drop"
+    queued: int = 100
 
     def __post_init__(self) -> None:
         _check_rate("user", self.user)
@@ -85,6 +90,10 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
         for kind, cost in self.costs.items():
             self._check_cost(kind, cost)
         msgspec.structs.force_setattr(self, "text", _checked_text(self.text))
+        if self.over not in get_args(OverRate):
+            raise BadInputError(f"over is 'drop' or 'queue', not {self.over!r}")
+        if not _is_number(self.queued) or self.queued < 1:
+            raise BadInputError(f"queued is a number of updates of a user, 1 or more, not {self.queued!r}")
         if not _is_number(self.forwarded) or not 0 <= self.forwarded <= 1:
             raise BadInputError(
                 f"forwarded is the share of its cost that a forwarded message has, from 0 to 1, not"
@@ -102,6 +111,14 @@ class ThrottleRules(msgspec.Struct, frozen=True, kw_only=True):
             raise BadInputError(
                 f"{kind!r} costs {cost}, more than the {self.chat} of a chat: it would never pass"
             )
+
+    @property
+    def is_queue(self) -> bool:
+        return self.over == "queue"
+
+    def is_free(self, kind: str) -> bool:
+        """Return whether updates of this kind neither wait nor are dropped."""
+        return kind in self.never or kind in NEVER_CHARGED or not self.cost(kind)
 
     def cost(self, kind: str) -> float:
         found = self.costs.get(kind)
@@ -186,6 +203,7 @@ class Charge(msgspec.Struct, frozen=True):
     strike: float = 1.0  # what it counts towards `stubborn` if it is dropped
     album: str | None = None  # the parts of one share a verdict, and are charged once
     sent_at: float | None = None  # seconds since the epoch, if known
+    mode: ChargeMode = "drop"
 
     def age(self, now: float) -> float:
         """Return by how many seconds it is late, 0 below a minute, as clocks differ.
@@ -193,7 +211,8 @@ class Charge(msgspec.Struct, frozen=True):
         After a downtime everything written meanwhile arrives at once: each update is charged as of the time
         when it was written.
         """
-        age = 0.0 if self.sent_at is None else now - self.sent_at
+        # One that waits is paid for when it is handled.
+        age = 0.0 if self.sent_at is None or self.mode == "wait" else now - self.sent_at
         return age if age >= LATE_SECONDS else 0.0
 
 
@@ -211,8 +230,13 @@ class Throttle:
         self.throttled = 0  # updates, in this process
         self._store = store
 
-    async def check(self, update: UpdateInfo, bot: int, album: str | None = None) -> ThrottleVerdict:
-        """Count an update, and return whether to handle it. `album`: its media_group_id. Never raises."""
+    async def check(
+        self, update: UpdateInfo, bot: int, album: str | None = None, mode: ChargeMode = "drop"
+    ) -> ThrottleVerdict:
+        """Count an update, and return whether to handle it. `album`: its media_group_id. Never raises.
+
+        `mode`: "wait" for one that waits if it is throttled, "full" for one that is dropped as too many wait.
+        """
         share = self.rules.forwarded if update.is_forwarded else 1.0
         cost = self.rules.cost(update.kind) * share
         user, chat = self._charged(update)
@@ -228,9 +252,10 @@ class Throttle:
             strike=share,
             album=album,
             sent_at=update.sent_at,
+            mode=mode,
         )
         verdict = await self._store.charge(charge)
-        self.throttled += isinstance(verdict, Throttled)
+        self.throttled += isinstance(verdict, Throttled) and mode != "wait"
         return verdict
 
     def _charged(self, update: UpdateInfo) -> tuple[int | None, int | None]:

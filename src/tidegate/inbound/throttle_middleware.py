@@ -11,7 +11,7 @@ import msgspec
 from tidegate.errors import TidegateError
 from tidegate.failure import scrub
 from tidegate.inbound.inbox import InboxItem
-from tidegate.inbound.throttle import Throttle, Throttled
+from tidegate.inbound.throttle import ChargeMode, Throttle, Throttled
 from tidegate.inbound.updates import Json, UpdateInfo, describe_update, update_content
 from tidegate.tasks import BackgroundTasks
 
@@ -19,6 +19,7 @@ log = logging.getLogger("tidegate.inbound")
 
 REMEMBERED_VERDICTS: Final = 10_000  # an update that is repeated, as the store was away, is charged once
 BUTTON_ANSWERS_AT_ONCE: Final = 16  # others of a flood spin until their client gives up
+AT_ONCE_ENDING: Final = " at once"  # of the lane of what is handled beside updates that wait
 LOGGED_DROPS: Final = 1_000
 MAX_BUTTON_TEXT: Final = 200  # characters
 
@@ -42,10 +43,15 @@ class UpdateThrottle:
         self._button_answers = BackgroundTasks()
 
     async def allows(
-        self, update: UpdateInfo, bot: int, album: str | None, answer_button: AnswerButton | None
+        self,
+        update: UpdateInfo,
+        bot: int,
+        album: str | None,
+        answer_button: AnswerButton | None,
+        mode: ChargeMode = "drop",
     ) -> bool:
         """Charge an update. Return False if it is dropped. `answer_button` if a button was pressed."""
-        verdict = await self._throttle.check(update, bot, album)
+        verdict = await self._throttle.check(update, bot, album, mode)
         if not isinstance(verdict, Throttled):
             return True
         text = None
@@ -85,12 +91,42 @@ class ThrottleMiddleware:
     def __init__(
         self, throttle: Throttle, send_notice: SendNotice, answer_query: AnswerCallbackQuery
     ) -> None:
+        self._rules = throttle.rules
+        self._charges = throttle
         self._throttle = UpdateThrottle(throttle, send_notice)
         self._answer_query = answer_query
         self._verdicts: OrderedDict[tuple[str, str], bool] = OrderedDict()
 
-    async def __call__(self, item: InboxItem) -> bool:
-        """Return False if it is dropped."""
+    @property
+    def is_queue(self) -> bool:
+        return self._rules.is_queue
+
+    async def admit(self, item: InboxItem, ahead: int) -> InboxItem | None:
+        """Return the item as it is to be stored, or None if it is dropped. `ahead`: items of its lane."""
+        if not self.is_queue:
+            return item if await self._passes(item) else None
+        if not ahead:
+            return item
+        kind = describe_update(msgspec.json.decode(item.body, type=Json)).kind
+        if self._rules.is_free(kind):  # a payment cannot wait for the messages before it
+            return msgspec.structs.replace(item, lane=item.lane + AT_ONCE_ENDING)
+        if ahead < self._rules.queued:
+            return item
+        return item if await self._check(item, "full") else None
+
+    async def turn(self, item: InboxItem) -> float:
+        """Return the seconds that a stored item has to wait. 0: it is charged, and is to be handled now."""
+        if not self.is_queue:
+            return 0.0
+        try:
+            body = msgspec.json.decode(item.body, type=Json)
+        except (ValueError, RecursionError):  # it is parked when it is handled
+            return 0.0
+        bot, album = int(item.source.partition(":")[2]), update_content(body).get("media_group_id")
+        verdict = await self._charges.check(describe_update(body), bot, album, "wait")
+        return verdict.wait if isinstance(verdict, Throttled) else 0.0
+
+    async def _passes(self, item: InboxItem) -> bool:
         key = (item.source, item.key)
         known = self._verdicts.get(key)
         if known is not None:
@@ -100,11 +136,11 @@ class ThrottleMiddleware:
             self._verdicts.popitem(last=False)
         return passes
 
-    async def _check(self, item: InboxItem) -> bool:
+    async def _check(self, item: InboxItem, mode: ChargeMode = "drop") -> bool:
         bot = int(item.source.partition(":")[2])
         body = msgspec.json.decode(item.body, type=Json)
         update, content = describe_update(body), update_content(body)
         answer_button: AnswerButton | None = None
         if update.kind == "callback_query":
             answer_button = partial(self._answer_query, bot, str(content.get("id")))
-        return await self._throttle.allows(update, bot, content.get("media_group_id"), answer_button)
+        return await self._throttle.allows(update, bot, content.get("media_group_id"), answer_button, mode)

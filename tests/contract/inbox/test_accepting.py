@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from contract.inbox.inbox_driver import BOT, OTHER_BOT, InboxDriver, arrival, keys, set_bound
@@ -183,6 +184,17 @@ async def test_a_flood_to_one_bot_takes_no_room_of_another(
     with pytest.raises(StoreFullError, match="of bot 43 wait"):
         await driver.accept("3", source=OTHER_BOT)
     assert await driver.accept("3", "4") == [True, True]
+
+
+async def test_the_length_of_a_lane_counts_what_waits_and_what_is_handled(driver: InboxDriver) -> None:
+    await driver.accept("1", "2", "3")
+    await driver.accept("1", source=OTHER_BOT)
+    first = await driver.claim_one()
+    assert await driver.inbox.lane_length(first.item) == 3
+    await driver.inbox.done([first])
+    assert await driver.inbox.lane_length(first.item) == 2
+    other = msgspec.structs.replace(first.item, lane=first.item.lane + "9")
+    assert await driver.inbox.lane_length(other) == 0
 
 
 async def test_updates_of_a_bot_whose_others_are_handled_take_their_room(

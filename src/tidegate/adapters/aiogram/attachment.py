@@ -136,7 +136,7 @@ class Attachment:
         new = dispatcher if known is None else None
         use_storage = None
         if new is not None and options.conversations == "store":
-            use_storage = self._choose_storage(new, options.order)
+            use_storage = self._choose_storage(new, options.order_in_conversations)
         self._bots += bots
         for bot in bots:
             self._gate.add_bot(bot.token, api_url=_api_url(bot), session=_own_session(bot))

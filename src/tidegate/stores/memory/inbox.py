@@ -117,6 +117,9 @@ class MemoryInbox(Inbox):
     async def waiting(self, source: InboxSource) -> int:
         return self._lanes.waiting_of(source)
 
+    async def lane_length(self, item: InboxItem) -> int:
+        return self._lanes.length(lane_of(item))
+
     async def stats(self) -> InboxStats:
         return InboxStats(self._lanes.waiting, self._lanes.claimed, len(self._parked))
 

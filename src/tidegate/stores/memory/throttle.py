@@ -123,11 +123,20 @@ class MemoryThrottle(ThrottleStore):
             self._count(self._users, user, charge.cost, now)
             self._count(self._chats, chat, charge.cost, now)
             return ALLOWED
+        if charge.mode == "full":
+            return self._drop(user, charge, now, may_notify=charge.may_notify and not age)
         verdict = self._known_verdict(user, charge.album, now)
         if verdict is None:
             verdict = self._take(user, chat, charge, now, may_notify=charge.may_notify and not age)
-            self._note_album(user, charge.album, verdict, now)
+            if charge.mode == "drop" or verdict is ALLOWED:
+                self._note_album(user, charge.album, verdict, now)
         return verdict
+
+    def _drop(self, user: _Key, charge: Charge, now: float, *, may_notify: bool) -> Throttled:
+        wait = self._rules.user.seconds / self._rules.user.count
+        if user is None:
+            return Throttled(notify=False, wait=wait)
+        return self._strike(user, wait, now, charge.strike, may_notify=may_notify)
 
     @staticmethod
     def _count(levels: BucketLevels, key: _Key, cost: float, now: float) -> None:
@@ -152,6 +161,8 @@ class MemoryThrottle(ThrottleStore):
         self, user: _Key, chat: _Key, charge: Charge, now: float, *, may_notify: bool
     ) -> ThrottleVerdict:
         user_full_at, wait = self._users.peek(user, now, charge.cost)
+        if wait and charge.mode == "wait":
+            return Throttled(notify=False, wait=wait)
         if wait:
             return self._strike(user, wait, now, charge.strike, may_notify=may_notify)
         chat_full_at, wait = self._chats.peek(chat, now, charge.cost)
@@ -166,7 +177,7 @@ class MemoryThrottle(ThrottleStore):
         if strikes.window_ends <= now:
             strikes = Strikes(now + rules.user.seconds)
         strikes.count += strike
-        if strikes.count >= rules.stubborn and rules.pause:
+        if strikes.count >= rules.stubborn and rules.pause and not rules.is_queue:
             # The window goes on: a short pause must not bring a second notice.
             wait = max(wait, rules.pause)
             strikes.count, strikes.paused_until = 0.0, now + wait

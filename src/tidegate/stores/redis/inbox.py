@@ -365,5 +365,8 @@ class RedisInbox(Inbox):
     async def waiting(self, source: InboxSource) -> int:
         return int(await self._run("waiting", inbox_codec.without_separators(source)))
 
+    async def lane_length(self, item: InboxItem) -> int:
+        return int(await self._run("lane_length", inbox_codec.lane_prefix(item)))
+
     async def stats(self) -> InboxStats:
         return InboxStats(*await self._run("stats"))

@@ -40,7 +40,8 @@ class RedisThrottle(ThrottleStore):
 
     def __init__(self, rules: ThrottleRules, connection: RedisConnection, clock: Clock) -> None:
         user, chat = rules.user, rules.chat or UNUSED_RATE
-        self._limits = (user.count, user.seconds, chat.count, chat.seconds, rules.stubborn, rules.pause)
+        pause = 0.0 if rules.is_queue else rules.pause
+        self._limits = (user.count, user.seconds, chat.count, chat.seconds, rules.stubborn, pause)
         self._connection = connection
         self._clock = clock
         self._charges: SerialGroupCommit[Charge, ThrottleVerdict] = SerialGroupCommit(
@@ -67,7 +68,7 @@ class RedisThrottle(ThrottleStore):
             who = ("u" if user else "") + ("c" if chat else "")
             age = charge.age(self._clock.now())
             allowed = (int(charge.never_throttled), int(charge.may_notify and not age))
-            updates += [who, charge.cost, *allowed, charge.album or "", age, charge.strike]
+            updates += [who, charge.cost, *allowed, charge.album or "", age, charge.strike, charge.mode]
         async with self._clock.timeout(CHARGE_TIMEOUT):
             reply = await self._connection.script(SCRIPTS["charge"], keys, *self._limits, *updates)
         if self._breaker.answered() is not None:

@@ -185,6 +185,9 @@ class SqliteInbox(Inbox):
     async def waiting(self, source: InboxSource) -> int:
         return await self._file.read(lambda tx: inbox_sql.waiting_of(tx, source))
 
+    async def lane_length(self, item: InboxItem) -> int:
+        return await self._file.read(lambda tx: inbox_sql.lane_length(tx, item))
+
     async def stats(self) -> InboxStats:
         return await self._file.read(inbox_sql.stats)
 

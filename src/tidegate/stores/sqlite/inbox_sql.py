@@ -163,6 +163,12 @@ def waiting_of(tx: Transaction, source: InboxSource) -> int:
     return _arrivals_of(tx, source) - _handling_of(tx, source)
 
 
+def lane_length(tx: Transaction, item: InboxItem) -> int:
+    query = "SELECT count(*) FROM arrivals WHERE source = ? AND lane = ?"
+    [size] = tx.execute(query, (item.source, item.lane)).fetchone()
+    return int(size)
+
+
 def _fact(source: InboxSource) -> str:
     return f"arrivals:{source}"
 

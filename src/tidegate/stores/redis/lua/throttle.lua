@@ -2,7 +2,7 @@
 -- as it makes a difference: until the bucket is full, and the window and the pause are over.
 
 local ROUNDING = 1e-6 -- seconds: what a time since the epoch, a double, may be off by
-local FIRST, FIELDS = 8, 7 -- the place in ARGV of the first update, and how many values each has
+local FIRST, FIELDS = 8, 8 -- the place in ARGV of the first update, and how many values each has
 
 local function number(text) return tonumber(text) or 0 end
 
@@ -87,7 +87,7 @@ local function decided(user_state, album)
   return throttled(false, math.max(0, user_state.album_free - now))
 end
 
-local function charge(user, chat, cost, never_held, may_answer, album, weight)
+local function charge(user, chat, cost, never_held, may_answer, album, weight, mode)
   local user_state = user and read_user(user)
   local user_after, user_wait, chat_after, chat_wait, chat_full_at, chat_at = 0, 0, 0, 0, 0, 0
   if user then user_after, user_wait = look(user_rate, user_state.full_at, user_state.at, cost) end
@@ -105,9 +105,19 @@ local function charge(user, chat, cost, never_held, may_answer, album, weight)
     return passes()
   end
 
+  if mode == 'full' then
+    local answer, wait = false, user_rate.seconds / user_rate.count
+    if user then
+      answer, wait = strike(user_state, weight, wait, may_answer)
+      save_user(user, user_state)
+    end
+    return throttled(answer, wait)
+  end
+
   local before = user and decided(user_state, album)
   if before then return before end
   local answer, wait = false, math.max(user_wait, chat_wait)
+  if mode == 'wait' and wait > 0 then return throttled(false, user_wait > 0 and user_wait or chat_wait) end
   if user_wait > 0 then
     answer, wait = strike(user_state, weight, user_wait, may_answer)
   elseif chat_wait == 0 then
@@ -126,9 +136,9 @@ end
 -- none if it is throttled. Replies for each whether it passes, whether to answer, and the seconds to wait.
 --
 -- KEYS: for each update the key of its user and that of its chat (where there is none: the other one, left alone).
--- ARGV[2] to ARGV[7]: the limits. Then seven for each update: whom it is charged to ("u", "c", "uc"), its cost, whether
--- it always passes, whether an answer is allowed, its album, the seconds by which it is late, and how much it counts
--- towards a pause if it is throttled.
+-- ARGV[2] to ARGV[7]: the limits. Then eight for each update: whom it is charged to ("u", "c", "uc"), its cost, whether
+-- it always passes, whether an answer is allowed, its album, the seconds by which it is late, how much it counts
+-- towards a pause if it is throttled, and its mode: "drop"; "wait", without a strike; "full", a strike whatever is left.
 function Steps.charge()
   local verdicts = {}
   for i = 1, #KEYS / 2 do
@@ -138,7 +148,7 @@ function Steps.charge()
     verdicts[i] = charge(
       who ~= 'c' and KEYS[2 * i - 1], who ~= 'u' and KEYS[2 * i],
       number(ARGV[at + 1]), ARGV[at + 2] == '1', ARGV[at + 3] == '1', ARGV[at + 4],
-      number(ARGV[at + 6])
+      number(ARGV[at + 6]), ARGV[at + 7]
     )
   end
   return verdicts

@@ -95,6 +95,11 @@ function Steps.waiting()
   return Lane.count(ARGV[3]) - (Lane.held_by_source()[ARGV[3]] or 0)
 end
 
+-- Lane length: how many updates of a lane (ARGV[3]: source and lane, each with its zero byte) wait or are held.
+function Steps.lane_length()
+  return call('ZLEXCOUNT', KEY.queue, '[' .. ARGV[3], '(' .. ARGV[3] .. ':')
+end
+
 -- Stats: how many updates wait, are held by any process, and are parked, at one instant.
 function Steps.stats()
   local held = call('HLEN', KEY.held)

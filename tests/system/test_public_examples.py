@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,6 +22,7 @@ from public_examples import LIBRARIES, folder_of
 from system.bots import aiogram_scenes, ptb_scenes, run_aiogram, run_ptb
 from system.bots.audience import ANN, Audience, Scene
 from system.bots.public_example import (
+    ATTACHED_BUILDER,
     LIMITER,
     NOTHING,
     POLLING,
@@ -85,6 +86,10 @@ def blocking_calls_of_examples(no_blocking_calls: BlockBuster) -> None:
     for function in no_blocking_calls.functions.values():
         function.can_block_in("test_public_examples.py", "_load")
         function.can_block_in("test_public_examples.py", "_check")
+        function.can_block_in(
+            "test_public_examples.py",
+            "test_the_same_messages_in_the_same_order_with_and_without_the_gate",
+        )
         function.can_block_in("gettext.py", "find")  # for argparse
         function.can_block_in("telegram/ext/_application.py", "__init__")
         function.can_block_in("telegram/_files/file.py", "download_to_drive")
@@ -122,8 +127,12 @@ def surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
         monkeypatch.setenv(limit, "1000/1")
     monkeypatch.setattr(AiohttpSession, "close", close_at_once)
     yield
-    for name in set(sys.modules) - modules:
-        if name.startswith(("public_example", "handlers", "routes")):
+    forget_modules_of_examples(modules)
+
+
+def forget_modules_of_examples(others: Collection[str] = ()) -> None:
+    for name in set(sys.modules) - set(others):
+        if name == "public_example" or name.partition(".")[0] in {"handlers", "routes"}:
             del sys.modules[name]
 
 
@@ -146,6 +155,12 @@ class Theatre:
         for scene in scenes:
             await self._start(FOLDERS[library] / file, change, run, scene)
         self._check(attached=change is not NOTHING or library == AIOGRAM)
+
+    async def compare(self, library: str, file: str, change: Change, scenes: tuple[Scene, ...]) -> None:
+        """Start the example with this change, or none, once for each scene."""
+        (run_aiogram if library == AIOGRAM else run_ptb).point_at(self._server.url, self._patch)
+        for scene in scenes:
+            await self._start(FOLDERS[library] / file, change, USUAL[library][1], scene)
 
     def _check(self, *, attached: bool) -> None:
         report = self._server.telegram.report()
@@ -196,6 +211,48 @@ async def test_python_telegram_bot(file: str, theatre: Theatre) -> None:
     if file in MISSING:
         pytest.skip(f"python-telegram-bot[{MISSING[file]}] is not installed")
     await theatre.play(PTB, file, *ptb_scenes.SCENES[file])
+
+
+COMPARED = [(AIOGRAM, file) for file in aiogram_scenes.SCENES if file not in SPECIAL] + [
+    (PTB, file)
+    for file in ptb_scenes.SCENES
+    if file not in SPECIAL and file not in {"arbitrarycallbackdatabot.py", "timerbot.py"}
+]
+
+
+@pytest.mark.parametrize(("library", "file"), COMPARED)
+async def test_the_same_messages_in_the_same_order_with_and_without_the_gate(
+    library: str,
+    file: str,
+    turns: Counter[str],
+    surroundings: None,  # noqa: ARG001
+) -> None:
+    scenes = aiogram_scenes.SCENES[file] if library == AIOGRAM else ptb_scenes.SCENES[file]
+    attached = POLLING if library == AIOGRAM else ATTACHED_BUILDER
+    runs = []
+    for change in (NOTHING, attached):
+        for left in Path.cwd().iterdir():  # what the plain one has kept
+            left.unlink()
+        forget_modules_of_examples()
+        with pytest.MonkeyPatch.context() as patch:
+            async with TelegramServer(limits=GENEROUS) as server:
+                theatre = Theatre(server, turns, patch)
+                await theatre.compare(
+                    library, file, change, scenes if isinstance(scenes, tuple) else (scenes,)
+                )
+                runs.append(transcript(server))
+
+    assert runs[0] == runs[1]
+    assert runs[0], "the example said nothing"
+
+
+def transcript(server: TelegramServer) -> dict[object, list[tuple[str, int, str]]]:
+    """What each chat got, in order: a bot may serve several chats side by side."""
+    said: dict[object, list[tuple[str, int, str]]] = {}
+    for call in server.telegram.request_log.log:
+        if family_of(call.method) != "free":
+            said.setdefault(call.chat_id, []).append((call.method, call.status, call.text))
+    return said
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

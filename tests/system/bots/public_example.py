@@ -35,6 +35,8 @@ WITHOUT_DISPATCHER = Change(
 )
 LIMITER = Change(r'\.token\("?TOKEN"?\)', r"\g<0>.rate_limiter(Tidegate(STORE).ptb())")
 
+ATTACHED_BUILDER = Change(r'Application\.builder\(\)\.token\("TOKEN"\)', r"Tidegate(STORE).attach(\g<0>)")
+
 
 def load(path: Path, change: Change, token: str, store: Path, name: str = "public_example") -> ModuleType:
     """The example as a module. Under the name `__main__` it runs at once."""

@@ -1,12 +1,14 @@
 """`tidegate limits`: show closures, learned limits and outages, and open what a 429 has closed."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.cli import terminal
 from tidegate.cli.limits_measure import measure
 from tidegate.cli.messages import chat_of
 from tidegate.cli.options import AsJson, OfBot, OfChat, Store, command_group
 from tidegate.cli.store import known_bots, using_gate
+from tidegate.cli.times import short_moment
+from tidegate.clock import Clock
 from tidegate.model import BotId
 from tidegate.outbox.port import LimitState
 from tidegate.settings import Settings
@@ -15,6 +17,8 @@ if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
 
 app = command_group("Show which bots and chats are closed or slowed down, and open them.")
+
+NOTHING: Final = "Nothing is closed, and no other limit was learned"
 
 
 @app.command("list")
@@ -26,18 +30,22 @@ def show(*, store: Store = None, as_json: AsJson = False) -> None:
         return await gate.outbox.limits(), list(health.reasons) if health is not None else []
 
     states, reasons = using_gate(store, look)
-    rules = Settings.read().rules()
+    rules, now = Settings.read().rules(), Clock().now()
     report: dict[str, Any] = {
         "bot_rate": str(rules.bot),
         "chat_rate": str(rules.private),
         "group_rate": str(rules.group),
-        "limits": [_as_json(state) for state in states],
+        "limits": [_as_json(state, now) for state in states],
         "sender": reasons,
     }
     terminal.report(
         report,
         f"Allowed: {rules.bot} for a bot, {rules.private} for a chat, {rules.group} for a group",
-        *(map(_line, states) if states else ["Nothing is closed, and no other limit was learned"]),
+        *(
+            (_line(state, now) for state in states)
+            if states
+            else ["Nothing is closed, and no other limit was learned"]
+        ),
         *reasons,
         as_json=as_json,
     )
@@ -71,23 +79,26 @@ def open_(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_jso
     )
 
 
-def _as_json(state: LimitState) -> dict[str, Any]:
+def _as_json(state: LimitState, now: float) -> dict[str, Any]:
     return {
         "bot": state.bot,
         "chat_id": state.chat_id,
         "allowed": None if state.allowed is None else str(state.allowed),
         "closed_for": round(state.closed_for, 1),
+        "closed_until": round(now + state.closed_for, 1) if state.closed_for > 0 else None,
         "obstacle": state.obstacle or None,
     }
 
 
-def _line(state: LimitState) -> str:
+def _line(state: LimitState, now: float) -> str:
     place = f"bot {state.bot}" if state.chat_id is None else f"bot {state.bot}, chat {state.chat_id}"
     facts = []
     if state.obstacle:
         facts.append(f"cannot send ({state.obstacle})")
     if state.closed_for > 0:
-        facts.append(f"closed by a 429 for {state.closed_for:.0f} s")
+        facts.append(
+            f"closed by a 429 for {state.closed_for:.0f} s, until {short_moment(now + state.closed_for, now)}"
+        )
     if state.allowed is not None:
         facts.append(f"learned: {state.allowed}")
     return f"{place}: {', '.join(facts)}"

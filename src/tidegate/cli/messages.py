@@ -22,6 +22,7 @@ WAITING = frozenset({State.QUEUED, State.RETRY})
 CANDIDATES: Final = 5  # ids that are listed if a shortened one is not clear
 ID_DIGITS: Final = 8  # of the number of a message in its id
 T = TypeVar("T")
+DUE_ASKED: Final = 20  # messages at most for which the sender is asked when their next try is
 COUNTED = 10_000  # counted at most; above it is "more than"
 
 
@@ -126,11 +127,11 @@ def without_files(value: object) -> object:
     return [without_files(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def record_table(records: Sequence[Record], now: float) -> Table:
-    """Show one row each. In a terminal of 80 columns the texts are cut short."""
+def record_table(records: Sequence[Record], now: float, due: Mapping[TicketId, float] | None = None) -> Table:
+    """Show one row each. In a terminal of 80 columns the texts are cut short. `due`: when some may go."""
     several = len({record.message.bot for record in records}) > 1
     rows = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, expand=True, padding=(0, 1, 0, 0))
-    for name in ("id", "state", *(["bot"] if several else []), "chat", "when"):
+    for name in ("id", "state", *(["bot"] if several else []), "chat", "when", *(["due"] if due else [])):
         rows.add_column(name, no_wrap=True)
     rows.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
     for record in records:
@@ -142,9 +143,28 @@ def record_table(records: Sequence[Record], now: float) -> Table:
             *([str(message.bot)] if several else []),
             printable(message.chat_id),
             short_moment(at, now),
+            *([short_moment(due[message.id], now) if message.id in due else ""] if due else []),
             Text(printable(what)),
         )
     return rows
+
+
+async def due_times(outbox: Outbox, records: Sequence[Record], now: float) -> dict[TicketId, float]:
+    """When messages may go that wait for their time or for their next try, as far as that is known."""
+    due: dict[TicketId, float] = {}
+    asked = 0
+    for record in records:
+        message = record.message
+        if record.state in WAITING and message.not_before is not None and message.not_before > now:
+            due[message.id] = message.not_before
+        elif record.state is State.RETRY and asked < DUE_ASKED:
+            asked += 1
+            why = await outbox.why(message.id)
+            if why is None or why.expected_in is None:
+                asked = DUE_ASKED  # no sender answers: asking for each would take long
+            else:
+                due[message.id] = now + why.expected_in
+    return due
 
 
 def record_details(record: Record, now: float) -> RenderableType:

@@ -19,6 +19,7 @@ from tidegate.cli.messages import (
     bot_of,
     chat_of,
     counted,
+    due_times,
     find_records,
     record_details,
     record_json,
@@ -31,7 +32,7 @@ from tidegate.cli.terminal import confirm, printable
 from tidegate.cli.times import moment
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.model import BotId, ChatId, Record, State, Why
+from tidegate.model import BotId, ChatId, Record, State, TicketId, Why
 from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
@@ -219,12 +220,20 @@ def states_of(names: Sequence[str]) -> frozenset[State]:
 
 def list_records(store: str | None, wanted: Selection, *, limit: int, nothing: str, as_json: bool) -> None:
     """Print the records as a table or as JSON, or `nothing` if there are none."""
+
     # One more than asked for tells whether there are more.
-    records = using(store, lambda outbox: wanted.records(outbox, limit + 1))
+    async def look(outbox: Outbox) -> tuple[list[Record], dict[TicketId, float]]:
+        found = await wanted.records(outbox, limit + 1)
+        return found, await due_times(outbox, found[:limit], Clock().now())
+
+    records, due = using(store, look)
     more, records = len(records) > limit, records[:limit]
     rest = [Text(f"These are the oldest {limit:,}; for more: --limit", style="dim")] if more else []
-    found = {"messages": [record_json(record) for record in records], "more": more}
-    parts = [record_table(records, Clock().now()), *rest] if records else [nothing]
+    found = {
+        "messages": [record_json(record) | {"due_at": due.get(record.message.id)} for record in records],
+        "more": more,
+    }
+    parts = [record_table(records, Clock().now(), due), *rest] if records else [nothing]
     terminal.report(found, *parts, as_json=as_json)
 
 

@@ -1,6 +1,8 @@
 """`tidegate worker`: become the sender, deliver until a signal comes, report at the end."""
 
 import asyncio
+import re
+from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -11,10 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import loop, terminal
-from tidegate.cli.messages import amount
+from tidegate.cli.messages import WAITING, amount
 from tidegate.cli.options import AsJson, Store
 from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
 from tidegate.cli.store import gate_for, is_redis, open_gate, public_store_name, store_name
+from tidegate.cli.terminal import printable
+from tidegate.cli.times import short_moment
 from tidegate.clock import Clock
 from tidegate.errors import StoreError, TidegateError
 from tidegate.model import Message
@@ -32,6 +36,9 @@ Concurrency = Annotated[
 ]
 Drain = Annotated[bool, typer.Option("--drain", help="Stop when nothing waits any more.")]
 
+EXPLAINED: Final = 100  # messages at most of which a line says what they wait for
+REASONS_SHOWN: Final = 5
+_DECIMALS = re.compile(r"\.\d s\b")
 COUNTED: Final = ("delivered", "parked", "expired", "refused")
 WIDTH: Final = 80  # fits a terminal of 80 columns and 24 lines
 MARKS: Final = 50  # seconds of a sparkline
@@ -205,7 +212,7 @@ async def _deliver(
             elif as_json:
                 await stop.wait()
             else:
-                await print_lines(run, stop)
+                await print_lines(run, stop, drain=drain)
         await run.end()
 
 
@@ -227,8 +234,8 @@ async def _watch(run: WorkerRun, name: str, stop: asyncio.Event) -> None:
         await run.look()
 
 
-async def print_lines(run: WorkerRun, stop: asyncio.Event) -> None:
-    """Print the counts every 10 s, if they have changed."""
+async def print_lines(run: WorkerRun, stop: asyncio.Event, *, drain: bool = False) -> None:
+    """Print the counts every 10 s, if they have changed; with `drain` also what the rest waits for."""
     last = run.line()
     while not stop.is_set():
         with suppress(TimeoutError):
@@ -239,3 +246,22 @@ async def print_lines(run: WorkerRun, stop: asyncio.Event) -> None:
         if line != last and not stop.is_set():
             terminal.put_line(line)
             last = line
+        if drain and run.stats.waiting and not stop.is_set():
+            with suppress(StoreError):  # a store that cannot be read now must not end the worker
+                terminal.put_line(await waits_line(run))
+
+
+async def waits_line(run: WorkerRun) -> str:
+    """Say what the messages wait for, grouped: those that wait for the same thing together."""
+    outbox, now = run.gate.outbox, run.clock.now()
+    records = await outbox.records(states=WAITING, limit=EXPLAINED)
+    reasons: Counter[str] = Counter()
+    for record in records:
+        at, why = record.message.not_before, await outbox.why(record.message.id)
+        if at is not None and at > now:
+            reasons[f"until {short_moment(at, now)} (not_before)"] += 1
+        elif why is not None and why.waits_for:
+            reasons[_DECIMALS.sub(" s", why.waits_for[0])] += 1
+    parts = [f"{count:,} {reason}" for reason, count in reasons.most_common(REASONS_SHOWN)]
+    oldest = f" (the oldest {EXPLAINED})" if run.stats.waiting > EXPLAINED else ""
+    return printable(f"{amount(run.stats.waiting, 'waits', 'wait')}{oldest}: {'; '.join(parts) or 'nothing'}")

@@ -16,6 +16,8 @@ from tidegate.polling.subscriptions import Fetch, News
 log = logging.getLogger("tidegate.polling")
 
 REQUESTS_AT_ONCE: Final = 8  # the limiter of the API paces them
+SECONDS_PER_BATCH: Final = 0.3  # at least, when 4 of 5 requests a second are for polling
+SPARE: Final = 1.0  # seconds, for notifying people
 IDLE_PAUSE: Final = 1.0  # seconds between two checks for subscribers
 BATCH_SIZE_STEPS: Final = ((300, 20), (1_000, 30))  # up to so many subscribers: so many keys in a request
 BATCH_SIZE_BEYOND_STEPS: Final = 50
@@ -42,7 +44,9 @@ class _FailedBatch(msgspec.Struct, frozen=True):
 
 
 class BatchPoller(Poller):
-    """Asks about all subscribers every `interval` seconds, from start to start, many in a request.
+    """Asks about all subscribers within every `interval` seconds, many in a request.
+
+    A cycle begins so early that its last answer comes before the interval of anybody is over.
 
     Without `batch_size` it depends on the number of subscribers. If `fetch` has a method `most(keys)`, no
     request asks for more keys than that returns. A batch that failed is repeated when the others are done,
@@ -83,7 +87,11 @@ class BatchPoller(Poller):
             self._failures.over(FETCH)
         seconds = self._clock.monotonic() - begun
         self._totals.end_cycle(asked=len(keys), seconds=seconds)
-        return max(0.0, self._interval - seconds)
+        # Those that are being restored are asked for in the next cycle.
+        restoring = max(len(self._tracked.unrestored), len(self._tracked.reserved)) if self._restores else 0
+        coming = math.ceil((len(self.waiting) + restoring) / len(keys) * len(batches))
+        expected = coming * max(SECONDS_PER_BATCH, seconds / len(batches))
+        return max(0.0, time_between_cycles(self._interval, expected) - seconds)
 
     async def _fetch_with_retries(self, batches: Iterable[Batch]) -> list[_FailedBatch]:
         """Return the batches that are left to the next cycle."""
@@ -141,6 +149,11 @@ class BatchPoller(Poller):
             self._has_warned = True
             shown = ", ".join(map(repr, list(unknown)[:3]))
             log.warning("%s: fetch returned keys that it was not asked for, ignored: %s", self.name, shown)
+
+
+def time_between_cycles(interval: float, cycle: float) -> float:
+    """Return the seconds from start to start, so that the last answer of so long a cycle is in time."""
+    return max(interval / 2, interval - cycle - SPARE)
 
 
 def batch_size_for(subscribers: int, interval: float) -> int:

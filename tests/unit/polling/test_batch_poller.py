@@ -70,7 +70,7 @@ async def test_300_subscribers_cost_15_requests_per_cycle(clock: VirtualClock, m
     async with make() as poller:
         for number in range(300):
             await poller.subscribe(str(number))
-        await clock.sleep(60 * 9 + 30)
+        await clock.sleep(54.5 * 9 + 30)  # a cycle of 15 batches may take 4.5 s
         stats = poller.stats()
 
     assert (stats.cycles, stats.batches, stats.requests, stats.average_batch_size) == (10, 150, 150, 20.0)
@@ -93,7 +93,9 @@ async def test_a_batch_that_failed_is_asked_for_again_alone_and_the_others_are_n
         await clock.sleep(60)
 
     assert sorted(heard.keys) == ["a", "b", "c", "d", "e", "f"]
-    assert source.asked[-1] == (60.0, ["c", "d"])
+    again, keys = source.asked[-1]
+    assert 55 < again < 60
+    assert keys == ["c", "d"]
 
 
 async def test_a_key_that_the_api_refuses_does_not_spoil_it_for_its_batch(
@@ -131,7 +133,7 @@ async def test_a_bad_token_is_not_tried_twice_in_a_cycle_and_told_once(
     assert "again" in warnings[1]
 
 
-async def test_cycles_never_overlap_and_the_interval_is_from_start_to_start(
+async def test_cycles_never_overlap_and_begin_early_enough_for_the_interval(
     clock: VirtualClock, source: Source, make: Make
 ) -> None:
     poller = make(interval=10)
@@ -144,8 +146,10 @@ async def test_cycles_never_overlap_and_the_interval_is_from_start_to_start(
         await clock.sleep(40)
 
     assert source.most_at_once == 1
-    assert source.times_of("a")[:3] == [0.0, 10.0, 20.0]
-    assert source.times_of("a")[3:6] == [30.0, 55.0, 80.0]  # late: at once, never beside itself
+    assert source.times_of("a")[:3] == pytest.approx([0.0, 8.7, 17.4])
+    assert source.times_of("a")[3:6] == pytest.approx(
+        [26.1, 51.1, 76.1]
+    )  # late: at once, never beside itself
 
 
 async def test_at_most_eight_requests_are_under_way(clock: VirtualClock, source: Source, make: Make) -> None:

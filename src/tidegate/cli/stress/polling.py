@@ -51,7 +51,6 @@ def _scenario_report(scenario: PollingScenario, results: Sequence[PollingReport]
             "duration": scenario.duration,
             "interval": scenario.interval,
             "batch_size": scenario.batch_size,
-            "period": round(scenario.period, 1),
             "rate": str(scenario.rate),
             "block": scenario.block,
             "latency_ms": list(scenario.latency),

@@ -10,7 +10,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.polling.batch import BatchPoller
-from tidegate.polling.delta import RESTORE_EVERY, RESTORE_GROUP, DeltaPoller
+from tidegate.polling.delta import DeltaPoller
 from tidegate.polling.nocodb import changes, checks, waiting
 from tidegate.polling.per_user import UserPoller
 from tidegate.polling.poller import Poller
@@ -93,8 +93,7 @@ async def running_bot(
         make_poller(mode, scenario, table, clock, tell) as started,
     ):
         source = waiting(table, eq("State", WAITING), key="Id")
-        group, every = (RESTORE_GROUP, RESTORE_EVERY) if mode == "delta" else (scenario.group, 1.0)
-        async with in_background(started.restore(source, group=group, every=every)):
+        async with in_background(started.restore(source)):
             yield
 
 
@@ -118,7 +117,7 @@ def make_poller(mode: Mode, scenario: PollingScenario, table: Table, clock: Cloc
         case "batch":
             fetch = checks(table, key="Id", condition=checked("Paid"))
             size = scenario.batch_size
-            return BatchPoller(fetch, scenario.period, size, notify=notify, clock=clock, name=mode)
+            return BatchPoller(fetch, scenario.interval, size, notify=notify, clock=clock, name=mode)
         case "delta":
             source = changes(table, key="Id", condition=checked("Paid"))
             return DeltaPoller(source, share=DELTA_SHARE, notify=notify, clock=clock, name=mode)

@@ -1,6 +1,5 @@
 """A scenario of people who wait for payments, and the simulated NocoDB that it runs against."""
 
-import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +10,6 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.polling.batch import batch_size_for
 from tidegate.sim.faults import Latency
 from tidegate.sim.nocodb import Faults, NocoLimits, SimulatedNocoDb
 from tidegate.sim.nocodb.http import NocoDbServer
@@ -24,8 +22,6 @@ MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 OURS: Final[tuple[Mode, ...]] = MODES[1:]  # "per-user" is the bot that they are compared with
 MOST_USERS = 100_000
 MOST_SECONDS = 86_400.0
-SPARE = 1.0  # seconds, for notifying people
-SMALLEST_GROUP = 10  # restored at a time, as a poller does by default
 TOKEN = "demo"  # noqa: S105  (of a simulated server)
 TIMEOUT = 10.0  # seconds
 WAITING = "awaiting_payment"
@@ -59,19 +55,6 @@ class PollingScenario(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> NocoLimits:
         return NocoLimits(rate=self.rate, block=self.block, retry_after="missing")
-
-    @property
-    def group(self) -> int:
-        """Return people restored per second: at least the default, and all in a quarter of the interval."""
-        return max(SMALLEST_GROUP, math.ceil(4 * self.users / self.interval))
-
-    @property
-    def period(self) -> float:
-        """Return the seconds between two cycles of a batch poller: the last answer of a cycle is in time."""
-        slots = max(1, self.rate.count - 1)  # polling leaves one for others
-        batches = math.ceil(self.users / (self.batch_size or batch_size_for(self.users, self.interval)))
-        cycle = batches / slots * (self.rate.seconds + max(self.latency) / 1_000)
-        return max(self.interval / 2, self.interval - cycle - SPARE)
 
     def payments(self) -> list[tuple[float, int]]:
         """Return (time, person) in order: evenly at random, but nobody pays in the last interval."""

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from tidegate.errors import BadInputError
-from tidegate.sim.polling import PollingReport, PollingScenario
-from tidegate.sim.polling.simulation import with_flaws
+from tidegate.sim import virtual_time
+from tidegate.sim.polling import PollingScenario
+from tidegate.sim.polling.simulation import PollingReport, run_scenario, with_flaws
+from tidegate.sim.virtual_time import VirtualClock
 
 
 def result(mode: str, **fields: Any) -> PollingReport:  # noqa: ANN401  (any field of it)
@@ -36,11 +38,14 @@ def test_the_same_seed_draws_the_same_payments_and_another_one_others() -> None:
     )
 
 
-@pytest.mark.parametrize("users", [1, 100, 300, 500, 1_000, 2_000])
-def test_a_batch_poller_looks_so_often_that_the_last_answer_of_a_cycle_comes_in_time(users: int) -> None:
-    period = PollingScenario(users=users).period
+@pytest.mark.parametrize("users", [1, 300, 2_000])
+def test_with_its_defaults_a_batch_poller_tells_everybody_within_the_interval(users: int) -> None:
+    async def play(clock: VirtualClock) -> PollingReport:
+        return await run_scenario(PollingScenario(users=users, duration=130), "batch", clock)
 
-    assert 45 < period < 60
+    played = virtual_time.run(play)
+
+    assert (played.within_interval, played.missed, played.refused) == (1, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
 
 from tidegate.adapters.attach_options import AttachOptions, Conversations, Updates
 from tidegate.adapters.call_context import queue_call
@@ -67,6 +67,7 @@ if TYPE_CHECKING:  # each is there only if it is used
     from tidegate.adapters.aiogram.queued_method import MethodTicket
     from tidegate.adapters.ptb.attachment import Builder as PtbBuilder
     from tidegate.adapters.ptb.rate_limiter import TidegateLimiter
+    from tidegate.outbox.message_fields import MessageFields, SendOptions
 
 log = logging.getLogger("tidegate")
 
@@ -271,18 +272,18 @@ class Tidegate:
         call: "TelegramMethod[TelegramType]",
         *,
         bot: "AiogramBot | None" = None,
-        **options: Any,  # noqa: ANN401
+        **options: "Unpack[SendOptions]",
     ) -> "MethodTicket[TelegramType]": ...
 
     @overload
-    async def queue(self, call: Coroutine[Any, Any, Any], **options: Any) -> LiveTicket: ...  # noqa: ANN401
+    async def queue(self, call: Coroutine[Any, Any, Any], **options: "Unpack[SendOptions]") -> LiveTicket: ...
 
     async def queue(
         self,
         call: "TelegramMethod[TelegramType] | Coroutine[Any, Any, Any]",
         *,
         bot: "AiogramBot | None" = None,
-        **options: Any,
+        **options: "Unpack[SendOptions]",
     ) -> "MethodTicket[TelegramType] | LiveTicket":
         """Write a call of a bot down instead of making it now. Give the call without awaiting it.
 
@@ -451,7 +452,7 @@ class Tidegate:
 
     # --- sending ---
 
-    async def send(self, *, bot: AnyBot | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401  (Telegram's)
+    async def send(self, *, bot: AnyBot | None = None, **fields: "Unpack[MessageFields]") -> LiveTicket:
         """Accept one message; what this returned for is not lost, within what the store promises.
 
         `chat_id`, `text` and every other parameter as Telegram spells them; `method` if it is not
@@ -465,7 +466,7 @@ class Tidegate:
         items: Iterable[Fields] | AsyncIterable[Fields],
         *,
         bot: AnyBot | None = None,
-        **shared: Any,  # noqa: ANN401
+        **shared: "Unpack[MessageFields]",
     ) -> list[LiveTicket]:
         """Accept many messages, some hundreds in a step. `shared` fields go to each.
 
@@ -475,7 +476,9 @@ class Tidegate:
         await self.core.ready_to_deliver()
         return await self.core.producer.send_many(self.core.registry.id_of(bot), items, shared)
 
-    async def send_or_queue(self, *, bot: AnyBot | None = None, **fields: Any) -> Receipt | LiveTicket:  # noqa: ANN401
+    async def send_or_queue(
+        self, *, bot: AnyBot | None = None, **fields: "Unpack[MessageFields]"
+    ) -> Receipt | LiveTicket:
         """Send at once if the limits allow, queue if they do not. Returns a receipt, or a ticket."""
         self.core.check_open()
         return await self.core.send_or_queue(self.core.registry.id_of(bot), fields)
@@ -511,7 +514,7 @@ class Tidegate:
         ahead: int | None = None,
         remember: float = REMEMBER_SECONDS,
         total: int | None = None,
-        **fields: Any,  # noqa: ANN401  (Telegram's)
+        **fields: Any,  # noqa: ANN401  (TypedDict has `name`, too)
     ) -> Campaign:
         """Send to everybody in an audience, in the background; return once a first row was found fit.
 

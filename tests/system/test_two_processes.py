@@ -6,6 +6,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ class Pair:
         self.store, self.server, self.sender, self.gate = store, server, sender, gate
         self.outbox = gate.outbox
 
-    async def send(self, chat: int, text: str, **fields: object) -> LiveTicket:
+    async def send(self, chat: int, text: str, **fields: Any) -> LiveTicket:  # noqa: ANN401
         return await self.gate.send(chat_id=chat, text=text, bot=BOT, **fields)
 
     def arrived(self, chat: int) -> list[str]:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -14,6 +14,9 @@ from tidegate.errors import BadInputError, StoreError
 from tidegate.flows.session import Session, read_session
 from tidegate.leader_lease import LeaseStore
 from tidegate.polling.subscriptions import Subscription, Subscriptions
+
+if TYPE_CHECKING:  # only types
+    from tidegate.outbox.message_fields import MessageFields
 
 if TYPE_CHECKING:
     from tidegate.polling.poller import Poller
@@ -72,7 +75,7 @@ class FlowGate(Protocol):
 
     def poll(self, poller: "Poller") -> None: ...
 
-    async def send(self, *, bot: int | None = None, **fields: Any) -> object:  # noqa: ANN401  (Telegram's)
+    async def send(self, *, bot: int | None = None, **fields: "Unpack[MessageFields]") -> object:
         """Durable when it returns."""
 
     async def call(self, method: str, params: dict[str, Any], *, bot: int | None = None) -> Any: ...  # noqa: ANN401

@@ -80,13 +80,14 @@ async def test_each_method_has_its_own_parameters(gate: Tidegate) -> None:
 
 async def test_a_method_that_is_not_known_takes_any_parameter(gate: Tidegate) -> None:
     fields: dict[str, Any] = {"hologram": "file_id"}
+    typo: dict[str, Any] = {"dedup_keys": "k"}
     ticket = await gate.send(chat_id=7, method="sendHologram", **fields)
 
     record = await gate.outbox.find(ticket.id)
     assert record is not None
     assert record.message.params == fields
     with pytest.raises(BadInputError, match="'dedup_key' may be meant"):
-        await gate.send(chat_id=7, method="sendHologram", dedup_keys="k", **fields)
+        await gate.send(chat_id=7, method="sendHologram", **fields, **typo)
 
 
 async def test_a_parameter_that_is_not_known_yet_is_sent_as_extra(

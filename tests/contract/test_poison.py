@@ -47,7 +47,7 @@ def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 GOOD = st.fixed_dictionaries(
     {"chat_id": st.integers(1, 5) | st.just(-1001), "text": TEXTS.map(lambda text: f"x{text}")},
     optional={
-        "note": nested(PLAIN),
+        "extra": st.fixed_dictionaries({"note": nested(PLAIN)}),
         "priority": st.sampled_from(["high", "normal", "low"]),
         "dedup_key": st.text(st.characters(), min_size=1, max_size=3),
         "coalesce_key": st.sampled_from(["a", "b"]),
@@ -56,7 +56,7 @@ GOOD = st.fixed_dictionaries(
 BAD = st.builds(
     lambda good, bad: {**good, **bad},
     GOOD,
-    st.dictionaries(st.just("note"), nested(PLAIN | POISON), min_size=1)
+    st.fixed_dictionaries({"extra": st.fixed_dictionaries({"note": nested(PLAIN | POISON)})})
     | st.dictionaries(st.sampled_from([5, 0.5, b"raw", None]), PLAIN, min_size=1, max_size=1)
     | st.dictionaries(st.just("text"), st.sampled_from([5, "", None, "\ud800"]), min_size=1),
 )

@@ -316,6 +316,9 @@ async def test_what_a_process_says_of_itself_is_heard_by_others_until_it_is_over
     async with one:
         assert await one.core.store.sender_health() is None
         async with other:
+            async with one.clock.timeout(5):
+                while await one.core.store.sender_health() is None:  # until its first heartbeat
+                    await one.clock.sleep(0.01)
             assert await one.core.store.sender_health() == StoreHealth()
             link = other.core.store.outbox.connection  # type: ignore[attr-defined]
             await tell_health(link, StoreHealth().with_problems(["the worker has failed"]))

@@ -263,7 +263,7 @@ async def test_a_bot_that_is_registered_here_sends_there_at_once(pair: Pair) -> 
 
 
 async def test_a_second_sender_is_refused_and_told_who_sends(pair: Pair) -> None:
-    expected = rf"process {pair.sender.pid} \(killing.py worker\) sends for .*store.db: one process at a time"
+    expected = rf"process {pair.sender.pid} \(killing.py\) sends for .*store.db: one process at a time"
 
     with pytest.raises(NotTheSenderError, match=expected):
         await pair.gate.call("sendMessage", {"chat_id": 1, "text": "x"}, bot=BOT)

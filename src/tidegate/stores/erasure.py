@@ -28,5 +28,5 @@ async def drop_parked(inbox: Inbox, chat: ChatId, bot: BotId | None) -> int:
     """Drop the parked updates of a chat. Those that wait are handled soon, and are gone after that."""
     source = None if bot is None else bot_source(bot)
     parked = await inbox.parked(source, limit=100 * MAX_PARKED_PER_SOURCE)
-    meant = [one.item for one in parked if one.item.lane == str(chat)]
+    meant = [one.item for one in parked if one.item.lane.partition(" ")[0] == str(chat)]
     return sum([await inbox.drop(one.source, one.key) for one in meant])

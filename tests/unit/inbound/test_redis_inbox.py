@@ -522,6 +522,10 @@ async def do_everything(one: Process, other: Process) -> None:
     await one.inbox.replay(BOT, "0")
     await one.inbox.park(await one.claim_one(), "no")
     await one.inbox.drop(BOT, "1")
+    await one.accept("erased", lane="7")
+    await one.accept("erased, too", lane="7 5")
+    await one.accept("of another", lane="75")
+    assert await one.inbox.erase("7") == 2
     one.link.deaf = {SCRIPTS["claim"].sha}
     with suppress(StoreAwayError):
         await one.claim()

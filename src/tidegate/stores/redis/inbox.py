@@ -347,17 +347,15 @@ class RedisInbox(Inbox):
             arguments += [inbox_codec.lane_prefix(one.item), one.item.key, body, why]
         return int(await self._run("bring", MAX_PARKED_PER_SOURCE, *arguments))
 
-    async def erase(self, lane: str, bot: int | None = None) -> int:
-        """Erase the updates of a lane that wait, of one bot or of all; return how many there were."""
+    async def erase(self, chat: str, bot: int | None = None) -> int:
+        """Erase the updates of a chat that wait, of one bot or of all; return how many there were."""
         source = "" if bot is None else bot_source(bot)
         erased = 0
         while bot is not None or (source := (await self._run("source_after", source)).decode()):
             if source.startswith("bot:"):
-                step = (source, inbox_codec.without_separators(lane), ITEMS_PER_STEP)
-                # One may be held, and stays.
-                while (count := int(await self._run("erase", *step))) >= ITEMS_PER_STEP - 1:
+                step = (source, inbox_codec.without_separators(chat), ITEMS_PER_STEP)
+                while count := int(await self._run("erase", *step)):
                     erased += count
-                erased += count
             if bot is not None:
                 break
         return erased

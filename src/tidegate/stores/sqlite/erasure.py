@@ -53,7 +53,7 @@ def _erase(tx: Transaction, names: Sequence[ChatId], bot: BotId | None, *, is_id
 
 def _erase_updates(tx: Transaction, chat: ChatId, bot: BotId | None, *, is_idle: bool) -> int:
     """Erase those that wait or are parked. Those being handled stay, unless no process handles any."""
-    theirs, values = "lane = ?", [str(chat)]
+    theirs, values = "(lane = ? OR lane GLOB ?)", [str(chat), f"{chat} *"]  # of the chat, of its users
     theirs += " AND source GLOB 'bot:*'" if bot is None else " AND source = ?"
     values += [] if bot is None else [bot_source(bot)]
     free = "" if is_idle else " AND number NOT IN (SELECT number FROM held)"

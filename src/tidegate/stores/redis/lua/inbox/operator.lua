@@ -62,24 +62,30 @@ function Steps.bring()
   return brought
 end
 
--- Erase: up to ARGV[5] updates of a lane (ARGV[3], ARGV[4]: source and lane) that wait are forgotten; one that is held
--- stays. Their keys stay known: Telegram may repeat them. Replies how many it were.
+-- Erase: up to ARGV[5] updates of a chat (ARGV[3], ARGV[4]: source and chat), in its lane and in those of its users, that
+-- wait are forgotten; those that are held stay. Their keys stay known: Telegram may repeat them. Replies how many it were.
 function Steps.erase()
-  local prefix, erased = ARGV[3] .. '\0' .. ARGV[4] .. '\0', 0
-  for _, place in ipairs(call('ZRANGEBYLEX', KEY.queue, '[' .. prefix, '(' .. prefix .. ':', 'LIMIT', 0, ARGV[5])) do
-    local number, offer = Lane.number(place), Lane.offer_of(place)
-    if call('HEXISTS', KEY.held, number) == 0 then
-      call('ZREM', KEY.queue, place)
-      call('ZREM', KEY.later, place)
-      call('ZREM', KEY.ready, offer)
-      call('ZREM', KEY.suspects, offer)
-      call('HDEL', KEY.tries, number)
-      call('HDEL', KEY.bodies, number)
-      erased = erased + 1
+  local chat, erased, lanes = ARGV[3] .. '\0' .. ARGV[4], 0, {}
+  for _, range in ipairs({ { '\0', '\0:' }, { ' ', '!' } }) do
+    local from, to = '[' .. chat .. range[1], '(' .. chat .. range[2]
+    for _, place in ipairs(call('ZRANGEBYLEX', KEY.queue, from, to, 'LIMIT', 0, ARGV[5])) do
+      local number, offer = Lane.number(place), Lane.offer_of(place)
+      if call('HEXISTS', KEY.held, number) == 0 then
+        call('ZREM', KEY.queue, place)
+        call('ZREM', KEY.later, place)
+        call('ZREM', KEY.ready, offer)
+        call('ZREM', KEY.suspects, offer)
+        call('HDEL', KEY.tries, number)
+        call('HDEL', KEY.bodies, number)
+        lanes[string.match(place, '^(.*%z)%d+$')] = true
+        erased = erased + 1
+      end
     end
   end
-  local following = Lane.first(prefix)
-  if following and call('HEXISTS', KEY.held, Lane.number(following)) == 0 then Lane.offer(following, 0) end
+  for prefix in pairs(lanes) do
+    local following = Lane.first(prefix)
+    if following and call('HEXISTS', KEY.held, Lane.number(following)) == 0 then Lane.offer(following, 0) end
+  end
   Step.publish()
   return erased
 end

@@ -458,6 +458,8 @@ async def test_the_same_dedup_key_is_the_same_ticket(gate: Tidegate) -> None:
         ({"chat_id": 7, "text": "x", "dedup_key": ""}, "dedup_key is empty"),
         ({"chat_id": 7, "text": "x", "coalesce_key": ""}, "coalesce_key is empty"),
         ({"chat_id": 7, "text": "x", "dedup_key": "\ud800"}, "dedup_key holds what is no text"),
+        ({"chat_id": 7, "text": "x", "dedup_key": "k\0x"}, "dedup_key holds a NUL"),
+        ({"chat_id": 7, "text": "x", "coalesce_key": "\0"}, "coalesce_key holds a NUL"),
         ({"chat_id": 7, "method": "send message"}, "not a Bot API method"),
         ({"chat_id": 7, "method": 5}, "not a Bot API method"),
     ],

@@ -220,6 +220,8 @@ def _check_key(name: str, key: str | None) -> None:
         return
     if not key:
         raise BadInputError(f"{name} is empty: leave it out, or every message with an empty one is the same")
+    if "\0" in key:  # SQLite compares texts only up to it
+        raise BadInputError(f"{name} holds a NUL character: leave it out")
     try:
         key.encode()
     except UnicodeEncodeError:

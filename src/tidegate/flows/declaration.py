@@ -26,7 +26,7 @@ class _Outline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_de
 
     name: str
     initial: str
-    states: dict[str, dict[str, Any]]
+    states: dict[str, Any]
     commands: dict[str, str] = {}
     arguments: dict[str, str] = {}
     lifetime: float | None = None
@@ -89,7 +89,10 @@ def _read(path: Path) -> Any:  # noqa: ANN401  (whatever the file holds)
         raise BadInputError(f"it cannot be read: {error}") from error
 
 
-def _state(name: str, table: dict[str, Any]) -> FlowState:
+def _state(name: str, table: object) -> FlowState:
+    if not isinstance(table, Mapping):
+        kind = type(table).__name__
+        raise BadInputError(f'states.{name}: a state is a table, such as {{ say = "Hi" }}: got {kind}')
     if "name" in table:
         raise BadInputError(f"states.{name}.name: there is no such key; the state's name is {name}")
     whole = {"name": name, **table}

@@ -115,3 +115,11 @@ def test_help_tells_python_telegram_bot_where_files_are(capsys: pytest.CaptureFi
     shown = capsys.readouterr().out
     assert "8081/bot" in shown
     assert "8081/file/bot" in shown
+
+
+@pytest.mark.parametrize("arguments", ["nobody.csv", "--text Hi nobody.csv", "run nobody.csv"])
+def test_broadcast_takes_a_file_without_a_subcommand(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["broadcast", *arguments.split()]) == 2
+    assert "cannot read nobody.csv" in capsys.readouterr().err

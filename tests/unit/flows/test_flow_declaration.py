@@ -95,7 +95,7 @@ def good() -> dict[str, Any]:
         (("states", "start", "buttons"), [{"to": "end"}], "states.start.buttons[0][0].text: is missing"),
         (("states", "start", "on"), [{"trigger": 1}], "states.start.on[0].trigger: expected `str`"),
         (("states", "start", "name"), "x", "states.start.name: there is no such key"),
-        (("states", "start"), 5, "states[...]: expected `object`, got `int`"),
+        (("states", "start"), 5, "states.start: a state is a table"),
         (("nonsense",), 1, "nonsense: there is no such key"),
         (("initial",), 1, "initial: expected `str`, got `int`"),
         (("parse_mode",), "BBCode", "parse_mode: invalid enum value 'BBCode'"),
@@ -163,3 +163,8 @@ def test_a_button_keeps_its_code_when_only_its_text_changes_and_not_when_its_mea
         Button("Cash", to="paid", save="x").code,
     }
     assert len(codes) == 6
+
+
+def test_a_state_that_is_no_table_is_named() -> None:
+    with pytest.raises(BadInputError, match=r"^states\.start: a state is a table, such as .*: got str$"):
+        flow_of({"name": "shop", "initial": "start", "states": {"start": "Hello"}})

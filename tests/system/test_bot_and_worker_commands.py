@@ -407,3 +407,14 @@ def test_a_key_that_cannot_be_used_is_one_line(place: Place) -> None:
     assert f"there is no key file {place.key_file}" in place.complains("worker", code=1)
     bad = place.complains("worker", code=2, variables={"TIDEGATE_KEY": SECRET})
     assert "TIDEGATE_KEY: what it holds is no key: make one with `tidegate key new`" in bad
+
+
+def test_the_limit_of_ones_own_chat_is_measured_only_when_asked_and_alone(place: Place) -> None:
+    place.add_bot()
+    assert "pass --yes to confirm" in place.complains("limits", "measure", "--chat", "901", code=2)
+    with place.worker():
+        assert "stop it first" in place.complains("limits", "measure", "--chat", "901", "--yes", code=2)
+
+    found = place.told("limits", "measure", "--chat", "901", "--yes")
+    assert (found["burst"], found["limit"]) == (1, "1/1")
+    assert (found["setting"], found["sent"], found["deleted"]) == ("TIDEGATE_CHAT_RATE=1/1", 1, 1)

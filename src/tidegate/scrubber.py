@@ -28,6 +28,7 @@ LOGGERS: Final = (
     "tidegate.broadcast",
     "tidegate.flows",
     "tidegate.inbound",
+    "tidegate.outbox",
     "tidegate.polling",
     "tidegate.sim.telegram.incoming",
     "tidegate.store",
@@ -89,15 +90,20 @@ class SecretFilter(logging.Filter):
             text = record.getMessage()
         except Exception:  # noqa: BLE001  (the handler reports a text that does not fit its arguments)
             return True
-        if (clean := scrub_secrets(text)) != text:
+        if (clean := _encodable(scrub_secrets(text))) != text:
             record.msg, record.args = clean, None
         if record.exc_info and record.exc_info[1] is not None:
             trace = record.exc_text or "".join(traceback.format_exception(record.exc_info[1])).rstrip("\n")
-            if (clean := scrub_secrets(trace)) != trace:
+            if (clean := _encodable(scrub_secrets(trace))) != trace:
                 record.exc_info, record.exc_text = None, clean  # formatters print the text that is there
         if record.stack_info:
             record.stack_info = scrub_secrets(record.stack_info)
         return True
+
+
+def _encodable(text: str) -> str:
+    """No handler can write half a character, which a proxy's answer may hold."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _install() -> None:

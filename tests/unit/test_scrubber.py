@@ -153,3 +153,9 @@ def test_no_error_shows_a_token() -> None:
     for error in errors:
         assert SECRET not in str(error) + repr(error) + str(error.args) + str(vars(error))
         assert "42:…" in str(error)
+
+
+def test_a_line_with_half_a_character_can_be_written(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("tidegate.worker").warning("a proxy said %s", "\ud83d oops")
+    assert caplog.messages == ["a proxy said \\ud83d oops"]
+    caplog.text.encode()

@@ -99,8 +99,8 @@ class Run:
         self.unreadable: set[TicketId] = set()
         self.campaigns: list[Campaign] = []
 
-    def gate(self) -> Tidegate:
-        gate = Tidegate(self.store.address, clock=self.clock, wire=TelegramWire(self.telegram, self.clock))
+    async def gate(self) -> Tidegate:
+        gate = await self.store.gate(self.clock, TelegramWire(self.telegram, self.clock))
         gate.add_bot(TOKEN)
         return gate
 
@@ -158,7 +158,7 @@ async def deliver(clock: VirtualClock, store: DamagedStore, messages: list[Field
     """Put, damage, crash while sending, damage again, recover, deliver. Returns how many were accepted."""
     trial = Run(clock, store, seed)
     if store.survives:
-        first = trial.gate()
+        first = await trial.gate()
         await first.core.open()
         await trial.put(first, messages[::2])
         await trial.damage(first, 0.2)
@@ -169,7 +169,7 @@ async def deliver(clock: VirtualClock, store: DamagedStore, messages: list[Field
         await trial.damage(first, 0.4)
         await store.crash(first)
         messages = messages[1::2]
-    async with trial.gate() as gate:
+    async with await trial.gate() as gate:
         await trial.put(gate, messages)
         await trial.damage(gate, 0.2)
         await trial.broadcast(gate, messages)
@@ -178,6 +178,7 @@ async def deliver(clock: VirtualClock, store: DamagedStore, messages: list[Field
             good = await gate.send(chat_id=7, text="after it all")
             await good.delivered(timeout=60)
         await trial.check(gate)
+    await store.close()
     return len(trial.accepted)
 
 

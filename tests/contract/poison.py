@@ -110,9 +110,7 @@ class RedisServer(DamagedStore):
             ticket = record.message.id
             if record.reason != UNREADABLE and draw.random() < share:
                 raw: bytes = await inline(self._hub.ask, "HGET", messages, ticket)
-                body = raw.replace(
-                    b"sendMessage", b"\xc1" * 11, 1
-                )  # the script can read it
+                body = raw.replace(b"sendMessage", b"\xc1" * 11, 1)  # the script can read it
                 changed = body if draw.random() < 0.5 else b"\xc1" + raw[1:]  # nor can the script
                 await inline(self._hub.ask, "HSET", messages, ticket, changed)
                 damaged.unreadable.add(ticket)

@@ -16,7 +16,7 @@ import pytest
 from system.operators import PATIENCE, Desk, environment, running, telegram
 from tidegate import Tidegate
 from tidegate.clock import Clock
-from tidegate.model import TicketId
+from tidegate.model import Refused, Settlement, TicketId
 
 chats = count(1_000_001)  # each test has chats of its own: they share a Telegram
 FAR = 4_000_000_000.0
@@ -278,3 +278,24 @@ def test_a_damaged_message_of_a_killed_sender_is_shown_not_replayed_and_dropped(
     code, _, err = desk.quickly("dlq", "replay", "--all")
     assert (code, "1 letter cannot be decoded" in err) == (0, True)
     assert desk.told("dlq", "drop", "--all", "--yes") == {"dropped": 1}
+
+
+def test_what_a_429_closed_for_long_is_listed_and_opened_by_a_command(desk: Desk) -> None:
+    chat = next(chats)
+
+    async def be_refused(gate: Tidegate) -> None:
+        await gate.send(chat_id=chat, text="too much")
+        [claim] = await gate.outbox.claim(1)
+        await gate.outbox.settle([Settlement(claim, Refused(3000.0))])
+
+    assert desk.told("limits", "list")["limits"] == []
+    desk.within(be_refused)
+    [closed] = desk.told("limits", "list")["limits"]
+    assert (closed["bot"], closed["chat_id"]) == (42, chat)
+    assert 2900 < closed["closed_for"] <= 3000
+    assert f"bot 42, chat {chat}: closed by a 429 for" in desk.quickly("limits", "list")[1]
+
+    assert desk.told("limits", "open", "--chat", str(chat)) == {"opened": [{"bot": 42, "chat_id": chat}]}
+
+    assert [state["closed_for"] for state in desk.told("limits", "list")["limits"]] in ([], [0.0])
+    assert desk.told("limits", "open", "--bot", "43")["opened"] == []

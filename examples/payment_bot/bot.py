@@ -102,14 +102,16 @@ class PaymentBot:
 
     async def _begin_restoring(self) -> None:
         """Restore in the background, so that messages meanwhile are answered."""
-        self._restoring = asyncio.create_task(self._restore())
+        stats = await self.gate.stats()
+        is_new = not (stats.delivered or stats.waiting or stats.sending)
+        self._restoring = asyncio.create_task(self._restore(is_new=is_new))
 
-    async def _restore(self) -> None:
-        """Restore who waits, from the store; from NocoDB if the store knows nobody, as a new file."""
+    async def _restore(self, *, is_new: bool) -> None:
+        """Restore who waits, from the store; from NocoDB if nothing was ever sent from the store."""
         progress = show(AWAITING, write=self._say)
         restore = partial(self.executor.restore, AWAITING, group=self._group, every=self._every)
         found = await restore(on_progress=lambda step: progress(step) if step.total else None)
-        if found.found == 0:
+        if is_new and found.found == 0:
             try:
                 await restore(self.orders.open(self._lifetime), on_progress=progress)
             except UpstreamError as error:

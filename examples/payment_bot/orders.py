@@ -70,8 +70,8 @@ class Orders:
         unpaid = all_of(eq("Status", "waiting"), negate(PAID), new)
         async for rows in self.table.pages(unpaid, fields=("Id", "OrderId", "UserId"), background=True):
             for row in rows:
-                user = int(row["UserId"])
-                yield Subscription(str(row["OrderId"]), {"user_id": user, "chat_id": user})
+                if user := int(row["UserId"] or 0):  # a row made by hand may have none
+                    yield Subscription(str(row["OrderId"]), {"user_id": user, "chat_id": user})
 
     async def count(self) -> Counts:
         paid_after_all = await self._count(PAID, CANCELLED)

@@ -334,7 +334,8 @@ def test_a_worker_that_is_asked_to_end_loses_nothing_and_doubles_nothing(
                 pass
             worker.send_signal(signal.SIGTERM)
             out, err = worker.communicate(timeout=PATIENCE)
-        assert (worker.returncode, err) == (0, "")
+        assert worker.returncode == 0
+        assert err == "" or err.startswith("stopping: waiting up to 10 s for ")
         delivered = int(out.split()[1])
         assert out.endswith(f"; {200 - delivered} still wait\n")
         assert report_of(telegram)["accepted"] == delivered < 200

@@ -154,7 +154,7 @@ def test_a_bot_is_registered_listed_and_removed_with_the_variable_only(office: O
     assert (bot["bot"], bot["waiting"], bot["dead"]) == (42, 1, 0)
     assert office.told("bot", "remove", "42", "--yes") == {"bot": 42, "waiting": 1}
     assert office.told("bot", "list") == {"bots": []}
-    assert "begin with tidegate bot add" in office.complains("send", "1", "hello")
+    assert "register it with tidegate bot add" in office.complains("send", "1", "hello")
 
 
 def test_a_worker_without_the_key_says_which_variable_it_needs(office: Office) -> None:

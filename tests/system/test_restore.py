@@ -9,6 +9,7 @@ import pytest
 
 from system.operators import Desk, telegram
 from tidegate import Tidegate
+from tidegate.clock import Clock
 
 chats = count(2_000_001)
 
@@ -91,7 +92,7 @@ def test_a_program_that_only_puts_messages_is_in_the_way_too(desk: Desk) -> None
 
 
 def test_what_cannot_be_restored_leaves_the_store_as_it_is(desk: Desk) -> None:
-    [ticket] = desk.put(next(chats), not_before=4_000_000_000.0)
+    [ticket] = desk.put(next(chats), not_before=Clock().now() + 300 * 86_400)
     desk.told("backup", "copy.db")
     copy = desk.folder / "copy.db"
     (desk.folder / "cut.db").write_bytes(copy.read_bytes()[:6_000])

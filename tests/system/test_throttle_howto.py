@@ -57,5 +57,5 @@ async def test_the_rules_and_the_throttle_that_it_shows_work() -> None:
 
 
 class Attached:
-    def attach(self, _dispatcher: object, _bot: object, *, throttle: object) -> None:
-        self.rules = throttle
+    def attach(self, _dispatcher: object, _bot: object, *, throttle: object, **_: object) -> None:
+        self.rules = getattr(self, "rules", throttle)  # the first ones that the page shows

@@ -140,13 +140,14 @@ def test_whatever_goes_in_comes_out_equal_and_of_the_same_types(
     assert found == data or "fold=1" in repr(data)  # which Python finds equal to no time of another zone
 
 
+KEYS = st.text().filter(lambda key: key != "__tidegate__")  # the key of a tag is written in another way
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
 )
 
 
-@given(st.dictionaries(st.text(), PLAIN))
+@given(st.dictionaries(KEYS, PLAIN))
 def test_what_json_has_is_written_as_plain_json_and_read_as_earlier_versions_wrote_it(
     data: dict[str, Any],
 ) -> None:

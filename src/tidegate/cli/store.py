@@ -103,6 +103,9 @@ def check_store_exists(place: str) -> None:
         return
     file = Path(name)
     if not file.exists():
+        from tidegate.stores.sqlite.sender_lock import check_not_deleted  # noqa: PLC0415  (help does without)
+
+        check_not_deleted(file)
         raise BadInputError(
             f"there is no store at {public_store_name(place)}: name it with --store, or begin with bot add"
         )

@@ -11,6 +11,7 @@ import pytest
 
 from contract.post import Post
 from restarts import Disk, in_thread, store
+from tidegate.cli.store import check_store_exists
 from tidegate.errors import ClosedError, NotTheSenderError, StoreError
 from tidegate.model import State
 from tidegate.outbox.port import StoreHealth
@@ -123,6 +124,22 @@ async def test_a_deleted_file_accepts_nothing_more_and_what_it_holds_is_delivere
     assert "was deleted or moved while it was open" in reasons(post)
     await disk.close(post)
     assert not await in_thread(disk.path.with_name("store.db.rescued").exists)
+
+
+async def test_no_file_is_made_in_the_place_of_one_that_was_deleted_under_its_sender(
+    disk: Disk, post: Post
+) -> None:
+    """A new file there would look like a replacement, and stop the sender."""
+    await post.put_many(3)
+    await in_thread(disk.path.unlink)
+
+    with pytest.raises(StoreError, match=r"was deleted or moved while process \d+ .* sends from it"):
+        await disk.opener()
+    with pytest.raises(StoreError, match="store.db.rescued, which you can move back"):
+        await in_thread(check_store_exists, str(disk.path))
+
+    assert not await in_thread(disk.path.exists)
+    assert len(await post.order()) == 3
 
 
 async def test_what_waits_in_a_deleted_file_is_saved_when_its_sender_ends(disk: Disk, post: Post) -> None:

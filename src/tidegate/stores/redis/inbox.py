@@ -27,7 +27,7 @@ from tidegate.inbound.inbox import (
 from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.redis import inbox_codec
 from tidegate.stores.redis.connection import Argument, RedisConnection
-from tidegate.stores.redis.inbox_codec import UnreadableClaim, place_and_token
+from tidegate.stores.redis.inbox_codec import UnreadableUpdate, place_and_token
 from tidegate.stores.redis.leases import RedisLeases
 from tidegate.stores.redis.scripts import load_scripts
 from tidegate.tasks import BackgroundTasks
@@ -244,11 +244,11 @@ class RedisInbox(Inbox):
             self._renewer.add(claimed)
             self._delay = max(SHORTEST_POLL, min(POLL_EVERY, float(delay))) if delay else POLL_EVERY
             for one in decoded:
-                if isinstance(one, UnreadableClaim):
+                if isinstance(one, UnreadableUpdate):
                     await self._set_aside(one, token)
             return claimed
 
-    async def _set_aside(self, one: UnreadableClaim, token: str) -> None:
+    async def _set_aside(self, one: UnreadableUpdate, token: str) -> None:
         log.error("an update in Redis is parked as %s: %s", one.key, one.why)
         why = inbox_codec.encode_reason(self._clock.now(), one.why)
         with suppress(StoreError):  # it is claimed again when its lease runs out

@@ -56,7 +56,7 @@ def encode_update(item: InboxItem, arrived_at: float) -> bytes:
     return _encode((item.source, item.key, item.lane, item.body, arrived_at))
 
 
-class UnreadableClaim(NamedTuple):
+class UnreadableUpdate(NamedTuple):
     """A claimed update whose bytes cannot be decoded. `key` names it in place of its own."""
 
     place: bytes
@@ -64,14 +64,14 @@ class UnreadableClaim(NamedTuple):
     why: str
 
 
-def decode_claimed(row: list[Any], token: str) -> ClaimedItem | UnreadableClaim:
+def decode_claimed(row: list[Any], token: str) -> ClaimedItem | UnreadableUpdate:
     number, attempts, crashes, body, place = row
     try:
         item, arrived_at = _decode_update(body)
         if (lane_prefix(item) + number.decode()).encode() != place:
             raise ValueError("it names another lane than the one in which it stood")  # noqa: TRY301
     except ValueError as error:
-        return UnreadableClaim(place, f"{UNREADABLE}-{number.decode()}", unreadable_reason(error))
+        return UnreadableUpdate(place, f"{UNREADABLE}-{number.decode()}", unreadable_reason(error))
     return ClaimedItem(f"{number.decode()}/{token}", item, arrived_at, attempts, crashes)
 
 

@@ -114,6 +114,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
     # --- begin and end ---
 
     async def open(self) -> None:
+        await self._lock.check_not_deleted()
         await self.file.open()
         self._is_open = True
         self._tasks.supervise(self._follower.run, f"what follows {self.file.path}", self._clock)

@@ -83,6 +83,10 @@ class SenderLock:
         """The process that sends now, which may be this one; None if there is none."""
         return await _in_thread(self._look)
 
+    async def check_not_deleted(self) -> None:
+        """Raise StoreError for a store that is gone under its sender. Call it before a file is made."""
+        await _in_thread(check_not_deleted, self._store)
+
     def _path(self) -> Path:
         store = self._store.resolve()  # one sender for the file, whatever links name it
         return store.with_name(store.name + ".lock")
@@ -130,6 +134,18 @@ class SenderLock:
         os.pwrite(file, msgspec.json.encode(SenderProcess(os.getpid(), _command())), 0)
         self._file, self._locked = file, (path, found.st_dev, found.st_ino)
         return True
+
+
+def check_not_deleted(store: Path) -> None:
+    """A new file in the place of one that was deleted under its sender would stop that sender. Blocks."""
+    if store.exists():
+        return
+    sender = SenderLock(store)._look()  # noqa: SLF001
+    if sender is not None:
+        raise StoreError(
+            f"{store} was deleted or moved while {sender} sends from it: that process goes on delivering what"
+            f" it holds. Stop it: what still waits is saved as {store}.rescued, which you can move back"
+        )
 
 
 def _open(path: Path, flags: int) -> int:

@@ -135,7 +135,7 @@ async def test_no_file_is_made_in_the_place_of_one_that_was_deleted_under_its_se
 
     with pytest.raises(StoreError, match=r"was deleted or moved while process \d+ .* sends from it"):
         await disk.opener()
-    with pytest.raises(StoreError, match="store.db.rescued, which you can move back"):
+    with pytest.raises(StoreError, match=r"store\.db\.rescued, which you can move back"):
         await in_thread(check_store_exists, str(disk.path))
 
     assert not await in_thread(disk.path.exists)

@@ -51,6 +51,7 @@ class Settings(BaseSettings):
     )
     tidegate_bot_rate: Limit = Rules().bot
     tidegate_chat_rate: Limit = Rules().private
+    tidegate_reply_burst: Annotated[int, Field(ge=1, le=100)] = Rules().burst  # to one chat; 1: none
     tidegate_group_rate: Limit = Rules().group
     # What a 429 may close a chat or a bot for; one that asks for more is tried again after it.
     tidegate_longest_closure: Seconds = 3600.0
@@ -88,7 +89,10 @@ class Settings(BaseSettings):
     def rules(self) -> Rules:
         """The limits that are set, the usual ones where none is."""
         return Rules(
-            bot=self.tidegate_bot_rate, private=self.tidegate_chat_rate, group=self.tidegate_group_rate
+            bot=self.tidegate_bot_rate,
+            private=self.tidegate_chat_rate,
+            group=self.tidegate_group_rate,
+            burst=self.tidegate_reply_burst,
         )
 
     @property

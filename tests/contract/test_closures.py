@@ -63,7 +63,7 @@ async def test_a_migration_does_not_shorten_the_closure_of_the_new_chat(post: Po
 
 
 async def test_a_learned_limit_recovers_while_nobody_calls(open_post: OpenPost) -> None:
-    post = await open_post(Rules(bot=Rate(20, 1), private=Rate(1, 1)))
+    post = await open_post(Rules(bot=Rate(20, 1), private=Rate(1, 1), burst=1))
     await post.put()
     await post.send()
     await post.put()

@@ -183,7 +183,7 @@ async def waits_for(post: Post, ticket: TicketId) -> str:
 
 
 async def test_why_names_each_thing_a_message_waits_for(open_post: OpenPost) -> None:
-    post = await open_post(Rules(bot=Rate(2, 100), private=Rate(1, 10)))
+    post = await open_post(Rules(bot=Rate(2, 100), private=Rate(1, 10), burst=1))
     scheduled = await post.put(9, not_before=post.clock.now() + 5)
     assert "its time comes in 5.0 s" in await waits_for(post, scheduled)
 

@@ -60,7 +60,7 @@ async def test_a_turn_waits_for_its_limits_without_any_claimer(open_post: OpenPo
 
 
 async def test_a_turn_goes_on_though_messages_wait_that_nobody_claims(open_post: OpenPost) -> None:
-    post = await open_post(Rules(private=Rate(1, 10)))
+    post = await open_post(Rules(private=Rate(1, 10), burst=1))
     await post.outbox.end_turn(await post.turn(1), DELIVERED)
     await post.put(2)  # it may go, and there is no worker
 

@@ -16,3 +16,9 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 @pytest.fixture
 async def clock() -> VirtualClock:
     return VirtualClock(asyncio.get_running_loop())
+
+
+@pytest.fixture
+def no_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which a reply has to wait for its turn."""
+    monkeypatch.setenv("TIDEGATE_REPLY_BURST", "1")

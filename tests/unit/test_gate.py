@@ -72,6 +72,7 @@ async def test_an_audience_may_be_an_async_iterable(gate: Tidegate) -> None:
     assert len(await gate.send_many(audience(), priority="low")) == 3
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_call_is_made_now_and_paced_without_a_worker(
     gate: Tidegate, telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
@@ -82,6 +83,7 @@ async def test_a_call_is_made_now_and_paced_without_a_worker(
     assert (await gate.call("getChat", {"chat_id": 7}))["id"] == 7
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_call_that_would_wait_too_long_says_so(gate: Tidegate) -> None:
     await gate.call("sendMessage", {"chat_id": 7, "text": "x"})
     assert not await gate.can_send(7)
@@ -121,6 +123,7 @@ async def test_a_call_to_someone_who_blocked_the_bot_says_why(
     assert (caught.value.reason, caught.value.chat_id) == ("blocked", 7)
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_send_or_queue_sends_while_the_limits_allow_and_queues_then(
     gate: Tidegate, telegram: SimulatedTelegram
 ) -> None:
@@ -750,6 +753,7 @@ def test_a_store_that_is_neither_text_nor_path_is_refused(store: Any) -> None:  
         Tidegate(store)
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_direct_calls_count_in_stats_also_5xx_and_those_given_up_at_max_wait(
     gate: Tidegate, telegram: SimulatedTelegram
 ) -> None:
@@ -757,7 +761,7 @@ async def test_direct_calls_count_in_stats_also_5xx_and_those_given_up_at_max_wa
     await gate.call("sendMessage", message)
     with pytest.raises(LimitedError):
         await gate.call("sendMessage", message, max_wait=0.3)
-    telegram.set_limits(Limits(private=Rate(1, 30)))
+    telegram.set_limits(Limits(burst=1, private=Rate(1, 30)))
     await gate.call("sendMessage", message)
     with pytest.raises(LimitedError):  # refused, and the wait is too long
         await gate.call("sendMessage", message, max_wait=5)

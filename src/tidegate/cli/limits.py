@@ -34,13 +34,15 @@ def show(*, store: Store = None, as_json: AsJson = False) -> None:
     report: dict[str, Any] = {
         "bot_rate": str(rules.bot),
         "chat_rate": str(rules.private),
+        "reply_burst": rules.burst,
         "group_rate": str(rules.group),
         "limits": [_as_json(state, now) for state in states],
         "sender": reasons,
     }
     terminal.report(
         report,
-        f"Allowed: {rules.bot} for a bot, {rules.private} for a chat, {rules.group} for a group",
+        f"Allowed: {rules.bot} for a bot, {rules.private} for a chat (replies: {rules.burst} at once),"
+        f" {rules.group} for a group",
         *(
             (_line(state, now) for state in states)
             if states

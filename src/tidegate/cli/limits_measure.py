@@ -1,7 +1,8 @@
 """`tidegate limits measure`: which burst and rate Telegram allows a bot in one chat, found by a first 429."""
 
+import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 import typer
@@ -15,6 +16,7 @@ from tidegate.delivery.sender import OutgoingCall
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.model import BotId, ChatId, Delivered, Outcome, Rate, Refused
 from tidegate.pacing.measured import infer_limit
+from tidegate.pacing.rules import is_private
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
@@ -22,6 +24,7 @@ if TYPE_CHECKING:  # slow to import: `--help` does without
 MOST_MESSAGES: Final = 100
 LONGEST_WAIT: Final = 600.0  # seconds that are waited for before the messages are deleted
 TOLD_EVERY: Final = 10  # messages
+LARGEST_BURST: Final = 100  # that TIDEGATE_REPLY_BURST takes
 
 Chat = Annotated[str, typer.Option("--chat", metavar="CHAT", help="Your own test chat: a number or @name.")]
 Most = Annotated[
@@ -30,7 +33,10 @@ Most = Annotated[
 
 
 class Measurement(msgspec.Struct):
-    """What was found. `limit` is None if no call was refused."""
+    """What was found. `limit` is None if no call was refused.
+
+    `burst` messages pass at once; `limit` is what passes for longer.
+    """
 
     bot: int
     chat_id: ChatId
@@ -38,14 +44,17 @@ class Measurement(msgspec.Struct):
     seconds: float = 0.0
     retry_after: float | None = None
     limit: Rate | None = None
+    burst: int | None = None
     deleted: int = 0
 
     @property
     def setting(self) -> str | None:
-        if self.limit is None:
+        if self.limit is None or self.burst is None:
             return None
-        private = isinstance(self.chat_id, int) and self.chat_id > 0
-        return f"TIDEGATE_{'CHAT' if private else 'GROUP'}_RATE={self.limit}"
+        if not is_private(self.chat_id):
+            return f"TIDEGATE_GROUP_RATE={self.limit}"
+        burst = min(self.burst, LARGEST_BURST) if self.burst > self.limit.count else 1
+        return f"TIDEGATE_CHAT_RATE={self.limit} TIDEGATE_REPLY_BURST={burst}"
 
     def report(self) -> dict[str, Any]:
         limit = self.limit
@@ -55,7 +64,7 @@ class Measurement(msgspec.Struct):
             "sent": self.sent,
             "seconds": round(self.seconds, 2),
             "retry_after": self.retry_after,
-            "burst": None if limit is None else limit.count,
+            "burst": self.burst,
             "rate": None if limit is None else round(limit.count / limit.seconds, 4),
             "limit": None if limit is None else str(limit),
             "setting": self.setting,
@@ -72,7 +81,7 @@ class Measurement(msgspec.Struct):
         else:
             rate = self.limit.count / self.limit.seconds
             lines += [
-                f"Then a 429 asked for {self.retry_after:g} s: a burst of {self.limit.count}, {rate:.3g}/s",
+                f"Then a 429 asked for {self.retry_after:g} s: a burst of {self.burst}, {rate:.3g}/s",
                 f"The setting for it: {self.setting}",
                 f"If all chats together get no more, it is the bot's: TIDEGATE_BOT_RATE={self.limit}",
             ]
@@ -91,8 +100,8 @@ def measure(
     """Find out which burst and rate Telegram allows this bot, in your own test chat.
 
     Sends silent messages one after the other, as fast as they are answered, until the first 429 or --most.
-    Then it waits as Telegram asked, deletes them, and says which settings follow. Nothing else may send for
-    the store meanwhile.
+    Then it waits as Telegram asked, tries whether as many pass again, deletes them, and says which settings
+    follow. Nothing else may send for the store meanwhile.
     """
     chat_id = chat_of(chat)
     assert chat_id is not None  # noqa: S101  (a text was given)
@@ -128,43 +137,97 @@ async def check_alone(gate: "Tidegate") -> None:
 async def measure_chat(
     gate: "Tidegate", bot: BotId, chat_id: ChatId, clock: Clock, *, most: int, tell: Callable[[str], None]
 ) -> Measurement:
-    """Send until the first 429, past the pacing; wait as told; delete. Raises TidegateError if it cannot."""
+    """Send until the first 429, past the pacing; wait as told; look whether as many pass again; delete.
+
+    Raises TidegateError if it cannot.
+    """
     await gate.core.registry.unseal()
-    found, ids, accepted = Measurement(bot, chat_id), list[int](), list[float]()
-    refused_at = 0.0
+    chat = _MeasuredChat(gate, bot, chat_id, clock, tell)
+    found = Measurement(bot, chat_id)
     try:
-        while found.sent < most:
-            text = f"Tidegate measures the limits of this chat: {found.sent + 1} of at most {most}"
-            began = clock.monotonic()
-            silent = {"chat_id": chat_id, "text": text, "disable_notification": True}
-            outcome = await _call(gate, bot, "sendMessage", silent, clock)
-            arrived = (began + clock.monotonic()) / 2
-            if isinstance(outcome, Refused):
-                refused_at, found.retry_after = arrived, outcome.retry_after
-                break
-            if not isinstance(outcome, Delivered):
-                raise TidegateError(f"sendMessage to {chat_id} failed, so nothing is measured: {outcome}")
-            found.sent += 1
-            accepted.append(arrived)
-            ids.append(_message_id(outcome))
-            if found.sent % TOLD_EVERY == 0:
-                tell(f"{found.sent} messages, none refused")
-        if accepted:
-            found.seconds = accepted[-1] - accepted[0]
-        if found.retry_after is not None:
-            found.limit = infer_limit(accepted, refused_at, found.retry_after)
+        refusal = await chat.flood(most)
+        found.sent = len(chat.accepted)
+        found.seconds = chat.accepted[-1] - chat.accepted[0] if chat.accepted else 0.0
+        if refusal is not None:
+            found.retry_after = refusal.retry_after
+            found.limit = infer_limit(chat.accepted, refusal.at, refusal.retry_after)
+        if refusal is not None and found.limit is not None:
+            found.burst = found.limit.count
+            found.limit = await _sustained(chat, refusal, found.limit, most)
+            found.sent = len(chat.accepted)
     finally:
-        if found.retry_after is not None:
-            wait = min(found.retry_after, LONGEST_WAIT)
-            tell(f"Refused after {found.sent} messages: waiting {wait:g} s as told, then they are deleted")
-            await clock.sleep(wait)
-        if ids:
-            wanted = {"chat_id": chat_id, "message_ids": ids}
-            outcome = await _call(gate, bot, "deleteMessages", wanted, clock)
-            found.deleted = len(ids) if isinstance(outcome, Delivered) else 0
-            if not found.deleted:
-                tell(f"The messages could not be deleted ({outcome}): delete them by hand")
+        await chat.wait_as_told()
+        found.deleted = await chat.delete()
     return found
+
+
+async def _sustained(chat: "_MeasuredChat", refusal: "_Refusal", limit: Rate, most: int) -> Rate:
+    """Tell a window from a burst: after the wait, as many pass again, or only what the average gives."""
+    await chat.wait_as_told()
+    before = len(chat.accepted)
+    again = await chat.flood(min(limit.count, most - before))
+    if again is None:
+        return limit
+    passed = len(chat.accepted) - before
+    # What was accepted meanwhile, over all of the time: found slower than it is, never faster.
+    return Rate(max(1, passed), math.ceil(round((again.at - refusal.at) * 10, 3)) / 10)
+
+
+class _Refusal(NamedTuple):
+    at: float
+    retry_after: float
+
+
+class _MeasuredChat:
+    """Sends to one chat without pacing, and remembers what has to be waited for and deleted."""
+
+    def __init__(
+        self, gate: "Tidegate", bot: BotId, chat_id: ChatId, clock: Clock, tell: Callable[[str], None]
+    ) -> None:
+        self._gate, self._bot, self._chat_id, self._clock, self._tell = gate, bot, chat_id, clock, tell
+        self.accepted: list[float] = []
+        self.ids: list[int] = []
+        self._closed_for = 0.0
+
+    async def flood(self, most: int) -> _Refusal | None:
+        """Send up to `most` messages, as fast as they are answered, until one is refused."""
+        for _ in range(most):
+            text = f"Tidegate measures the limits of this chat: message {len(self.ids) + 1}"
+            silent = {"chat_id": self._chat_id, "text": text, "disable_notification": True}
+            began = self._clock.monotonic()
+            outcome = await _call(self._gate, self._bot, "sendMessage", silent, self._clock)
+            arrived = (began + self._clock.monotonic()) / 2
+            if isinstance(outcome, Refused):
+                self._closed_for = outcome.retry_after
+                return _Refusal(arrived, outcome.retry_after)
+            if not isinstance(outcome, Delivered):
+                raise TidegateError(
+                    f"sendMessage to {self._chat_id} failed, so nothing is measured: {outcome}"
+                )
+            self.accepted.append(arrived)
+            self.ids.append(_message_id(outcome))
+            if len(self.ids) % TOLD_EVERY == 0:
+                self._tell(f"{len(self.ids)} messages, none refused")
+        return None
+
+    async def wait_as_told(self) -> None:
+        if self._closed_for:
+            wait, self._closed_for = min(self._closed_for, LONGEST_WAIT), 0.0
+            self._tell(f"Refused after {len(self.ids)} messages: waiting {wait:g} s as told")
+            await self._clock.sleep(wait)
+
+    async def delete(self) -> int:
+        """Delete what was sent; return how many messages are gone. 100 in a call: Telegram takes no more."""
+        deleted = 0
+        for start in range(0, len(self.ids), MOST_MESSAGES):
+            some = self.ids[start : start + MOST_MESSAGES]
+            wanted = {"chat_id": self._chat_id, "message_ids": some}
+            outcome = await _call(self._gate, self._bot, "deleteMessages", wanted, self._clock)
+            if isinstance(outcome, Delivered):
+                deleted += len(some)
+            else:
+                self._tell(f"The messages could not be deleted ({outcome}): delete them by hand")
+        return deleted
 
 
 async def _call(gate: "Tidegate", bot: BotId, method: str, params: dict[str, Any], clock: Clock) -> Outcome:

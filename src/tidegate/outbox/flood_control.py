@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from tidegate.model import BotId, ChatId, Rate
+from tidegate.model import BotId, ChatId
 from tidegate.outbox.event_log import LimitChange
 from tidegate.outbox.lanes import Entry, Lane, Pool
 from tidegate.pacing.learned import LearnedLimit, LearnedSnapshot
@@ -29,10 +29,13 @@ class RefusalEffect(NamedTuple):
 def learn_from_refusal(lane: Lane, pool: Pool, rules: Rules, now: float, retry_after: float) -> RefusalEffect:
     """A 429 never says its scope. One refused chat is closed; several within a window close the bot.
 
-    Call it before the refused call gives up its slots: how full its limits were is the evidence.
+    A reply that exceeded the average of its chat was refused for that: it says nothing about the bot. Call
+    this before the refused call gives up its slots: how full its limits were is the evidence.
     """
     bot, window = lane.bot, pool.window
     lane.closed_until = max(lane.closed_until, now + retry_after)
+    if lane.bursts and _others(lane.windows[1], now) >= 1:
+        return RefusalEffect(closes_bot=False, cut=_cut_lane(lane, now, in_burst=True))
     seconds = window.seconds if window is not None else 1.0
     bot.refused = {chat: at for chat, at in bot.refused.items() if now - at < seconds}
     bot.refused[lane.chat] = now
@@ -40,10 +43,10 @@ def learn_from_refusal(lane: Lane, pool: Pool, rules: Rules, now: float, retry_a
     if several:
         bot.closed_until = max(bot.closed_until, now + retry_after)
     if window is not None and (several or _others(window, now) >= _fullness(lane, now)):
-        rule = rules.paid if bot.pools.get("paid") is pool else rules.bot
-        return RefusalEffect(several, _cut(pool, window, rule, now), cuts_bot=True)
-    rule = rules.actions[0] if lane.kind == "action" else rules.chat(lane.chat)
-    return RefusalEffect(several, _cut(lane, lane.windows[0], rule, now))
+        if pool.learned is None:
+            pool.learned = LearnedLimit(rules.paid if bot.pools.get("paid") is pool else rules.bot)
+        return RefusalEffect(several, _cut(pool.learned, window, now), cuts_bot=True)
+    return RefusalEffect(several, _cut_lane(lane, now))
 
 
 def step_up(limited: Lane | Pool, window: Window, now: float) -> LimitChange | None:
@@ -58,13 +61,18 @@ def step_up(limited: Lane | Pool, window: Window, now: float) -> LimitChange | N
     return change
 
 
-def _cut(limited: Lane | Pool, window: Window, rule: Rate, now: float) -> LimitChange | None:
-    if limited.learned is None:
-        limited.learned = LearnedLimit(rule)
-    if not limited.learned.refused(now):
+def _cut_lane(lane: Lane, now: float, *, in_burst: bool = False) -> LimitChange | None:
+    window = lane.windows[0]
+    if lane.learned is None:  # so the window has the rate of its rule
+        lane.learned = LearnedLimit(window.rate, is_burst=window.is_burst)
+    return _cut(lane.learned, window, now, in_burst=in_burst)
+
+
+def _cut(learned: LearnedLimit, window: Window, now: float, *, in_burst: bool = False) -> LimitChange | None:
+    if not learned.refused(now, in_burst=in_burst):
         return None
-    change = LimitChange(rule, window.rate, limited.learned.rate)
-    window.resize(limited.learned.rate)
+    change = LimitChange(learned.rule, window.rate, learned.rate)
+    window.resize(learned.rate)
     return change
 
 
@@ -74,7 +82,7 @@ def _others(window: Window, now: float) -> float:
 
 
 def _fullness(lane: Lane, now: float) -> float:
-    window = lane.windows[0]
+    window = lane.windows[1] if lane.bursts else lane.windows[0]
     if window.count == 1:  # it holds the refused call alone: look at the call before
         return 1.0 if now - lane.last_call < FULL_FOR_WINDOWS * window.seconds else 0.0
     return _others(window, now)
@@ -101,7 +109,7 @@ def remember_call(
     lane.touch()
     shared = schedule.pool_of(lane.bot, "paid" if paid else kind).window
     for window in (*lane.windows, shared) if shared is not None else lane.windows:
-        if cost and at + window.seconds * max(1, cost / window.count) > now:
+        if cost and at + window.hold_seconds(cost) > now:
             window.take(cost)
             window.answered(at, cost)
     lane.last_call = max(lane.last_call, at)
@@ -145,7 +153,7 @@ def _load_learned(
 ) -> None:
     if kept is None:
         return
-    learned = LearnedLimit.load(window.rate, kept, now, elapsed)
+    learned = LearnedLimit.load(window.rate, kept, now, elapsed, is_burst=window.is_burst)
     if not learned.stale(now):
         limited.learned = learned
         window.resize(learned.rate)

@@ -16,6 +16,7 @@ from tidegate.pacing.window import Window
 
 # The lines of a lane. Urgent goes before all; turns, from TURN on, share the weights of messages.
 HIGH, NORMAL, LOW, URGENT, TURN, NORMAL_TURN, LOW_TURN = range(7)
+REPLIES: Final = (HIGH, TURN)
 WEIGHTS: Final = {HIGH: 16, NORMAL: 4, LOW: 1}
 STRIDES: Final = {level: 1 / weight for level, weight in WEIGHTS.items()}
 NEVER: Final = float("inf")
@@ -115,7 +116,9 @@ class Lane(msgspec.Struct, gc=False, eq=False):
     chat: ChatId
     kind: str
     pool: "Pool"  # of its calls, unless they are paid for
-    windows: tuple[Window, ...]  # shared by all lanes without a call yet, until `touch`
+    # Shared by all lanes without a call yet, until `touch`. Where replies may burst, their window is the
+    # first and the average of the chat the second: replies do not have to fit into that.
+    windows: tuple[Window, ...]
     shared: bool = True  # a million users who wait for a first message need no windows of their own
     lines: list[Line] = []
     in_flight: Entry | None = None
@@ -135,8 +138,20 @@ class Lane(msgspec.Struct, gc=False, eq=False):
     def touch(self) -> None:
         """Give it windows of its own."""
         if self.shared:
-            self.windows = tuple([Window(window.count, window.seconds) for window in self.windows])
+            self.windows = tuple(
+                [Window(window.count, window.seconds, is_burst=window.is_burst) for window in self.windows]
+            )
             self.shared = False
+
+    @property
+    def bursts(self) -> bool:
+        """Return whether replies may exceed the average for a moment."""
+        return self.windows[0].is_burst
+
+    def limits_of(self, level: int) -> tuple[Window, ...]:
+        """The windows that a call of this level has to fit into. It takes slots in all of them."""
+        windows = self.windows
+        return windows[:1] if windows[0].is_burst and level in REPLIES else windows
 
     def line(self, level: int) -> Line:
         for line in self.lines:
@@ -146,10 +161,10 @@ class Lane(msgspec.Struct, gc=False, eq=False):
         self.lines.append(line)
         return line
 
-    def wait(self, now: float, cost: int) -> float:
+    def wait(self, now: float, cost: int, level: int) -> float:
         """Seconds until the chat's own limits and closure let a call of this cost pass."""
         wait = self.closed_until - now
-        for window in self.windows:
+        for window in self.limits_of(level):
             if cost and not window.fits(now, cost):
                 wait = max(wait, window.wait(now, cost))
         return wait

@@ -102,7 +102,7 @@ def _limits(entry: Entry, now: float) -> Iterator[Wait]:
     if not entry.cost:
         return
     pool = lane.bot.pools.get("paid" if entry.paid else lane.kind)
-    for window in lane.windows:
+    for window in lane.limits_of(entry.level):
         yield "chat", window.wait(now, entry.cost)
     if pool is not None and pool.window is not None:
         yield "bot", pool.window.wait(now, entry.cost)

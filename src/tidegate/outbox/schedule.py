@@ -33,8 +33,8 @@ from tidegate.outbox.lanes import (
     TimerKind,
 )
 from tidegate.outbox.shares import account, join, next_line, rest_until, share_of, spacing
-from tidegate.pacing.rules import Family, Rules
-from tidegate.pacing.window import Window
+from tidegate.pacing.rules import Family, Rules, chat_kind
+from tidegate.pacing.window import Window, chat_windows
 
 LINE_SKIPS_BEFORE_RESERVATION: Final = 8  # times a line is passed over before slots are reserved for it
 RESERVATION_WINDOWS: Final = (
@@ -54,9 +54,10 @@ class Schedule:
         self.bots: dict[BotId, BotLanes] = {}
         self.lanes: dict[tuple[BotId, ChatId, str], Lane] = {}
         self.urgent_in_debt = 0
+        self.no_bursts_until = 0.0  # after a crash: replies of the last seconds may not be known
         # Told when a learned limit has recovered a step.
         self.on_recovery: Callable[[BotId, ChatId | None, LimitChange], None] | None = None
-        self._untouched: dict[tuple[Rate, ...], tuple[Window, ...]] = {}  # of lanes without a call yet
+        self._untouched = chat_windows(rules)  # of lanes without a call yet
         self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
         self._timers = ScheduleTimers()
@@ -140,14 +141,14 @@ class Schedule:
             return False
         if turn.level != TURN and now < pool.spaced_until:
             return False
-        windows = self._windows(turn)
-        for window in windows:
+        whole = pool.window
+        if whole is not None and not whole.fits(now, cost):
+            return False
+        for window in self._limits_of(lane, turn.level, now):
             if not window.fits(now, cost):
                 return False
-        if lane.shared:
-            lane.touch()
-            windows = self._windows(turn)
-        for window in windows:
+        lane.touch()
+        for window in self._windows(turn):
             window.held += cost
         turn.token = next(self._numbers)
         join(pool, turn.level)
@@ -189,7 +190,7 @@ class Schedule:
         if lane:
             ahead = sum(line.count() for line in lane.lines) + (lane.in_flight is not None)
             own = lane.windows[0]
-            wait = max(_known(lane.wait(now, cost), own), ahead * own.seconds / own.count)
+            wait = max(_known(lane.wait(now, cost, TURN), own), ahead * own.seconds / own.count)
         if owner:
             wait = max(wait, owner.closed_until - now)
             shared = self.pool_of(owner, kind).window
@@ -411,10 +412,7 @@ class Schedule:
         lane = self.lanes.get((bot, chat, kind))
         if lane is None:
             owner = self.bot(bot)
-            rates = self.rules.actions if kind == "action" else (self.rules.chat(chat),)
-            windows = self._untouched.get(rates)
-            if windows is None:
-                windows = self._untouched[rates] = tuple(map(Window.of, rates))
+            windows = self._untouched[chat_kind(kind, chat)]
             pool = self.pool_of(owner, kind)
             lane = self.lanes[bot, chat, kind] = Lane(owner, chat, kind, pool, windows)
         return lane
@@ -513,7 +511,7 @@ class Schedule:
     def _lane_wait(self, lane: Lane, line: Line, entry: Entry, now: float) -> float:
         if lane.learned is not None:
             self._tell_limit(lane.bot.id, lane.chat, step_up(lane, lane.windows[0], now))
-        wait = max(window.wait(now, entry.cost) for window in lane.windows)
+        wait = max([window.wait(now, entry.cost) for window in self._limits_of(lane, line.level, now)])
         if wait > 0 and entry.cost > 1 and entry.retry_at <= now:
             # Cheaper calls of this chat take each slot as it gets free; after a while they must wait.
             line.passed += 1
@@ -654,10 +652,13 @@ class Schedule:
         if self._stands_back(lane, line) and lane.reserved_until > now:
             return False
         if entry.cost and line.level != URGENT:
-            for window in lane.windows:
+            for window in self._limits_of(lane, line.level, now):
                 if not window.fits(now, entry.cost):
                     return False
         return True
+
+    def _limits_of(self, lane: Lane, level: int, now: float) -> tuple[Window, ...]:
+        return lane.limits_of(level) if now >= self.no_bursts_until else lane.windows
 
     def _pass_over(self, pool: Pool, line: Line, entry: Entry, now: float) -> bool:
         """Let others go where this entry does not fit, a few times; then reserve slots for it."""

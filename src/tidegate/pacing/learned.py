@@ -3,6 +3,9 @@
 The allowance is one step on a ladder: n, n-1, … 2, 1 calls in W seconds, and below that one call in a
 window that stretches by a quarter with each step. A 429 goes down the ladder, quiet time goes up again;
 the step that was refused last is tried again only at intervals that double with each failure.
+
+The limit of a burst keeps its average: its steps are n calls in W seconds, n-1 in W·(n-1)/n, … A 429 that
+meets a burst ends it: one call in W/n. One that meets a call within the average goes below that.
 """
 
 from typing import Self
@@ -34,10 +37,11 @@ class LearnedSnapshot(msgspec.Struct, frozen=True, array_like=True):
 class LearnedLimit:
     """Starts at the rate that the rules give and never goes above it."""
 
-    __slots__ = ("_bad", "_cut_at", "_interval", "_next_up", "_probing", "_rule", "_step")
+    __slots__ = ("_bad", "_cut_at", "_interval", "_is_burst", "_next_up", "_probing", "_rule", "_step")
 
-    def __init__(self, rule: Rate) -> None:
+    def __init__(self, rule: Rate, *, is_burst: bool = False) -> None:
         self._rule = rule
+        self._is_burst = is_burst
         self._step = rule.count
         self._bad: int | None = None  # the lowest step that was refused
         self._cut_at = float("-inf")
@@ -49,7 +53,10 @@ class LearnedLimit:
     def rate(self) -> Rate:
         """The rate to allow now."""
         stretch = STRETCH ** max(0, 1 - self._step)
-        return Rate(max(1, self._step), self._rule.seconds * stretch)
+        count = max(1, self._step)
+        if self._is_burst:
+            stretch *= count / self._rule.count
+        return Rate(count, self._rule.seconds * stretch)
 
     @property
     def rule(self) -> Rate:
@@ -72,9 +79,11 @@ class LearnedLimit:
         )
 
     @classmethod
-    def load(cls, rule: Rate, kept: LearnedSnapshot, now: float, elapsed: float) -> Self:
+    def load(
+        cls, rule: Rate, kept: LearnedSnapshot, now: float, elapsed: float, *, is_burst: bool = False
+    ) -> Self:
         """Restore the state that was stored `elapsed` seconds ago."""
-        learned = cls(rule)
+        learned = cls(rule, is_burst=is_burst)
         learned._step = min(kept.step, rule.count)  # the rule may have been lowered since
         learned._bad, learned._interval, learned._probing = kept.bad, kept.interval, kept.probing
         if kept.bad is not None and kept.bad > rule.count:
@@ -84,15 +93,19 @@ class LearnedLimit:
         learned._next_up = now - elapsed + kept.up_in
         return learned
 
-    def refused(self, now: float) -> bool:
+    def refused(self, now: float, *, in_burst: bool = False) -> bool:
         """A 429 was blamed on this limit. Cuts once in a window; True if it did."""
         if now - self._cut_at < self.rate.seconds:
             return False
         self._cut_at = now
+        if self._is_burst and not in_burst and self._step > 1:
+            self._step, self._probing = 1, False  # what was refused is the average
         self._bad = self._step
         if self._probing:
             self._step -= 1  # the step before the probe was good
             self._interval = min(2 * self._interval, PROBE_AT_MOST)
+        elif self._is_burst and self._step > 1:
+            self._step = 1
         else:
             self._step = max(LOWEST, min(int(self._step * CUT), self._step - 1))
         self._probing = False

@@ -9,6 +9,7 @@ import msgspec
 from tidegate.model import ChatId, Rate
 
 Family = Literal["send", "edit", "action", "free"]
+ChatKind = Literal["private", "group", "action"]  # those have limits of their own
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 
 
@@ -16,7 +17,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Telegram's limits as its FAQ and practitioners give them; the exact ones are not published."""
 
     bot: Rate = Rate(30, 1)
-    private: Rate = Rate(1, 1)  # 3/3 lets short bursts pass
+    private: Rate = Rate(1, 1)
+    # Replies of one private chat that may leave at once; their average stays `private`. 1: none do.
+    burst: int = 5
     group: Rate = Rate(20, 60)  # channels likewise
     paid: Rate = Rate(1000, 1)  # instead of `bot`, with allow_paid_broadcast
     actions: tuple[Rate, ...] = (Rate(20, 5), Rate(40, 30))  # typing, for each chat
@@ -24,6 +27,19 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     def chat(self, chat_id: ChatId) -> Rate:
         return self.private if is_private(chat_id) else self.group
+
+    @property
+    def replies(self) -> Rate | None:
+        """The limit of replies to one private chat, where it is wider than `private`."""
+        if self.burst <= self.private.count:
+            return None
+        return Rate(self.burst, self.private.seconds * self.burst / self.private.count)
+
+    @property
+    def longest(self) -> float:
+        """The seconds of the longest window."""
+        rates = (self.bot, self.private, self.group, self.paid, *self.actions, self.replies)
+        return max(rate.seconds for rate in rates if rate is not None)
 
     def kind(self, family: Family) -> str:
         """The lane of a chat that a call belongs to. Calls without limits keep their order among sends."""
@@ -70,6 +86,13 @@ _MANY: Final = {"sendMediaGroup": "media", "copyMessages": "message_ids", "forwa
 def is_private(chat_id: ChatId) -> bool:
     """Users have positive ids; groups and channels negative ones or an @name."""
     return isinstance(chat_id, int) and chat_id > 0
+
+
+def chat_kind(kind: str, chat_id: ChatId) -> ChatKind:
+    """The limits of a lane, by its kind and chat."""
+    if kind == "action":
+        return "action"
+    return "private" if is_private(chat_id) else "group"
 
 
 @functools.lru_cache(maxsize=256)

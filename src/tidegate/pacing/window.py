@@ -13,6 +13,7 @@ from typing import Self
 import msgspec
 
 from tidegate.model import Rate
+from tidegate.pacing.rules import ChatKind, Rules
 
 
 class Window(msgspec.Struct, gc=False, eq=False):
@@ -23,10 +24,11 @@ class Window(msgspec.Struct, gc=False, eq=False):
     held: int = 0  # slots of calls in flight
     cooling: list[float] = []  # when each answered call's slot is free again, rising
     cooled: int = 0  # how many of the first ones are free by now, and not removed yet
+    is_burst: bool = False  # of replies: an album takes a part of it, and leaves room for what follows
 
     @classmethod
-    def of(cls, rate: Rate) -> Self:
-        return cls(rate.count, rate.seconds)
+    def of(cls, rate: Rate, *, is_burst: bool = False) -> Self:
+        return cls(rate.count, rate.seconds, is_burst=is_burst)
 
     @property
     def rate(self) -> Rate:
@@ -45,18 +47,30 @@ class Window(msgspec.Struct, gc=False, eq=False):
         return self.held + len(self.cooling) - self.cooled
 
     def fits(self, now: float, cost: int) -> bool:
-        """Return whether a call of this cost may be made now. One larger than the window needs it empty."""
+        """Return whether a call of this cost may be made now. One larger than the window needs it empty.
+
+        Half of a burst is enough for a call of any size, which then holds that for longer.
+        """
         cooling = self.cooling  # `free` inlined: this is asked twice for every call
         if len(cooling) > self.cooled and cooling[self.cooled] <= now:
             self._cool(now)
         free = self.count - self.held - len(cooling) + self.cooled
-        return free >= cost if cost <= self.count else free == self.count
+        return free >= (cost if cost == 1 else min(cost, self.largest))
+
+    @property
+    def largest(self) -> int:
+        """The slots that one call takes at most."""
+        return max(1, self.count // 2) if self.is_burst else self.count
+
+    def hold_seconds(self, cost: int) -> float:
+        """Seconds for which the slots of an answered call cool: a large one holds fewer for longer."""
+        return self.seconds * max(1.0, cost / self.largest)
 
     def wait(self, now: float, cost: int = 1) -> float:
         """Seconds until the call fits if no slot is taken; infinite if an answer has to come first."""
         if self.fits(now, cost):
             return 0.0
-        last = self.cooled + min(cost, self.count) - (self.count - self.taken) - 1
+        last = self.cooled + min(cost, self.largest) - (self.count - self.taken) - 1
         return self.cooling[last] - now if last < len(self.cooling) else math.inf
 
     def take(self, cost: int = 1) -> None:
@@ -70,10 +84,8 @@ class Window(msgspec.Struct, gc=False, eq=False):
         if cost == 1 and (not cooling or cooling[-1] <= free_at):
             cooling.append(free_at)
             return
-        if cost > self.count:
-            free_at = at + self.seconds * cost / self.count
-            cost = self.count
-        for _ in range(cost):
+        free_at = at + self.hold_seconds(cost)
+        for _ in range(min(cost, self.largest)):
             if not cooling or cooling[-1] <= free_at:
                 cooling.append(free_at)
             else:
@@ -99,3 +111,13 @@ class Window(msgspec.Struct, gc=False, eq=False):
             del cooling[:cooled]
             cooled = 0
         self.cooled = cooled
+
+
+def chat_windows(rules: Rules) -> dict[ChatKind, tuple[Window, ...]]:
+    """The empty windows of a chat, by its kind. That of replies, if they may burst, comes first."""
+    replies = (Window.of(rules.replies, is_burst=True),) if rules.replies is not None else ()
+    return {
+        "action": tuple(map(Window.of, rules.actions)),
+        "private": (*replies, Window.of(rules.private)),
+        "group": (Window.of(rules.group),),
+    }

@@ -1,9 +1,12 @@
 """Exact counting of arrivals. Independent of `tidegate.pacing`, which is tested against it."""
 
+import math
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from tidegate.model import Rate
+
+_ROUNDING: Final = 1e-9  # arrivals: the error of a sum
 
 
 class SlidingWindow:
@@ -41,6 +44,43 @@ class SlidingWindow:
 
     def is_idle(self, now: float) -> bool:
         return not self.arrivals or self.arrivals[-1] + self.rate.seconds <= now
+
+
+class BurstBucket:
+    """`burst` arrivals at once, then as many as the rate gives back: a token bucket."""
+
+    __slots__ = ("_at", "_burst", "_used", "rate")
+
+    def __init__(self, rate: Rate, burst: int) -> None:
+        self.rate = rate
+        self._burst = burst
+        self._used, self._at = 0.0, 0.0  # arrivals that are not given back yet, and when that was so
+
+    def wait(self, now: float, cost: int) -> float:
+        """Return the seconds until `cost` more arrivals fit; 0 if they fit now.
+
+        A cost above the burst fits when nothing of it is used.
+        """
+        excess = self._used_by(now) + min(cost, self._burst) - self._burst
+        return excess / self._per_second if excess > _ROUNDING else 0.0
+
+    def add(self, now: float, cost: int) -> int:
+        """Count `cost` arrivals; returns how many it now holds."""
+        self._used, self._at = self._used_by(now) + cost, now
+        return math.ceil(self._used - _ROUNDING)
+
+    def is_idle(self, now: float) -> bool:
+        return self._used_by(now) == 0
+
+    def _used_by(self, now: float) -> float:
+        return max(0.0, self._used - (now - self._at) * self._per_second)
+
+    @property
+    def _per_second(self) -> float:
+        return self.rate.count / self.rate.seconds
+
+
+ArrivalCounter = SlidingWindow | BurstBucket
 
 
 class RequestRate:

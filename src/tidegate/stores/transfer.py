@@ -19,7 +19,8 @@ from tidegate.flows.port import SessionConflictError, parse_session_key
 from tidegate.inbound.inbox import DEDUP_SECONDS, InboxItem, InboxSource
 from tidegate.model import Delivered, Message, Ticket, TicketId
 from tidegate.outbox.port import Outbox
-from tidegate.pacing.rules import FAMILIES, Family, Rules
+from tidegate.pacing.rules import FAMILIES, Family, Rules, chat_kind
+from tidegate.pacing.window import Window, chat_windows
 from tidegate.settings import Settings
 from tidegate.stores.history_transfer import (
     carry_aliases,
@@ -409,8 +410,8 @@ async def remember_calls(target: Outbox, calls: Iterable[AnsweredCall], rules: R
 
 
 def _longest(call: AnsweredCall, rules: Rules) -> float:
-    rates = rules.actions if call.kind == "action" else (rules.bot, rules.chat(call.chat))
-    return max(rate.seconds * max(1.0, call.cost / rate.count) for rate in rates)
+    windows = chat_windows(rules)[chat_kind(call.kind, call.chat)]
+    return max(window.hold_seconds(call.cost) for window in (*windows, Window.of(rules.bot)))
 
 
 UPDATES_PER_STEP: Final = 500

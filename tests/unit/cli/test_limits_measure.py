@@ -51,36 +51,36 @@ async def found_by(
 async def test_the_limit_of_a_chat_is_found_whatever_a_429_closes(
     clock: VirtualClock, rate: str, closure: dict[str, Any]
 ) -> None:
-    limits = Limits(private=Rate.parse(rate), bot=Rate(1000, 1), **closure)
+    limits = Limits(burst=1, private=Rate.parse(rate), bot=Rate(1000, 1), **closure)
     async with playing(clock, limits) as (gate, telegram):
         found = await found_by(gate, clock, 7, lambda _: None)
     assert str(found.limit) == rate
-    assert found.setting == f"TIDEGATE_CHAT_RATE={rate}"
+    assert found.setting == f"TIDEGATE_CHAT_RATE={rate} TIDEGATE_REPLY_BURST=1"
     assert telegram.report()["refused"] == 1  # it stops at the first
     assert found.deleted == found.sent <= MOST
 
 
 async def test_the_limit_of_a_group_names_the_setting_of_groups(clock: VirtualClock) -> None:
-    async with playing(clock, Limits()) as (gate, _):
+    async with playing(clock, Limits(burst=1)) as (gate, _):
         found = await found_by(gate, clock, -5, lambda _: None)
     assert found.setting == "TIDEGATE_GROUP_RATE=20/60"
 
 
 async def test_a_limit_of_the_whole_bot_is_found_and_said_to_be_possible(clock: VirtualClock) -> None:
-    async with playing(clock, Limits(private=Rate(1000, 1))) as (gate, _):
+    async with playing(clock, Limits(burst=1, private=Rate(1000, 1))) as (gate, _):
         found = await found_by(gate, clock, 7, lambda _: None)
     assert str(found.limit) == "30/1"
     assert "TIDEGATE_BOT_RATE=30/1" in found.lines()[-1]
 
 
 async def test_a_window_of_half_seconds_is_found_slower_never_faster(clock: VirtualClock) -> None:
-    async with playing(clock, Limits(private=Rate(5, 2.5))) as (gate, _):
+    async with playing(clock, Limits(burst=1, private=Rate(5, 2.5))) as (gate, _):
         found = await found_by(gate, clock, 7, lambda _: None)
     assert str(found.limit) == "5/3"
 
 
 async def test_it_stops_after_a_bounded_number_of_messages(clock: VirtualClock) -> None:
-    roomy = Limits(private=Rate(10_000, 1), bot=Rate(10_000, 1))
+    roomy = Limits(burst=1, private=Rate(10_000, 1), bot=Rate(10_000, 1))
     told: list[str] = []
     async with playing(clock, roomy) as (gate, telegram):
         found = await found_by(gate, clock, 7, told.append)
@@ -91,17 +91,30 @@ async def test_it_stops_after_a_bounded_number_of_messages(clock: VirtualClock) 
 
 
 async def test_it_stops_at_the_first_429_and_waits_as_told_before_it_deletes(clock: VirtualClock) -> None:
-    async with playing(clock, Limits(private=Rate(1, 30), escalates=True)) as (gate, telegram):
+    async with playing(clock, Limits(burst=1, private=Rate(1, 30), escalates=True)) as (gate, telegram):
         await found_by(gate, clock, 7, lambda _: None)
     calls = [(entry.method, entry.at) for entry in telegram.request_log.log]
-    assert [method for method, _ in calls] == ["sendMessage", "sendMessage", "deleteMessages"]
+    assert [method for method, _ in calls] == ["sendMessage"] * 3 + ["deleteMessages"]
     assert calls[2][1] - calls[1][1] >= 30
+
+
+@pytest.mark.parametrize(("burst", "rate"), list(itertools.product([3, 5, 25, 60], ["1/1", "1/2", "2/1"])))
+async def test_a_burst_is_told_from_a_window_by_what_passes_after_the_wait(
+    clock: VirtualClock, burst: int, rate: str
+) -> None:
+    limits = Limits(burst=burst, private=Rate.parse(rate), bot=Rate(1000, 1))
+    async with playing(clock, limits) as (gate, telegram):
+        found = await found_by(gate, clock, 7, lambda _: None)
+    assert (found.burst, str(found.limit)) == (burst, rate)
+    assert found.setting == f"TIDEGATE_CHAT_RATE={rate} TIDEGATE_REPLY_BURST={burst}"
+    assert telegram.report()["refused"] == 2
+    assert found.deleted == found.sent
 
 
 async def test_it_does_not_run_while_another_process_sends_for_the_store(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with playing(clock, Limits()) as (gate, _):
+    async with playing(clock, Limits(burst=1)) as (gate, _):
         await check_alone(gate)
 
         async def busy() -> StoreActivity:

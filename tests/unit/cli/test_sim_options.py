@@ -16,6 +16,7 @@ def limits(bot_rate: str = "30/1", hidden_floods: str = "0") -> Limits:
     return sim_options.limits(
         bot_rate=bot_rate,
         chat_rate="1/1",
+        chat_burst=25,
         group_rate="20/60",
         closes="chat",
         escalate=False,

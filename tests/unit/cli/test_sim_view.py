@@ -4,6 +4,7 @@ from rich.console import Console, RenderableType
 
 from tidegate.cli.sim.telegram import SimView, percent
 from tidegate.cli.terminal import printable
+from tidegate.sim.telegram import Limits
 from tidegate.sim.telegram.http import TelegramServer
 from tidegate.sim.virtual_time import VirtualClock
 
@@ -16,7 +17,7 @@ def drawn(picture: RenderableType) -> str:
 
 
 async def test_simulator_shows_its_address_counts_and_limits(clock: VirtualClock) -> None:
-    server = TelegramServer(port=8081, clock=clock)
+    server = TelegramServer(port=8081, clock=clock, limits=Limits(burst=1))
     for _ in range(3):
         await server.telegram.call("42:any", "sendMessage", {"chat_id": 1, "text": "\x1b[2Jhello"})
 

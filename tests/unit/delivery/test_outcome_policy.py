@@ -350,7 +350,9 @@ async def _answer(telegram: SimulatedTelegram, token: str, method: str, params: 
 
 async def test_every_error_of_the_simulator_has_its_outcome(clock: VirtualClock) -> None:
     world = World(tokens={"42:token"}, open_world=False)
-    telegram = SimulatedTelegram(clock, world=world, limits=Limits(private=Rate(1, 60), hidden_floods=1.0))
+    telegram = SimulatedTelegram(
+        clock, world=world, limits=Limits(burst=1, private=Rate(1, 60), hidden_floods=1.0)
+    )
     outcomes = [judged(answer) for answer in await _errors_of(telegram)]
     reasons = [getattr(outcome, "reason", type(outcome).__name__) for outcome in outcomes]
     assert reasons == [

@@ -88,6 +88,7 @@ async def test_each_call_has_five_seconds_to_leave(gate: Tidegate, wire: SlowWir
     assert wire.deadlines == pytest.approx([5, 5])
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_slot_cools_from_the_answer_also_when_that_is_told_later(
     gate: Tidegate, wire: SlowWire, clock: VirtualClock
 ) -> None:
@@ -98,6 +99,7 @@ async def test_a_slot_cools_from_the_answer_also_when_that_is_told_later(
     assert wire.most_in_flight == 1
 
 
+@pytest.mark.usefixtures("no_bursts")
 @pytest.mark.parametrize("how", ["called", "queued"])
 async def test_an_answer_after_eight_seconds_is_what_the_next_call_to_that_chat_waits_for(
     gate: Tidegate, wire: SlowWire, clock: VirtualClock, how: str

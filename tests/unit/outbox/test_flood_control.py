@@ -15,14 +15,14 @@ from tidegate.outbox.flood_control import (
     remember_limit,
     step_up,
 )
-from tidegate.outbox.lanes import HIGH, NEVER, Entry, Lane, Pool
+from tidegate.outbox.lanes import HIGH, NEVER, TURN, Entry, Lane, Pool
 from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.learned import FORGET_AFTER, STEP_UP_AFTER
 from tidegate.pacing.rules import Family, Rules
 
 BOT = BotId(42)
 RULES = Rules(
-    bot=Rate(10, 1), private=Rate(1, 1), group=Rate(4, 60), paid=Rate(100, 1), actions=(Rate(8, 5),)
+    bot=Rate(10, 1), private=Rate(1, 1), burst=1, group=Rate(4, 60), paid=Rate(100, 1), actions=(Rate(8, 5),)
 )
 RESTARTED = 5_000.0  # by the clock of the next process
 
@@ -102,7 +102,7 @@ def test_a_second_chat_refused_a_window_later_closes_itself_alone() -> None:
 
 
 def test_a_moment_is_as_long_as_the_window_of_the_limit() -> None:
-    schedule = Schedule(Rules(bot=Rate(10, 3), private=Rate(1, 2)))
+    schedule = Schedule(Rules(bot=Rate(10, 3), private=Rate(1, 2), burst=1))
     answered(schedule, 100.0)
     entry = refused(schedule, 102.9)
     assert rate(entry.lane) == Rate(1, 2.5)
@@ -298,9 +298,9 @@ def test_a_call_answered_before_a_restart_holds_its_slots_for_what_is_left_of_th
     schedule = remembered(at=99.4, now=100.0)
     lane = schedule.lane(BOT, 1, "send")
 
-    assert lane.wait(100.0, 1) == pytest.approx(0.4)
+    assert lane.wait(100.0, 1, TURN) == pytest.approx(0.4)
     assert (taken(schedule), lane.last_call) == (1, 99.4)
-    assert schedule.lane(BOT, 2, "send").wait(100.0, 1) <= 0.0
+    assert schedule.lane(BOT, 2, "send").wait(100.0, 1, TURN) <= 0.0
     end(schedule, call(schedule, 100.5), 100.5)  # its slots were not counted as in flight
 
 
@@ -321,16 +321,16 @@ def test_an_album_larger_than_its_limit_holds_it_for_longer_after_a_restart() ->
     schedule = remembered(at=95.0, now=100.0, cost=6)  # the chat's one slot for six seconds
     lane = schedule.lane(BOT, 1, "send")
 
-    assert lane.wait(100.0, 1) == pytest.approx(1.0)
+    assert lane.wait(100.0, 1, TURN) == pytest.approx(1.0)
     assert taken(schedule) == 0
-    assert remembered(at=94.0, now=100.0, cost=6).lane(BOT, 1, "send").wait(100.0, 1) <= 0.0
+    assert remembered(at=94.0, now=100.0, cost=6).lane(BOT, 1, "send").wait(100.0, 1, TURN) <= 0.0
 
 
 def test_what_cost_nothing_holds_nothing_after_a_restart() -> None:
     schedule = remembered(at=99.9, now=100.0, cost=0)
 
     assert taken(schedule) == 0
-    assert schedule.lane(BOT, 1, "send").wait(100.0, 1) <= 0.0
+    assert schedule.lane(BOT, 1, "send").wait(100.0, 1, TURN) <= 0.0
 
 
 def test_an_action_before_a_restart_holds_a_slot_of_its_chat_alone() -> None:

@@ -12,7 +12,7 @@ from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.outbox import MemoryOutbox
 
 BOT = BotId(42)
-FAST = Rules(bot=Rate(1_000_000, 1))
+FAST = Rules(bot=Rate(1_000_000, 1), burst=1)
 BATCH = 10_000
 
 
@@ -80,7 +80,7 @@ async def test_a_far_deadline_is_not_remembered_after_delivery(clock: VirtualClo
 
 
 async def test_lanes_are_forgotten_while_traffic_goes_on(clock: VirtualClock) -> None:
-    outbox = MemoryOutbox(clock, Rules(bot=Rate(1000, 1)), keep=10)
+    outbox = MemoryOutbox(clock, Rules(bot=Rate(1000, 1), burst=1), keep=10)
     for number in range(6_000):
         await outbox.put([message(number)])
         await outbox.settle([Settlement(claim, Delivered({})) for claim in await outbox.claim(1)])

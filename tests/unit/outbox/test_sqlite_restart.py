@@ -27,7 +27,7 @@ from tidegate.pacing.rules import Family, Rules
 from tidegate.sim.virtual_time import EPOCH, VirtualClock
 
 DAY = 86_400.0
-STRICT = Rules(bot=Rate(1000, 1), private=Rate(1, 10), group=Rate(3, 60))
+STRICT = Rules(bot=Rate(1000, 1), private=Rate(1, 10), burst=1, group=Rate(3, 60))
 GROUP = -7
 
 
@@ -72,6 +72,24 @@ async def test_a_private_chat_waits_out_its_window(disk: Disk, how: str) -> None
     await post.one(within=60)
 
     assert post.clock.monotonic() - sent == pytest.approx(10, abs=0.1)
+
+
+async def test_a_burst_of_replies_goes_on_where_it_was(disk: Disk, how: str) -> None:
+    """After a crash the replies of the last seconds are not known: none exceeds the average for a while."""
+    rules = Rules(bot=Rate(1000, 1))
+    post = await disk.sender(rules)
+    for _ in range(5):
+        await post.outbox.end_turn(await post.turn(), DELIVERED)
+    sent = post.clock.monotonic()
+
+    post = await again(disk, post, how, rules)
+    times = []
+    for _ in range(4):
+        await post.outbox.end_turn(await post.turn(), DELIVERED)
+        times.append(post.clock.monotonic() - sent)
+
+    expected = [5, 5, 5, 5] if how == "closed" else [1, 2, 3, 4]
+    assert times == pytest.approx(expected, abs=0.2)
 
 
 async def test_a_group_waits_out_its_window(disk: Disk, how: str) -> None:

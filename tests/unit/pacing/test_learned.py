@@ -279,3 +279,35 @@ def test_what_nobody_calls_any_more_is_stale_after_an_hour() -> None:
 
     assert not learned.stale(100.0 + FORGET_AFTER)
     assert learned.stale(100.1 + FORGET_AFTER)
+
+
+@given(st.integers(2, 20), st.lists(st.tuples(st.booleans(), st.booleans(), st.floats(0, 500)), max_size=100))
+def test_a_burst_never_allows_more_than_its_rule_or_its_average(
+    count: int, events: list[tuple[bool, bool, float]]
+) -> None:
+    rule = Rate(count, float(count))
+    learned, now = LearnedLimit(rule, is_burst=True), 0.0
+    for refused, in_burst, gap in events:
+        now += gap
+        if refused:
+            learned.refused(now, in_burst=in_burst)
+        else:
+            learned.quiet(now)
+        assert learned.rate.count <= count
+        assert per_second(learned.rate) <= 1 + 1e-9
+        if learned.intact:
+            assert learned.rate == rule
+
+
+def test_a_refused_burst_is_over_and_comes_back_step_by_step() -> None:
+    learned = LearnedLimit(Rate(5, 5.0), is_burst=True)
+
+    assert learned.refused(0.0, in_burst=True)
+    assert learned.rate == Rate(1, 1.0)
+    seen, now = [], 0.0
+    while not learned.intact:
+        now += 1.0
+        if learned.quiet(now):
+            seen.append(str(learned.rate))
+    assert seen[:4] == ["2/2", "3/3", "4/4", "5/5"]
+    assert now < 10 * PROBE_AFTER

@@ -20,12 +20,12 @@ SOURCE: Final = assemble(shared=("shared/learned",), constants=LEARNED_CONSTANTS
 DRIVER: Final = """
 local told, learned = {}, nil
 for i, event in ipairs(cmsgpack.unpack(ARGV[1])) do
-  local what, now, rule = unpack(event)
+  local what, now, rule, in_burst = unpack(event)
   learned = learned or Learned.new(rule)
   local changed
   if what == 'refused' then
     local before = learned.cut_at
-    Learned.refused(learned, rule, now)
+    Learned.refused(learned, rule, now, in_burst)
     changed = learned.cut_at ~= before
   else
     changed = Learned.quiet(learned, rule, now)
@@ -49,16 +49,20 @@ events = st.lists(
 )
 
 
-def play(rule: Rate, script: list[Event]) -> tuple[list[Any], list[Any]]:
+def play(
+    rule: Rate, script: list[Event], *, is_burst: bool = False, in_burst: bool = False
+) -> tuple[list[Any], list[Any]]:
     """The script as Lua is told it, and what Python says."""
-    learned, now = LearnedLimit(rule), EPOCH
+    learned, now = LearnedLimit(rule, is_burst=is_burst), EPOCH
     packed, told = [], []
     for refused, gap in script:
         now += gap
-        changed = learned.refused(now) if refused else learned.quiet(now)
+        changed = learned.refused(now, in_burst=in_burst) if refused else learned.quiet(now)
         rate = learned.rate
         told.append((changed, rate.count, pytest.approx(rate.seconds), learned.stale(now), learned.intact))
-        packed.append(("refused" if refused else "quiet", now, (rule.count, rule.seconds)))
+        packed.append(
+            ("refused" if refused else "quiet", now, (rule.count, rule.seconds, is_burst), in_burst)
+        )
     return packed, told
 
 
@@ -68,10 +72,15 @@ def play_in_redis(packed: list[Any]) -> list[tuple[Any, ...]]:
     return [tuple(one) for one in msgspec.msgpack.decode(reply)]
 
 
-@given(rules, events)
+@given(rules, events, st.booleans(), st.booleans())
 @QUICK
-def test_the_same_events_give_the_same_limit(rule: Rate, script: list[Event]) -> None:
-    packed, told = play(rule, script)
+def test_the_same_events_give_the_same_limit(
+    rule: Rate,
+    script: list[Event],
+    is_burst: bool,  # noqa: FBT001
+    in_burst: bool,  # noqa: FBT001
+) -> None:
+    packed, told = play(rule, script, is_burst=is_burst, in_burst=in_burst)
 
     assert play_in_redis(packed) == told
 

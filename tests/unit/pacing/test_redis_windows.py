@@ -89,9 +89,11 @@ def late_by(rate: Rate) -> int:
     return math.ceil(rate.seconds / FINEST) if rate.count > FINEST else 0
 
 
-def play(rates: list[Rate], script: list[Operation]) -> tuple[list[Any], list[Twin]]:
+def play(
+    rates: list[Rate], script: list[Operation], *, is_burst: bool = False
+) -> tuple[list[Any], list[Twin]]:
     """The script as Lua is told it, and what Python's window says to it."""
-    window, now, in_flight, told = Window.of(rates[0]), 0, [0][:0], []
+    window, now, in_flight, told = Window.of(rates[0], is_burst=is_burst), 0, [0][:0], []
     packed: list[Any] = []
     for place, (what, gap, cost, number, age) in enumerate(script):
         now += gap
@@ -111,9 +113,8 @@ def play(rates: list[Rate], script: list[Operation]) -> tuple[list[Any], list[Tw
             window.give_back(cost)
         later = now + late_by(rate) + 1
         told.append(Twin(ask(window, now, cost, later), ask(window, now - 1, cost, later)))
-        packed.append(
-            (what, seconds(now), (rate.count, rate.seconds / 1_000), cost, seconds(at), seconds(later))
-        )
+        told_rate = (rate.count, rate.seconds / 1_000, is_burst)
+        packed.append((what, seconds(now), told_rate, cost, seconds(at), seconds(later)))
     return packed, told
 
 
@@ -121,7 +122,8 @@ def ask(window: Window, now: int, cost: int, later: int) -> Told:
     """Of a copy: a window forgets what has cooled, and is asked about the past here."""
 
     def copy() -> Window:
-        return Window(window.count, window.seconds, window.held, sorted(window.cooling)[window.cooled :])
+        cooling = sorted(window.cooling)[window.cooled :]
+        return Window(window.count, window.seconds, window.held, cooling, is_burst=window.is_burst)
 
     wait = copy().wait(now, cost)
     return Told(copy().free(now), copy().fits(now, cost), wait / 1_000, copy().free(later), copy().idle(now))
@@ -137,12 +139,14 @@ def play_in_redis(packed: list[Any]) -> list[Told]:
     return [Told(*one) for one in msgspec.msgpack.decode(reply)]
 
 
-@given(few, operations)
+@given(few, operations, st.booleans())
 @FEWER
 def test_a_slot_is_free_a_microsecond_after_pythons_and_not_before(
-    rate: Rate, script: list[Operation]
+    rate: Rate,
+    script: list[Operation],
+    is_burst: bool,  # noqa: FBT001
 ) -> None:
-    packed, expected = play([rate], script)
+    packed, expected = play([rate], script, is_burst=is_burst)
 
     for lua, twin in zip(play_in_redis(packed), expected, strict=True):
         assert (lua.free, lua.fits, lua.idle) == (

@@ -16,8 +16,16 @@ BotRate = Annotated[
 ]
 ChatRate = Annotated[
     str,
+    typer.Option(metavar="N/SECONDS", rich_help_panel=LIMITS, help="To one private chat: 1/1 is 1 a second."),
+]
+ChatBurst = Annotated[
+    int,
     typer.Option(
-        metavar="N/SECONDS", rich_help_panel=LIMITS, help="To one private chat: 3/3 allows a burst."
+        metavar="N",
+        min=1,
+        max=10_000,
+        rich_help_panel=LIMITS,
+        help="To one private chat at once, above its rate on average; 1: none.",
     ),
 ]
 GroupRate = Annotated[
@@ -151,6 +159,7 @@ def simulate_telegram(
     as_json: AsJson = False,
     bot_rate: BotRate = "30/1",
     chat_rate: ChatRate = "1/1",
+    chat_burst: ChatBurst = 25,
     group_rate: GroupRate = "20/60",
     closes: Closes = "chat",
     escalate: Escalate = False,
@@ -183,6 +192,7 @@ def simulate_telegram(
         limits=sim_options.limits(
             bot_rate=bot_rate,
             chat_rate=chat_rate,
+            chat_burst=chat_burst,
             group_rate=group_rate,
             closes=closes,
             escalate=escalate,

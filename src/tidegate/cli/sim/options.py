@@ -15,6 +15,7 @@ def limits(
     *,
     bot_rate: str,
     chat_rate: str,
+    chat_burst: int,
     group_rate: str,
     closes: Literal["nothing", "chat", "bot"],
     escalate: bool,
@@ -25,6 +26,7 @@ def limits(
     return Limits(
         bot=read("--bot-rate", Rate.parse, bot_rate),
         private=read("--chat-rate", Rate.parse, chat_rate),
+        burst=chat_burst,
         group=read("--group-rate", Rate.parse, group_rate),
         closes=closes,
         escalates=escalate,

@@ -107,9 +107,10 @@ def limits_table(report: dict[str, Any], limits: Limits) -> Table:
         refused = _refused(report, scopes)
         if scopes == ("paid",) and not peak:
             continue
-        bar = ProgressBar(total=rate.count, completed=peak, width=24, finished_style="yellow")
-        allows = f"{rate.count} in {rate.seconds:g} s"
-        table.add_row(name, allows, bar, f"{peak}/{rate.count}", _red(refused))
+        most = max(rate.count, limits.burst) if scopes == ("private",) else rate.count
+        bar = ProgressBar(total=most, completed=peak, width=24, finished_style="yellow")
+        allows = f"{rate.count} in {rate.seconds:g} s" + (f", {most} at once" if most > rate.count else "")
+        table.add_row(name, allows, bar, f"{peak}/{most}", _red(refused))
     for name, scope in (
         ("“typing …”", "action"),
         ("chat still closed", "chat_closed"),

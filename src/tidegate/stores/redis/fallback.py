@@ -107,9 +107,7 @@ class OutboxFallback:
         """Seconds until every limit may be used again after the loss of all data."""
         if self._loss is None:
             return 0.0
-        rules = self._rules
-        rates = (rules.bot, rules.private, rules.group, rules.paid, *rules.actions)
-        held = self._longest_call + max(rate.seconds for rate in rates)
+        held = self._longest_call + self._rules.longest
         return max(0.0, self._loss.noted_at + held - self._clock.monotonic())
 
     def counted(self, unsettled: int) -> None:

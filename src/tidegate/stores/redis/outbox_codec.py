@@ -271,8 +271,8 @@ def script_terms(
         {
             "me": me,
             "bot": _pair(rules.bot),
-            "private": _pair(rules.private),
-            "group": _pair(rules.group),
+            "private": [*_replies(rules), _pair(rules.private)],
+            "group": [_pair(rules.group)],
             "paid": _pair(rules.paid),
             "actions": [_pair(rate) for rate in rules.actions],
             "lease": lease,
@@ -467,6 +467,11 @@ def bot_and_chat(lane: str) -> tuple[BotId, ChatId]:
 
 def _pair(rate: Rate) -> tuple[int, float]:
     return rate.count, rate.seconds
+
+
+def _replies(rules: Rules) -> list[tuple[int, float, bool]]:
+    """The limit of replies, marked as a burst, if there is one."""
+    return [] if rules.replies is None else [(*_pair(rules.replies), True)]
 
 
 _NO_RARE_FIELDS: Final = RareMessageFields()

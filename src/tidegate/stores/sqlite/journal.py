@@ -102,7 +102,7 @@ class JournalFollower:
         self._catch_up = catch_up
         self._sends = sends
         self._check = check
-        self._longest = max(rate.seconds for rate in (rules.bot, rules.private, rules.group, *rules.actions))
+        self._longest = rules.longest
         self._cleaned = 0  # the row number up to which forgotten messages were removed
         self._clean_at = 0.0
         self._probe_at = 0.0

@@ -37,7 +37,7 @@ from tidegate.stores.sqlite.journal import JournalFollower
 from tidegate.stores.sqlite.operator import SqliteOperator
 from tidegate.stores.sqlite.recovery import ScheduledRows
 from tidegate.stores.sqlite.sender_lock import SenderLock
-from tidegate.stores.sqlite.turns import SqliteTurns, quarantine
+from tidegate.stores.sqlite.turns import QUARANTINE_AT_MOST, SqliteTurns, quarantine
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.store")
@@ -215,6 +215,9 @@ class SqliteOutbox(SqliteOperator, Outbox):
             # Not every direct call in flight at a crash is in the file: their windows must have passed.
             left = quarantine(self.schedule.rules) - (self._clock.monotonic() - started)
             await self._clock.sleep(left)
+        replies = self.schedule.rules.replies
+        if replies is not None and (not history.clean or replies.seconds > QUARANTINE_AT_MOST):
+            self.schedule.no_bursts_until = started + replies.seconds
         await self._load(complete=True)
         await self.file.write(journal.take, self._follow_journal)  # what was done meanwhile
 

@@ -62,7 +62,12 @@ class SqliteTurns:
         shared = self._schedule.pool_of(entry.lane.bot, budget).window
         if shared is not None and shared.seconds > self._quarantine:
             return True
-        return any(window.seconds > self._quarantine for window in entry.lane.windows)
+        # A burst that a crash has forgotten is made up for: there are none for a while after it.
+        return any(
+            window.hold_seconds(entry.cost) > self._quarantine
+            for window in entry.lane.windows
+            if not window.is_burst
+        )
 
     async def _note(self, turn: Turn, entry: Entry) -> None:
         """Write a call before it is made: it counts for longer than the quarantine after a crash."""

@@ -2,6 +2,7 @@ import pytest
 
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
+from tidegate.sim.telegram import Limits
 from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import Stage
 
@@ -15,4 +16,4 @@ def stage(clock: VirtualClock) -> Stage:
 @pytest.fixture
 def optimist(clock: VirtualClock) -> Stage:
     """A gate that takes Telegram for more generous than it is."""
-    return Stage(clock, Rules(private=Rate(10, 1)))
+    return Stage(clock, Rules(private=Rate(10, 1)), Limits(burst=1))

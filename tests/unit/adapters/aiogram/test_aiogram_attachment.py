@@ -167,6 +167,7 @@ async def test_a_queued_reply_is_high_unless_told_otherwise(stage: Stage) -> Non
     assert [record.message.priority for record in records if record] == ["high", "low", "normal"]
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_handler_that_waits_for_its_turn_may_end_before_the_gate_closes(stage: Stage) -> None:
     stage.gate.attach(stage.dispatcher, stage.bot)
 

@@ -73,6 +73,7 @@ async def test_calls_without_limits_go_at_once(stage: Stage) -> None:
     assert stage.clock.monotonic() == 0
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_429_is_waited_for_and_the_message_arrives(optimist: Stage) -> None:
     optimist.gate.attach(None, optimist.bot)
     async with optimist.gate:
@@ -83,6 +84,7 @@ async def test_a_429_is_waited_for_and_the_message_arrives(optimist: Stage) -> N
     assert [entry.status for entry in optimist.telegram.request_log.log].count(200) == 3
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_429_for_longer_than_max_wait_is_told(optimist: Stage) -> None:
     optimist.gate.attach(None, optimist.bot, max_wait=0.5)
     async with optimist.gate:
@@ -92,6 +94,7 @@ async def test_a_429_for_longer_than_max_wait_is_told(optimist: Stage) -> None:
             await optimist.bot.send_message(ALICE, "two")
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_turn_later_than_max_wait_is_told_in_the_words_of_both(stage: Stage) -> None:
     stage.gate.attach(None, stage.bot, max_wait=0.5)
     async with stage.gate:

@@ -42,6 +42,7 @@ def made(telegram: SimulatedTelegram, method: str = "sendMessage") -> list[float
     return [round(at - times[0], 2) for at in times]
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_messages_to_one_chat_keep_their_distance(
     bot: ExtBot[Any], telegram: SimulatedTelegram
 ) -> None:
@@ -67,7 +68,7 @@ async def test_an_album_counts_by_its_items(bot: ExtBot[Any], telegram: Simulate
 
 
 async def test_a_refusal_is_waited_for_and_tried_again(bot: ExtBot[Any], telegram: SimulatedTelegram) -> None:
-    telegram.set_limits(Limits(private=Rate(1, 5)))
+    telegram.set_limits(Limits(burst=1, private=Rate(1, 5)))
     async with bot:
         await bot.send_message(CHAT, "one")
         second = await bot.send_message(CHAT, "two")
@@ -79,7 +80,7 @@ async def test_a_refusal_is_waited_for_and_tried_again(bot: ExtBot[Any], telegra
 async def test_a_refusal_hidden_in_another_error_is_one_too(
     bot: ExtBot[Any], telegram: SimulatedTelegram
 ) -> None:
-    telegram.set_limits(Limits(private=Rate(2, 9), hidden_floods=1.0))
+    telegram.set_limits(Limits(burst=1, private=Rate(2, 9), hidden_floods=1.0))
     async with bot:
         for _ in range(2):
             sent = await bot.send_media_group(CHAT, ALBUM)
@@ -87,6 +88,7 @@ async def test_a_refusal_hidden_in_another_error_is_one_too(
     assert telegram.report()["refused"] == 1
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_whoever_would_not_wait_is_told_how_long(
     bot_of: Bots, gate: Tidegate, clock: VirtualClock
 ) -> None:
@@ -100,6 +102,7 @@ async def test_whoever_would_not_wait_is_told_how_long(
         await bot.send_message(CHAT, "three", rate_limit_args={"max_wait": 5})
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_deadline_bounds_the_wait(bot: ExtBot[Any]) -> None:
     async with bot:
         await bot.send_message(CHAT, "one")
@@ -110,7 +113,7 @@ async def test_a_deadline_bounds_the_wait(bot: ExtBot[Any]) -> None:
 async def test_a_refusal_longer_than_one_would_wait_is_told_at_once(
     bot: ExtBot[Any], telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
-    telegram.set_limits(Limits(private=Rate(1, 60)))
+    telegram.set_limits(Limits(burst=1, private=Rate(1, 60)))
     async with bot:
         await bot.send_message(CHAT, "one")
         with pytest.raises(RetryAfter) as caught:
@@ -178,6 +181,7 @@ async def test_what_is_wrong_with_a_chat_is_for_telegram_to_say(bot: ExtBot[Any]
             await bot.send_message(chat, "hello")
 
 
+@pytest.mark.usefixtures("no_bursts")
 @pytest.mark.parametrize("method", ["sendDocument", "sendMessage"])
 async def test_a_reply_after_a_call_that_took_eight_seconds_hears_no_429(
     bot: ExtBot[Any], telegram: SimulatedTelegram, clock: VirtualClock, method: str
@@ -218,6 +222,7 @@ def slow_down(bot: ExtBot[Any], seconds: float) -> None:
     bot.request.slow = seconds
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_cancelled_call_that_waits_leaves_its_place(bot: ExtBot[Any], clock: VirtualClock) -> None:
     async with bot:
         await bot.send_message(CHAT, "one")
@@ -230,6 +235,7 @@ async def test_a_cancelled_call_that_waits_leaves_its_place(bot: ExtBot[Any], cl
         assert clock.monotonic() == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_a_call_cancelled_on_its_way_counts_and_blocks_nobody(
     bot: ExtBot[Any], telegram: SimulatedTelegram, clock: VirtualClock
 ) -> None:
@@ -282,6 +288,7 @@ async def test_calls_that_wait_at_shutdown_end_with_a_clear_error(
     assert (await bot.get_chat(CHAT)).id == CHAT
 
 
+@pytest.mark.usefixtures("no_bursts")
 async def test_two_applications_of_one_gate_close_one_by_one(
     bot_of: Bots, gate: Tidegate, clock: VirtualClock
 ) -> None:
@@ -414,7 +421,7 @@ async def test_bad_arguments_are_refused_before_anything_is_sent(
 async def test_calls_of_the_library_count_in_stats(
     bot: ExtBot[Any], gate: Tidegate, telegram: SimulatedTelegram
 ) -> None:
-    telegram.set_limits(Limits(private=Rate(1, 5)))
+    telegram.set_limits(Limits(burst=1, private=Rate(1, 5)))
     async with bot:
         await bot.send_message(CHAT, "one")
         await bot.send_message(CHAT, "two")

@@ -50,14 +50,14 @@ def test_after_the_wait_it_names_a_call_fits(arrivals: list[tuple[int, int]], co
 
 
 def test_one_private_chat_gets_one_message_a_second() -> None:
-    flood = FloodControl(Limits(closes="nothing"))
+    flood = FloodControl(Limits(burst=1, closes="nothing"))
     assert flood.admit(0.0, 42, 7, "private", "send") is None
     assert flood.admit(0.999, 42, 7, "private", "send") == Flood("private", 1)
     assert flood.admit(1.0, 42, 7, "private", "send") is None
 
 
 def test_one_bot_gets_thirty_messages_a_second_whatever_the_chats() -> None:
-    flood = FloodControl(Limits(closes="nothing"))
+    flood = FloodControl(Limits(burst=1, closes="nothing"))
     assert all(flood.admit(0.0, 42, chat, "private", "send") is None for chat in range(1, 31))
     assert flood.admit(0.5, 42, 31, "private", "send") == Flood("bot", 1)
     assert flood.admit(0.5, 43, 31, "private", "send") is None  # another bot
@@ -66,42 +66,42 @@ def test_one_bot_gets_thirty_messages_a_second_whatever_the_chats() -> None:
 
 @pytest.mark.parametrize("kind", ["group", "supergroup", "channel"])
 def test_a_group_gets_twenty_messages_a_minute(kind: str) -> None:
-    flood = FloodControl(Limits(closes="nothing"))
+    flood = FloodControl(Limits(burst=1, closes="nothing"))
     assert all(flood.admit(i, 42, -5, kind, "send") is None for i in range(20))
     assert flood.admit(20, 42, -5, kind, "send") == Flood(kind, 40)
     assert flood.admit(60, 42, -5, kind, "send") is None
 
 
 def test_a_refused_call_takes_no_slot_in_the_limits_that_had_room() -> None:
-    flood = FloodControl(Limits(bot=Rate(2, 1), closes="nothing"))
+    flood = FloodControl(Limits(burst=1, bot=Rate(2, 1), closes="nothing"))
     assert flood.admit(0.0, 42, 7, "private", "send") is None
     assert flood.admit(0.1, 42, 7, "private", "send") is not None
     assert flood.admit(0.2, 42, 8, "private", "send") is None
 
 
 def test_refused_calls_count_where_that_is_the_hypothesis() -> None:
-    flood = FloodControl(Limits(private=Rate(1, 1), closes="nothing", counts_refused=True))
+    flood = FloodControl(Limits(burst=1, private=Rate(1, 1), closes="nothing", counts_refused=True))
     assert flood.admit(0.0, 42, 7, "private", "send") is None
     assert flood.admit(0.9, 42, 7, "private", "send") is not None
     assert flood.admit(1.5, 42, 7, "private", "send") is not None  # the refused call of 0.9 is in the way
 
 
 def test_an_album_takes_a_slot_for_each_item() -> None:
-    flood = FloodControl(Limits(closes="nothing"))
+    flood = FloodControl(Limits(burst=1, closes="nothing"))
     assert flood.admit(0, 42, -5, "group", "send", cost=10) is None
     assert flood.admit(1, 42, -5, "group", "send", cost=10) is None
     assert flood.admit(2, 42, -5, "group", "send") == Flood("group", 58)
 
 
 def test_an_album_larger_than_the_limit_needs_an_empty_window() -> None:
-    flood = FloodControl(Limits(closes="nothing"))
+    flood = FloodControl(Limits(burst=1, closes="nothing"))
     assert flood.admit(0.0, 42, 7, "private", "send") is None
     assert flood.admit(0.5, 42, 7, "private", "send", cost=3) is not None
     assert flood.admit(1.0, 42, 7, "private", "send", cost=3) is None
 
 
 def test_a_429_closes_its_chat_alone() -> None:
-    flood = FloodControl(Limits(closes="chat", private=Rate(2, 1)))
+    flood = FloodControl(Limits(burst=1, closes="chat", private=Rate(2, 1)))
     for at in (0.0, 0.9):
         assert flood.admit(at, 42, 7, "private", "send") is None
     assert flood.admit(0.95, 42, 7, "private", "send") == Flood("private", 1)
@@ -111,7 +111,7 @@ def test_a_429_closes_its_chat_alone() -> None:
 
 
 def test_a_429_closes_the_whole_bot_where_that_is_the_hypothesis() -> None:
-    flood = FloodControl(Limits(closes="bot"))
+    flood = FloodControl(Limits(burst=1, closes="bot"))
     assert flood.admit(0.0, 42, 7, "private", "send") is None
     assert flood.admit(0.1, 42, 7, "private", "send") == Flood("private", 1)
     assert flood.admit(0.2, 42, 8, "private", "send") == Flood("bot_closed", 1)
@@ -119,7 +119,7 @@ def test_a_429_closes_the_whole_bot_where_that_is_the_hypothesis() -> None:
 
 
 def test_ignoring_a_closure_doubles_it() -> None:
-    flood = FloodControl(Limits(closes="chat", escalates=True))
+    flood = FloodControl(Limits(burst=1, closes="chat", escalates=True))
     assert flood.admit(0.0, 42, 7, "private", "send") is None
     waits = [flood.admit(0.1 * i, 42, 7, "private", "send") for i in range(1, 5)]
     assert [flooded.retry_after for flooded in waits if flooded] == [1, 2, 4, 8]
@@ -127,15 +127,15 @@ def test_ignoring_a_closure_doubles_it() -> None:
 
 
 def test_edits_share_the_budget_of_sends_or_have_their_own() -> None:
-    shared = FloodControl(Limits(closes="nothing"))
-    apart = FloodControl(Limits(closes="nothing", edit_budget="separate"))
+    shared = FloodControl(Limits(burst=1, closes="nothing"))
+    apart = FloodControl(Limits(burst=1, closes="nothing", edit_budget="separate"))
     for flood, expected in ((shared, Flood("private", 1)), (apart, None)):
         assert flood.admit(0, 42, 7, "private", "send") is None
         assert flood.admit(0, 42, 7, "private", "edit") == expected
 
 
 def test_typing_has_limits_of_its_own() -> None:
-    flood = FloodControl(Limits(closes="nothing"))
+    flood = FloodControl(Limits(burst=1, closes="nothing"))
     assert flood.admit(0, 42, 7, "private", "send") is None
     assert all(flood.admit(0, 42, 7, "private", "action") is None for _ in range(20))
     assert flood.admit(0, 42, 7, "private", "action") == Flood("action", 5)
@@ -144,27 +144,27 @@ def test_typing_has_limits_of_its_own() -> None:
 
 
 def test_typing_shares_the_budget_of_sends_where_that_is_the_hypothesis() -> None:
-    flood = FloodControl(Limits(closes="nothing", action_budget="shared"))
+    flood = FloodControl(Limits(burst=1, closes="nothing", action_budget="shared"))
     assert flood.admit(0, 42, 7, "private", "send") is None
     assert flood.admit(0, 42, 7, "private", "action") == Flood("private", 1)
 
 
 def test_a_paid_broadcast_goes_beyond_thirty_and_costs_stars() -> None:
-    flood = FloodControl(Limits(closes="nothing"))
+    flood = FloodControl(Limits(burst=1, closes="nothing"))
     assert all(flood.admit(0, 42, chat, "private", "send", paid=True) is None for chat in range(1, 1001))
     assert flood.admit(0, 42, 1001, "private", "send", paid=True) == Flood("paid", 1)
     assert flood.stars == pytest.approx(97.0)
 
 
 def test_windows_of_idle_chats_are_forgotten() -> None:
-    flood = FloodControl(Limits(bot=LOOSE))
+    flood = FloodControl(Limits(burst=1, bot=LOOSE))
     for chat in range(1, 100_001):
         assert flood.admit(chat / 1000, 42, chat, "private", "send") is None
     assert len(flood._windows) < 5_000  # noqa: SLF001  (the memory is what is under test)
 
 
 def test_a_sweep_in_the_middle_of_a_call_loses_no_call() -> None:
-    flood = FloodControl(Limits(closes="nothing"))
+    flood = FloodControl(Limits(burst=1, closes="nothing"))
     for chat in range(1, 999):
         assert flood.admit(chat / 20, 1, chat, "private", "send") is None
     admitted = [flood.admit(60.0, 2, chat, "private", "send") for chat in range(1, 41)].count(None)
@@ -184,7 +184,7 @@ calls = st.lists(
 def test_flood_control_counts_as_defined_however_often_it_sweeps(
     made: list[tuple[int, int, int, int]],
 ) -> None:
-    limits = Limits(bot=Rate(4, 1), private=Rate(2, 2), closes="nothing")
+    limits = Limits(burst=1, bot=Rate(4, 1), private=Rate(2, 2), closes="nothing")
     flood = Swept(limits)
     admitted: list[tuple[int, int, int, int]] = []  # in whole milliseconds, so that the check is exact
     now = 0
@@ -222,7 +222,7 @@ def test_new_limits_empty_the_windows_and_keep_what_was_counted() -> None:
     flood = FloodControl(Limits())
     for chat in range(1, 40):
         flood.admit(0, 42, chat, "private", "send", paid=True)
-    flood.change(Limits(private=Rate(2, 1)))
+    flood.change(Limits(burst=1, private=Rate(2, 1)))
     assert flood.peaks == {"paid": 39, "private": 1}
     assert flood.stars == pytest.approx(0.9)
     assert flood.admit(0, 42, 1, "private", "send") is None
@@ -231,9 +231,9 @@ def test_new_limits_empty_the_windows_and_keep_what_was_counted() -> None:
 @pytest.mark.parametrize("share", [7, -0.1, float("nan")])
 def test_a_share_of_hidden_floods_that_cannot_be_is_refused(share: float) -> None:
     with pytest.raises(BadInputError, match="between 0 and 1"):
-        Limits(hidden_floods=share)
+        Limits(burst=1, hidden_floods=share)
 
 
 def test_nothing_escalates_where_nothing_is_closed() -> None:
     with pytest.raises(BadInputError, match="set closes to chat or bot"):
-        Limits(closes="nothing", escalates=True)
+        Limits(burst=1, closes="nothing", escalates=True)

@@ -159,7 +159,7 @@ async def test_a_malformed_album_is_refused(fails: Call, second: dict[str, objec
 
 
 async def test_a_flood_may_hide_in_a_400(clock: VirtualClock) -> None:
-    telegram = SimulatedTelegram(clock, limits=Limits(hidden_floods=1.0))
+    telegram = SimulatedTelegram(clock, limits=Limits(burst=1, hidden_floods=1.0))
     media = [{"type": "photo", "media": "https://example.org/a.png"}] * 2
     params = {"chat_id": 7, "media": media}
     assert (await telegram.call(TOKEN, "sendMediaGroup", params)).status == 200
@@ -171,7 +171,7 @@ async def test_a_flood_may_hide_in_a_400(clock: VirtualClock) -> None:
 
 
 async def test_a_429_says_how_long_to_wait(clock: VirtualClock) -> None:
-    telegram = SimulatedTelegram(clock)
+    telegram = SimulatedTelegram(clock, limits=Limits(burst=1))
     params = {"chat_id": 7, "text": "Hello"}
     assert (await telegram.call(TOKEN, "sendMessage", params)).status == 200
     answer = await telegram.call(TOKEN, "sendMessage", params)
@@ -299,7 +299,7 @@ async def test_what_is_malformed_is_not_counted(
 
 
 async def test_what_is_not_modified_is_counted(clock: VirtualClock) -> None:
-    telegram = SimulatedTelegram(clock)
+    telegram = SimulatedTelegram(clock, limits=Limits(burst=1))
     await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "same"})
     await clock.sleep(5)
     edit = {"chat_id": 7, "message_id": 1, "text": "same"}
@@ -308,7 +308,7 @@ async def test_what_is_not_modified_is_counted(clock: VirtualClock) -> None:
 
 
 async def test_an_upload_that_is_refused_is_not_kept(clock: VirtualClock) -> None:
-    telegram = SimulatedTelegram(clock)
+    telegram = SimulatedTelegram(clock, limits=Limits(burst=1))
     uploads = {"document": Upload("a.txt", "text/plain", b"content")}
     statuses = [
         (await telegram.call(TOKEN, "sendDocument", {"chat_id": 7}, uploads)).status for _ in range(3)

@@ -3,7 +3,7 @@
 import pytest
 
 from simulated import TOKEN, Call
-from tidegate.sim.telegram import SimulatedTelegram, Upload
+from tidegate.sim.telegram import Limits, SimulatedTelegram, Upload
 from tidegate.sim.virtual_time import VirtualClock
 
 AT = "https://example.org/file.bin"
@@ -150,7 +150,7 @@ async def test_null_is_as_good_as_nothing(ok: Call) -> None:
 async def test_whatever_is_sent_or_edited_counts(
     clock: VirtualClock, method: str, params: dict[str, object]
 ) -> None:
-    telegram = SimulatedTelegram(clock)
+    telegram = SimulatedTelegram(clock, limits=Limits(burst=1))
     await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "first"})
     await clock.sleep(5)
     statuses = [(await telegram.call(TOKEN, method, {"chat_id": 7} | params)).status for _ in range(2)]

@@ -63,7 +63,7 @@ async def test_a_malformed_answer_was_accepted(clock: VirtualClock) -> None:
 
 
 async def test_limits_and_faults_change_while_it_runs(clock: VirtualClock) -> None:
-    telegram = SimulatedTelegram(clock)
+    telegram = SimulatedTelegram(clock, limits=Limits(burst=1))
     telegram.faults = Faults(server_error=1)
     assert (await telegram.call(TOKEN, "sendMessage", HELLO)).status >= 500
     telegram.faults = Faults()
@@ -156,7 +156,9 @@ class Jumping(VirtualClock):
 
 
 async def test_a_wall_clock_that_jumps_does_not_change_what_is_counted(clock: VirtualClock) -> None:
-    telegram = SimulatedTelegram(Jumping(asyncio.get_running_loop()), limits=Limits(closes="nothing"))
+    telegram = SimulatedTelegram(
+        Jumping(asyncio.get_running_loop()), limits=Limits(burst=1, closes="nothing")
+    )
     statuses = []
     for pause in (0.5, 0.5, 1.0, 1.0):
         statuses.append((await telegram.call(TOKEN, "sendMessage", HELLO)).status)
@@ -167,7 +169,7 @@ async def test_a_wall_clock_that_jumps_does_not_change_what_is_counted(clock: Vi
 
 
 async def test_every_answered_call_is_in_the_report(clock: VirtualClock) -> None:
-    telegram = SimulatedTelegram(clock, world=World(tokens={TOKEN}))
+    telegram = SimulatedTelegram(clock, world=World(tokens={TOKEN}), limits=Limits(burst=1))
     await telegram.call(TOKEN, "getUpdates")
     await telegram.call(TOKEN, "GETUPDATES", {"limit": 0})
     await telegram.call(TOKEN, "setWebhook", {"url": "http://[::1"})
@@ -204,10 +206,10 @@ async def test_two_pollers_show_as_conflicts(clock: VirtualClock) -> None:
 
 
 async def test_new_limits_do_not_hide_what_was_counted(clock: VirtualClock) -> None:
-    telegram = SimulatedTelegram(clock)
+    telegram = SimulatedTelegram(clock, limits=Limits(burst=1))
     for _ in range(2):
         await telegram.call(TOKEN, "sendMessage", HELLO)
-    telegram.set_limits(Limits(closes="bot"))
+    telegram.set_limits(Limits(burst=1, closes="bot"))
     report = telegram.report()
     assert (report["refused"], report["peaks"]) == (1, {"bot": 1, "private": 1})
     telegram.reset()

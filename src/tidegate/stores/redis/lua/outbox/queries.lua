@@ -62,7 +62,8 @@ end
 
 -- Seconds until a call fits into a limit, apart from what others take. After a restart, a limit is unused for a while.
 local function window_wait(window, rate, cost)
-  return math.max(Window.wait(window, rate, cost, Now.time), Now.forgotten_until + rate[2] - Now.time)
+  local forgotten = rate[3] and 0 or Now.forgotten_until + rate[2] - Now.time
+  return math.max(Window.wait(window, rate, cost, Now.time), forgotten)
 end
 
 -- Why: the facts that keep a message (ARGV[3]) from being sent now.
@@ -87,8 +88,8 @@ function Steps.why()
     facts.full = {}
     if message.cost > 0 then
       local pool = Lane.pool_for(lane, message.paid)
-      for i, window in ipairs(lane.open) do
-        facts.full[#facts.full + 1] = { 'chat', window_wait(window, lane.rates[i], message.cost) }
+      for i = 1, Lane.limits_of(lane, message.level) do
+        facts.full[#facts.full + 1] = { 'chat', window_wait(lane.open[i], lane.rates[i], message.cost) }
       end
       if pool.rule then
         facts.full[#facts.full + 1] = { 'bot', window_wait(pool.open[1], pool.rates[1], message.cost) }
@@ -112,7 +113,10 @@ function Steps.wait_for()
     local its = window_wait(window, rate, request.cost)
     wait = math.max(wait, its == NEVER and rate[2] or its)
   end
-  if request.cost > 0 then Lane.each_window(lane, pool, look) end
+  if request.cost > 0 then
+    if pool.rule then look(pool.open[1], pool.rates[1]) end
+    for i = 1, Lane.limits_of(lane, Level.TURN) do look(lane.open[i], lane.rates[i]) end
+  end
   local ahead = lane.flight and 1 or 0
   for _, line in pairs(lane.lines) do
     if line.id then ahead = ahead + 1 + (line.more or 0) end

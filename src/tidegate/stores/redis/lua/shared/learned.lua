@@ -1,5 +1,6 @@
 -- A limit as learned from its 429s: the ladder of `pacing/learned.py`, step by step.
--- A learned limit is {step, bad, interval, probing, cut_at, next_up}; `rule` is {count, seconds}.
+-- A learned limit is {step, bad, interval, probing, cut_at, next_up}; `rule` is {count, seconds}, with a third value,
+-- true, for a burst: its steps keep the average.
 
 local Learned = {}
 
@@ -10,7 +11,9 @@ end
 -- The rate allowed now.
 function Learned.rate(learned, rule)
   local step = math.min(learned.step, rule[1]) -- the rule may have been lowered since
-  return { math.max(1, step), rule[2] * CONSTANT.STRETCH ^ math.max(0, 1 - step) }
+  local count, seconds = math.max(1, step), rule[2] * CONSTANT.STRETCH ^ math.max(0, 1 - step)
+  if rule[3] then seconds = seconds * count / rule[1] end
+  return { count, seconds, rule[3] }
 end
 
 -- Whether it is so old that starting again from the rule is as good.
@@ -27,15 +30,20 @@ function Learned.patience(learned, rule)
   return learned.interval
 end
 
--- A 429 is blamed on this limit: cuts it once in a window.
-function Learned.refused(learned, rule, now)
+-- A 429 is blamed on this limit: cuts it once in a window. `in_burst`: the refused call exceeded the average.
+function Learned.refused(learned, rule, now, in_burst)
   if now - learned.cut_at < Learned.rate(learned, rule)[2] then return end
   learned.step = math.min(learned.step, rule[1]) -- the rule may have been lowered since
   learned.cut_at = now
+  if rule[3] and not in_burst and learned.step > 1 then
+    learned.step, learned.probing = 1, nil -- what was refused is the average
+  end
   learned.bad = learned.step
   if learned.probing then
     learned.step = learned.step - 1 -- the step before the probe was good
     learned.interval = math.min(2 * learned.interval, CONSTANT.PROBE_AT_MOST)
+  elseif rule[3] and learned.step > 1 then
+    learned.step = 1 -- the burst is over
   else
     local cut = learned.step * CONSTANT.CUT
     cut = cut >= 0 and math.floor(cut) or math.ceil(cut)

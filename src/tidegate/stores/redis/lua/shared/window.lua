@@ -2,8 +2,8 @@
 -- `pacing/window.py` says why that never breaks a limit. Everything here is a calculation.
 --
 -- A window is {held = slots of calls in flight, cooling = {time, slots, time, slots, …}}, times rising; it is stored as
--- {held, time, slots, …}. A rate is {count, seconds}. The time does not move within a script: slots that have cooled are
--- dropped when the window is opened.
+-- {held, time, slots, …}. A rate is {count, seconds}, with a third value, true, if it is that of a burst. The time does
+-- not move within a script: slots that have cooled are dropped when the window is opened.
 
 local Window = {}
 Window.TICK = 1e-6 -- seconds: as fine as Redis's clock is, so that rounding never frees a slot too early
@@ -31,17 +31,21 @@ function Window.free(window, rate)
   return rate[1] - window.held - window.sum
 end
 
+-- The slots that one call takes at most: of a burst the half, which leaves room for what follows.
+function Window.largest(rate)
+  return rate[3] and math.max(1, math.floor(rate[1] / 2)) or rate[1]
+end
+
 -- Whether a call of this cost may be made now. A call larger than the window needs it empty.
 function Window.fits(window, rate, cost)
   local free = rate[1] - window.held - window.sum
-  if cost <= rate[1] then return free >= cost end
-  return free == rate[1]
+  return free >= (cost <= 1 and cost or math.min(cost, Window.largest(rate)))
 end
 
 -- Seconds until the call fits if nobody takes a slot; infinite if an answer has to come first.
 function Window.wait(window, rate, cost, now)
   if Window.fits(window, rate, cost) then return 0 end
-  local lacking = math.min(cost, rate[1]) - Window.free(window, rate)
+  local lacking = math.min(cost, Window.largest(rate)) - Window.free(window, rate)
   for i = 1, #window.cooling, 2 do
     lacking = lacking - window.cooling[i + 1]
     if lacking <= 0 then return window.cooling[i] - now end
@@ -69,9 +73,10 @@ function Window.answered(window, rate, at, cost, now)
   window.held = math.max(0, window.held - cost)
   local count, seconds = rate[1], rate[2]
   local free_at = at + seconds + Window.TICK
-  if cost > count then
-    free_at = at + seconds * cost / count + Window.TICK
-    cost = count
+  if cost > 1 then
+    local largest = Window.largest(rate)
+    free_at = at + seconds * math.max(1, cost / largest) + Window.TICK
+    cost = math.min(cost, largest)
   end
   if count > Window.FINEST or #window.cooling > 2 * Window.FINEST then
     -- Slots of a large window, or of one that urgent calls overfill, are freed in steps, a little later than they could

@@ -11,10 +11,14 @@ function Flood.report(list, news)
   table.insert(Now.answer[list], news)
 end
 
+function Flood.pair(rate)
+  return { rate[1], rate[2] }
+end
+
 function Flood.report_limit(limited, before, restored)
   Flood.report('limits', {
-    bot = tonumber(limited.bot), chat = limited.chat, rule = limited.rule, before = before, after = limited.rates[1],
-    restored = restored,
+    bot = tonumber(limited.bot), chat = limited.chat, rule = Flood.pair(limited.rule), before = Flood.pair(before),
+    after = Flood.pair(limited.rates[1]), restored = restored,
   })
 end
 
@@ -32,10 +36,10 @@ function Flood.step_up(limited)
   Flood.report_limit(limited, before, restored)
 end
 
-function Flood.cut(limited)
+function Flood.cut(limited, in_burst)
   limited.learned = limited.learned or Learned.new(limited.rule)
   local before, step = limited.rates[1], limited.learned.step
-  Learned.refused(limited.learned, limited.rule, Now.time)
+  Learned.refused(limited.learned, limited.rule, Now.time, in_burst)
   Lane.apply_learned(limited)
   Flood.publish(limited)
   if limited.learned.step ~= step then Flood.report_limit(limited, before, false) end
@@ -47,18 +51,26 @@ function Flood.others(window, rate)
 end
 
 function Flood.fullness(lane)
-  local window, rate = lane.open[1], lane.rates[1]
+  local i = Lane.bursts(lane) and 2 or 1
+  local window, rate = lane.open[i], lane.rates[i]
   if rate[1] == 1 then -- it holds only the refused call: look at the call before
     return Now.time - (lane.last or -NEVER) < CONSTANT.FULL_FOR_WINDOWS * rate[2] and 1 or 0
   end
   return Flood.others(window, rate)
 end
 
--- A 429 does not say its scope. One refused chat closes that chat; several within a window close the bot. Called before
--- the refused call is released: how full its limits were is the evidence.
+-- A 429 does not say its scope. One refused chat closes that chat; several within a window close the bot. A reply that
+-- exceeded the average of its chat was refused for that. Called before the refused call is released: how full its limits
+-- were is the evidence.
 function Flood.learn(lane, pool, retry_after)
   local bot = Lane.bot_at(lane.bot)
   lane.closed = math.max(lane.closed or 0, Now.time + retry_after)
+  Store.count('refused', 1)
+  if Lane.bursts(lane) and Flood.others(lane.open[2], lane.rates[2]) >= 1 then
+    Flood.report('refusals', { bot = tonumber(lane.bot), chat = lane.chat, seconds = retry_after, whole_bot = false })
+    Flood.cut(lane, true)
+    return
+  end
   local seconds, several = pool.rule and pool.rates[1][2] or 1, false
   local refused = { [lane.chat] = Now.time }
   for chat, at in pairs(bot.refused or {}) do
@@ -74,7 +86,6 @@ function Flood.learn(lane, pool, retry_after)
   else
     Flood.cut(lane)
   end
-  Store.count('refused', 1)
 end
 
 -- How many messages of a bot have not ended, for the log of the caller.

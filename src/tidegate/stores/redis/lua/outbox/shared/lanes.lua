@@ -78,18 +78,18 @@ function Lane.at(key)
   local stored = call('HGET', KEY.lanes, key)
   local rare, last, flight, windows, lines
   if stored then rare, last, flight, windows, lines = Lane.parse(stored) end
-  local rule = terms.group
+  local rules = terms.group
   if kind == 'action' then
-    rule = terms.actions[1]
+    rules = terms.actions
   elseif Lane.is_private(chat) then
-    rule = terms.private
+    rules = terms.private
   end
   lane = {
     key = key, bot = bot, kind = kind, chat = chat, last = last or nil, flight = flight or nil, lines = lines or {},
-    rule = rule, rates = { rule }, open = { Window.open(windows and windows[1], Now.time) }, pool = nil, closed = nil,
+    rule = rules[1], rates = {}, open = {}, pool = nil, closed = nil,
   }
-  for i = 2, kind == 'action' and #terms.actions or 1 do
-    lane.rates[i], lane.open[i] = terms.actions[i], Window.open(windows and windows[i], Now.time)
+  for i, rate in ipairs(rules) do
+    lane.rates[i], lane.open[i] = rate, Window.open(windows and windows[i], Now.time)
   end
   if rare then
     for name, value in pairs(rare) do lane[name] = value end
@@ -146,6 +146,24 @@ function Lane.each_window(lane, pool, act, ...)
     if act(window, lane.rates[i], ...) == false then return false end
   end
   return true
+end
+
+-- Whether replies to the chat may exceed its average: their window is the first, the average the second.
+function Lane.bursts(lane)
+  return lane.rule[3]
+end
+
+-- How many of its windows a call of this level has to fit into. It takes slots in all of them. There are no bursts while
+-- Redis may have forgotten the latest ones.
+function Lane.limits_of(lane, level)
+  local reply = level == Level.HIGH or level == Level.TURN
+  if Lane.bursts(lane) and reply and Now.forgotten_until + lane.rule[2] <= Now.time then return 1 end
+  return #lane.open
+end
+
+-- When calls that Redis may have forgotten do not count any more. Those of a burst are made up for by `limits_of`.
+function Lane.forgotten_until(lane)
+  return Now.forgotten_until + (Lane.bursts(lane) and lane.rates[2][2] or Lane.longest(lane))
 end
 
 function Lane.longest(lane)

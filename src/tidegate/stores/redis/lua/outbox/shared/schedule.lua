@@ -45,8 +45,8 @@ end
 function Schedule.lane_wait(lane, level, line)
   Flood.step_up(lane)
   local wait = 0
-  for i, window in ipairs(lane.open) do
-    wait = math.max(wait, Window.wait(window, lane.rates[i], line.cost, Now.time))
+  for i = 1, Lane.limits_of(lane, level) do
+    wait = math.max(wait, Window.wait(lane.open[i], lane.rates[i], line.cost, Now.time))
   end
   if wait > 0 and line.cost > 1 and (line.retry or 0) <= Now.time then
     -- Cheaper messages of this chat take each slot as it gets free; after a while they must not.
@@ -184,7 +184,7 @@ function Schedule.place(lane, level, line)
   local till = math.max(line.retry or 0, lane.closed or 0)
   if Schedule.stands_back(lane, level) then till = math.max(till, lane.reserved_until or 0) end
   if line.cost > 0 and level ~= Level.URGENT then
-    till = math.max(till, Now.time + Schedule.lane_wait(lane, level, line), Now.forgotten_until + Lane.longest(lane))
+    till = math.max(till, Now.time + Schedule.lane_wait(lane, level, line), Lane.forgotten_until(lane))
   end
   if till == NEVER then
     line.place = Place.BLOCKED
@@ -343,9 +343,9 @@ function Schedule.may(lane, level, line)
   if (lane.closed or 0) > Now.time or not Schedule.unbarred(lane, level) then return false end
   if Schedule.stands_back(lane, level) and (lane.reserved_until or 0) > Now.time then return false end
   if line.cost > 0 and level ~= Level.URGENT then
-    if Now.forgotten_until + Lane.longest(lane) > Now.time then return false end
-    for i, window in ipairs(lane.open) do
-      if not Window.fits(window, lane.rates[i], line.cost) then return false end
+    if Lane.forgotten_until(lane) > Now.time then return false end
+    for i = 1, Lane.limits_of(lane, level) do
+      if not Window.fits(lane.open[i], lane.rates[i], line.cost) then return false end
     end
   end
   return true
@@ -448,7 +448,7 @@ end
 
 -- Whether a call fits, and no call that Redis has forgotten may be in the window.
 function Schedule.fits_by_now(window, rate, cost)
-  return Now.forgotten_until + rate[2] <= Now.time and Window.fits(window, rate, cost)
+  return (rate[3] or Now.forgotten_until + rate[2] <= Now.time) and Window.fits(window, rate, cost)
 end
 
 -- Grants a turn that has no rival, without a line: the usual case of a direct call.
@@ -461,7 +461,10 @@ function Schedule.grant_at_once(turn, lane)
     if waiting > 0 then return false end
   end
   if turn.level ~= Level.TURN and Now.time < pool.spaced then return false end
-  if not Lane.each_window(lane, pool, Schedule.fits_by_now, cost) then return false end
+  if pool.rule and not Schedule.fits_by_now(pool.open[1], pool.rates[1], cost) then return false end
+  for i = 1, Lane.limits_of(lane, turn.level) do
+    if not Schedule.fits_by_now(lane.open[i], lane.rates[i], cost) then return false end
+  end
   Schedule.hold(lane, pool, turn.level, cost)
   turn.token = Store.next_number()
   Share.join(pool, turn.level)

@@ -87,19 +87,20 @@ class NewReminder(msgspec.Struct, frozen=True, kw_only=True):
 class Reminder(NewReminder, frozen=True, kw_only=True):
     """A stored reminder. Times are seconds since the Unix epoch.
 
-    An occurrence is the instant that the schedule names. It is due at `next_at`: later than the occurrence if
-    it is spread, snoozed or moved out of quiet hours.
+    An occurrence is the instant that the schedule names, or until which it was snoozed. It is due at
+    `next_at`: later than the occurrence if it is spread or moved out of quiet hours.
     """
 
     id: int
     created_at: float
+    revision: int = 0  # raised when what is queued is cancelled: the outbox does not take a key a second time
     paused: bool = False
     occurrence_at: float | None = None  # the next one; None: there is none, or it has ended
     next_at: float | None = None  # when it is due; None as above
     queued: tuple[float, ...] = ()  # the latest occurrences that were put into the outbox, the newest last
     fired: int = 0
     skipped: int = 0  # by `late="skip"`, by skip_next, or as their message could not be made
-    merged: int = 0  # into another one, by `late="merge"`
+    merged: int = 0  # into a later one, by `late="merge"` or as both waited for the end of quiet hours
 
     @property
     def has_ended(self) -> bool:
@@ -107,4 +108,9 @@ class Reminder(NewReminder, frozen=True, kw_only=True):
 
     def occurrence_key(self, occurrence: float) -> str:
         """The dedup key of an occurrence: it is put into the outbox once, however often that is tried."""
-        return f"reminder:{self.id}:{self.created_at:.0f}:{occurrence:.0f}"
+        return f"reminder:{self.id}:{self.created_at:.0f}:{self.revision}:{occurrence:.0f}"
+
+    @property
+    def queued_keys(self) -> tuple[str, ...]:
+        """The dedup keys of what was queued lately: to be cancelled if the reminder is changed or removed."""
+        return tuple(map(self.occurrence_key, self.queued))

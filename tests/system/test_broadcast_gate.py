@@ -20,12 +20,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from tidegate import Tidegate
 from tidegate.broadcast.campaign import Campaign
 from tidegate.broadcast.message import MessageWriter
-from tidegate.broadcast.template import Row
 from tidegate.clock import Clock
 from tidegate.database import audience as reading
 from tidegate.database.audience import sql
 from tidegate.errors import TidegateError
 from tidegate.model import Rate
+from tidegate.row_template import Row
 from tidegate.sim.faults import Faults, Latency
 from tidegate.sim.telegram import SimulatedTelegram
 from tidegate.sim.telegram.http import TelegramServer

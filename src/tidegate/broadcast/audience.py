@@ -4,8 +4,8 @@ import operator
 from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
 from typing import Any
 
-from tidegate.broadcast.template import Row
 from tidegate.errors import BadInputError
+from tidegate.row_template import Row
 
 Audience = Iterable[Any] | AsyncIterable[Any]
 

@@ -17,11 +17,11 @@ from typing import IO, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from tidegate.broadcast.message import BroadcastMessage
-from tidegate.broadcast.template import Row, Template, value_of
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, TicketId
 from tidegate.outbox.admission import check_chat, compose
 from tidegate.outbox.message_times import absolute_times
+from tidegate.row_template import Row, Template, value_of
 from tidegate.templates import ParseMode
 
 MAX_LINE: Final = 2 * 1024 * 1024  # bytes; twice the size of the largest message

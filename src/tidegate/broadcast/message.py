@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from tidegate.broadcast.template import Row, Template, value_of
 from tidegate.errors import BadInputError
 from tidegate.model import ChatId
 from tidegate.outbox.admission import check_chat
+from tidegate.row_template import Row, Template, value_of
 
 Convert = Callable[[object], Awaitable[Mapping[str, Any]]]
 Fields = dict[str, Any]

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from tidegate.broadcast.message import BroadcastMessage
 from tidegate.broadcast.progress import BadRow, EndRate
-from tidegate.broadcast.template import Row
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError, TidegateError
 from tidegate.model import ChatId, Record, State, TicketId
 from tidegate.outbox.port import Outbox
 from tidegate.outbox.tickets import LiveTicket
+from tidegate.row_template import Row
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.broadcast")

@@ -13,10 +13,10 @@ from tidegate.cli.progress import Act, progress_bar, work_off, work_through
 from tidegate.cli.queue import Id, Ids, Limit, list_records, show_record
 from tidegate.cli.store import using
 from tidegate.cli.terminal import confirm
-from tidegate.cli.times import duration
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.model import Record, State
+from tidegate.outbox.message_times import duration
 from tidegate.outbox.port import Outbox
 from tidegate.outbox.transitions import UNREADABLE
 

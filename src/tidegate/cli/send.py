@@ -18,12 +18,11 @@ from tidegate.cli import loop, terminal
 from tidegate.cli.messages import record_json
 from tidegate.cli.options import AsJson, BotOption, Store
 from tidegate.cli.store import choose_bot, gate_for, open_gate, quietly, store_option
-from tidegate.cli.times import duration
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.model import File
 from tidegate.outbox.admission import OPTION_NAMES, check_fields
-from tidegate.outbox.message_times import LONGEST_DELAY
+from tidegate.outbox.message_times import LONGEST_DELAY, duration
 from tidegate.outbox.tickets import LiveTicket, Receipt
 
 if TYPE_CHECKING:  # slow to import: `--help` does without

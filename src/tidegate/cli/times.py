@@ -1,26 +1,11 @@
-"""Times for people: local times with how long ago they were, and durations such as 2h."""
+"""Times for people: local times with how long ago they were, and spans of time."""
 
 import math
-import re
 from datetime import UTC, datetime
 from typing import Final
 
-from tidegate.errors import BadInputError
-
-UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 # A unit is used from two of it on: "90 s" and "119 min" are more precise than "1 min" and "1 h".
 _STEPS: Final = (("s", 1, 120), ("min", 60, 7_200), ("h", 3_600, 172_800), ("d", 86_400, math.inf))
-_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
-
-
-def duration(option: str, text: str) -> float:
-    """Read a number and a unit; return seconds. Raises BadInputError that names the option."""
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise BadInputError(
-            f"{option}: {text!r} is not a duration: write a number and s, m, h, d or w, such as 2h"
-        )
-    return float(match[1]) * UNITS[match[2]]
 
 
 def moment(at: float, now: float) -> str:

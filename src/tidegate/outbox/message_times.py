@@ -1,7 +1,8 @@
-"""The times of a message as callers write them: a datetime, a timedelta, or seconds."""
+"""The times of a message as callers write them: a datetime, a timedelta, seconds, or a text such as 2h."""
 
 import datetime as dt
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ LONGEST_DELAY: Final = 366 * DAY
 LONGEST_LIFETIME: Final = 3_660 * DAY
 OVERDUE_ALLOWED: Final = DAY  # a time that has just passed means now; one long past is a mistake
 TIME_OPTIONS: Final = frozenset(("not_before", "delay", "expires_at", "expires_in", "dedup_for"))
+UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
 _FROM_NOW: Final = {"delay": "not_before", "expires_in": "expires_at"}
 
 
@@ -58,6 +61,16 @@ def check_times(not_before: float | None, expires_at: float | None, now: float) 
                 f"{name} is more than {longest / DAY:,.0f} days ahead: give an earlier time, in seconds, not"
                 " in milliseconds"
             )
+
+
+def duration(option: str, text: str) -> float:
+    """Read a number and a unit; return seconds. Raises BadInputError that names the option."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise BadInputError(
+            f"{option}: {text!r} is not a duration: write a number and s, m, h, d or w, such as 2h"
+        )
+    return float(match[1]) * UNITS[match[2]]
 
 
 def _moment(name: str, given: object, now: float) -> float:

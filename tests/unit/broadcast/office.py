@@ -12,9 +12,9 @@ from tidegate.broadcast.audience import Audience
 from tidegate.broadcast.campaign import Campaign, RunningCampaigns, limit_for
 from tidegate.broadcast.message import MessageWriter
 from tidegate.broadcast.progress import Progress
-from tidegate.broadcast.template import Row
 from tidegate.model import BotId
 from tidegate.pacing.rules import Rules
+from tidegate.row_template import Row
 from tidegate.sim.telegram import Faults, Latency, SimulatedTelegram
 from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tidegate.broadcast.progress import Progress
-from tidegate.broadcast.template import Row
 from tidegate.errors import BadInputError, ClosedError, StoreError
 from tidegate.model import State
+from tidegate.row_template import Row
 from tidegate.sim.virtual_time import VirtualClock
 from unit.broadcast.office import BOT, ROUND_TRIP, Marks, Office, is_accounted_for, office, people
 

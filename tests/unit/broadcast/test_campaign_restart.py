@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.broadcast.progress import Progress
-from tidegate.broadcast.template import Row
+from tidegate.row_template import Row
 from tidegate.sim.telegram import SimulatedTelegram
 from tidegate.sim.virtual_time import VirtualClock
 from unit.broadcast.office import WEATHER, arrived, is_accounted_for, office, people

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tidegate.broadcast import tracker
-from tidegate.broadcast.template import Row
 from tidegate.errors import BadInputError, TidegateError
+from tidegate.row_template import Row
 from unit.broadcast.office import Marks, Office, is_accounted_for, people
 
 LOGGER = "tidegate.broadcast"

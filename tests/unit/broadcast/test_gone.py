@@ -3,8 +3,8 @@
 import pytest
 
 from simulated import TOKEN
-from tidegate.broadcast.template import Row
 from tidegate.errors import TidegateError
+from tidegate.row_template import Row
 from tidegate.sim.telegram import Faults, SimulatedTelegram, World
 from tidegate.sim.virtual_time import VirtualClock
 from unit.broadcast.office import Marks, Office, office, people

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.cli.times import distance, duration, moment, short_moment, span
+from tidegate.cli.times import distance, moment, short_moment, span
 from tidegate.errors import BadInputError
+from tidegate.outbox.message_times import duration
 
 NOON = 1_800_000_000.0
 

@@ -13,9 +13,9 @@ from tidegate.cli.broadcast.report import check_place
 from tidegate.cli.options import AsJson, BotOption, Store
 from tidegate.cli.send import check_params, parameter
 from tidegate.cli.store import store_name
-from tidegate.cli.times import duration
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.outbox.message_times import duration
 from tidegate.templates import ParseMode
 
 

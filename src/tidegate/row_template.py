@@ -1,4 +1,4 @@
-"""The template of a broadcast, `Hello {name}`: strict, so that no message lacks a value. Pure."""
+"""A template that is filled with a row, `Hello {name}`: strict, so that no message lacks a value. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from tidegate.templates import ParseMode, escape
 
 Row = Mapping[str, object]
 
-# Unlike in flows, whatever cannot be filled is an error: a broadcast cannot be corrected afterwards.
+# Unlike in flows, whatever cannot be filled is an error: what many have got cannot be corrected afterwards.
 _PIECES = re.compile(r"(?P<brace>\{\{|\}\})|\{(?P<field>[^{}]*)\}|(?P<stray>[{}])|(?P<plain>[^{}]+)")
 _NAME = re.compile(r"[^.:!\[\]\n]+")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.broadcast.template import Template
 from tidegate.errors import BadInputError
+from tidegate.row_template import Template
 from tidegate.templates import ParseMode
 
 NAMES = st.text(string.ascii_letters + "_ é", min_size=1).filter(str.strip).map(str.strip)

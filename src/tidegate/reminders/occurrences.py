@@ -25,7 +25,7 @@ from tidegate.errors import BadInputError
 from tidegate.reminders.reminder import Cron, Daily, EveryDays, Once, Schedule, Weekly
 
 ZONES_KEPT: Final = 1_024  # the IANA database has 600
-CRON_OCCURRENCES_KEPT: Final = 10_000  # many reminders have the same expression, and fire at the same time
+OCCURRENCES_KEPT: Final = 16_384  # many reminders have the same schedule, and fire at the same time
 _DAY: Final = dt.timedelta(days=1)
 
 
@@ -38,6 +38,7 @@ def time_zone(name: str) -> ZoneInfo:
         raise BadInputError(f"the time zone {name!r} is not in the database of this machine") from None
 
 
+@lru_cache(OCCURRENCES_KEPT)
 def next_occurrence(schedule: Schedule, zone: str, after: float) -> float | None:
     """Return the first occurrence after `after`, and not at it; None if there is none.
 
@@ -85,7 +86,6 @@ def _instants(schedule: Once | Daily | Weekly | EveryDays, tz: ZoneInfo, since: 
         yield _instant(dt.datetime.combine(date, at), tz)
 
 
-@lru_cache(CRON_OCCURRENCES_KEPT)
 def _next_of_cron(expression: str, zone: str, after: float) -> float | None:
     # A new object each time: it is an iterator, and reading the expression is a third of its work.
     try:

@@ -8,6 +8,8 @@ import pytest
 from blockbuster import BlockBuster, blockbuster_ctx
 from hypothesis import Phase, settings
 
+from servers import postgres_server
+
 gc.disable()  # while everything is imported, aiogram's thousand models above all: a fifth of the time
 
 settings.register_profile("default", deadline=None, max_examples=40, print_blob=True)
@@ -46,4 +48,16 @@ def no_blocking_calls() -> Iterator[BlockBuster]:
             call.can_block_in("tidegate/sim/virtual_time.py", "run_in_executor")  # elsewhere that is a thread
             call.can_block_in("contract/stores.py", {"sqlite", "redis_url"})  # make a folder, start a server
             call.can_block_in("tempfile.py", "cleanup")  # removes it
+            # It looks at a few files when it opens a connection, which is not ours to mend.
+            call.can_block_in("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args")
         yield guard
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """One PostgreSQL for the whole run, started when the first test asks.
+
+    Shared by all tests: each keeps to a schema or a database of its own (`databases.py`).
+    """
+    with postgres_server() as server:
+        yield server.url

@@ -1,8 +1,10 @@
 """The words of the domain: values without I/O."""
 
+import datetime as dt
 import re
+import zoneinfo
 from enum import StrEnum
-from typing import Any, Final, Literal, NewType, Self
+from typing import Any, Final, Literal, NamedTuple, NewType, Self
 
 import msgspec
 
@@ -48,6 +50,40 @@ class Rate:
 
     def __str__(self) -> str:
         return f"{self.count}/{self.seconds:g}"
+
+
+class DailyHours(NamedTuple):
+    """A part of each day, written `02:00-05:00` (UTC) or `22:00-05:00 Europe/Berlin`."""
+
+    start: dt.time
+    end: dt.time
+    zone: str = "UTC"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        span, _, zone = text.strip().partition(" ")
+        try:
+            start, end = map(dt.time.fromisoformat, span.split("-"))
+            zoneinfo.ZoneInfo(zone.strip() or "UTC")
+        except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+            start = end = dt.time()
+        if start == end:
+            example = "02:00-05:00 (UTC), or 02:00-05:00 Europe/Berlin"
+            raise BadInputError(f"{text!r} is no part of a day: write {example}")
+        return cls(start, end, zone.strip() or "UTC")
+
+    def seconds_until(self, now: float) -> float:
+        """Return the seconds from `now` until they begin; 0 within them."""
+        local = dt.datetime.fromtimestamp(now, zoneinfo.ZoneInfo(self.zone))
+        time = local.time()
+        if self.start <= self.end:
+            within = self.start <= time < self.end
+        else:  # over midnight
+            within = time >= self.start or time < self.end
+        if within:
+            return 0.0
+        day = local.date() if time < self.start else local.date() + dt.timedelta(days=1)
+        return dt.datetime.combine(day, self.start, local.tzinfo).timestamp() - now
 
 
 class Priority(StrEnum):

@@ -9,12 +9,12 @@ from pydantic import Field, PlainValidator, SecretStr, ValidationError, field_va
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tidegate.errors import BadInputError
-from tidegate.model import MAX_ATTEMPTS, Rate
+from tidegate.model import MAX_ATTEMPTS, DailyHours, Rate
 from tidegate.pacing.rules import Rules
 from tidegate.scrubber import hide, hide_password
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
-POSTGRES_SCHEMES = ("postgresql", "postgresql+asyncpg")
+POSTGRES_SCHEMES = ("postgresql", "postgresql+asyncpg", "postgres")
 SQLITE_SCHEMES = ("sqlite", "sqlite+aiosqlite")
 STORE_FILE: Final = "tidegate.db"  # in the working directory, if no store is named
 
@@ -23,8 +23,13 @@ def _rate(value: object) -> Rate:
     return value if isinstance(value, Rate) else Rate.parse(str(value))
 
 
+def _hours(value: object) -> DailyHours:
+    return value if isinstance(value, DailyHours) else DailyHours.parse(str(value))
+
+
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Limit = Annotated[Rate, PlainValidator(_rate)]
+Hours = Annotated[DailyHours, PlainValidator(_hours)]
 
 
 class StoreChoice(NamedTuple):
@@ -67,7 +72,12 @@ class Settings(BaseSettings):
     tidegate_spool: str = "tidegate-spool"  # a folder: what waits here while Redis cannot be reached
     tidegate_key: SecretStr | None = None  # opens the stored tokens; "new,old" while it is changed
     redis_url: SecretStr | None = None  # the store, unless TIDEGATE_STORE is set
-    database_url: SecretStr | None = None
+    database_url: SecretStr | None = None  # reminders and audiences; None: a SQLite file beside the store
+    database_replica_url: SecretStr | None = None  # a copy for questions that only read
+    db_pool_size: Annotated[int, Field(ge=1, le=1000)] = 5  # connections that are kept
+    db_max_overflow: Annotated[int, Field(ge=0, le=1000)] = 10  # more, while they are needed
+    tidegate_statement_timeout: Seconds = 30.0  # then PostgreSQL gives a statement up
+    tidegate_analytics_hours: Hours | None = None  # in which heavy questions are asked; None: at any time
 
     @classmethod
     def read(cls) -> Self:
@@ -83,7 +93,8 @@ class Settings(BaseSettings):
     def model_post_init(self, context: object, /) -> None:  # noqa: ARG002  (pydantic's)
         """Keep these values out of every text from now on."""
         hide(*_secrets_in(self.telegram_bot_token), *_secrets_in(self.tidegate_key))
-        for url in (self.tidegate_store or "", *_secrets_in(self.redis_url), *_secrets_in(self.database_url)):
+        addresses = (self.redis_url, self.database_url, self.database_replica_url)
+        for url in (self.tidegate_store or "", *(url for secret in addresses for url in _secrets_in(secret))):
             hide_password(url)
 
     def rules(self) -> Rules:
@@ -114,7 +125,7 @@ class Settings(BaseSettings):
     def _check_redis(cls, url: SecretStr | None) -> SecretStr | None:
         return _normal(url, REDIS_SCHEMES, "redis://host:6379/0 (rediss:// with TLS)")
 
-    @field_validator("database_url")
+    @field_validator("database_url", "database_replica_url")
     @classmethod
     def _check_database(cls, url: SecretStr | None) -> SecretStr | None:
         example = "postgresql://user:password@host:5432/name or sqlite:///file.db"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from blockbuster import BlockBuster
 
-from servers import postgres_server, redis_server
+from servers import redis_server
 
 
 @pytest.fixture(scope="session")
@@ -22,13 +22,6 @@ def redis_url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """Shared by all tests: each keeps to a schema of its own."""
-    with postgres_server() as server:
-        yield server.url
-
-
 @pytest.fixture(autouse=True)
 def ctrl_c_is_heard() -> None:
     """A command inherits that Ctrl-C is ignored, as it is where tests run side by side."""
@@ -37,7 +30,6 @@ def ctrl_c_is_heard() -> None:
 
 @pytest.fixture(autouse=True)
 def blocking_calls_of_the_drivers(no_blocking_calls: BlockBuster) -> None:
-    """redis-py and asyncpg look at a few files when they open a connection, which is not ours to mend."""
+    """redis-py looks at a few files when it opens a connection, which is not ours to mend."""
     for function in no_blocking_calls.functions.values():
         function.can_block_in("redis/utils.py", "get_lib_version")
-        function.can_block_in("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args")

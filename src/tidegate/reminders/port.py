@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
-from tidegate.model import BotId
+from tidegate.model import BotId, ChatId
 from tidegate.reminders.reminder import NewReminder, Reminder
 
 ADD_AT_ONCE = 1_000  # reminders of one `add`
@@ -62,11 +62,15 @@ class ReminderStore(Protocol):
         *,
         bot: BotId | None = None,
         user_id: int | None = None,
+        chat_id: ChatId | None = None,
         key: str | None = None,
         after: int = 0,
         limit: int = 100,
     ) -> list[Reminder]:
-        """Return reminders by id, from the one after `after` on."""
+        """Return reminders by id, from the one after `after` on.
+
+        A list that names neither user, chat nor key is read from the replica, if there is one: it may lag.
+        """
         ...
 
     async def upcoming(self, *, bot: BotId | None = None, limit: int = 100) -> list[Reminder]:

@@ -43,7 +43,7 @@ class UnreadableBody(msgspec.Struct, frozen=True):
 def pack(message: Message) -> bytes:
     params = message.params
     if not _FLAT.issuperset(map(type, params.values())):  # else there is no file in it
-        message = msgspec.structs.replace(message, params=_with_files_packed(params))
+        message = msgspec.structs.replace(message, params=with_files_packed(params))
     return encode(message)
 
 
@@ -144,22 +144,23 @@ def _check_nested(value: object, depth: int) -> None:
             _check_nested(item, depth + 1)
 
 
-def _with_files_packed(value: Any) -> Any:  # noqa: ANN401  (as JSON)
+def with_files_packed(value: Any) -> Any:  # noqa: ANN401  (as JSON)
     """A file is an extension type: as a plain structure it would come back as a dictionary."""
     if isinstance(value, File):
         if value.path is not None:  # the sender may run in another folder
             value = msgspec.structs.replace(value, path=str(Path(value.path).absolute()))
         return msgspec.msgpack.Ext(_FILE, encode(value))
     if isinstance(value, Mapping):
-        return {name: _with_files_packed(item) for name, item in value.items()}
-    return [_with_files_packed(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: with_files_packed(item) for name, item in value.items()}
+    return [with_files_packed(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _file(code: int, data: memoryview) -> File:
+def unpack_file(code: int, data: memoryview) -> File:
+    """The reverse of `with_files_packed`, as the hook of a decoder for extension types."""
     if code != _FILE:
         raise ValueError(f"extension type {code} is not known")
     return msgspec.msgpack.decode(data, type=File)
 
 
 encode = msgspec.msgpack.Encoder().encode
-_decoder = msgspec.msgpack.Decoder(Message, ext_hook=_file)
+_decoder = msgspec.msgpack.Decoder(Message, ext_hook=unpack_file)

@@ -416,13 +416,7 @@ class StoreFile:
 
     def _connect(self) -> sqlite3.Connection:
         path = self.path
-        if path.is_dir():
-            raise BadInputError(
-                f"{path} is a folder: give the path of a file in it, such as {path}/tidegate.db"
-            )
-        if not path.parent.is_dir():
-            raise BadInputError(f"there is no folder {path.parent}: make it, or give another path")
-        _create_file(path)
+        create_file(path)
         connection: sqlite3.Connection | None = None
         try:
             # One thread at a time uses it; on a loop with virtual time that is the loop's own.
@@ -430,7 +424,7 @@ class StoreFile:
                 path, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
             )
             check(connection, path)  # before anything is changed: it may be another program's
-            _use_wal(connection)
+            use_wal(connection)
             for pragma in PRAGMAS:
                 connection.execute(pragma)
             prepare(connection, path)
@@ -460,12 +454,16 @@ def _new_future() -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_future()
 
 
-def _create_file(path: Path) -> None:
-    """Create the file, readable by its owner alone.
+def create_file(path: Path) -> None:
+    """Create the file, readable by its owner alone. Raises BadInputError or StoreError if it cannot be made.
 
     An existing file is not opened here: closing it again would release the locks that SQLite holds on it
     for this whole process, and another process could replace it meanwhile.
     """
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder: give the path of a file in it, such as {path}/tidegate.db")
+    if not path.parent.is_dir():
+        raise BadInputError(f"there is no folder {path.parent}: make it, or give another path")
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
@@ -475,7 +473,7 @@ def _create_file(path: Path) -> None:
         raise StoreError(f"{path} cannot be made: {(error.strerror or 'unknown error').lower()}") from error
 
 
-def _use_wal(connection: sqlite3.Connection) -> None:
+def use_wal(connection: sqlite3.Connection) -> None:
     """Switch to the WAL. SQLite does not wait for processes that do the same to a new file: try again."""
     for _ in range(WAL_ATTEMPTS):
         try:

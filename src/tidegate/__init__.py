@@ -80,6 +80,9 @@ if TYPE_CHECKING:
         waiting,
     )
     from tidegate.polling.stats import PollingStats
+    from tidegate.reminders.reminder import QuietHours, Reminder, Spread
+    from tidegate.reminders.reminders import Reminders
+    from tidegate.reminders.scheduler import DueReminder
     from tidegate.settings import Settings
     from tidegate.upstream.client import Upstream
     from tidegate.upstream.request_log import RequestPrinter
@@ -97,6 +100,7 @@ __all__ = [
     "ClosedError",
     "DeadError",
     "DeltaPoller",
+    "DueReminder",
     "ExpiredError",
     "File",
     "Flow",
@@ -121,12 +125,16 @@ __all__ = [
     "PollingStats",
     "Priority",
     "Progress",
+    "QuietHours",
     "Rate",
     "Receipt",
     "Record",
+    "Reminder",
+    "Reminders",
     "RequestPrinter",
     "Rules",
     "Settings",
+    "Spread",
     "SqliteStorage",
     "State",
     "StoreAwayError",
@@ -239,6 +247,9 @@ _HOMES: Final = {
         "waiting",
     ),
     "polling.stats": ("PollingStats",),
+    "reminders.reminder": ("QuietHours", "Reminder", "Spread"),
+    "reminders.reminders": ("Reminders",),
+    "reminders.scheduler": ("DueReminder",),
     "settings": ("Settings",),
     "upstream.client": ("Upstream",),
     "nocodb": ("NocoDb", "Table"),

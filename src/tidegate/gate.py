@@ -52,6 +52,7 @@ from tidegate.outbox.tickets import LiveTicket, Receipt
 from tidegate.pacing.rules import Rules
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import Subscriptions, reopenable_subscriptions
+from tidegate.reminders.reminders import Reminders
 from tidegate.settings import Settings
 from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream, UpstreamTerms
 from tidegate.upstream.http_transport import TIMEOUT
@@ -449,6 +450,11 @@ class Tidegate:
         self.core.add_poller(poller)
 
     poll = add_poller  # the name before 1.0
+
+    @property
+    def reminders(self) -> Reminders:
+        """Messages that are sent when it is time: add, list, pause, resume, snooze, change, remove."""
+        return self.core.reminders
 
     # --- sending ---
 

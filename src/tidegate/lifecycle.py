@@ -12,6 +12,7 @@ import msgspec
 from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo, BotRegistry
 from tidegate.broadcast.campaign import RunningCampaigns
 from tidegate.clock import Clock
+from tidegate.database import make_reminders, reminders_exist
 from tidegate.delivery.bot_api import BotApiClient, SessionFactory
 from tidegate.delivery.callbacks import DeliveryCallbacks
 from tidegate.delivery.direct import DirectCalls
@@ -34,6 +35,7 @@ from tidegate.outbox.producer import Producer
 from tidegate.outbox.tickets import LiveTicket
 from tidegate.pacing.rules import Rules
 from tidegate.polling.poller import Poller
+from tidegate.reminders.reminders import Reminders
 from tidegate.settings import Settings
 from tidegate.stores import make_store
 from tidegate.stores.store import StoreOptions
@@ -76,6 +78,11 @@ class GateCore:
         self.upstreams = UpstreamRegistry(
             clock,
             lambda api, rate: self.store.limiter(api, rate),  # noqa: PLW0108  (of the store that is open then)
+        )
+        self.reminders = Reminders(
+            self,
+            lambda: make_reminders(store, settings, clock),
+            lambda: reminders_exist(store, settings, clock),
         )
         self.pollers: list[Poller] = []
         self._delivering: list[AsyncExitStack] = []  # in which pollers run
@@ -172,6 +179,7 @@ class GateCore:
                 for loss in await self.store.losses():
                     log.warning("%s", loss)
             finally:
+                await self.reminders.close()
                 await self.upstreams.close()
                 await self.sender.close()
                 await self.outbox.close()
@@ -225,6 +233,7 @@ class GateCore:
             around.callback(self._workers.remove, worker)  # after its end, which may have to be hastened
             for poller in self.pollers:
                 await stack.enter_async_context(poller)
+            await stack.enter_async_context(self.reminders.deliver())
             self._delivering.append(stack)
             try:
                 yield worker
@@ -276,6 +285,10 @@ class GateCore:
         transport = BotApiClient(self.clock, timeout=timeout, lend=session) if session else None
         return self.registry.add(token, api_url, transport)
 
+    def bot_id(self, bot: AnyBot | None) -> BotId:
+        """Return the number of a bot; of the only one, if none is named."""
+        return self.registry.id_of(bot)
+
     def bots(self) -> list[BotInfo]:
         return self.registry.all()
 
@@ -290,6 +303,7 @@ class GateCore:
             *self._tasks.problems(),
             *self.sender.outages(),
             *self.handler_registry.problems(),
+            *self.reminders.problems(),
             *(problem for worker in self._workers for problem in worker.problems()),
         ]
         dropped = self.callbacks.dropped

@@ -1,12 +1,21 @@
 """SQL through SQLAlchemy: reminders, and audiences from a query."""
 
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from tidegate.clock import Clock
+from tidegate.errors import MissingExtraError
 from tidegate.extras import extra
 from tidegate.reminders.port import ReminderStore
-from tidegate.settings import Settings
+from tidegate.settings import STORE_FILE, Settings
+from tidegate.stores import is_redis
 from tidegate.stores.memory.reminders import MemoryReminders
 
-__all__ = ["make_reminders"]
+if TYPE_CHECKING:
+    from tidegate.database.database import Database
+
+__all__ = ["make_reminders", "reminders_exist"]
 
 
 def make_reminders(store: str, settings: Settings, clock: Clock) -> ReminderStore:
@@ -16,8 +25,49 @@ def make_reminders(store: str, settings: Settings, clock: Clock) -> ReminderStor
     """
     if store == "memory://" and settings.database_url is None:
         return MemoryReminders(clock)
+    database = _database(store, settings, clock)
+    from tidegate.database.reminders import SqlReminders  # noqa: PLC0415  (an extra)
+
+    return SqlReminders(database, clock)
+
+
+async def reminders_exist(store: str, settings: Settings, clock: Clock) -> bool:
+    """Look whether the database has reminders, without creating anything. Raises StoreAwayError.
+
+    Without the libraries for it, there are none.
+    """
+    if settings.database_url is None:
+        file = data_file(store)
+        return file is not None and await asyncio.to_thread(file.is_file)
+    try:
+        return await _have_tables(await asyncio.to_thread(_database, store, settings, clock))
+    except MissingExtraError:
+        return False
+
+
+async def _have_tables(database: "Database") -> bool:
+    if not await database.exists():
+        return False
+    await database.open(upgrade=False)
+    try:
+        return (await database.revision()).current is not None
+    finally:
+        await database.close()
+
+
+def _database(store: str, settings: Settings, clock: Clock) -> "Database":
+    """Import what it needs, which blocks for a moment."""
     with extra("sql", "sqlalchemy"):
         from tidegate.database.database import Database  # noqa: PLC0415  (an extra)
-        from tidegate.database.reminders import SqlReminders  # noqa: PLC0415
+    return Database.of(store, settings, clock)
 
-    return SqlReminders(Database.of(store, settings, clock), clock)
+
+def data_file(store: str) -> Path | None:
+    """Return the file beside a store that is the database if no other is named; None beside one in memory.
+
+    Beside a store in Redis, it is in the working directory.
+    """
+    if store == "memory://":
+        return None
+    path = Path(STORE_FILE if is_redis(store) else store.removeprefix("sqlite:///"))
+    return path.with_name(f"{path.stem}-data{path.suffix}")

@@ -13,29 +13,33 @@ some of these when an hour comes twice.)
 """
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import count
 from typing import Final, assert_never
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim
 
 from tidegate.errors import BadInputError
 from tidegate.reminders.reminder import Cron, Daily, EveryDays, Once, Schedule, Weekly
 
-ZONES_KEPT: Final = 1_024  # the IANA database has 600
 OCCURRENCES_KEPT: Final = 16_384  # many reminders have the same schedule, and fire at the same time
 _DAY: Final = dt.timedelta(days=1)
 
 
-@lru_cache(ZONES_KEPT)
+@lru_cache(1)
+def all_zones() -> Mapping[str, ZoneInfo]:
+    """The zones of the IANA database. The first call reads them all, and blocks for a tenth of a second."""
+    return {name: ZoneInfo(name) for name in available_timezones()}
+
+
 def time_zone(name: str) -> ZoneInfo:
     """Return a zone of the IANA database. Raises BadInputError if this machine does not know it."""
-    try:
-        return ZoneInfo(name)
-    except (LookupError, ValueError, OSError):  # no such file, a path out of the database, a folder
-        raise BadInputError(f"the time zone {name!r} is not in the database of this machine") from None
+    zone = all_zones().get(name)
+    if zone is None:
+        raise BadInputError(f"the time zone {name!r} is not in the database of this machine")
+    return zone
 
 
 @lru_cache(OCCURRENCES_KEPT)

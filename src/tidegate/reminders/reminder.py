@@ -108,7 +108,7 @@ class Reminder(NewReminder, frozen=True, kw_only=True):
 
     def occurrence_key(self, occurrence: float) -> str:
         """The dedup key of an occurrence: it is put into the outbox once, however often that is tried."""
-        return f"reminder:{self.id}:{self.created_at:.0f}:{self.revision}:{occurrence:.0f}"
+        return f"reminder:{self.id}:{self.created_at:.3f}:{self.revision}:{occurrence:.0f}"
 
     @property
     def queued_keys(self) -> tuple[str, ...]:

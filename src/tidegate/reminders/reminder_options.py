@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final, TypedDict, assert_never, get_args
 
+import msgspec
+
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId
 from tidegate.outbox.admission import check_chat
@@ -105,6 +107,40 @@ def reminder_from_options(
     for name in fields:
         _check_field(name)
     return _reminder(check_chat(chat_id), given, fields, bot, now)
+
+
+def changed_reminder(old: NewReminder, options: Mapping[str, Any], *, now: float) -> NewReminder:
+    """Return a reminder with other options or fields of its message; what is not given stays.
+
+    None takes an option away. Raises BadInputError.
+    """
+    for name in {"chat_id", "user_id"} & options.keys():
+        raise BadInputError(f"{name} cannot be changed: remove the reminder, and add another one")
+    before = {**_options_of(old), **old.fields}
+    merged = {**_without_overridden(before, options), **options}
+    new = reminder_from_options(old.chat_id, merged, bot=old.bot, now=now)
+    if options.keys().isdisjoint({*KINDS, "at", "zone", "spread", "start"}):
+        return msgspec.structs.replace(new, schedule=old.schedule)  # every N days: counted from the same day
+    return new
+
+
+def _options_of(new: NewReminder) -> dict[str, Any]:
+    """The options that describe a reminder."""
+    same = ("zone", "spread", "quiet", "until", "count", "late", "key", "user_id", "engagement", "expires_in")
+    options = {name: getattr(new, name) for name in (*same, "handler")}
+    options["start"] = new.starts_at
+    match new.schedule:
+        case Once(at=moment):
+            return options | {"at": moment}
+        case Daily(at=time):
+            return options | {"at": time, "every": "day"}
+        case Weekly(at=time, days=days):
+            return options | {"at": time, "days": days}
+        case EveryDays(at=time, days=number):
+            return options | {"at": time, "every": f"{number} days"}
+        case Cron(expression=expression):
+            return options | {"cron": expression}
+    assert_never(new.schedule)
 
 
 @lru_cache(TEXTS_KEPT)

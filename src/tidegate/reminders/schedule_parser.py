@@ -16,7 +16,7 @@ from cronsim import CronSim, CronSimError
 
 from tidegate.errors import BadInputError
 from tidegate.outbox.message_times import duration
-from tidegate.reminders.occurrences import instant
+from tidegate.reminders.occurrences import all_zones, instant
 from tidegate.reminders.reminder import QuietHours
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -66,22 +66,17 @@ def _time(text: str) -> dt.time | None:
 def parse_zone(given: object) -> str:
     """Return the name of a zone. The nearest name is suggested for one that the database does not have."""
     name = given.key if isinstance(given, zoneinfo.ZoneInfo) else given
-    if isinstance(name, str) and name.strip() in _zones():
+    if isinstance(name, str) and name.strip() in all_zones():
         return name.strip()
     meant = _nearest_zone(name) if isinstance(name, str) else None
     hint = f"{meant} may be meant" if meant else "write one of the IANA database, such as Europe/Berlin"
     raise BadInputError(f"{_shown(name)} is not a time zone: {hint}")
 
 
-@lru_cache(1)
-def _zones() -> frozenset[str]:
-    return frozenset(zoneinfo.available_timezones())
-
-
 def _nearest_zone(name: str) -> str | None:
     """Return a zone with a similar name, or with a city of a similar name."""
     wanted = "_".join(name[:LONGEST_TEXT].lower().split())
-    names = {zone.lower(): zone for zone in sorted(_zones())}
+    names = {zone.lower(): zone for zone in sorted(all_zones())}
     cities = {lower.rpartition("/")[2]: zone for lower, zone in names.items() if "/" in lower}
     for known in (names, cities):
         if near := difflib.get_close_matches(wanted, known, 1, 0.75):

@@ -8,6 +8,7 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, UpstreamError
 from tidegate.model import Rate
 from tidegate.polling.catch_up import CatchUp, CatchUpTotals, PolledSubscribers, news_of_met
+from tidegate.polling.per_user import DEFAULT_INTERVAL as PER_USER_INTERVAL
 from tidegate.polling.poller import Poller, PollerOptions
 from tidegate.polling.source import ChangeSource, SourceRow
 from tidegate.polling.subscriptions import AfterNews, News, Subscription
@@ -18,11 +19,12 @@ FULL_SCAN: Final = 300.0  # seconds
 SHARE: Final = 0.5  # of the API's limit
 APPEAR_WITHIN: Final = 3_600.0  # seconds that a record may take to appear
 SAVE_WATERMARK_EVERY: Final = 5.0  # seconds, at least
-IDLE_PAUSE: Final = 0.5  # seconds between two checks for subscribers
-SINGLE_POLL_INTERVAL: Final = 60.0  # seconds between two requests per subscriber, for comparison in the stats
+NEW_SUBSCRIBERS_EVERY: Final = 0.5  # seconds between two checks for new subscribers
+LONGEST_SEARCH_PAUSE: Final = 5.0  # seconds after a search: those who come meanwhile share the next one
 RESTORE_GROUP: Final = 1_000  # a restored subscription costs no request of its own
 RESTORE_EVERY: Final = 0.0  # seconds
-SHORTEST_INTERVAL: Final = 0.2  # seconds between two cycles, whatever the limit allows
+SHORTEST_CYCLE: Final = 0.2  # seconds, whatever the limit allows
+SHORTEST_DEFAULT_INTERVAL: Final = 1.25  # seconds: with scans and searches, below one request a second
 SLOWDOWN_FACTOR: Final = 1.5
 LARGEST_SLOWDOWN: Final = 8.0
 CROWDED_WAIT: Final = 0.05  # seconds of waiting for a turn that mean others use the API
@@ -35,11 +37,12 @@ TakeRows = Callable[[Sequence[SourceRow]], Awaitable[None]]
 class DeltaPoller(Poller):
     """Reports news within a cycle or two if the source's times show it, and within `full_scan` otherwise.
 
-    `interval`: seconds between deltas; None: as short as `share` of the API's limit allows. `overlap`: how
-    late, in seconds, a write may be committed after its time was taken. `watch`: for how many seconds a
-    subscriber that was notified is watched, and notified of "reversed" if the condition does not stay true
-    (it then waits again) or "gone" if the record is deleted; starts again after a restart; 0: not at all.
-    `appear_within`: how long after the subscription a record may appear; then it is reported as "gone".
+    `interval`: seconds between deltas; None: by the number of people who wait (`delta_interval_for`).
+    `share`: how much of the API's limit its requests may use. `overlap`: how late, in seconds, a write may be
+    committed after its time was taken. `watch`: for how many seconds a subscriber that was notified is
+    watched, and notified of "reversed" if the condition does not stay true (it then waits again) or "gone" if
+    the record is deleted; starts again after a restart; 0: not at all. `appear_within`: how long after the
+    subscription a record may appear; then it is reported as "gone".
     """
 
     title: ClassVar[str] = "Delta Polling Stats"
@@ -61,15 +64,15 @@ class DeltaPoller(Poller):
         super().__init__(**options)
         self._source = _checked_source(source)
         self._pace = AdaptiveInterval(share)
-        self._interval = 0.0 if interval is None else _seconds("interval", interval, above=0)
-        self._delta_at = 0.0  # monotonic
-        self._read_at = self._clock.monotonic()
+        self._interval = None if interval is None else _seconds("interval", interval, above=0)
+        self._delta_began = -math.inf  # monotonic
+        self._counted_at = self._clock.monotonic()
         self._overlap = _seconds("overlap", overlap)
         self._full_scan = _seconds("full_scan", full_scan, above=0)
         self._appear_within = _seconds("appear_within", appear_within)
         self._watch = _seconds("watch", watch)
         self._watch_deadlines = WatchDeadlines(self._watch)
-        self._catch_up_at = 0.0  # monotonic; later after a failure
+        self._catch_up_at = 0.0  # monotonic
         self._save_at = 0.0
         self.catch_up_totals = CatchUpTotals()
         self._start_from(None)
@@ -99,42 +102,65 @@ class DeltaPoller(Poller):
         return "watch" if news.kind == "met" and self._watch > 0 else super()._after_news(news)
 
     async def _cycle(self) -> float:
+        began = self._clock.monotonic()
+        self._count_alone(began)
+        if not self.waiting:  # changes concern nobody now, and new subscribers are searched for
+            self._mark.passed(began)
         if not (self.waiting or self.watched):
-            # Changes concern nobody now, and new subscribers are searched for.
-            self._mark.passed(self._clock.monotonic())
             self._catch_up.reset()
-            return IDLE_PAUSE
-        began, waited, since = self._clock.monotonic(), self._source.waited, self._changes.since
+            return NEW_SUBSCRIBERS_EVERY
+        waited, requests_before = self._source.waited, self._totals.requests
         try:
-            pages = await self._read_changes(since, began)
-            # Later pages wait for the first one: only the wait of a single request is caused by others.
-            waited = self._source.waited - waited if pages <= 1 else 0.0
-            requests = pages + await self._step_catch_up(since)
+            # The catch-up goes first: it may take the place of a delta, or set the watermark back.
+            self._totals.requests += await self._step_catch_up(self._changes.since)
+            self._totals.requests += await self._read_changes(self._changes.since)
         except UpstreamError:
             self._pace.failed()
             self._totals.requests += 1
             self._totals.failed_batches += 1
             raise
-        self._totals.requests += requests
         await self._save_watermark()
         if over := self._watch_deadlines.over(self.watched, began):
             await self._stop_watching(over)
-        cycle_at = began + self._pace.after(requests, waited, self._source.rate)
-        next_at = cycle_at if self._catch_up.has_more else max(cycle_at, self._delta_at)
-        return max(0.0, next_at - self._clock.monotonic())
+        return self._pause(began, self._totals.requests - requests_before, self._source.waited - waited)
 
-    async def _read_changes(self, since: float | None, began: float) -> int:
+    def _count_alone(self, now: float) -> None:
+        """Count the requests that per-user polling would have made since the last cycle."""
+        passed = min(now - self._counted_at, PER_USER_INTERVAL)
+        self._totals.alone += len(self.waiting) * passed / PER_USER_INTERVAL
+        self._counted_at = now
+
+    async def _read_changes(self, since: float | None) -> int:
         """Return the number of requests: 0 before the first scan is done, and between two deltas."""
-        if since is None or began < self._delta_at:
+        began, asked = self._clock.monotonic(), len(self.waiting)
+        if since is None or began < self._delta_due:
             return 0
-        asked = len(self.waiting) + len(self.watched)
         pages = await self._changes.read(since, self._report_met)
-        self._delta_at = began + self._interval
+        self._delta_began = began
         self._totals.batches += pages
-        alone = asked * min(began - self._read_at, SINGLE_POLL_INTERVAL) / SINGLE_POLL_INTERVAL
-        self._read_at = began
-        self._totals.end_cycle(asked=asked, seconds=self._clock.monotonic() - began, alone=alone)
+        self._totals.end_cycle(asked=asked, seconds=self._clock.monotonic() - began, alone=0.0)
         return pages
+
+    @property
+    def _delta_due(self) -> float:
+        """When the next delta is due: earlier if people join meanwhile, later if they leave."""
+        if not self.waiting:
+            return math.inf
+        return max(self._delta_began, self._catch_up.all_read_at) + self._interval_now
+
+    @property
+    def _interval_now(self) -> float:
+        return self._interval or delta_interval_for(len(self.waiting))
+
+    def _pause(self, began: float, requests: int, waited: float) -> float:
+        """Return the seconds until the next cycle, which may only look for new subscribers."""
+        now = self._clock.monotonic()
+        idle_until = min(self._delta_due, now + NEW_SUBSCRIBERS_EVERY)
+        if not requests:
+            return idle_until - now if idle_until > now else SHORTEST_CYCLE
+        # Later requests wait for the first one: only the wait of a single one is caused by others.
+        cycle_at = began + self._pace.after(requests, waited if requests == 1 else 0.0, self._source.rate)
+        return max(0.0, (cycle_at if self._catch_up.has_more else max(cycle_at, idle_until)) - now)
 
     async def _report_met(self, rows: Sequence[SourceRow]) -> None:
         await self._report(news_of_met(rows, self.waiting))
@@ -145,7 +171,8 @@ class DeltaPoller(Poller):
         if self._clock.monotonic() < self._catch_up_at:
             return 0
         try:
-            news, requests = await self._catch_up.step(since)
+            is_delta_due = self._clock.monotonic() >= self._delta_due
+            news, requests = await self._catch_up.step(since, is_delta_due=is_delta_due)
         except (UpstreamError, BadInputError) as error:  # for instance a record that cannot be read
             if since is None:
                 raise
@@ -153,6 +180,9 @@ class DeltaPoller(Poller):
             return 1
         if requests:
             self._failures.over(CATCH_UP)
+            if not self._catch_up.has_more:
+                pause = min(2 * self._interval_now, LONGEST_SEARCH_PAUSE)
+                self._catch_up_at = self._clock.monotonic() + pause
         self._unreported += news
         await self._report_unreported()
         return requests
@@ -208,6 +238,15 @@ class ChangeReader:
         return pages
 
 
+def delta_interval_for(people: int, per_user: float = PER_USER_INTERVAL) -> float:
+    """Return the seconds between two deltas for so many people, one or more.
+
+    In `per_user` seconds, in which per-user polling makes n requests for n people, deltas are (n + 1) / 2 at
+    most: as many for one person, and about half for many, so that searches and scans have the other half.
+    """
+    return max(SHORTEST_DEFAULT_INTERVAL, 2 * per_user / (people + 1))
+
+
 class AdaptiveInterval:
     """The seconds from the beginning of one cycle to that of the next.
 
@@ -226,7 +265,7 @@ class AdaptiveInterval:
         else:
             self._slowdown = max(1.0, self._slowdown / SLOWDOWN_FACTOR)
         budget = self._share * rate.count / rate.seconds
-        return max(SHORTEST_INTERVAL, max(requests, 1) / budget * self._slowdown)
+        return max(SHORTEST_CYCLE, max(requests, 1) / budget * self._slowdown)
 
     def failed(self) -> None:
         """Make the next cycles slower."""

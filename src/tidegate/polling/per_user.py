@@ -15,6 +15,7 @@ from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.polling")
 
+DEFAULT_INTERVAL: Final = 60.0  # seconds
 REQUESTS_AT_ONCE: Final = 8
 NEW_SUBSCRIBERS_EVERY: Final = 1.0  # seconds between two checks for new subscribers
 STORE: Final = "store news"
@@ -35,7 +36,7 @@ class UserPoller(Poller):
     def __init__(
         self,
         fetch_one: FetchOne,
-        interval: float = 60.0,
+        interval: float = DEFAULT_INTERVAL,
         *,
         at_once: int = REQUESTS_AT_ONCE,
         **options: Unpack[PollerOptions],

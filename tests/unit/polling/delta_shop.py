@@ -52,7 +52,8 @@ class Shop:
         self.noco.pay(self.table_id, order, commit_after=commit_after)
 
     def poller(self, condition: Where = checked("Paid"), key: str = "Id", **options: Any) -> DeltaPoller:  # noqa: ANN401, B008
-        source = changes(self.table, key=key, condition=condition)
+        """A poller whose deltas come as fast as half of the limit allows, unless `interval` is given."""
+        source, options = changes(self.table, key=key, condition=condition), {"interval": 0.4, **options}
         return DeltaPoller(source, notify=self.notify, clock=self.clock, **options)
 
     def notify(self, subscription: Subscription, news: News) -> None:

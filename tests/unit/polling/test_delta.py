@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tidegate.errors import BadInputError, StoreAwayError
+from tidegate.polling.catch_up import CatchUp
 from tidegate.polling.delta import DeltaPoller
 from tidegate.polling.nocodb import changes
 from tidegate.polling.subscriptions import MemorySubscriptions, Subscription
@@ -20,6 +21,13 @@ from unit.polling.delta_shop import Shop
 @pytest.fixture
 async def shop(clock: VirtualClock) -> Shop:
     return Shop(clock)
+
+
+@pytest.fixture(params=["one search", "scans"])
+def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How all subscribers are looked at: with one search, as few are, or with scans, as many are."""
+    if request.param == "scans":
+        monkeypatch.setattr(CatchUp, "_can_search_all", lambda _: False)
 
 
 async def test_a_payment_is_told_within_a_second_and_once(shop: Shop) -> None:
@@ -95,6 +103,7 @@ async def test_a_burst_of_thousands_is_read_in_pages_and_not_again_and_again(sho
     assert len({told.key for told in shop.told}) == len(shop.told) == 1_500
 
 
+@pytest.mark.usefixtures("look")
 async def test_what_direct_sql_changed_is_found_by_the_scan(shop: Shop) -> None:
     order, *_ = shop.order(3)
     async with shop.poller(full_scan=60) as poller:
@@ -104,6 +113,7 @@ async def test_what_direct_sql_changed_is_found_by_the_scan(shop: Shop) -> None:
         assert await shop.until(lambda: shop.heard(order) == ["met"], within=25) > 15
 
 
+@pytest.mark.usefixtures("look")
 async def test_a_reversal_is_told_to_those_who_are_watched_and_they_wait_again(shop: Shop) -> None:
     order, *_ = shop.order(3)
     async with shop.poller(full_scan=20, watch=600) as poller:
@@ -119,6 +129,7 @@ async def test_a_reversal_is_told_to_those_who_are_watched_and_they_wait_again(s
     assert shop.heard(order) == ["met", "reversed", "met"]
 
 
+@pytest.mark.usefixtures("look")
 async def test_a_deleted_record_is_gone_for_who_waits_and_for_who_was_told(shop: Shop) -> None:
     paid, unpaid, other = shop.order(3)
     async with shop.poller(full_scan=20, watch=600) as poller:
@@ -155,6 +166,7 @@ async def test_nobody_is_watched_longer_than_asked_nor_at_all_by_default(shop: S
         assert await subscriptions.count() == 0
 
 
+@pytest.mark.usefixtures("look")
 async def test_a_record_that_never_appears_is_gone_after_a_while(shop: Shop) -> None:
     shop.order(1)
     async with shop.poller(appear_within=500, full_scan=100, interval=5) as poller:
@@ -164,6 +176,7 @@ async def test_a_record_that_never_appears_is_gone_after_a_while(shop: Shop) -> 
         await shop.until(lambda: shop.heard(77) == ["gone"], within=120)
 
 
+@pytest.mark.usefixtures("look")
 async def test_of_several_records_of_a_key_one_is_enough(shop: Shop) -> None:
     shop.order(1, OrderId="B")
     again, *_ = shop.order(1, OrderId="B")
@@ -177,6 +190,7 @@ async def test_of_several_records_of_a_key_one_is_enough(shop: Shop) -> None:
         await shop.until(lambda: shop.heard("B") == ["met", "reversed"], within=32)
 
 
+@pytest.mark.usefixtures("look")
 async def test_a_clock_that_was_set_back_far_is_noticed_by_the_scan_and_deltas_work_again(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -238,6 +252,7 @@ async def test_the_mark_is_not_written_in_every_cycle(shop: Shop) -> None:
     assert marks == sorted(marks)
 
 
+@pytest.mark.usefixtures("look")
 async def test_a_store_that_fails_when_the_scan_has_found_something_does_not_lose_it(shop: Shop) -> None:
     class Failing(MemorySubscriptions):
         is_away = False
@@ -256,7 +271,7 @@ async def test_a_store_that_fails_when_the_scan_has_found_something_does_not_los
         shop.noco.direct(shop.table_id, order, Paid=True)
         await shop.clock.sleep(65)
         assert shop.told == []
-        assert poller.catch_up_totals.scans == 2
+        assert poller.catch_up_totals.scans + poller.catch_up_totals.searches == 2
         subscriptions.is_away = False
         await shop.until(lambda: shop.heard(order) == ["met"], within=31)
 
@@ -275,6 +290,7 @@ async def test_who_writes_goes_first_and_cycles_give_way(shop: Shop) -> None:
     assert shop.noco.report()["refused"] == 0
 
 
+@pytest.mark.usefixtures("look")
 async def test_a_condition_on_a_text_is_judged_by_the_server(shop: Shop) -> None:
     first, second, *_ = shop.order(3, Status="open")
     async with shop.poller(eq("Status", "paid"), full_scan=60, watch=900) as poller:
@@ -291,6 +307,7 @@ async def test_a_condition_on_a_text_is_judged_by_the_server(shop: Shop) -> None
     assert shop.noco.report()["refused"] == 0
 
 
+@pytest.mark.usefixtures("look")
 async def test_newcomers_do_not_hold_up_a_scan_nor_it_them(shop: Shop) -> None:
     orders = shop.order(4_500)
     for order in orders[:60]:
@@ -409,6 +426,7 @@ async def test_an_api_that_refuses_is_told_once_and_nobody_is_lost(
     assert len([text for text in said if "can poll again" in text]) == 1
 
 
+@pytest.mark.usefixtures("look")
 async def test_a_record_without_times_stops_nobody_and_is_found_by_the_scan(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -469,6 +487,7 @@ async def test_with_nobody_there_nothing_is_asked_and_the_first_comer_is_searche
         await shop.until(lambda: shop.heard(pays) == ["met"], within=1)
 
 
+@pytest.mark.usefixtures("look")
 async def test_a_row_of_tomorrow_does_not_slow_down_the_next_run(shop: Shop) -> None:
     first, second, wrong, waits = shop.order(4)
     subscriptions = MemorySubscriptions(shop.clock)
@@ -489,6 +508,7 @@ async def test_a_row_of_tomorrow_does_not_slow_down_the_next_run(shop: Shop) -> 
         await shop.until(lambda: shop.heard(second) == ["met"], within=1)
 
 
+@pytest.mark.usefixtures("look")
 async def test_an_old_record_of_a_key_with_two_does_not_set_the_mark_back(shop: Shop) -> None:
     old, *_ = shop.order(1, OrderId="K")
     await shop.clock.sleep(86_400)
@@ -498,4 +518,20 @@ async def test_an_old_record_of_a_key_with_two_does_not_set_the_mark_back(shop: 
         await shop.clock.sleep(90)
         shop.noco.direct(shop.table_id, old, Paid=True)
         await shop.until(lambda: shop.heard("K") == ["met"], within=61)
+        assert poller.catch_up_totals.late == 0
+
+
+@pytest.mark.usefixtures("look")
+async def test_one_who_comes_back_after_a_payment_does_not_set_the_mark_back(shop: Shop) -> None:
+    stays, comes_back = map(str, shop.order(2))
+    async with shop.poller(full_scan=60) as poller:
+        await poller.subscribe(stays)
+        await poller.subscribe(comes_back)
+        await shop.clock.sleep(5)
+        await poller.unsubscribe(comes_back)
+        shop.pay(int(comes_back))
+        await shop.clock.sleep(55.3)
+        await poller.subscribe(comes_back)  # just before all are looked at
+        await shop.until(lambda: shop.heard(comes_back) == ["met"], within=2)
+        await shop.clock.sleep(60)
         assert poller.catch_up_totals.late == 0

@@ -1,4 +1,4 @@
-"""The interval of deltas: as short as the limit allows, with room for others."""
+"""The interval of deltas: by the number of people, within a share of the limit, with room for others."""
 
 import math
 
@@ -8,9 +8,36 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
-from tidegate.polling.delta import SHORTEST_INTERVAL, AdaptiveInterval
+from tidegate.polling.delta import SHORTEST_CYCLE, AdaptiveInterval, delta_interval_for
+from tidegate.polling.per_user import DEFAULT_INTERVAL
 
 FIVE = Rate(5, 1)
+MANY = st.integers(1, 1_000_000)
+
+
+@given(MANY)
+def test_deltas_for_any_number_of_people_are_no_more_than_requests_for_each(people: int) -> None:
+    assert 1 / delta_interval_for(people) <= people / DEFAULT_INTERVAL
+
+
+@given(MANY, MANY)
+def test_the_more_people_the_more_often(some: int, others: int) -> None:
+    fewer, more = sorted((some, others))
+    assert delta_interval_for(fewer) >= delta_interval_for(more)
+
+
+@given(MANY)
+def test_nobody_waits_longer_than_with_requests_for_each_and_deltas_stay_below_one_a_second(
+    people: int,
+) -> None:
+    assert 1 < delta_interval_for(people) <= DEFAULT_INTERVAL
+
+
+@pytest.mark.parametrize(
+    ("people", "seconds"), [(1, 60), (2, 40), (3, 30), (5, 20), (9, 12), (99, 1.25), (300, 1.25)]
+)
+def test_the_interval_for_some_numbers_of_people(people: int, seconds: float) -> None:
+    assert delta_interval_for(people) == seconds
 
 
 def test_half_of_five_a_second_is_a_cycle_every_four_tenths() -> None:
@@ -56,7 +83,7 @@ def test_it_never_takes_more_than_its_share_nor_goes_faster_than_the_fastest(
     pace = AdaptiveInterval(share)
     for requests, waited in cycles:
         took = pace.after(requests, waited, Rate(count, seconds))
-        assert took >= SHORTEST_INTERVAL
+        assert took >= SHORTEST_CYCLE
         assert requests / took <= share * count / seconds * (1 + 1e-9)
 
 

@@ -10,9 +10,9 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.polling.batch import BatchPoller
-from tidegate.polling.delta import DeltaPoller
+from tidegate.polling.delta import DeltaPoller, delta_interval_for
 from tidegate.polling.nocodb import changes, checks, waiting
-from tidegate.polling.per_user import UserPoller
+from tidegate.polling.per_user import DEFAULT_INTERVAL, UserPoller
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.polling.scenario import WAITING, Mode, PollingScenario, PollingWorld
@@ -26,7 +26,6 @@ from tidegate.upstream.transport import NoResponse, UpstreamRequest, UpstreamTra
 
 PAUSE_AFTER_ERROR = (5.0, 30.0)  # seconds, at random: NocoDB does not say when to retry
 OK = 200
-DELTA_SHARE = 0.48  # of the limit: with what a restart costs, it stays below half
 OnKey = Callable[[str], None]
 
 
@@ -120,7 +119,9 @@ def make_poller(mode: Mode, scenario: PollingScenario, table: Table, clock: Cloc
             return BatchPoller(fetch, scenario.interval, size, notify=notify, clock=clock, name=mode)
         case "delta":
             source = changes(table, key="Id", condition=checked("Paid"))
-            return DeltaPoller(source, share=DELTA_SHARE, notify=notify, clock=clock, name=mode)
+            is_usual = scenario.interval == DEFAULT_INTERVAL
+            interval = None if is_usual else delta_interval_for(scenario.users, scenario.interval)
+            return DeltaPoller(source, interval=interval, notify=notify, clock=clock, name=mode)
         case "per-user":
             raise AssertionError("the per-user bot has no poller")
         case unknown:

@@ -72,7 +72,7 @@ def stress_polling(
     [b]per-user[/b] asks for each person every 60 s without a limiter, as most bots do.
     [b]paced[/b] is Tidegate asking for each person, within the limit.
     [b]batch[/b] asks for many in one request.
-    [b]delta[/b] asks what has changed, for everybody in one request.
+    [b]delta[/b] asks what has changed, for everybody in one request; the more people, the more often.
 
     NocoDB is simulated: 5 requests a second, then closed for 30 s; round trips of 50 to 250 ms. Half of the
     people pay, at random times. All are restored at the start, as after a restart.
@@ -81,7 +81,8 @@ def stress_polling(
 
     It runs in virtual time: 300 s take seconds, [cyan]--scenarios[/cyan] less than a minute. Exits with 1 if
     one of Tidegate's modes missed its target: no 429; batch and delta: everybody told within the interval,
-    and on average below 1 request a second (delta: at most half of the limit).
+    and on average below 1 request a second (delta: at most half of the limit, and no more requests than
+    asking for each).
     """
     from tidegate.cli.stress import polling as driver  # noqa: PLC0415  (slow to import)
     from tidegate.sim.polling import PollingScenario  # noqa: PLC0415

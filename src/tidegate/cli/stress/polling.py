@@ -65,9 +65,10 @@ WORDS = {
     "doubled": "somebody was told twice",
     "early": "somebody was told who had not paid",
     "avg_rps": "too many requests",
+    "reduction": "more requests than asking for each",
     "within_interval": "somebody was told too late",
 }
-FRUGAL = {"batch": "with few requests", "delta": "within half of the limit"}
+FRUGAL: Sequence[Mode] = ("batch", "delta")
 
 
 def verdict(results: Sequence[PollingReport]) -> list[str]:
@@ -78,18 +79,18 @@ def verdict(results: Sequence[PollingReport]) -> list[str]:
     slow = [one for one in ours if one.mode == "paced" and one.within_interval not in {None, 1}]
     if slow:
         lines.append(f"paced keeps the limit, but is too slow for {_users(slow)}: use batch or delta")
-    eager = [one for one in ours if one.mode == "delta" and one.reduction < 0]
+    eager = [one for one in ours if one.mode == "delta" and one.reduction < 0 and not one.flaws]
     if eager:
         lines.append(
-            f"delta makes more requests than asking for each would, for {_users(eager)}: it asks as often "
-            "for 10 as for 10,000, and tells at once; batch makes the fewest"
+            f"delta made more requests than asking for each would, for {_users(eager)}: those at the start, "
+            "to read who waits, count too"
         )
     return lines
 
 
 def _modes_in_time(ours: Sequence[PollingReport]) -> str:
-    modes = [(mode, how) for mode, how in FRUGAL.items() if any(one.mode == mode for one in ours)]
-    return "".join(f"; {mode} told everybody in time, {how}" for mode, how in modes)
+    modes = [mode for mode in FRUGAL if any(one.mode == mode for one in ours)]
+    return f"; {' and '.join(modes)} told everybody in time, with few requests" if modes else ""
 
 
 def _users(results: Sequence[PollingReport]) -> str:

@@ -11,6 +11,7 @@ from tidegate.sim.polling.scenario import Mode, PollingScenario, PollingWorld, h
 
 MOST_RPS = 1.0  # on average, of a batch poller
 MOST_SHARE = 0.5  # of the limit, at most: the rest is for others
+START_REQUESTS = 5  # not compared with asking for each: to read who waits, and what is in the table
 TICK = 1.0  # seconds between two looks
 # Called with the seconds simulated so far; False ends the run, and the report covers what was measured.
 Tick = Callable[[float], bool]
@@ -121,7 +122,8 @@ class PollingReport(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_flaws(result: PollingReport, scenario: PollingScenario) -> PollingReport:
     """Add the missed targets. Every mode must keep the limit and tell nobody twice or early; batch and delta
-    must also need few requests and tell everybody within the interval.
+    must also tell everybody within the interval, with few requests: batch below 1 a second; delta at most
+    half of the limit, and after the start no more than asking for each.
     """
     met = {
         "refused": result.refused == 0,
@@ -132,6 +134,9 @@ def with_flaws(result: PollingReport, scenario: PollingScenario) -> PollingRepor
         share = scenario.rate.count / scenario.rate.seconds * MOST_SHARE
         met["avg_rps"] = result.avg_rps <= share if result.mode == "delta" else result.avg_rps < MOST_RPS
         met["within_interval"] = result.within_interval in {None, 1} and result.missed == 0
+    if result.mode == "delta":
+        needed = result.requests / (1 - result.reduction / 100) if result.reduction < 0 else math.inf
+        met["reduction"] = result.requests <= needed + START_REQUESTS
     return msgspec.structs.replace(result, flaws=tuple(name for name, good in met.items() if not good))
 
 

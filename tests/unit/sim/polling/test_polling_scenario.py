@@ -77,6 +77,8 @@ def test_what_makes_no_sense_is_refused_with_what_to_give(wrong: dict[str, Any],
         ("delta", {"avg_rps": 2.5}, ()),
         ("delta", {"avg_rps": 2.6, "doubled": 1}, ("doubled", "avg_rps")),
         ("delta", {"early": 1}, ("early",)),
+        ("delta", {"requests": 100, "reduction": -10.0}, ("reduction",)),
+        ("delta", {"requests": 4, "reduction": -277.0}, ()),  # the start
         ("paced", {"avg_rps": 4.0, "within_interval": 0.2, "missed": 30}, ()),
         ("paced", {"refused": 1}, ("refused",)),
         ("per-user", {"refused": 800}, ("refused",)),

@@ -40,11 +40,21 @@ async def test_batches_need_a_fraction_of_the_requests(clock: VirtualClock) -> N
     assert found.reduction > 85
 
 
-async def test_delta_tells_within_two_seconds(clock: VirtualClock) -> None:
-    found = await play("delta", clock)
+@pytest.mark.parametrize("users", [1, 2, 5, 10, 100])
+async def test_delta_is_never_dearer_than_asking_for_each(clock: VirtualClock, users: int) -> None:
+    found = await play("delta", clock, PollingScenario(users=users))
 
-    assert found.p50_ms < 1_000
-    assert found.max_ms < 2_000
+    assert (found.told, found.within_interval, found.flaws) == (found.paid, 1.0, ())
+
+
+async def test_delta_tells_300_people_within_seconds_with_less_than_a_request_a_second(
+    clock: VirtualClock,
+) -> None:
+    found = await play("delta", clock, PollingScenario(users=300))
+
+    assert (found.told, found.flaws) == (150, ())
+    assert found.avg_rps < 1
+    assert found.p99_ms < 5_000
 
 
 async def test_paced_keeps_the_limit_where_asking_for_each_alone_breaks_it(clock: VirtualClock) -> None:

@@ -29,6 +29,7 @@ from tidegate import (
 __all__ = ["COLUMNS", "Books", "Config", "PaymentBot"]
 
 BATCH: Final = 20  # orders in one request
+INTERVAL: Final = 60.0  # seconds between two polls of all batches
 
 
 class PaymentBot:
@@ -85,9 +86,10 @@ class PaymentBot:
         """Return the poller: by changes, or in batches of 20 orders."""
         table = self.orders.table
         if config.mode == "delta":
-            return {"pollers": {"payment": partial(DeltaPoller, changes(table, key="OrderId"))}}
+            source = changes(table, key="OrderId")
+            return {"pollers": {"payment": partial(DeltaPoller, source, interval=config.interval)}}
         check = checks(table, key="OrderId")
-        how = {"batch_size": BATCH, "interval": config.interval, "batch_check_fn": check}
+        how = {"batch_size": BATCH, "interval": config.interval or INTERVAL, "batch_check_fn": check}
         return {"enable_batch_polling": True, "batch_polling_config": how}
 
     def polling_stats(self) -> PollingStats:

@@ -15,7 +15,6 @@ Mode = Literal["delta", "batch"]
 
 NEEDED: Final = ("TELEGRAM_BOT_TOKEN", "NOCODB_URL")
 TELEGRAM: Final = "https://api.telegram.org"
-INTERVAL: Final = 60.0
 RESTORE: Final = (None, 1.0)  # after a restart: users (None: by their number), seconds between two groups
 _BOOKS: Final = "https://TOKEN@app.nocodb.com/TABLE"
 
@@ -54,7 +53,7 @@ class Config(NamedTuple):
     nudge: float = NUDGE
     lifetime: float = DAY
     mode: Mode = "delta"
-    interval: float = INTERVAL  # seconds between two polls, in the mode "batch"
+    interval: float | None = None  # seconds between two polls, if not the default of the mode
     restore: tuple[int | None, float] = RESTORE
     log: bool = False  # print each request to NocoDB
     texts: Path | None = None
@@ -78,7 +77,7 @@ class Config(NamedTuple):
             nudge=_seconds(found, "PAYMENT_NUDGE", NUDGE),
             lifetime=_seconds(found, "PAYMENT_LIFETIME", DAY),
             mode=_mode(found.get("PAYMENT_MODE") or "delta"),
-            interval=_seconds(found, "PAYMENT_INTERVAL", INTERVAL),
+            interval=_seconds(found, "PAYMENT_INTERVAL", 60) if found.get("PAYMENT_INTERVAL") else None,
             restore=_restore(found.get("PAYMENT_RESTORE")),
             log=found.get("PAYMENT_LOG") != "off",
             texts=Path(texts) if texts else None,

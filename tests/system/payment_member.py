@@ -27,7 +27,7 @@ async def live(config: Config, store: str, *, park: bool) -> None:
 def config_of(text: str) -> Config:
     told = msgspec.json.decode(text)
     books = Books(*told.pop("books"))
-    return Config(books=books, restore=(1_000, 0.1), **told)
+    return Config(books=books, interval=0.4, restore=(1_000, 0.1), **told)
 
 
 def say(text: str) -> None:

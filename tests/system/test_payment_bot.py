@@ -57,7 +57,7 @@ class Stall:
 
     def bot(self, **options: float) -> PaymentBot:
         books = Books(self.books.url, "token", self.table)
-        config = Config(TOKEN, books, self.telegram.url, frozenset({ADMIN}))._replace(**options)  # type: ignore[arg-type]
+        config = Config(TOKEN, books, self.telegram.url, frozenset({ADMIN}), interval=0.4)._replace(**options)  # type: ignore[arg-type]
         gate = Tidegate(self.store, rules=Rules(bot=MANY, private=MANY, group=MANY))
         return PaymentBot(config, gate=gate, say=self.said.append)
 
@@ -265,7 +265,7 @@ async def test_the_demo_reports_that_everybody_was_confirmed(tmp_path: Path) -> 
         return PaymentDemo(find_bot(), users=8, seconds=20, mode="delta", seed=1, folder=str(tmp_path))
 
     demo = await asyncio.to_thread(prepare)
-    demo.pace = {"coming": 0.5, "slowness": 0.5}
+    demo.pace, demo.interval = {"coming": 0.5, "slowness": 0.5}, 0.4
     for customer in demo.world.customers:
         customer.thinks = (0.0, 0.3)
     await demo.run(asyncio.Event())
@@ -281,9 +281,11 @@ async def test_the_demo_reports_that_everybody_was_confirmed(tmp_path: Path) -> 
     assert "confirmed" in drawn
     for flaw in ("refused", "lost", "doubled", "unconfirmed"):
         assert not passed(report | {flaw: 1})
-    assert not passed(report | {"max_ms": 60_001.0})
-    assert not passed(report | {"p50_ms": 3_001.0})
-    assert passed(report | {"p50_ms": 3_001.0, "mode": "batch"})
+    assert not passed(report | {"max_ms": 62_001.0})
+    assert passed(report | {"p50_ms": 3_001.0})  # for so few, the default interval is longer
+    many = {"users": 100, "confirmed": 100, "cancelled": 0, "p50_ms": 3_001.0}
+    assert not passed(report | many)
+    assert passed(report | many | {"mode": "batch"})
 
 
 def drawn_of(*pictures: RenderableType) -> str:

@@ -64,7 +64,7 @@ def demo_payment(
 
     The bot of examples/payment_bot, a simulated Telegram and a simulated NocoDB with the limits of the real
     ones, over real HTTP. People order, and pay or cancel; the bot sees it in NocoDB. Stops when all are done.
-    Exits with 1 if a request was refused, or somebody was not told within 60 s of paying.
+    Exits with 1 if a request was refused, or somebody was not told within 62 s of paying.
     """
     from tidegate.cli.demo import payment  # noqa: PLC0415  (slow to import)
 

@@ -60,6 +60,8 @@ class PaymentDemo:
         self._polling: dict[str, Any] = {"cycles": 0, "requests": 0, "requests_avoided": 0}
         self._started = self._ended = 0.0
         self.pace: dict[str, float] = {}  # of the customers, if not the default
+        # None: by the number of people who wait.
+        self.interval: float | None = INTERVAL if mode == "batch" else None
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until all customers are done, the time is over, or `stop`."""
@@ -105,7 +107,7 @@ class PaymentDemo:
             api_url=self.world.telegram.url,
             books=example.Books(books.url, BOOKS_TOKEN, self.world.table),
             mode=self.mode,
-            interval=INTERVAL,
+            interval=self.interval,
         )
         return example.PaymentBot(config, gate=self.gate, say=_ignore)
 

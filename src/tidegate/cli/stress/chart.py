@@ -1,14 +1,10 @@
 """The polling scenarios as an SVG chart: requests per second, and below it how long people wait."""
 
 import math
-import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple, Self
-from xml.sax.saxutils import escape, quoteattr
 
-from tidegate.errors import BadInputError
+from tidegate.cli.svg import svg_document, svg_line, svg_rect, svg_text
 from tidegate.sim.polling import MODES, PollingReport, PollingScenario
 
 DURATION_FORMS = ((60, "{:.0f} s"), (1, "{:.3g} s"), (0, "{:.2f} s"))
@@ -50,53 +46,6 @@ def duration_text(ms: float) -> str:
 
 def rate_text(rate: float) -> str:
     return f"{rate:.2f}" if rate < 10 else f"{rate:.0f}"  # noqa: PLR2004  (three digits say enough)
-
-
-STYLE = """
-  text { font: 13px system-ui, -apple-system, 'Segoe UI', sans-serif; fill: #1f2933 }
-  .title { font-size: 19px; font-weight: 600 } .small { font-size: 11px } .quiet { fill: #5b6875 }
-  .paper { fill: #ffffff } .grid { stroke: #d5dbe1; stroke-width: 1 }
-  .limit { stroke: #c0392b; stroke-width: 1.5; stroke-dasharray: 6 4 } .warning { fill: #c0392b }
-  .mode0 { fill: #d97706 } .mode1 { fill: #8896a5 } .mode2 { fill: #0e8f8a } .mode3 { fill: #2f6fd6 }
-  .refused { stroke: #c0392b; stroke-width: 2 }
-  .label { stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; paint-order: stroke }
-  @media (prefers-color-scheme: dark) {
-    text { fill: #e6eaee } .quiet { fill: #9fb0bf } .paper { fill: #11181f } .grid { stroke: #2e3a45 }
-    .label { stroke: #11181f } .limit, .refused { stroke: #ff8a7a } .warning { fill: #ff8a7a }
-    .mode0 { fill: #f0a54a } .mode1 { fill: #74828f } .mode2 { fill: #37c0b9 } .mode3 { fill: #74a7ff }
-  }
-"""
-
-
-def svg_document(width: int, height: int, *, title: str, description: str, shapes: Sequence[str]) -> str:
-    """Return a whole SVG file. Title and description are for screen readers."""
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-labelledby="title description">'
-    )
-    about = (
-        f'<title id="title">{escape(title)}</title>',
-        f'<desc id="description">{escape(description)}</desc>',
-        f"<style>{STYLE}</style>",
-    )
-    return "\n".join([head, *about, svg_rect(0, 0, width, height, "paper"), *shapes, "</svg>"]) + "\n"
-
-
-def svg_text(x: float, y: float, words: str, *, kind: str = "", anchor: str = "start") -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor={quoteattr(anchor)} class={quoteattr(kind)}>'
-        f"{escape(words)}</text>"
-    )
-
-
-def svg_rect(x: float, y: float, width: float, height: float, kind: str, *, about: str = "") -> str:
-    """Return a rectangle; a browser shows `about` as a tooltip."""
-    shape = f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" class={quoteattr(kind)}'
-    return f"{shape}><title>{escape(about)}</title></rect>" if about else f"{shape}/>"
-
-
-def svg_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class={quoteattr(kind)}/>'
 
 
 WIDTH, HEIGHT = 900, 740
@@ -210,30 +159,3 @@ def _description(results: Sequence[PollingReport]) -> str:
         f"99 % told within {told_within(result)} s"
         for result in results
     )
-
-
-READABLE = 0o644
-
-
-def reserve(path: Path) -> None:
-    """Raise BadInputError if no file can be saved there. Leaves nothing behind."""
-    if path.is_dir():
-        raise BadInputError(f"--svg: {path} is a folder: give the name of a file in it")
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".tidegate-"):
-            pass
-    except OSError as error:
-        why = (error.strerror or "unknown").lower()
-        raise BadInputError(
-            f"--svg: {path} cannot be written ({why}): choose a folder that exists and is yours"
-        ) from error
-
-
-def save(path: Path, results: Sequence[PollingReport], scenario: PollingScenario) -> None:
-    """Save the chart as a whole, replacing a file that is there."""
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=".tidegate-", encoding="utf-8", delete=False
-    ) as file:
-        file.write(chart(results, scenario))
-    os.chmod(file.name, READABLE)  # noqa: PTH101  (a name, no path)
-    Path(file.name).replace(path)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.errors import FAILED, INTERRUPTED
-from tidegate.cli.stress.chart import duration_text, rate_text, reserve, save
+from tidegate.cli.stress.chart import chart, duration_text, rate_text
 from tidegate.cli.stress.playback import (
     FittingTable,
     ShowPlayed,
@@ -24,6 +24,7 @@ from tidegate.cli.stress.playback import (
     quiet,
     stopping,
 )
+from tidegate.cli.svg import reserve, save
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.sim import virtual_time
@@ -227,7 +228,7 @@ def stress(
     tables = [results_table(results, scenarios[0], complete=not interrupted)] if results else []
     terminal.report(report, *tables, as_json=as_json)
     if svg is not None and not interrupted:
-        save(svg, results, scenarios[0])
+        save(svg, chart(results, scenarios[0]))
     if interrupted:
         unsaved = "" if svg is None else f"; {svg} was not written"
         terminal.note(

@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "send": ("send", "Put one message into the store for a worker to deliver, and print its id."),
     "worker": ("worker", "Deliver the messages of the store until Ctrl-C or SIGTERM."),
     "broadcast": ("broadcast", "Send a message to everybody in a file, as fast as the limits allow."),
+    "plan": ("plan", "Say when the last of many reminders leaves, and what would change that."),
     "webhook": ("webhook", "Set, inspect and delete the webhooks of bots."),
     "inbox": ("inbox", "List updates and events that could not be handled; replay or drop them."),
     "queue": ("queue", "Inspect, pause, resume and cancel queued messages."),

@@ -195,7 +195,7 @@ ADVICE: Final = (
             "a scheduler of its own",
             "a read replica",
             "shards",
-            "payments and administration: keep them in the bot",
+            "payments or administration outside of the bot",
         ),
     ),
     SizeAdvice(
@@ -213,9 +213,9 @@ ADVICE: Final = (
             "a read replica (DATABASE_REPLICA_URL) for statistics",
         ),
         (
-            "payments as a service of their own: in the bot or the worker",
-            "the administrators' commands: few use them",
-            "a broker such as RabbitMQ: the outbox is the queue",
+            "payments as a service of their own",
+            "administration outside of the bot",
+            "a message broker: the outbox is the queue",
         ),
     ),
 )

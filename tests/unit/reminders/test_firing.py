@@ -326,8 +326,8 @@ def test_after_three_days_each_missed_one_fires_with_a_life_of_its_own() -> None
 
 
 def test_after_three_days_missed_ones_are_skipped_and_counted() -> None:
-    fired, after = fire(a_reminder(late="skip"), NINE + 3 * DAY + 30)
-    assert [one.occurrence for one in fired] == [NINE + 3 * DAY]  # half a minute late is not downtime
+    fired, after = fire(a_reminder(late="skip"), NINE + 3 * DAY + 60)
+    assert [one.occurrence for one in fired] == [NINE + 3 * DAY]  # a minute late is not downtime
     assert (after.fired, after.skipped) == (1, 3)
 
 
@@ -346,6 +346,8 @@ def test_a_long_downtime_is_worked_off_in_steps() -> None:
     merged = fire(replace(every_minute, late="merge"), MONDAY + DAY + 5)
     assert merged.fired == ()
     assert merged.reminder.merged == PASSED_AT_ONCE
+    skipped = fire(replace(every_minute, late="skip"), MONDAY + DAY + 5)
+    assert (skipped.fired, skipped.reminder.skipped) == ((), PASSED_AT_ONCE)
     fired, after = fire_all(replace(every_minute, late="merge"), MONDAY + DAY + 5)
     assert [one.occurrence for one in fired] == [MONDAY + DAY]
     assert (after.fired, after.merged) == (1, 1_439)
@@ -383,11 +385,58 @@ def test_an_hourly_reminder_comes_once_after_quiet_hours() -> None:
     assert after.merged == 9
 
 
+def test_a_daily_reminder_in_quiet_hours_comes_at_their_end_and_is_not_merged() -> None:
+    reminder = a_reminder(Daily(dt.time(23)), quiet=QuietHours(dt.time(22), dt.time(7)))
+    assert (reminder.occurrence_at, reminder.next_at) == (MONDAY + 23 * 3_600, MONDAY + 31 * 3_600)
+    fired, after = fire_all(reminder, MONDAY + 2 * DAY + 8 * 3_600)
+    assert (len(fired), after.merged) == (2, 0)
+
+
+def test_an_hourly_reminder_with_a_long_window_is_merged_in_quiet_hours_only() -> None:
+    quiet = QuietHours(dt.time(22), dt.time(7))
+    reminder = a_reminder(HOURLY, now=NINE - 60, quiet=quiet, spread=Spread(3 * 3_600))
+    fired, after = fire_all(reminder, NINE + 6 * 3_600)
+    assert [one.occurrence for one in fired] == [NINE + hour * 3_600 for hour in range(len(fired))]
+    assert len(fired) >= 4
+    assert after.merged == 0
+
+
+def test_a_count_ends_with_those_that_quiet_hours_or_downtime_have_merged() -> None:
+    night = QuietHours(dt.time(22), dt.time(7))
+    fired, after = fire_all(
+        a_reminder(HOURLY, now=MONDAY + 21.5 * 3_600, quiet=night, count=4), NINE + 2 * DAY
+    )
+    assert (len(fired), after.merged, after.has_ended) == (1, 3, True)
+    assert fired[0].occurrence == MONDAY + 25 * 3_600  # the fourth; it waits for seven o'clock
+    fired, after = fire_all(a_reminder(late="merge", count=3), NINE + 9 * DAY)
+    assert ([one.occurrence for one in fired], after.merged) == ([NINE + 2 * DAY], 2)
+    assert after.has_ended
+
+
+def test_random_offsets_longer_than_the_time_between_keep_the_order() -> None:
+    reminder = a_reminder(HOURLY, spread=Spread(4 * 3_600, "random", seed=2), late="skip")
+    due: list[float] = []
+    while len(due) < 50:
+        assert reminder.next_at is not None
+        fired, reminder = fire(reminder, reminder.next_at)
+        due += [one.not_before for one in fired]
+    assert due == sorted(due)
+    assert reminder.skipped == 0  # none of them counts as late
+
+
+def test_the_more_engaged_user_is_reminded_first() -> None:
+    spread = Spread(3_600, "engagement")
+    keen, other = a_reminder(spread=spread, engagement=0.95), a_reminder(spread=spread, engagement=0.1)
+    assert keen.next_at is not None
+    assert other.next_at is not None
+    assert keen.next_at < NINE + 360 < other.next_at - 2_000
+
+
 def test_a_paused_reminder_takes_back_what_is_queued_and_resumed_in_time_it_fires() -> None:
     (one,), queued = fire(a_reminder(), NINE - 50, 60)
     paused, cancelled = pause(queued, NINE - 40)
     assert cancelled == (one.dedup_key,)
-    assert (paused.next_at, paused.fired, paused.queued) == (NINE, 0, ())
+    assert (paused.next_at, paused.fired, paused.queued, paused.revision) == (NINE, 0, (), 1)
     in_time = resume(paused, NINE - 10).reminder
     (again,) = fire(in_time, NINE - 5, 60).fired
     assert again.occurrence == NINE
@@ -396,9 +445,10 @@ def test_a_paused_reminder_takes_back_what_is_queued_and_resumed_in_time_it_fire
     assert (too_late.next_at, too_late.fired, too_late.skipped) == (NINE + DAY, 0, 0)
 
 
-def test_what_was_due_when_it_was_paused_does_not_come_again() -> None:
+@pytest.mark.parametrize("seconds", [0, 300])
+def test_what_was_due_when_it_was_paused_does_not_come_again(seconds: float) -> None:
     (one,), queued = fire(a_reminder(), NINE - 50, 60)
-    paused, cancelled = pause(queued, NINE + 300)  # it may still wait for its turn
+    paused, cancelled = pause(queued, NINE + seconds)  # it may still wait for its turn
     assert cancelled == (one.dedup_key,)
     assert (paused.fired, resume(paused, NINE + 301).reminder.next_at) == (1, NINE + DAY)
 
@@ -422,7 +472,7 @@ def test_skipping_the_next_one_takes_it_back_if_it_is_queued() -> None:
     (one,), queued = fire(a_reminder(), NINE - 50, 60)
     skipped, cancelled = skip_next(queued, NINE - 40)
     assert cancelled == (one.dedup_key,)
-    assert (skipped.fired, skipped.skipped, skipped.next_at) == (0, 1, NINE + DAY)
+    assert (skipped.fired, skipped.skipped, skipped.next_at, skipped.queued) == (0, 1, NINE + DAY, ())
     later, nothing = skip_next(queued, NINE + 40)  # today's was due: tomorrow's is skipped
     assert nothing == ()
     assert (later.fired, later.skipped, later.next_at) == (1, 1, NINE + 2 * DAY)
@@ -488,6 +538,12 @@ def test_a_change_of_the_text_does_not_lose_what_is_due_and_not_put_yet() -> Non
     assert changed.next_at == spread.next_at
     behind = reschedule(a_reminder(), replace(a_reminder(), fields={"text": "new"}), NINE + 10).reminder
     assert [one.occurrence for one in fire(behind, NINE + 11).fired] == [NINE]
+
+
+def test_a_change_of_the_window_changes_when_the_next_one_is_due() -> None:
+    wide = a_reminder(spread=Spread(3_600))
+    narrow = reschedule(wide, replace(wide, spread=None), MONDAY).reminder
+    assert (narrow.occurrence_at, narrow.next_at) == (NINE, NINE)
 
 
 def test_a_reminder_that_has_ended_goes_on_when_its_end_is_moved() -> None:

@@ -119,6 +119,7 @@ def test_the_end_of_quiet_hours_is_not_quiet_and_not_long_after(
         ("2026-03-02T03:00+01:00", NIGHT, "2026-03-02T07:00+01:00"),
         ("2026-03-02T22:00+01:00", NIGHT, "2026-03-03T07:00+01:00"),  # its start is quiet, its end is not
         ("2026-03-02T07:00+01:00", NIGHT, "2026-03-02T07:00+01:00"),
+        ("2026-03-02T12:00+01:00", QuietHours(dt.time(12), dt.time(14)), "2026-03-02T14:00+01:00"),
         ("2026-03-02T12:30+01:00", QuietHours(dt.time(12), dt.time(14)), "2026-03-02T14:00+01:00"),
         ("2026-03-28T23:00+01:00", NIGHT, "2026-03-29T07:00+02:00"),  # the clocks are changed meanwhile
         (
@@ -181,3 +182,17 @@ def test_a_window_that_reaches_into_quiet_hours_goes_on_after_them() -> None:
 
 def test_without_spread_or_quiet_hours_an_occurrence_is_due_at_once() -> None:
     assert due_time(NINE, reminder_id=1, zone="UTC") == NINE
+
+
+def test_offsets_are_the_same_in_every_version() -> None:
+    """Of SplitMix64: a user's reminders do not come at another time after an update."""
+    whole = Spread(2**32)
+    assert [int(spread_offset(whole, number, NINE)) for number in (0, 1)] == [0xE220A839, 0x910A2DEC]
+    assert round(spread_offset(Spread(3_600, "random", seed=7), 42, NINE), 3) == 3003.437
+
+
+def test_a_spread_occurrence_is_due_after_its_offset() -> None:
+    spread = Spread(600, "engagement")
+    due = due_time(NINE, reminder_id=5, zone="UTC", spread=spread, engagement=0.35)
+    assert due == NINE + spread_offset(spread, 5, NINE, 0.35)
+    assert NINE + 360 <= due < NINE + 420

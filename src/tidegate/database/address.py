@@ -84,4 +84,4 @@ def make_engine(url: "URL", *, connect: dict[str, Any] | None = None, **options:
     if not is_sqlite(url):
         arguments = _POSTGRES_ARGUMENTS | arguments
     with extra("sql", "asyncpg"), extra("sql", "aiosqlite"):
-        return create_async_engine(url, connect_args=arguments, **options)
+        return create_async_engine(url, connect_args=arguments, hide_parameters=True, **options)

@@ -7,7 +7,7 @@ session, as the next transaction may have another one: what a transaction needs 
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -26,9 +26,11 @@ from tidegate.model import DailyHours
 from tidegate.settings import STORE_FILE, Settings
 from tidegate.stores import is_redis
 from tidegate.stores.sqlite.file import create_file, use_wal
+from tidegate.stores.sqlite.file_health import file_identity
 
 T = TypeVar("T")
 
+IDLE_TIMEOUT: Final = 60.0  # seconds between two statements of a transaction
 NETWORK_MARGIN: Final = 5.0  # seconds after which an answer that the server should have given is missing
 MIGRATION_LOCK: Final = 7_433_683_010  # any number that no other program takes for its advisory lock
 PRAGMAS: Final = ("foreign_keys = ON", "synchronous = FULL", "journal_size_limit = 67108864")
@@ -94,7 +96,9 @@ class Database:
         self._busy_timeout = busy_timeout
         self._hours = hours
         self._engine: AsyncEngine | None = None
+        self._identity: tuple[int, int] | None = None  # of a file, by which it is known again
         self._replica: AsyncEngine | None = None
+        self._opening = asyncio.Lock()
         self._transactions = 0
         self._idle = asyncio.Event()
         self._writer = asyncio.Lock()  # SQLite has one writer: the tasks of this process take turns
@@ -131,13 +135,18 @@ class Database:
 
         Raises StoreAwayError if the server does not answer, and StoreError for a schema that is newer.
         """
-        if self._engine is not None:
-            return
+        async with self._opening:
+            if self._engine is None:
+                await self._open(upgrade=upgrade)
+
+    async def _open(self, *, upgrade: bool) -> None:
         path = file_of(self.url)
         if path is not None and upgrade:
             await asyncio.to_thread(self._prepare_file, path)
         elif not await self.exists():
             raise StoreError(f"there is no {path}")
+        if path is not None:
+            self._identity = await asyncio.to_thread(file_identity, path)
         self._engine = await asyncio.to_thread(self._new_engine, self.url)
         if self.replica_url is not None:
             self._replica = await asyncio.to_thread(self._new_engine, self.replica_url)
@@ -205,9 +214,9 @@ class Database:
 
         On SQLite it holds the only write lock: the body must not wait for another writer.
         """
-        engine = self._opened()
+        engine = await self._opened()
         if is_sqlite(self.url):
-            async with self._turn(), self._transaction(engine, "BEGIN IMMEDIATE") as transaction:
+            async with self._transaction(engine, "BEGIN IMMEDIATE", self._turn()) as transaction:
                 yield transaction
         else:
             async with self._transaction(engine, self._limits()) as transaction:
@@ -219,7 +228,7 @@ class Database:
 
         `latest`: on the primary, which knows everything that was committed.
         """
-        primary = self._opened()
+        primary = await self._opened()
         engine = primary if latest or self._replica is None else self._replica
         begin = "BEGIN" if is_sqlite(engine.url) else self._limits("transaction_read_only")
         async with self._transaction(engine, begin) as transaction:
@@ -231,10 +240,14 @@ class Database:
             await self._clock.sleep(wait)
 
     @asynccontextmanager
-    async def _transaction(self, engine: AsyncEngine, begin: str) -> AsyncIterator[Transaction]:
+    async def _transaction(
+        self, engine: AsyncEngine, begin: str, turn: AbstractAsyncContextManager[None] | None = None
+    ) -> AsyncIterator[Transaction]:
         self._transactions += 1
         try:
             async with AsyncExitStack() as stack:
+                if turn is not None:
+                    await stack.enter_async_context(turn)
                 with translated(engine.url):
                     connection = await _begin(stack, engine, begin)
                 yield Transaction(connection, engine.url)
@@ -248,10 +261,13 @@ class Database:
     def _limits(self, *switches: str) -> str:
         """The first statement of a transaction on PostgreSQL. These settings end with the transaction.
 
-        A process that stands still in a transaction loses it, so that others can have its rows.
+        A process that has stopped within a transaction loses it, so that others can have its rows.
         """
-        milliseconds = f"{self._statement_timeout * 1000:.0f}"
-        values = {"statement_timeout": milliseconds, "idle_in_transaction_session_timeout": milliseconds}
+        limits = {
+            "statement_timeout": self._statement_timeout,
+            "idle_in_transaction_session_timeout": IDLE_TIMEOUT,
+        }
+        values = {name: f"{seconds * 1000:.0f}" for name, seconds in limits.items()}
         values |= dict.fromkeys(switches, "on")
         return "SELECT " + ", ".join(
             f"set_config('{name}', '{value}', true)" for name, value in values.items()
@@ -271,7 +287,10 @@ class Database:
         finally:
             self._writer.release()
 
-    def _opened(self) -> AsyncEngine:
+    async def _opened(self) -> AsyncEngine:
+        path = file_of(self.url)
+        if path is not None and await asyncio.to_thread(file_identity, path) != self._identity:
+            raise StoreError(f"{path} was deleted or replaced while it was open: restart this process")
         if self._engine is None:
             raise ClosedError(f"the database {self.name} is not open")
         return self._engine

@@ -34,13 +34,13 @@ class FileHealth:
         self.place: Place = "here"
 
     def opened(self) -> None:
-        self._opened, self.place = _identity(self._path), "here"
+        self._opened, self.place = file_identity(self._path), "here"
 
     def look(self) -> Place:
         """Return what the path names now. An open file stays usable after it was deleted or replaced."""
         before = self.place
         try:
-            found = _identity(self._path)
+            found = file_identity(self._path)
         except OSError:  # it cannot be looked at: nothing is known
             return before
         if self._opened is None or found == self._opened:
@@ -92,7 +92,7 @@ class FileHealth:
         return problems
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def file_identity(path: Path) -> tuple[int, int] | None:
     """What a path names; None if nothing."""
     try:
         found = path.stat()

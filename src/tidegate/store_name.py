@@ -11,7 +11,7 @@ _REDIS: Final = "write redis://localhost:6379/0 for a Redis"
 _FILE: Final = "write the path of the file alone, such as tidegate.db"
 _MEMORY: Final = "write memory:// for a store in memory"
 _POSTGRES: Final = (
-    "Tidegate keeps its data in a file or in Redis, and reads PostgreSQL only as an audience (sql); "
+    "messages are kept in a file or in Redis, reminders in PostgreSQL if DATABASE_URL names one; "
     f"give {_KNOWN}"
 )
 _ADVICE: Final = {

@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "restore": ("backup", "Replace the store by a backup, while no process uses it."),
     "forget": ("forget", "Erase every message to a chat, waiting or ended. Asks first."),
     "move": ("move", "Move everything from a file to Redis: what waits, in order, and what is remembered."),
+    "database": ("database", "Show and upgrade the SQL database, which holds the reminders."),
     "flow": ("flow", "Check and draw conversations that are declared as flows."),
     "version": ("app", "Print the version of Tidegate and of Python."),
     "doctor": ("doctor", "Check that this machine has what Tidegate needs, and say what to do."),

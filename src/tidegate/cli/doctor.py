@@ -34,6 +34,7 @@ from tidegate.cli.store import (
     quietly,
 )
 from tidegate.clock import Clock
+from tidegate.database import data_file
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.outbox.port import StoreHealth
 from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES, Settings
@@ -72,7 +73,8 @@ def doctor(*, as_json: AsJson = False) -> None:
     """Check that this machine has what Tidegate needs, and say what to do.
 
     Checks Python, the installed extras, which store is used and why (TIDEGATE_STORE, else REDIS_URL, else
-    tidegate.db), the process that sends for it, Redis, the database (DATABASE_URL), ports and clocks.
+    tidegate.db), the process that sends for it, Redis, the database (DATABASE_URL, else a file beside the
+    store) and its replica, ports and clocks.
     Exits with 1 if a check failed.
     """
     raise typer.Exit(examine(as_json=as_json))
@@ -99,10 +101,15 @@ async def _all_checks() -> list[Check]:
         probes.append(_bounded("redis", probe_redis(url, variable)))
     if not is_redis(settings.store.place) and settings.store.place != IN_MEMORY:
         probes.append(_bounded("store", probe_store(settings)))
-    if settings.database_url:
-        probes.append(_bounded("database", probe_database(settings.database_url.get_secret_value())))
+    probes += [
+        _bounded("database", probe_database(url.get_secret_value(), variable.upper()))
+        for variable in ("database_url", "database_replica_url")
+        if (url := getattr(settings, variable))
+    ]
+    if settings.database_url is None:
+        probes.append(_bounded("database", asyncio.to_thread(probe_data_file, settings.store.place)))
     found = [check for found in await asyncio.gather(*probes) for check in found]
-    return [*complaints, store_choice_check(settings), *found]
+    return [*complaints, store_choice_check(settings), database_choice_check(settings), *found]
 
 
 def _redis_addresses(settings: Settings) -> dict[str, str]:
@@ -230,24 +237,28 @@ async def probe_store(settings: Settings) -> list[Check]:
     return [store, sender_check(told)]
 
 
-async def probe_database(url: str) -> list[Check]:
+async def probe_database(url: str, variable: str = "DATABASE_URL") -> list[Check]:
+    """Check the database at `url`, which comes from the environment variable `variable`."""
     scheme, _, rest = url.partition("://")
     if scheme in POSTGRES_SCHEMES:
-        return [await _probe_postgres(f"postgresql://{rest}")]
-    if scheme in SQLITE_SCHEMES:
+        check = await _probe_postgres(f"postgresql://{rest}", variable)
+    elif scheme in SQLITE_SCHEMES:
         name = rest.partition("?")[0].removeprefix("/")
         # With an @ it may be a server's address, with its password, that has one slash too many.
-        return [await asyncio.to_thread(probe_sqlite, name, shown="@" not in rest)]
-    advice = "write postgresql://user:password@host:5432/name or sqlite:///file.db"
-    return [Check("database", "failed", "DATABASE_URL is not the address of a database", advice)]
+        check = await asyncio.to_thread(probe_sqlite, name, shown="@" not in rest)
+    else:
+        advice = "write postgresql://user:password@host:5432/name or sqlite:///file.db"
+        check = Check("database", "failed", f"{variable} is not the address of a database", advice)
+    return [check if variable == "DATABASE_URL" else check._replace(name="database replica")]
 
 
-async def _probe_postgres(url: str) -> Check:
+async def _probe_postgres(url: str, variable: str) -> Check:
     where = public_address(url)
     try:
         import asyncpg  # type: ignore[import-untyped]  # noqa: PLC0415  (an extra; ships no types)
 
-        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS)
+        # Without named statements, which PgBouncer would mix up.
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, statement_cache_size=0)
         try:
             await connection.fetchval("select 1")
             number = await connection.fetchval("show server_version")
@@ -255,22 +266,31 @@ async def _probe_postgres(url: str) -> Check:
             await connection.close(timeout=CONNECT_SECONDS)
     except ImportError:
         advice = f"the driver is missing: {install_command('sql')}"
-        return Check("database", "failed", "DATABASE_URL is set", advice)
+        return Check("database", "failed", f"{variable} is set", advice)
     except Exception as error:  # noqa: BLE001  (likewise)
-        advice = f"start PostgreSQL there, or correct DATABASE_URL ({failure_reason(error)})"
+        advice = f"start PostgreSQL there, or correct {variable} ({failure_reason(error)})"
         return Check("database", "failed", f"{where} cannot be used", advice)
     return Check("database", "ok", f"{where}, PostgreSQL {number}")
 
 
-def probe_sqlite(name: str, *, shown: bool = True) -> Check:
+def probe_data_file(store: str) -> list[Check]:
+    """Check the file beside the store that holds the reminders, if there is one. Blocks on the disk."""
+    file = data_file(store)
+    if file is None or not file.exists():
+        return []
+    shown = public_store_name(str(file)) == str(file)
+    return [probe_sqlite(str(file), shown=shown, advice="restore a copy of it, or move it away")]
+
+
+def probe_sqlite(name: str, *, shown: bool = True, advice: str = "correct DATABASE_URL") -> Check:
     """Open the file if it exists; never create one. Blocks on the disk."""
     if name in {"", ":memory:"}:
         return Check("database", "warning", "SQLite in memory", "gone at the end: write sqlite:///file.db")
     path = Path(name)
     file, folder = (path, path.parent) if shown else ("the file given", "its folder")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-        advice = "create that folder, make it writable, or correct DATABASE_URL"
-        return Check("database", "failed", f"{folder} is not a writable folder", advice)
+        what = f"create that folder, make it writable, or {advice}"
+        return Check("database", "failed", f"{folder} is not a writable folder", what)
     if not path.exists():
         return Check("database", "ok", f"{file} (does not exist yet, will be created)")
     address = f"{path.absolute().as_uri()}?mode=rw"
@@ -279,7 +299,7 @@ def probe_sqlite(name: str, *, shown: bool = True) -> Check:
             connection.execute("pragma schema_version").fetchone()
     except sqlite3.Error:
         found = f"{file} is not a SQLite file, or may not be opened"
-        return Check("database", "failed", found, "correct DATABASE_URL")
+        return Check("database", "failed", found, advice)
     return Check("database", "ok", f"{file}, SQLite {sqlite3.sqlite_version}")
 
 
@@ -355,6 +375,16 @@ def store_choice_check(settings: Settings) -> Check:
         advice = f"{file} here is not used: tidegate move {file} redis://…, or set TIDEGATE_STORE={file}"
         return Check("store chosen", "warning", found, advice)
     return Check("store chosen", "info", found)
+
+
+def database_choice_check(settings: Settings) -> Check:
+    """Say where reminders are kept, and why."""
+    if settings.database_url is not None:
+        where = public_address(settings.database_url.get_secret_value())
+        return Check("database chosen", "info", f"{where}, by DATABASE_URL")
+    file = data_file(settings.store.place)
+    found = "memory, as the store is" if file is None else public_store_name(str(file))
+    return Check("database chosen", "info", f"{found}, as DATABASE_URL is not set")
 
 
 def sender_check(health: StoreHealth | None) -> Check:

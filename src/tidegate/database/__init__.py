@@ -12,10 +12,10 @@ from tidegate.settings import STORE_FILE, Settings
 from tidegate.stores import is_redis
 from tidegate.stores.memory.reminders import MemoryReminders
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an extra
     from tidegate.database.database import Database
 
-__all__ = ["make_reminders", "reminders_exist"]
+__all__ = ["data_file", "make_database", "make_reminders", "reminders_exist"]
 
 
 def make_reminders(store: str, settings: Settings, clock: Clock) -> ReminderStore:
@@ -25,7 +25,7 @@ def make_reminders(store: str, settings: Settings, clock: Clock) -> ReminderStor
     """
     if store == "memory://" and settings.database_url is None:
         return MemoryReminders(clock)
-    database = _database(store, settings, clock)
+    database = make_database(store, settings, clock)
     from tidegate.database.reminders import SqlReminders  # noqa: PLC0415  (an extra)
 
     return SqlReminders(database, clock)
@@ -40,7 +40,7 @@ async def reminders_exist(store: str, settings: Settings, clock: Clock) -> bool:
         file = data_file(store)
         return file is not None and await asyncio.to_thread(file.is_file)
     try:
-        return await _have_tables(await asyncio.to_thread(_database, store, settings, clock))
+        return await _have_tables(await asyncio.to_thread(make_database, store, settings, clock))
     except MissingExtraError:
         return False
 
@@ -55,17 +55,21 @@ async def _have_tables(database: "Database") -> bool:
         await database.close()
 
 
-def _database(store: str, settings: Settings, clock: Clock) -> "Database":
-    """Import what it needs, which blocks for a moment."""
+def make_database(store: str, settings: Settings, clock: Clock | None = None) -> "Database":
+    """Return the database beside the store with this name, not open yet. Raises MissingExtraError.
+
+    Imports what it needs, which blocks for a moment.
+    """
     with extra("sql", "sqlalchemy"):
-        from tidegate.database.database import Database  # noqa: PLC0415  (an extra)
+        from tidegate.database.database import Database  # noqa: PLC0415
+
     return Database.of(store, settings, clock)
 
 
 def data_file(store: str) -> Path | None:
-    """Return the file beside a store that is the database if no other is named; None beside one in memory.
+    """Return the SQLite file that is used if DATABASE_URL is not set: tidegate-data.db beside tidegate.db.
 
-    Beside a store in Redis, it is in the working directory.
+    Of a store in Redis it is in the working directory. None: it is in memory, as the store is.
     """
     if store == "memory://":
         return None

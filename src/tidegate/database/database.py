@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from sqlalchemy import URL, Connection, CursorResult, Executable, RowMapping, event, inspect, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -18,13 +18,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
 from tidegate.clock import Clock
+from tidegate.database import data_file
 from tidegate.database.address import DRIVERS, file_of, is_sqlite, make_engine, parse_address, public_name
 from tidegate.database.driver_errors import translated
-from tidegate.database.migrations import NEWEST, VERSION_TABLE, load_upgrade, pending
+from tidegate.database.migrations import VERSION_TABLE, Revision, load_upgrade
 from tidegate.errors import BadInputError, ClosedError, StoreAwayError, StoreError
 from tidegate.model import DailyHours
-from tidegate.settings import STORE_FILE, Settings
-from tidegate.stores import is_redis
+from tidegate.settings import Settings
 from tidegate.stores.sqlite.file import create_file, use_wal
 from tidegate.stores.sqlite.file_health import file_identity
 
@@ -34,14 +34,6 @@ IDLE_TIMEOUT: Final = 60.0  # seconds between two statements of a transaction
 NETWORK_MARGIN: Final = 5.0  # seconds after which an answer that the server should have given is missing
 MIGRATION_LOCK: Final = 7_433_683_010  # any number that no other program takes for its advisory lock
 PRAGMAS: Final = ("foreign_keys = ON", "synchronous = FULL", "journal_size_limit = 67108864")
-
-
-class Revision(NamedTuple):
-    """The state of a schema: `current` is None if there are no tables yet."""
-
-    current: str | None
-    newest: str
-    pending: list[str]
 
 
 class Transaction:
@@ -89,7 +81,7 @@ class Database:
         hours: DailyHours | None = None,
     ) -> None:
         self.url = parse_address(address) if isinstance(address, str) else address
-        self.replica_url = None if replica is None else parse_address(replica)
+        self._replica_url = None if replica is None else parse_address(replica)
         self._clock = clock or Clock()
         self._pool = {"pool_size": pool_size, "max_overflow": max_overflow}
         self._statement_timeout = statement_timeout
@@ -123,6 +115,10 @@ class Database:
         """The address without user and password."""
         return public_name(self.url)
 
+    @property
+    def replica_name(self) -> str | None:
+        return None if self._replica_url is None else public_name(self._replica_url)
+
     async def exists(self) -> bool:
         """Return False if it is a SQLite file that was not made yet. Asks no server."""
         path = file_of(self.url)
@@ -148,8 +144,8 @@ class Database:
         if path is not None:
             self._identity = await asyncio.to_thread(file_identity, path)
         self._engine = await asyncio.to_thread(self._new_engine, self.url)
-        if self.replica_url is not None:
-            self._replica = await asyncio.to_thread(self._new_engine, self.replica_url)
+        if self._replica_url is not None:
+            self._replica = await asyncio.to_thread(self._new_engine, self._replica_url)
         try:
             if (await self.revision()).pending and upgrade:
                 await self.upgrade()
@@ -176,7 +172,7 @@ class Database:
         """Return the state of the schema. Raises StoreError if it is of a newer Tidegate."""
         async with self.read(latest=True) as transaction:
             current = await _current(transaction)
-        return Revision(current, NEWEST, pending(current, self.name))
+        return Revision.of(current, self.name)
 
     async def upgrade(self) -> Revision:
         """Bring the schema up to date, in one transaction; processes that do so at the same time wait.
@@ -185,11 +181,10 @@ class Database:
         """
         run = await asyncio.to_thread(load_upgrade)
         async with self._upgrading() as transaction:
-            current = await _current(transaction)
-            missing = pending(current, self.name)
-            if missing:
+            found = Revision.of(await _current(transaction), self.name)
+            if found.pending:
                 await transaction.run(run)
-        return Revision(current, NEWEST, missing)
+        return found
 
     @asynccontextmanager
     async def _upgrading(self) -> AsyncIterator[Transaction]:
@@ -318,21 +313,15 @@ class Database:
 
 
 def address_for(store: str, settings: Settings) -> URL:
-    """Return the address of DATABASE_URL; without it, that of a file beside the store.
-
-    Beside a store in Redis, the file is in the working directory. Beside one in memory, it is in memory.
-    """
-    own = None if is_redis(store) or store == "memory://" else Path(store.removeprefix("sqlite:///"))
-    if settings.database_url is not None:
-        url = parse_address(settings.database_url.get_secret_value())
-        file = file_of(url)
-        if own is not None and file is not None and own.absolute() == file.absolute():
-            raise BadInputError(f"{own} is the store: write another file into DATABASE_URL, or leave it out")
-        return url
-    if store == "memory://":
-        return parse_address("sqlite://")
-    path = own or Path(STORE_FILE)
-    return URL.create(DRIVERS["sqlite"], database=str(path.with_name(f"{path.stem}-data{path.suffix}")))
+    """Return the address of DATABASE_URL; without it, that of the file beside the store."""
+    if settings.database_url is None:
+        path = data_file(store)
+        return URL.create(DRIVERS["sqlite"], database=None if path is None else str(path))
+    url = parse_address(settings.database_url.get_secret_value())
+    file, own = file_of(url), Path(store.removeprefix("sqlite:///"))
+    if file is not None and file.absolute() == own.absolute():
+        raise BadInputError(f"{own} is the store: write another file into DATABASE_URL, or leave it out")
+    return url
 
 
 def _set_pragmas(connection: DBAPIConnection, _record: object) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tidegate.database import make_reminders, migrations
 from tidegate.database.database import Database, address_for
-from tidegate.database.migrations import NEWEST, REVISIONS, pending
+from tidegate.database.migrations import NEWEST, REVISIONS, Revision
 from tidegate.database.reminders import SqlReminders
 from tidegate.errors import BadInputError, StoreError
 from tidegate.model import DailyHours
@@ -146,13 +146,13 @@ async def test_a_caller_waits_on_the_clock_for_the_hours_that_are_set(clock: Vir
 
 
 def test_missing_migrations_are_those_after_the_current_one() -> None:
-    assert pending(None, "x") == list(REVISIONS)
-    assert pending(NEWEST, "x") == []
+    assert Revision.of(None, "x") == (None, list(REVISIONS))
+    assert Revision.of(NEWEST, "x") == (NEWEST, [])
 
 
 def test_a_newer_database_is_refused() -> None:
     with pytest.raises(StoreError, match=r"x is of a newer Tidegate.*9999.*Install that version"):
-        pending("9999", "x")
+        Revision.of("9999", "x")
 
 
 def test_the_list_of_revisions_is_that_of_the_files() -> None:

@@ -5,7 +5,7 @@ A new one is a file in `versions/` and a line in REVISIONS; `schema.py` follows 
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from tidegate.errors import StoreError
 from tidegate.extras import extra
@@ -18,16 +18,23 @@ NEWEST: Final = REVISIONS[-1]
 VERSION_TABLE: Final = "tidegate_version"  # of its own: the bot may use Alembic for its own tables
 
 
-def pending(current: str | None, name: str) -> list[str]:
-    """Return the revisions that the database `name` lacks. Raises StoreError if it has one too many."""
-    if current is None:
-        return list(REVISIONS)
-    if current not in REVISIONS:
-        raise StoreError(
-            f"{name} is of a newer Tidegate: its schema has the revision {current}, and this one knows up to"
-            f" {NEWEST}. Install that version here"
-        )
-    return list(REVISIONS[REVISIONS.index(current) + 1 :])
+class Revision(NamedTuple):
+    """The state of a schema: `current` is None if there are no tables yet, `pending` what it lacks."""
+
+    current: str | None
+    pending: list[str]
+
+    @classmethod
+    def of(cls, current: str | None, name: str) -> Self:
+        """Return the state of the database `name`. Raises StoreError if it is of a newer Tidegate."""
+        if current is None:
+            return cls(None, list(REVISIONS))
+        if current not in REVISIONS:
+            raise StoreError(
+                f"{name} is of a newer Tidegate: its schema has the revision {current}, and this one knows up"
+                f" to {NEWEST}. Install that version here"
+            )
+        return cls(current, list(REVISIONS[REVISIONS.index(current) + 1 :]))
 
 
 def load_upgrade() -> "Callable[[Connection], None]":

@@ -103,7 +103,9 @@ async def added(store: ReminderStore, *at: float | None, **fields: Any) -> list[
 
 def fired(one: Reminder, next_at: float | None = 5_000.0) -> Reminder:
     queued = (*one.queued, one.occurrence_at or 0.0)
-    return replace(one, occurrence_at=next_at, next_at=next_at, fired=one.fired + 1, queued=queued)
+    counts = {"fired": one.fired + 1, "skipped": one.skipped + 2, "merged": one.merged + 3}
+    revision = one.revision + 1
+    return replace(one, occurrence_at=next_at, next_at=next_at, queued=queued, revision=revision, **counts)
 
 
 async def claimed(store: ReminderStore, before: float = 2_000.0, limit: int = 100) -> list[int]:
@@ -142,7 +144,7 @@ async def test_a_reminder_comes_back_as_it_was_added(store: ReminderStore, sched
         late="merge",
         expires_in=60.0,
     )
-    first = due(1_500.25, paused=True, queued=(1.0, 2.5), fired=2, skipped=1, merged=4)
+    first = due(1_500.25, revision=5, paused=True, queued=(1.0, 2.5), fired=2, skipped=1, merged=4)
 
     [addition] = await store.add([given], first)
 

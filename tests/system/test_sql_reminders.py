@@ -58,10 +58,10 @@ def fired(one: Reminder) -> Reminder:
 # --- indexes ---
 
 MANY = """
-INSERT INTO tidegate_reminders (id, bot, user_id, chat_id, key, handler, schedule, zone, created_at, paused,
-  occurrence_at, next_at, due_at, queued, fired, skipped, merged, body)
+INSERT INTO tidegate_reminders (id, bot, user_id, chat_id, key, handler, schedule, zone, created_at, revision,
+  paused, occurrence_at, next_at, due_at, queued, fired, skipped, merged, body)
 SELECT n + 1000, 42, n / 2, CAST(n / 2 AS TEXT), 'key ' || n, CASE WHEN n % 4 = 0 THEN 'h' || n % 8 END,
-  '{}', 'UTC', 0, n % 10 = 0, n, n, CASE WHEN n % 10 > 0 THEN n END, '[]', 0, 0, 0, body
+  '{}', 'UTC', 0, 0, n % 10 = 0, n, n, CASE WHEN n % 10 > 0 THEN n END, '[]', 0, 0, 0, body
 """
 NUMBERS = {
     "sqlite": f"WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < {ROWS})"  # noqa: S608

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import fields
 from sqlalchemy import (
     ColumnElement,
     RowMapping,
@@ -28,7 +29,7 @@ from tidegate.database.schema import reminders as table
 from tidegate.errors import BadInputError, StoreError
 from tidegate.model import BotId, ChatId
 from tidegate.reminders.port import ADD_AT_ONCE, Addition, DueBatch, ReminderCounts, ReminderStore, Shard
-from tidegate.reminders.reminder import LatePolicy, NewReminder, QuietHours, Reminder, Spread
+from tidegate.reminders.reminder import NewReminder, Reminder
 from tidegate.stores.message_codec import CODEC_ERRORS, LONGEST_CAUSE, unpack_file, with_files_packed
 
 log = logging.getLogger("tidegate.store")
@@ -39,9 +40,17 @@ KEY_LOCK: Final = 7_433_683_011  # the advisory lock of those that add keys
 _id, _due = table.c.id, table.c.due_at
 _is_queued = _due.is_not(None) & table.c.handler.is_(None)
 _is_handled = _due.is_not(None) & table.c.handler.is_not(None)
-_STATE: Final = ("paused", "occurrence_at", "next_at", "due_at", "queued", "fired", "skipped", "merged")
+# What firing changes is in columns: a body is written once, with what is given and nobody looks for.
+_STATE_FIELDS: Final = tuple(
+    name
+    for name in Reminder.__struct_fields__
+    if name not in {*NewReminder.__struct_fields__, "id", "created_at"}
+)
+_BODY_DEFAULTS: Final = {
+    field.name: field.default for field in fields(NewReminder) if field.name not in table.c
+}
 _one = update(table).where(_id == bindparam("row"))
-_ADVANCE: Final = _one.values({name: bindparam(name) for name in _STATE})
+_ADVANCE: Final = _one.values({name: bindparam(name) for name in (*_STATE_FIELDS, "due_at")})
 _REPLACE: Final = _one.values(
     {column.name: bindparam(column.name) for column in table.c if column is not _id}
 )
@@ -302,20 +311,6 @@ async def _set_aside(transaction: Transaction, rows: Sequence[RowMapping]) -> li
 # --- rows ---
 
 
-class _Body(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a reminder has beside the columns."""
-
-    fields: dict[str, Any]
-    spread: Spread | None = None
-    engagement: float = 0.0
-    quiet: QuietHours | None = None
-    starts_at: float | None = None
-    until: float | None = None
-    count: int | None = None
-    late: LatePolicy = "fire"
-    expires_in: float | None = None
-
-
 _OWN_COLUMNS: Final = frozenset({"schedule", "queued", "chat_id", "body", "due_at", "trouble"})
 # As plain texts: msgspec does not take SQLAlchemy's kind of text for a key.
 _PLAIN_COLUMNS: Final = tuple(str(column.name) for column in table.c if column.name not in _OWN_COLUMNS)
@@ -323,31 +318,21 @@ _body = msgspec.msgpack.Decoder(ext_hook=unpack_file)
 
 
 def _row(one: Reminder) -> dict[str, Any]:
-    body = _Body(**{name: getattr(one, name) for name in _Body.__struct_fields__})
-    body = msgspec.structs.replace(body, fields=with_files_packed(body.fields))
-    row = {name: getattr(one, name) for name in _PLAIN_COLUMNS}
-    return (
-        row
-        | _state(one)
-        | {
-            "chat_id": str(one.chat_id),
-            "schedule": msgspec.json.encode(one.schedule).decode(),
-            "body": msgspec.msgpack.encode(body),
-            "trouble": None,
-        }
-    )
+    given = {name: getattr(one, name) for name in _BODY_DEFAULTS}
+    body = {name: value for name, value in given.items() if value != _BODY_DEFAULTS[name]}
+    row = {name: getattr(one, name) for name in _PLAIN_COLUMNS} | _state(one)
+    return row | {
+        "chat_id": str(one.chat_id),
+        "schedule": msgspec.json.encode(one.schedule).decode(),
+        "body": msgspec.msgpack.encode(body | {"fields": with_files_packed(one.fields)}),
+        "trouble": None,
+    }
 
 
 def _state(one: Reminder) -> dict[str, Any]:
-    return {
-        "paused": one.paused,
-        "occurrence_at": one.occurrence_at,
-        "next_at": one.next_at,
-        "due_at": None if one.paused else one.next_at,
+    return {name: getattr(one, name) for name in _STATE_FIELDS} | {
         "queued": msgspec.json.encode(one.queued).decode(),
-        "fired": one.fired,
-        "skipped": one.skipped,
-        "merged": one.merged,
+        "due_at": None if one.paused else one.next_at,
     }
 
 

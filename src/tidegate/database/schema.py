@@ -37,6 +37,7 @@ reminders: Final = Table(
     Column("schedule", Text, nullable=False),  # JSON
     Column("zone", Text, nullable=False),
     Column("created_at", Double, nullable=False),
+    Column("revision", BigInteger, nullable=False),
     Column("paused", Boolean, nullable=False),
     Column("occurrence_at", Double),
     Column("next_at", Double),

@@ -91,6 +91,7 @@ class ReminderStore(Protocol):
         """Hold active reminders without a handler that are due before `before`, the earliest first.
 
         Others that claim at the same time get other ones, or wait. If the body raises, nothing has changed.
+        The body must not await another verb that writes: most stores have one writer at a time.
         """
         ...
 

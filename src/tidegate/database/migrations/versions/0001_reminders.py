@@ -19,6 +19,7 @@ def upgrade() -> None:
         sa.Column("schedule", sa.Text, nullable=False),
         sa.Column("zone", sa.Text, nullable=False),
         sa.Column("created_at", sa.Double, nullable=False),
+        sa.Column("revision", sa.BigInteger, nullable=False),
         sa.Column("paused", sa.Boolean, nullable=False),
         sa.Column("occurrence_at", sa.Double),
         sa.Column("next_at", sa.Double),

@@ -129,7 +129,11 @@ class Settings(BaseSettings):
     @classmethod
     def _check_database(cls, url: SecretStr | None) -> SecretStr | None:
         example = "postgresql://user:password@host:5432/name or sqlite:///file.db"
-        return _normal(url, POSTGRES_SCHEMES + SQLITE_SCHEMES, example)
+        schemes = POSTGRES_SCHEMES + SQLITE_SCHEMES
+        scheme, slashes, _ = ("", "", "") if url is None else url.get_secret_value().strip().partition("://")
+        if slashes and scheme.lower() not in schemes:
+            return url  # the application's own, such as mysql://: refused where a database is needed
+        return _normal(url, schemes, example)
 
 
 _SENTENCES = {

@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 DRIVERS: Final = {
     "sqlite": "sqlite+aiosqlite",
-    "sqlite+aiosqlite": "sqlite+aiosqlite",
     "postgres": "postgresql+asyncpg",
     "postgresql": "postgresql+asyncpg",
-    "postgresql+asyncpg": "postgresql+asyncpg",
 }
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 # PgBouncer in transaction mode gives each transaction another connection: a statement that was prepared
@@ -37,7 +35,7 @@ def parse_address(database: str) -> "URL":
 
     try:
         url = make_url(database.strip())
-        url = url.set(drivername=DRIVERS[url.drivername.lower()])
+        url = url.set(drivername=DRIVERS[url.get_backend_name().lower()])  # whatever driver it names
     except (ArgumentError, KeyError, ValueError):
         hint = "special characters of a password are written as %40 and the like"
         raise BadInputError(

@@ -283,7 +283,7 @@ class Reminders:
                 )
                 await self._host.clock.sleep(pause_after(failures))
             except TidegateError as error:  # such as an address that is of another kind of database
-                log.warning("there are no reminders here: %s", error)
+                log.warning("no reminders are looked for: DATABASE_URL is %s", error)
                 return
 
     async def _start_when_reachable(self) -> None:

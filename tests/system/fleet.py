@@ -27,7 +27,7 @@ Wanted = dict[tuple[int, int], list[str]]  # texts by bot and chat, in order
 
 
 def limits_of(rules: Rules) -> Limits:
-    return Limits(bot=rules.bot, private=rules.private, group=rules.group)
+    return Limits(burst=1, bot=rules.bot, private=rules.private, group=rules.group)
 
 
 @asynccontextmanager

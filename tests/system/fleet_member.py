@@ -34,8 +34,10 @@ from tidegate.stores.redis.outbox import RedisOutbox
 from tidegate.stores.redis.spool import Spool
 from tidegate.stores.redis.turns import GRANT_USABLE_FOR, RENEWALS_PER_LEASE
 
-REAL: Final = Rules()
-FAST: Final = Rules(bot=Rate(50, 0.25), private=Rate(1, 0.25), group=Rate(4, 2.5))  # a run takes seconds
+REAL: Final = Rules(burst=1)
+FAST: Final = Rules(
+    burst=1, bot=Rate(50, 0.25), private=Rate(1, 0.25), group=Rate(4, 2.5)
+)  # a run takes seconds
 
 
 class Terms(msgspec.Struct, kw_only=True, frozen=True):
@@ -55,7 +57,7 @@ class Terms(msgspec.Struct, kw_only=True, frozen=True):
 
     def rules(self) -> Rules:
         bot, chat, group = map(Rate.parse, (self.bot_rate, self.chat_rate, self.group_rate))
-        return Rules(bot=bot, private=chat, group=group)
+        return Rules(burst=1, bot=bot, private=chat, group=group)
 
 
 class Done(msgspec.Struct):

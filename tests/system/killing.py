@@ -36,10 +36,11 @@ POISON: Final = "poison"
 NOBODY: Final = 65534
 # Several times what Telegram allows, so that a run takes seconds. A group's window outlives a restart.
 BOT, PRIVATE, GROUP = Rate(50, 0.25), Rate(1, 0.25), Rate(4, 2.5)
-LIMITS: Final = Limits(bot=BOT, private=PRIVATE, group=GROUP)
+LIMITS: Final = Limits(burst=1, bot=BOT, private=PRIVATE, group=GROUP)
 RATES: Final = {
     "TIDEGATE_BOT_RATE": str(BOT),
     "TIDEGATE_CHAT_RATE": str(PRIVATE),
+    "TIDEGATE_REPLY_BURST": "1",
     "TIDEGATE_GROUP_RATE": str(GROUP),
 }
 OURS: Final = ("TIDEGATE_", "TELEGRAM_", "REDIS_URL", "DATABASE_URL")

@@ -100,7 +100,7 @@ async def test_a_session_that_is_closed_under_calls_loses_nothing_and_hangs_nobo
     telegram: TelegramServer, tmp_path: Path
 ) -> None:
     bot = bot_of(telegram)
-    gate = Tidegate(tmp_path / "tidegate.db", rules=Rules(bot=MANY, private=Rate(1, 0.3)))
+    gate = Tidegate(tmp_path / "tidegate.db", rules=Rules(bot=MANY, private=Rate(1, 0.3), burst=1))
     gate.attach(None, bot)
     async with gate:
         telegram.telegram.faults = Faults(latency_in=Latency.parse("200"))

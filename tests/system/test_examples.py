@@ -275,8 +275,9 @@ async def test_the_bot_of_the_howto_is_refused_until_it_has_the_three_lines(
     library: str, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_CHAT_RATE", "1/0.3")
+    monkeypatch.setenv("TIDEGATE_REPLY_BURST", "1")
     before, after = await asyncio.to_thread(programs, PAGES[library])
-    async with TelegramServer(limits=Limits(private=Rate(1, 0.3))) as server:
+    async with TelegramServer(limits=Limits(burst=1, private=Rate(1, 0.3))) as server:
         street = Street(server, workplace, library)
         ann, bob = street.person(1001), street.person(1002)
         async with run(before, TOKEN, server):

@@ -27,8 +27,8 @@ Context = CallbackContext[ExtBot[Any], Any, Any, Any]
 CHAT, GROUP = 7, -5
 QUEUE = CallOptions(queue=True)
 FAST = Rules(bot=MANY, private=MANY, group=MANY, actions=(MANY,))
-BRISK = Rules(private=Rate(1, 0.2), group=Rate(1, 0.5))  # so that nobody waits for long
-AS_BRISK = Limits(private=Rate(1, 0.2), group=Rate(1, 0.5))
+BRISK = Rules(burst=1, private=Rate(1, 0.2), group=Rate(1, 0.5))  # so that nobody waits for long
+AS_BRISK = Limits(burst=1, private=Rate(1, 0.2), group=Rate(1, 0.5))
 
 
 def paced(server: TelegramServer, limiter: TidegateLimiter) -> App:

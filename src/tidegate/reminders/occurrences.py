@@ -94,9 +94,8 @@ def _next_of_cron(expression: str, zone: str, after: float) -> float | None:
     # A new object each time: it is an iterator, and reading the expression is a third of its work.
     try:
         for moment in CronSim(expression, dt.datetime.fromtimestamp(after, time_zone(zone))):
-            if (
-                at := moment.timestamp()
-            ) > after:  # in the hour that comes twice, it may give the first again
+            at = moment.timestamp()
+            if at > after:  # in an hour that comes twice, it gives the first one again
                 return at
     except (OverflowError, ValueError, OSError):
         return None

@@ -25,8 +25,9 @@ def test_the_glossary_is_sorted_and_has_one_row_for_each_word() -> None:
     assert words == sorted(set(words), key=str.lower)
 
 
-def test_every_test_that_the_page_on_trouble_names_exists() -> None:
-    page = (ROOT / "docs" / "explanation" / "trouble.md").read_text()
+@pytest.mark.parametrize("name", ["trouble.md", "attaching.md"])
+def test_every_test_that_a_page_names_as_its_proof_exists(name: str) -> None:
+    page = (ROOT / "docs" / "explanation" / name).read_text()
     named = re.findall(r"`(tests/[a-z0-9_/]+\.py)(?:::(\w+))?`", page)
     assert len(named) > 30
     texts = {path: (ROOT / path).read_text() for path, _ in named if (ROOT / path).exists()}

@@ -7,6 +7,9 @@ PEER_LOCKS := $(wildcard benchmarks/peers/*.lock)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
+# Compiled modules are kept: every worker of the tests and every command they start would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run setup servers examples test test-nocodb check format peers bench proof mutants fresh lock bot-api clean
 .DEFAULT_GOAL := help
 

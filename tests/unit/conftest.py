@@ -1,10 +1,14 @@
 """Unit tests live in virtual time: sleeping costs nothing, and a deadlock is an error."""
 
 import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contract.stores import FAST
 from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
 
 
@@ -22,3 +26,10 @@ async def clock() -> VirtualClock:
 def no_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests in which a reply has to wait for its turn."""
     monkeypatch.setenv("TIDEGATE_REPLY_BURST", "1")
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """In memory: files that survive a crash of the machine are not a matter of unit tests."""
+    with tempfile.TemporaryDirectory(dir=FAST) as folder:
+        yield Path(folder)

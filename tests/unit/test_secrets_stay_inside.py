@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from contract.stores import FAST
 from tidegate import HookEvent, Tidegate
 from tidegate.cli import main
 from tidegate.cli.app import COMMANDS
@@ -106,7 +107,7 @@ def everything_logged(output: Output) -> Iterator[None]:
 @given(token=tokens)
 def test_a_token_that_goes_in_by_any_entry_of_the_gate_is_in_no_log_and_no_file(token: str) -> None:
     with ExitStack() as stack:
-        output = Output(Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        output = Output(Path(stack.enter_context(tempfile.TemporaryDirectory(dir=FAST))))
         stack.enter_context(everything_logged(output))
         runner = stack.enter_context(asyncio.Runner(loop_factory=VirtualLoop))
 

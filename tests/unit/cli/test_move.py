@@ -1,7 +1,6 @@
 """A backlog moves in order, with its times and keys; wherever that is stopped, nothing is lost or doubled."""
 
 import asyncio
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.inline_redis import InlineConnection
-from contract.stores import redis_url
+from contract.stores import FAST, redis_url
 from tidegate.cli.move import file_named, move_lines
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
 from tidegate.flows.port import SessionKey
@@ -60,7 +59,6 @@ from tidegate.stores.transfer import (
 
 BOT = BotId(42)
 ROOMY = Rules(bot=Rate(1000, 1), private=Rate(1000, 1), group=Rate(1000, 1))
-FAST = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  (what a disk keeps is no matter)
 LATE = 1e9  # seconds, that never come in these tests
 
 

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from contract.machine import machine_for
-from contract.stores import OnlySender
+from contract.stores import FAST, OnlySender
 from shrinking import ROOM_TO_SHRINK
 from tidegate.clock import Clock
 from tidegate.model import BotId, ChatId, Message, Record, Ticket, TicketId
@@ -69,7 +69,7 @@ class Elsewhere(OnlySender):
 
 
 def elsewhere(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
-    folder = tempfile.TemporaryDirectory()
+    folder = tempfile.TemporaryDirectory(dir=FAST)
     outbox = Elsewhere(Path(folder.name, "store.db"), clock, rules, lease=lease, keep=keep, poll=3600.0)
     weakref.finalize(outbox, folder.cleanup)
     return outbox

@@ -30,7 +30,8 @@ def timedelta_form(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def blocking_calls_of_the_library(no_blocking_calls: BlockBuster) -> None:
     """python-telegram-bot resolves its own path, and reads the types of files: once each."""
-    mimetypes.init()
+    if not mimetypes.inited:
+        mimetypes.init()
     for function in no_blocking_calls.functions.values():
         function.can_block_in("telegram/ext/_application.py", "__init__")
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,12 +47,10 @@ class Desk:
         return ran
 
     def quickly(self, *arguments: str) -> tuple[int, str, str]:
-        """The same in this process, which spares the start: exit code, stdout, stderr."""
-        out, err = io.StringIO(), io.StringIO()
-        with nothing_set(), chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
-            code = main(arguments)
-        _check(out.getvalue() + err.getvalue())
-        return code, out.getvalue(), err.getvalue()
+        """The same in this process: exit code, stdout, stderr."""
+        ran = run_here(*arguments, folder=self.folder)
+        _check(ran[1] + ran[2])
+        return ran
 
     def told(self, *arguments: str) -> dict[str, Any]:
         """What a command says to a program."""
@@ -123,6 +121,16 @@ class Desk:
         self.within(deliver)
 
 
+def run_here(
+    *arguments: str, folder: Path | str = ".", variables: Mapping[str, str] | None = None
+) -> tuple[int, str, str]:
+    """A command in this process, which spares the start of one: exit code, stdout, stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with nothing_set(**variables or {}), chdir(folder), redirect_stdout(out), redirect_stderr(err):
+        code = main(arguments)
+    return code, out.getvalue(), err.getvalue()
+
+
 @contextmanager
 def running(
     *arguments: str, folder: Path | None = None, terminal: int | None = None
@@ -157,8 +165,9 @@ def _check(said: str) -> None:
     assert "Traceback" not in said
 
 
-def nothing_set() -> AbstractContextManager[object]:
-    return patch.dict(os.environ, environment(), clear=True)
+def nothing_set(**variables: str) -> AbstractContextManager[object]:
+    """No variable of Tidegate but these."""
+    return patch.dict(os.environ, environment() | variables, clear=True)
 
 
 def environment() -> dict[str, str]:

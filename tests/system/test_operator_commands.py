@@ -186,7 +186,7 @@ def test_without_a_sender_that_is_the_first_reason(desk: Desk) -> None:
     assert why["waits_for"][0].startswith("nobody sends: start a worker")
     assert any("paused" in reason for reason in why["waits_for"])
     assert why["expected_in"] is None
-    assert "none runs, so nothing is sent" in desk.run("queue", "stats").stdout
+    assert "none runs, so nothing is sent" in desk.quickly("queue", "stats")[1]
 
 
 def test_everything_about_a_chat_is_erased(desk: Desk) -> None:
@@ -210,7 +210,7 @@ def test_lists_say_what_there_is_and_that_there_is_more(desk: Desk) -> None:
     people = [next(chats) for _ in range(3)]
     tickets = desk.put(*people, not_before=FAR, priority="low")
 
-    shown = desk.run("queue", "list", "--limit", "2").stdout
+    shown = desk.quickly("queue", "list", "--limit", "2")[1]
     listed = desk.told("queue", "list", "--limit", "3")
     one = desk.quickly("queue", "show", tickets[0])[1]
 

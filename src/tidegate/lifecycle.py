@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -35,6 +34,7 @@ from tidegate.outbox.producer import Producer
 from tidegate.outbox.tickets import LiveTicket
 from tidegate.pacing.rules import Rules
 from tidegate.polling.poller import Poller
+from tidegate.process_exit import EXIT_AFTER, exit_for_sure, raise_exit
 from tidegate.reminders.reminders import Reminders
 from tidegate.settings import Settings
 from tidegate.stores import make_store
@@ -48,7 +48,6 @@ if TYPE_CHECKING:  # there only if aiogram is used
 log = logging.getLogger("tidegate")
 
 NOTICE_LIFETIME: Final = 60.0  # seconds in which a notice, such as "please wait", is of use
-EXIT_AFTER: Final = 1.0  # seconds that a process has to end in good order once it is to end at once
 RISKS_TIMEOUT: Final = 2.0  # seconds in which a Redis has to say how it keeps its data
 
 
@@ -261,7 +260,8 @@ class GateCore:
         """Wait for nothing when it stops, or no longer if it does so now: a second Ctrl-C.
 
         The store is closed in good order all the same. If that takes longer than EXIT_AFTER seconds, the
-        process exits: something of the application does not end.
+        process exits: something of the application does not end. If that is a thread, or a task that
+        ignores its cancellation, the process is ended without it.
         """
         if self._exit_timer is not None:
             return
@@ -271,7 +271,9 @@ class GateCore:
         self.handler_registry.end_at_once()
         if self.attachment is not None:
             self.attachment.end_at_once()
-        self._exit_timer = self.clock.call_later(EXIT_AFTER, _exit)
+        self._exit_timer = self.clock.call_later(EXIT_AFTER, raise_exit)
+        if type(self.clock) is Clock:  # not in virtual time
+            exit_for_sure()
 
     # --- what adapters and the webhook app ask for ---
 
@@ -378,7 +380,3 @@ class GateCore:
     async def _answer_query(self, bot: int, query: str, text: str | None) -> None:
         params = {"callback_query_id": query, **({"text": text} if text else {})}
         await self.call("answerCallbackQuery", params, bot=BotId(bot))
-
-
-def _exit() -> None:
-    raise SystemExit(128 + signal.SIGINT)

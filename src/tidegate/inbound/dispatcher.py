@@ -72,6 +72,7 @@ class InboxDispatcher:
         self._deadline = deadline
         self._turn = turn
         self._handling: dict[asyncio.Task[None], ClaimedItem] = {}
+        self._finishing: set[asyncio.Task[None]] = set()  # those whose end is waited for
         self._handled: list[ClaimedItem] = []
         self._to_settle: list[SettleStep] = []
         self._changed = asyncio.Event()
@@ -115,9 +116,8 @@ class InboxDispatcher:
     def end_at_once(self) -> None:
         """Give handlers no time to end when it stops, or no more if it does so now."""
         self._ends_at_once = True
-        if self._is_stopping:
-            for task in self._handling:
-                task.cancel()
+        for task in self._finishing:
+            task.cancel()
 
     async def finish(self, source: InboxSource, grace: float) -> None:
         """End the handlers of one source in the same way, after its handler was removed."""
@@ -128,7 +128,11 @@ class InboxDispatcher:
             return
         grace = 0.0 if self._ends_at_once else grace
         log_wait(log, grace, handlers=len(tasks))
-        _, late = await asyncio.wait(tasks, timeout=grace)
+        self._finishing.update(tasks)
+        try:
+            _, late = await asyncio.wait(tasks, timeout=grace)
+        finally:
+            self._finishing.difference_update(tasks)
         for task in late:
             task.cancel()
         if late:

@@ -13,6 +13,7 @@ from telegram.request import BaseRequest, RequestData
 from tidegate.adapters.attach_options import AttachOptions
 from tidegate.adapters.port import Gate
 from tidegate.adapters.ptb.application_inbox import ApplicationInbox
+from tidegate.adapters.ptb.application_stop import ApplicationStop, stoppable
 from tidegate.adapters.ptb.rate_limiter import App, TidegateLimiter
 from tidegate.adapters.ptb.throttle import throttle_application
 from tidegate.adapters.ptb.update_processor import InboxUpdateProcessor
@@ -53,7 +54,7 @@ def attach(gate: Gate, builder: Builder, options: AttachOptions) -> Builder:
         builder.rate_limiter(limiter)
     except RuntimeError as error:
         raise BadInputError(f"attach takes a builder with a token, not with a bot: {error}") from None
-    _call_after_build(builder, connect)
+    _call_after_build(builder, connect, ApplicationStop(limiter, options.grace))
     return builder
 
 
@@ -97,14 +98,17 @@ def equip(
     except RuntimeError as error:
         raise BadInputError(f"attach takes a builder with a token, not with a bot: {error}") from None
     builder._get_updates_request = request  # noqa: SLF001  (its setter does not go with timeouts)
-    _call_after_build(builder, connect)
+    _call_after_build(builder, connect, ApplicationStop(limiter, grace))
     limiter.use_inbox()
     return builder
 
 
-def _call_after_build(builder: Builder, connect: Callable[[App], None]) -> None:
+def _call_after_build(builder: Builder, connect: Callable[[App], None], stop: ApplicationStop) -> None:
     """Wrap the application's class, which is called at the end of `build()`: there is no hook after that."""
-    chosen = DefaultValue.get_value(builder._application_class)  # noqa: SLF001
+    usual = DefaultValue.get_value(builder._application_class)  # noqa: SLF001
+    if not isinstance(usual, type):
+        raise BadInputError("this builder is attached already: attach it once, with all its options")
+    chosen = stoppable(usual, stop)
 
     def build(**parts: Any) -> App:  # noqa: ANN401  (whatever its class takes)
         application: App = chosen(**parts)

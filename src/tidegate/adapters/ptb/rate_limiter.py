@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ from tidegate.adapters.ptb.errors import (
 )
 from tidegate.adapters.ptb.queued_call import CallQueue
 from tidegate.adapters.ptb.update_processor import REPLY_TRACKER_GROUP, ReplyTracker
-from tidegate.delivery.direct import DirectRetryPolicy, call_with_retries
+from tidegate.delivery.direct import DirectRetryPolicy, HeldTurn, call_with_retries
 from tidegate.errors import ClosedError, LimitedError
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.leader_lease import take_over
@@ -80,6 +80,15 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
             if self._is_started:
                 self._is_started = False
                 await self.gate.stop()
+
+    def refuse_calls(self) -> None:
+        """End calls that wait for their turn with ClosedError, and those that come: the application stops."""
+        self._direct.close()
+
+    def accept_calls(self) -> None:
+        """Take back `refuse_calls`, unless the application is shut down."""
+        if self._is_wanted:
+            self._direct.open()
 
     async def _open(self, bot: Bot) -> None:
         """Start the gate."""
@@ -175,6 +184,7 @@ class PtbDirectCalls:
         self._max_wait = gate.settings.telegram_rate_limit_wait if max_wait is None else max_wait
         self._policy = DirectRetryPolicy(gate.settings.telegram_max_retries, only_refusals=True)
         self._closed = asyncio.Event()
+        self._waits: set[asyncio.Timeout] = set()  # for a turn
         self.default_priority = Priority.HIGH
 
     def open(self) -> None:
@@ -183,6 +193,8 @@ class PtbDirectCalls:
     def close(self) -> None:
         """Calls that wait raise ClosedError."""
         self._closed.set()
+        while self._waits:
+            self._waits.pop().reschedule(0.0)
 
     @property
     def is_closed(self) -> bool:
@@ -191,7 +203,16 @@ class PtbDirectCalls:
     def check_open(self, call: PtbCall) -> None:
         """Raises ClosedError."""
         if self.is_closed:
-            raise ClosedError(f"{call} was not made: the application is shut down, and its limiter with it")
+            raise ClosedError(f"{call} was not made: the application stops, or has stopped") from None
+
+    async def enter_turn(self, turn: HeldTurn, stack: AsyncExitStack) -> HeldTurn:
+        """Wait for a turn. Raises TimeoutError if it is closed meanwhile."""
+        async with self.gate.clock.timeout(None) as wait:
+            self._waits.add(wait)
+            try:
+                return await stack.enter_async_context(turn)
+            finally:
+                self._waits.discard(wait)
 
     async def make(self, call: PtbCall) -> Result:
         """Raises the library's error; a refusal is waited for and the call retried.
@@ -256,7 +277,8 @@ class _DirectPtbCall:
             bot, call.endpoint, call.data, priority=priority, max_wait=max_wait, uploads=call.has_upload
         )
         try:
-            async with turn as held:
+            async with AsyncExitStack() as stack:
+                held = await calls.enter_turn(turn, stack)
                 if calls.is_closed:
                     held.outcome = NotSent("closed")
                     calls.check_open(call)
@@ -264,7 +286,7 @@ class _DirectPtbCall:
                 return held.outcome, answer
         except LimitedError as error:
             raise as_ptb_error(error) from None
-        except ClosedError:
+        except (ClosedError, TimeoutError):
             calls.check_open(call)  # its text says more
             raise
 

@@ -21,6 +21,13 @@ POLL = 30
 OTHER = "43:other"
 
 
+def builder_for(telegram: SimulatedTelegram, *, concurrent: bool = True) -> Any:  # noqa: ANN401  (its type has six parameters)
+    """To be attached."""
+    requests = SimulatedRequest(telegram), SimulatedRequest(telegram, patience=100)
+    builder = Application.builder().token(TOKEN).job_queue(None).concurrent_updates(concurrent)
+    return builder.request(requests[0]).get_updates_request(requests[1])
+
+
 def built(
     telegram: SimulatedTelegram,
     limiter: TidegateLimiter,

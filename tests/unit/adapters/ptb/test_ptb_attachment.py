@@ -18,8 +18,7 @@ from tidegate.adapters.ptb.update_queue import InboxUpdateQueue
 from tidegate.errors import BadInputError
 from tidegate.sim.telegram import Person, SimulatedTelegram
 from tidegate.sim.virtual_time import VirtualClock
-from unit.adapters.ptb.equipped import App, Context, running, text_of
-from unit.adapters.ptb.simulated_request import SimulatedRequest
+from unit.adapters.ptb.equipped import App, Context, builder_for, running, text_of
 
 
 async def heard_by(
@@ -37,12 +36,6 @@ async def heard_by(
         await clock.sleep(1)
         assert gate.is_open
     return heard
-
-
-def builder_for(telegram: SimulatedTelegram) -> Any:  # noqa: ANN401  (its type has six parameters)
-    requests = SimulatedRequest(telegram), SimulatedRequest(telegram, patience=100)
-    builder = Application.builder().token(TOKEN).job_queue(None).concurrent_updates(True)  # noqa: FBT003
-    return builder.request(requests[0]).get_updates_request(requests[1])
 
 
 async def test_attaching_a_builder_leaves_its_updates_to_the_library(
@@ -103,3 +96,22 @@ async def test_conversations_are_the_librarys_to_keep(gate: Tidegate) -> None:
 async def test_attaching_something_else_says_what_to_give(gate: Tidegate) -> None:
     with pytest.raises(BadInputError, match=r"gate.attach\(Application.builder\(\)"):
         attach(gate.core, cast("Any", "application"), AttachOptions())
+
+
+async def test_a_builder_is_attached_once(gate: Tidegate, telegram: SimulatedTelegram) -> None:
+    builder = gate.attach(builder_for(telegram))
+
+    with pytest.raises(BadInputError, match="attached already"):
+        gate.attach(builder)
+
+
+async def test_an_attached_application_is_one_of_the_class_that_was_chosen(
+    gate: Tidegate, telegram: SimulatedTelegram
+) -> None:
+    class Shop(Application[Any, Any, Any, Any, Any, Any]):
+        __slots__ = ("orders",)
+
+    app = gate.attach(builder_for(telegram).application_class(Shop)).build()
+
+    assert isinstance(app, Shop)
+    assert repr(app).startswith("Shop[")

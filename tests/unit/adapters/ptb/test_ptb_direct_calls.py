@@ -279,10 +279,12 @@ async def test_calls_that_wait_at_shutdown_end_with_a_clear_error(
     closed = [end for end in ends if isinstance(end, ClosedError)]
     assert len(closed) >= 10
     assert {str(end) for end in closed} == {
-        "sendMessage to -5 was not made: the application is shut down, and its limiter with it"
+        "sendMessage to -5 was not made: the application stops, or has stopped"
     }
     assert clock.monotonic() < 1
-    with pytest.raises(ClosedError, match="sendMessage to 7 was not made: the application is shut down"):
+    with pytest.raises(
+        ClosedError, match="sendMessage to 7 was not made: the application stops, or has stopped"
+    ):
         await bot.send_message(CHAT, "too late")
     assert (await bot.get_me()).id == 42  # what no limit applies to goes on
     assert (await bot.get_chat(CHAT)).id == CHAT

@@ -148,7 +148,9 @@ async def test_whoever_waits_at_shutdown_is_told(bot: ExtBot[Any], clock: Virtua
         await clock.sleep(0.1)
     with pytest.raises(ClosedError, match="sendMessage to 7 waits in the queue: the gate was closed"):
         await waiting
-    with pytest.raises(ClosedError, match="sendMessage to 7 was not made: the application is shut down"):
+    with pytest.raises(
+        ClosedError, match="sendMessage to 7 was not made: the application stops, or has stopped"
+    ):
         await bot.send_message(CHAT, "three", rate_limit_args=QUEUE)
 
 

@@ -98,7 +98,7 @@ async def start(
     stack: AsyncExitStack, example: Example, kind: str, server: TelegramServer, patch: pytest.MonkeyPatch
 ) -> None:
     """Start one of the two bots in this loop, and return when it answers."""
-    token, store = TOKENS[kind], Path("tidegate.db").resolve()
+    token, store = TOKENS[kind], Path("tidegate.db")
     patch.setenv("BOT_TOKEN", token)
     change = NOTHING if kind == "plain" else example.change
     module = load(folder_of(example.library) / example.file, change, token, store)

@@ -43,7 +43,8 @@ async def resume_campaigns(
     started = []
     for record in await _abandoned(running, store, clock):
         if not isinstance(record.source, SqlSource):
-            log.info("broadcast %s was stopped: make the same call again to resume it", record.name)
+            how = "make the same call again" if record.file is None else "run tidegate broadcast resume"
+            log.info("broadcast %s was stopped: %s to resume it", record.name, how)
             continue
         try:
             started.append(await _resume(broadcast, record, record.source, settings))

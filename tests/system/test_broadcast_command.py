@@ -203,6 +203,34 @@ def test_ctrl_c_keeps_the_rest_and_the_same_command_goes_on(office: Office) -> N
     assert (seen["accepted"], seen["doubled"], seen["refused"]) == (300, 0, 0)
 
 
+def test_a_broadcast_that_was_stopped_is_resumed_by_its_name_from_any_folder(
+    office: Office, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    office.write(300)
+    process = office.start("broadcast", "people.csv", *HELLO, "--name", "spring")
+    while office.seen()["accepted"] < 50:
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert "tidegate broadcast resume spring" in " ".join(out.split())
+
+    there, office.folder = office.folder, tmp_path_factory.mktemp("elsewhere")
+    store = ("--store", str(there / "tidegate.db"))
+    office.write(301)
+    code, out, err = office.run("broadcast", "resume", "spring", *store)
+    assert (code, out) == (2, "")
+    assert f"{there / 'people.csv'} has changed since broadcast spring began" in err
+
+    office.write(300)
+    code, out, err = office.run("broadcast", "resume", "spr", "--json", *store)
+    assert code == 0, err
+    assert json.loads(out)["delivered"] == 300
+    seen = office.seen()
+    assert (seen["accepted"], seen["doubled"], seen["refused"]) == (300, 0, 0)
+    code, _, err = office.run("broadcast", "resume", "spring", *store)
+    assert (code, err) == (2, "tidegate: broadcast spring is finished: nothing of it is left to send\n")
+
+
 def test_a_worker_delivers_while_the_command_watches(office: Office) -> None:
     office.write(100)
     worker = office.start("worker")

@@ -272,7 +272,7 @@ class Mailing:
     ) -> None:
         self.source = source
         self._now = now
-        self._text = template
+        self.text = template
         self._template = Template(template, parse_mode) if template is not None else None
         self.params = absolute_times(params or {}, now) | ({"parse_mode": parse_mode} if parse_mode else {})
         self._duplicates = duplicates
@@ -298,7 +298,7 @@ class Mailing:
 
         Parameters do not count: a second run with other parameters resumes the same broadcast.
         """
-        whole = (self.source.digest().hex(), self._text, bot)
+        whole = (self.source.digest().hex(), self.text, bot)
         return hashlib.blake2b(msgspec.json.encode(whole), digest_size=8).hexdigest()
 
     def _message(self, line: int, row: Row, seen: Counter[ChatId]) -> BroadcastMessage:

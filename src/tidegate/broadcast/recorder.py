@@ -19,6 +19,7 @@ from tidegate.outbox.campaigns import (
     CampaignRecord,
     CampaignStore,
     CampaignWish,
+    FileSource,
     SqlSource,
 )
 from tidegate.outbox.port import Outbox
@@ -46,6 +47,7 @@ class CampaignFacts(msgspec.Struct, frozen=True, kw_only=True):
     remember: float = 0.0
     ahead: int | None = None
     source: SqlSource | None = None
+    file: FileSource | None = None
 
 
 class CampaignRecorder:
@@ -116,6 +118,7 @@ class CampaignRecorder:
             remember=facts.remember,
             ahead=facts.ahead,
             source=facts.source,
+            file=facts.file,
         )
 
     async def _forget_oldest(self) -> None:

@@ -23,11 +23,21 @@ class SqlSource(msgspec.Struct, frozen=True, kw_only=True):
     letter: Any = ""
 
 
+class FileSource(msgspec.Struct, frozen=True, kw_only=True):
+    """The file that `tidegate broadcast` reads, and the options of the command."""
+
+    path: str  # absolute; "-": stdin
+    digest: str  # of its content
+    text: str | None = None  # the template; None: each line has its text
+    options: dict[str, Any] = {}
+
+
 class CampaignRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A broadcast as its store knows it. Times are seconds since the Unix epoch.
 
     `delivering`: all its messages are in the outbox, and no process has to run for it but a worker.
-    `stopped`: the process that ran it has ended. `source` is None if resuming it needs the application.
+    `stopped`: the process that ran it has ended. `source` is None if resuming it needs the application;
+    `file` is that of the command that runs it, if one does.
     """
 
     bot: BotId
@@ -44,6 +54,7 @@ class CampaignRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     remember: float = 0.0
     ahead: int | None = None
     source: SqlSource | None = None
+    file: FileSource | None = None
 
     @property
     def is_resumable(self) -> bool:

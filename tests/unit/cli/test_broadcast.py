@@ -244,8 +244,11 @@ async def test_ctrl_c_while_checking_sends_nothing(desk: Desk, gate: Tidegate) -
 
 async def test_ctrl_c_says_how_to_go_on(desk: Desk, clock: VirtualClock) -> None:
     clock.call_later(1.0, desk.stop.set)
-    assert await desk.show(people(100), text="Hi") == 130
-    assert "to resume, run the same command again. Or leave them to tidegate worker." in desk.told
+    assert await desk.show(people(100), text="Hi", name="spring") == 130
+    assert (
+        "to resume, run the same command again, or tidegate broadcast resume spring. Or leave them to "
+        "tidegate worker."
+    ) in " ".join(desk.told.split())
 
 
 async def test_without_waiting_it_returns_once_all_are_in(desk: Desk, gate: Tidegate) -> None:

@@ -62,8 +62,18 @@ def pause(name: NameArgument, *, bot: OfBot = None, store: Store = None, as_json
 
 @app.command()
 def resume(name: NameArgument, *, bot: OfBot = None, store: Store = None, as_json: AsJson = False) -> None:
-    """End a pause. A broadcast whose process has ended goes on when that is started again."""
-    _steer(store, name, bot, "run", as_json=as_json)
+    """End a pause. A broadcast of a file whose process has ended goes on here, as by its own command.
+
+    One of an application goes on when that is started again.
+    """
+    record = using_gate(store, lambda gate: to_resume(gate, name, bot, Clock()))
+    if record.file is None or record.state not in {"stopped", "delivering"}:
+        _steer(store, record.name, record.bot, "run", as_json=as_json)
+        return
+    from tidegate.cli.broadcast import run  # noqa: PLC0415  (slow to import)
+    from tidegate.cli.broadcast.file_source import order_of  # noqa: PLC0415
+
+    raise typer.Exit(run.run(order_of(record, record.file, store, as_json=as_json)))
 
 
 @app.command()
@@ -78,13 +88,23 @@ def cancel(
     _steer(store, record.name, record.bot, "cancel", as_json=as_json)
 
 
+async def to_resume(gate: "Tidegate", name: str, bot: int | None, clock: Clock) -> CampaignRecord:
+    """Return the broadcast. One of a file that seems to run may have been killed a moment ago."""
+    record = found = await find_campaign(gate, name, bot)
+    while record.file and found.state in {"running", "paused"} and found.changed_at == record.changed_at:
+        await clock.sleep(LOOK_SECONDS)
+        found = await find_campaign(gate, record.name, record.bot)
+    if found.state == "stopped":
+        await gate.core.store.campaigns.ask(found.bot, found.name, "run")  # it may have been paused
+    return found
+
+
 def _steer(store: str | None, name: str, bot: int | None, wish: CampaignWish, *, as_json: bool) -> None:
     record = using_gate(store, lambda gate: steer(gate, name, bot, wish, Clock()))
-    terminal.report(
-        campaign_json(record),
-        f"Broadcast {record.name} of bot {record.bot} is {record.state}.",
-        as_json=as_json,
-    )
+    lines = [f"Broadcast {record.name} of bot {record.bot} is {record.state}."]
+    if record.state == "stopped":
+        lines.append(f"Its process has ended. It goes on with {how_to_resume(record)}.")
+    terminal.report(campaign_json(record), *lines, as_json=as_json)
 
 
 async def steer(
@@ -138,13 +158,14 @@ async def find_campaign(gate: "Tidegate", name: str, bot: int | None) -> Campaig
 
 def campaign_json(record: CampaignRecord) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(record)
-    plain.pop("source", None)
+    for private in ("source", "file"):
+        plain.pop(private, None)
     return plain | {
         "ended_at": record.ended_at,
         "total": record.total,
         "trouble": record.trouble,
         "counts": dict(record.counts),
-        "resumable": record.is_resumable,
+        "resumable": record.is_resumable or _is_file_here(record),
     }
 
 
@@ -182,10 +203,22 @@ def campaign_details(record: CampaignRecord, now: float) -> Table:
         "trouble": record.trouble,
     }
     if record.state == "stopped":
-        facts["to resume"] = (
-            "gate.campaigns(resume=True)" if record.is_resumable else "the same call or command again"
-        )
+        facts["to resume"] = how_to_resume(record)
     for name, value in facts.items():
         if value is not None:
             grid.add_row(name, Text(printable(value)))
     return grid
+
+
+def how_to_resume(record: CampaignRecord) -> str:
+    if _is_file_here(record):
+        return f"tidegate broadcast resume {record.name}"
+    if record.is_resumable:
+        return "gate.campaigns(resume=True) in its application"
+    return "the same command again" if record.file is not None else "the same call of gate.broadcast again"
+
+
+def _is_file_here(record: CampaignRecord) -> bool:
+    """Return whether `resume` can go on with it, if its file is as it was."""
+    is_unfinished = record.state in {"running", "paused", "stopped", "delivering"}
+    return record.file is not None and record.file.path != "-" and is_unfinished

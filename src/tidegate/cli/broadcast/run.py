@@ -16,16 +16,18 @@ from tidegate.broadcast.recorder import CampaignFacts, CampaignRecorder
 from tidegate.cli import loop, terminal
 from tidegate.cli.broadcast import BroadcastOrder
 from tidegate.cli.broadcast.check import CheckedFile, check, forecast, preview, preview_lines
+from tidegate.cli.broadcast.file_source import file_source
 from tidegate.cli.broadcast.report import NOT_REACHED, BroadcastCounts, report_table, write_unreached
 from tidegate.cli.errors import FAILED, INTERRUPTED
 from tidegate.cli.progress import CountRate, ShowProgress, phase
-from tidegate.cli.store import choose_bot, gate_for, open_gate
+from tidegate.cli.store import choose_bot, gate_for, open_gate, store_option
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, TidegateError
 from tidegate.gate import Tidegate
 from tidegate.model import BotId, Rate
+from tidegate.outbox.campaigns import FileSource
 from tidegate.settings import Settings
 from tidegate.tasks import BackgroundTasks
 
@@ -39,6 +41,7 @@ class BroadcastJob(NamedTuple):
     stop: asyncio.Event  # Ctrl-C
     clock: Clock
     as_json: bool
+    file: FileSource | None = None  # what is stored, to resume it
 
     async def counts(self) -> BroadcastCounts:
         return BroadcastCounts.of(await self.gate.outbox.tally(self.bot, dedup_prefix(self.name)))
@@ -117,9 +120,12 @@ async def put(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing, limit:
 
 
 def _facts(job: BroadcastJob, order: BroadcastOrder) -> CampaignFacts:
-    audience = "stdin" if order.file == "-" else order.file
     return CampaignFacts(
-        bot=job.bot, audience=audience, fields={"priority": order.priority}, remember=order.remembered()
+        bot=job.bot,
+        audience=printable("stdin" if order.file == "-" else order.file),
+        fields={"priority": order.priority},
+        remember=order.remembered(),
+        file=job.file,
     )
 
 
@@ -192,15 +198,17 @@ def run(order: BroadcastOrder) -> int:
     order.check()
     with open_audience(order.file) as source:
         mailing = order.mailing(source)
-        return loop.run(_run(order, mailing, gate_for(order.store)))
+        file = None if order.dry_run else file_source(order, mailing)
+        return loop.run(_run(order, mailing, gate_for(order.store), file))
 
 
-async def _run(order: BroadcastOrder, mailing: Mailing, gate: Tidegate) -> int:
+async def _run(order: BroadcastOrder, mailing: Mailing, gate: Tidegate, file: FileSource | None) -> int:
     stop = loop.stop_signal()
     async with open_gate(gate, order.store):
         bot = await choose_bot(gate, order.bot)
         name = order.name or mailing.identity(bot)
-        return await broadcast(BroadcastJob(gate, bot, name, stop, Clock(), order.as_json), order, mailing)
+        job = BroadcastJob(gate, bot, name, stop, Clock(), order.as_json, file)
+        return await broadcast(job, order, mailing)
 
 
 async def broadcast(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing) -> int:
@@ -307,7 +315,10 @@ def _what_now(
 ) -> list[str]:
     if job.stop.is_set():
         missing = checked.good - counts.accepted
-        lines = [f"Stopped. {counts.waiting:,} wait in the store; to resume, run the same command again."]
+        resume = "run the same command again"
+        if order.file != "-":
+            resume += f", or tidegate broadcast resume {job.name}{store_option(order.store)}"
+        lines = [f"Stopped. {counts.waiting:,} wait in the store; to resume, {resume}."]
         if missing > 0:
             return [f"{missing:,} are not in the store yet.", *lines]
         return [f"{lines[0]} Or leave them to tidegate worker."]

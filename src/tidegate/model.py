@@ -263,6 +263,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None  # a word: why it is dead or parked, or is tried again
     description: str | None = None
     result: Any = None  # Telegram's
+    body: bytes | None = None  # as it is stored, if it cannot be decoded
 
 
 class Ticket(msgspec.Struct, frozen=True):

@@ -263,7 +263,7 @@ def test_what_a_killed_sender_was_sending_can_be_cancelled_and_forgotten(desk: D
     assert desk.told("queue", "stats")["sending"] == 0
 
 
-def test_a_damaged_message_of_a_killed_sender_is_shown_not_replayed_and_dropped(desk: Desk) -> None:
+def test_a_damaged_message_of_a_killed_sender_is_shown_with_its_bytes_and_dropped(desk: Desk) -> None:
     [ticket] = killed_while_sending(desk, next(chats), damaged=True)
 
     complaint = desk.complains("dlq", "replay", ticket)
@@ -273,8 +273,10 @@ def test_a_damaged_message_of_a_killed_sender_is_shown_not_replayed_and_dropped(
     [listed] = desk.told("dlq", "list", "--reason", "unreadable")["messages"]
     shown = desk.told("dlq", "show", ticket)
     assert (listed["id"], shown["state"], shown["reason"]) == (ticket, "dead", "unreadable")
+    assert (shown["size"], shown["body"], shown["encoding"]) == (1, "wQ==", "base64")
     code, out, _ = desk.quickly("dlq", "show", ticket)
     assert (code, "cannot be decoded" in out) == (0, True)
+    assert out.splitlines()[-3:] == ["body, 1 bytes, begins", r"  b'\xc1'", "  c1"]
     code, _, err = desk.quickly("dlq", "replay", "--all")
     assert (code, "1 letter cannot be decoded" in err) == (0, True)
     assert desk.told("dlq", "drop", "--all", "--yes") == {"dropped": 1}

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.messages import CANDIDATES, amount, only_one
+from tidegate.cli.messages import CANDIDATES, amount, only_one, unreadable_json, unreadable_lines
 from tidegate.cli.options import AsJson, OfBot, Store, Yes
 from tidegate.cli.progress import progress_bar
 from tidegate.cli.store import sender_is_gone, using_gate
@@ -57,7 +57,6 @@ Act = Callable[[InboxSource, str], Awaitable[bool]]
 NEWEST: Final = 20
 MOST_PARKED: Final = 1_000_000  # more than can be parked
 REPLAYED_UNASKED: Final = 100  # items that are replayed without a question
-SHOWN_OF_UNREADABLE: Final = 48  # bytes
 LANES_PER_STEP: Final = 100  # lanes whose steps share commits
 
 
@@ -266,7 +265,7 @@ def update_json(one: ParkedItem) -> Json:
         "reason": one.reason,
     }
     if one.is_unreadable:
-        return known | _unreadable(item.body)
+        return known | unreadable_json(item.body)
     return known | (_event(item.body) if item.source.startswith("hook:") else _update(item.body))
 
 
@@ -304,22 +303,10 @@ def update_details(one: ParkedItem, now: float) -> RenderableType:
         headers = "\n".join(f"{name}: {value}" for name, value in known["headers"].items())
         parts += [Text("headers", style="dim"), _indented(headers)]
     if one.is_unreadable:
-        shown = f"{known['first_text']}\n{known['first_bytes']}"
-        return Group(*parts, Text(f"body, {known['size']:,} bytes, begins", style="dim"), _indented(shown))
+        return Group(*parts, *unreadable_lines(one.item.body))
     if known.get("encoding") == "base64":
         return Group(*parts, Text("body, in base64", style="dim"), _indented(known["body"]))
     return Group(*parts, Text("body", style="dim"), _indented(_readable(known["body"])))
-
-
-def _unreadable(body: bytes) -> Json:
-    first = body[:SHOWN_OF_UNREADABLE]
-    return {
-        "size": len(body),
-        "first_bytes": first.hex(" "),
-        "first_text": repr(first),
-        "body": base64.b64encode(body).decode(),
-        "encoding": "base64",
-    }
 
 
 def _update(body: bytes) -> Json:

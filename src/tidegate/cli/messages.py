@@ -1,5 +1,6 @@
 """Selection of messages by operators' commands, and how messages are shown."""
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
@@ -23,6 +24,7 @@ CANDIDATES: Final = 5  # ids that are listed if a shortened one is not clear
 ID_DIGITS: Final = 8  # of the number of a message in its id
 T = TypeVar("T")
 DUE_ASKED: Final = 20  # messages at most for which the sender is asked when their next try is
+SHOWN_OF_UNREADABLE: Final = 48  # bytes
 COUNTED = 10_000  # counted at most; above it is "more than"
 
 
@@ -108,13 +110,36 @@ TIMES = ("created_at", "not_before", "expires_at", "settled_at")
 
 
 def record_json(record: Record) -> dict[str, Any]:
-    """Return one flat object: the fields of the message and of its record. Files by name and size."""
+    """Return one flat object: the fields of the message and of its record. Files by name and size.
+
+    One that cannot be decoded has its bytes as in `unreadable_json`.
+    """
     message = record.message
     fields = {name: getattr(message, name) for name in Message.__struct_fields__}
-    known = {name: getattr(record, name) for name in Record.__struct_fields__ if name != "message"}
+    hidden = {"message", "body"}
+    known = {name: getattr(record, name) for name in Record.__struct_fields__ if name not in hidden}
     shown = fields | {"params": without_files(message.params)} | known
     plain: dict[str, Any] = msgspec.to_builtins(shown)
-    return plain
+    return plain if record.body is None else plain | unreadable_json(record.body)
+
+
+def unreadable_json(body: bytes) -> dict[str, Any]:
+    """Return all bytes of a stored body in base64, their number, and the first of them as hex and text."""
+    first = body[:SHOWN_OF_UNREADABLE]
+    return {
+        "size": len(body),
+        "first_bytes": first.hex(" "),
+        "first_text": repr(first),
+        "body": base64.b64encode(body).decode(),
+        "encoding": "base64",
+    }
+
+
+def unreadable_lines(body: bytes) -> list[RenderableType]:
+    """Show how a stored body begins."""
+    known = unreadable_json(body)
+    shown = "\n".join(f"  {printable(known[name])}" for name in ("first_text", "first_bytes"))
+    return [Text(f"body, {known['size']:,} bytes, begins", style="dim"), Text(shown)]
 
 
 def without_files(value: object) -> object:
@@ -169,7 +194,7 @@ async def due_times(outbox: Outbox, records: Sequence[Record], now: float) -> di
 
 def record_details(record: Record, now: float) -> RenderableType:
     """Show every field that is set, one a line."""
-    known = record_json(record)
+    known = record_json(msgspec.structs.replace(record, body=None))
     params, result = known.pop("params"), known.pop("result")
     if record.message.dedup_key is None:
         del known["dedup_for"]
@@ -184,6 +209,8 @@ def record_details(record: Record, now: float) -> RenderableType:
     for title, value in (("params", params), ("result", result)):
         if value is not None:
             parts += [Text(title, style="dim"), Text(_indented(value))]
+    if record.body is not None:
+        parts += unreadable_lines(record.body)
     return Group(*parts)
 
 

@@ -90,6 +90,8 @@ async def test_a_damaged_message_is_dropped_and_not_replayed(clock: VirtualClock
 
         [letter] = await post.outbox.dead(reason="unreadable")
         assert letter.message.id == bad
+        assert letter.body is not None
+        assert letter.body in await stored(hub, bad)
         assert await post.outbox.replay([bad]) == 0
         assert await post.outbox.drop([bad]) == 1
         assert await post.outbox.find(bad) is None

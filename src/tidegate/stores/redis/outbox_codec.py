@@ -408,9 +408,9 @@ class OutboxReply:
         return [self.record(one) for one in reported]
 
     def record(self, reported: ReportedMessage) -> Record:
-        message, description = self.message(reported), reported.description
+        message, description, body = self.message(reported), reported.description, None
         if isinstance(message, UnreadableBody):
-            description = description or message.description
+            description, body = description or message.description, self._texts[reported.body]
             message = stand_in(reported.id, *_put_for(reported))
         return Record(
             message=message,
@@ -422,6 +422,7 @@ class OutboxReply:
             reason=reported.reason,
             description=description,
             result=None if reported.result is None else decode_result(self._texts[reported.result]),
+            body=body,
         )
 
     def message(self, reported: ReportedMessage) -> Message | UnreadableBody:

@@ -80,9 +80,9 @@ def record_of(row: tuple[Any, ...], now: float) -> Record:
     settled_at, reason, description, result, expires_at = row[9:]
     if expires_at is not None and expires_at <= now and state in {State.QUEUED, State.RETRY}:
         state, settled_at = State.EXPIRED, expires_at
-    message = read_body(body, ticket, bot, chat_id)
+    message, unreadable = read_body(body, ticket, bot, chat_id), None
     if isinstance(message, UnreadableBody):
-        description = description or message.description
+        description, unreadable = description or message.description, bytes(body)
         message = stand_in(ticket, bot, chat_id, PRIORITIES[priority])
     return Record(
         message=message,
@@ -94,6 +94,7 @@ def record_of(row: tuple[Any, ...], now: float) -> Record:
         reason=reason,
         description=description,
         result=decode_result(result),
+        body=unreadable,
     )
 
 

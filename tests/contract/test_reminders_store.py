@@ -176,6 +176,16 @@ async def test_of_a_key_that_is_added_twice_at_once_the_last_is_kept(store: Remi
     assert await store.find() == sorted([last.reminder, plain.reminder], key=lambda one: one.id)
 
 
+async def test_a_new_key_that_several_add_at_once_is_stored_once(store: ReminderStore) -> None:
+    adding = [store.add([new(user, key="water"), new(user, key="tea")], due(1_500.0)) for user in range(1, 6)]
+
+    additions = [addition for each in await asyncio.gather(*adding) for addition in each]
+
+    assert len({one.id for one, _ in additions}) == 2
+    assert sum(replaced is None for _, replaced in additions) == 2
+    assert len(await store.find()) == 2
+
+
 async def test_reminders_are_added_all_or_none(store: ReminderStore) -> None:
     [(old, _)] = await store.add([new(key="water")], due(1_500.0))
     calls = itertools.count()

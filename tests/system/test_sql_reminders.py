@@ -17,7 +17,7 @@ from databases import new_database
 from servers import PGBOUNCER, Server, ServerMissing, find, pgbouncer_server
 from tidegate.database.database import Database
 from tidegate.database.reminders import SqlReminders
-from tidegate.errors import StoreError
+from tidegate.errors import StoreAwayError, StoreError
 from tidegate.model import BotId
 from tidegate.reminders.port import Shard
 from tidegate.reminders.reminder import Daily, NewReminder, Reminder
@@ -204,6 +204,55 @@ async def test_one_that_was_set_aside_can_be_replaced_by_its_key_or_removed(data
     async with store.claim_due(2_000.0, 10) as batch:
         assert batch.reminders == [addition.reminder]
     assert (await store.counts(0.0)).paused == 0
+
+
+# --- PostgreSQL alone ---
+
+
+async def test_lists_and_counts_are_read_from_the_replica_and_the_rest_from_the_primary(
+    postgres_url: str,
+) -> None:
+    primary, replica = await new_database(postgres_url), await new_database(postgres_url)
+    copy = Database(replica)
+    await copy.open()  # it is empty, and stays so: whoever asks it finds nothing
+    await copy.close()
+    store = SqlReminders(Database(primary, replica=replica))
+    await store.open()
+
+    [(one, _)] = await store.add([new(key="water")], first)
+
+    assert [await store.find(), await store.upcoming(), (await store.counts(0.0)).active] == [[], [], 0]
+    for found in (store.get([one.id]), store.find(user_id=1), store.find(key="water"), store.find(chat_id=1)):
+        assert await found == [one]
+    assert await store.next_due() == 1_500.0
+    async with store.claim_due(2_000.0, 10) as batch:
+        assert batch.reminders == [one]
+    await store.close()
+
+
+async def test_what_a_process_that_has_stopped_was_firing_is_claimed_by_another(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = await new_database(postgres_url)
+    monkeypatch.setattr("tidegate.database.database.IDLE_TIMEOUT", 0.1)
+    stopped, other = SqlReminders(Database(address)), SqlReminders(Database(address))
+    await stopped.open()
+    await other.open()
+    [(one, _)] = await stopped.add([new()], first)
+
+    async def stop_while_firing() -> None:
+        async with stopped.claim_due(2_000.0, 10) as batch:
+            while True:  # it does nothing, and PostgreSQL ends its transaction
+                async with other.claim_due(2_000.0, 10) as others:
+                    if others.reminders == [one]:
+                        break
+            await batch.advance([fired(one)])
+
+    with pytest.raises(StoreAwayError):
+        await stop_while_firing()
+    assert await other.find() == [one]
+    await stopped.close()
+    await other.close()
 
 
 # --- through PgBouncer ---

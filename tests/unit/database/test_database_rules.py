@@ -1,6 +1,7 @@
 """Which database is used, when heavy questions are asked, and which migrations are missing."""
 
 import datetime as dt
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,11 @@ from alembic.script import ScriptDirectory
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidegate.database import make_reminders, migrations
+from tidegate.database import make_database, make_reminders, migrations
 from tidegate.database.database import Database, address_for
-from tidegate.database.migrations import NEWEST, REVISIONS, Revision
+from tidegate.database.migrations import NEWEST, REVISIONS, Revision, load_upgrade
 from tidegate.database.reminders import SqlReminders
-from tidegate.errors import BadInputError, StoreError
+from tidegate.errors import BadInputError, MissingExtraError, StoreError
 from tidegate.model import DailyHours
 from tidegate.settings import Settings
 from tidegate.sim.virtual_time import VirtualClock
@@ -66,6 +67,29 @@ def test_reminders_beside_a_store_in_memory_are_in_memory(monkeypatch: pytest.Mo
     assert isinstance(make_reminders("tidegate.db", Settings.read(), clock), SqlReminders)
     monkeypatch.setenv("DATABASE_URL", "postgresql://host/name")
     assert isinstance(make_reminders("memory://", Settings.read(), clock), SqlReminders)
+
+
+@pytest.mark.parametrize(
+    ("missing", "address"), [("aiosqlite", "sqlite://"), ("asyncpg", "postgresql://host/name")]
+)
+async def test_a_missing_driver_is_named_with_its_command(
+    monkeypatch: pytest.MonkeyPatch, missing: str, address: str
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(
+        MissingExtraError, match=rf'{missing} is not installed: pip install "tidegate\[sql\]"'
+    ):
+        await Database(address).open()
+
+
+def test_missing_libraries_are_named_with_their_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "alembic.config", None)
+    with pytest.raises(MissingExtraError, match=r"alembic is not installed: .*tidegate\[sql\]"):
+        load_upgrade()
+    monkeypatch.delitem(sys.modules, "tidegate.database.database")
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    with pytest.raises(MissingExtraError, match=r"sqlalchemy is not installed: .*tidegate\[sql\]"):
+        make_database("tidegate.db", Settings.read())
 
 
 # --- hours of analytics ---

@@ -17,7 +17,15 @@ import redis
 from redis.asyncio import Redis
 
 import servers
-from servers import REDIS, Server, ServerFailed, ServerMissing, postgres_server, redis_server
+from servers import (
+    REDIS,
+    Server,
+    ServerFailed,
+    ServerMissing,
+    pgbouncer_server,
+    postgres_server,
+    redis_server,
+)
 
 Start = Callable[[], AbstractContextManager[Server]]
 either = pytest.mark.parametrize("start", [redis_server, postgres_server])
@@ -59,6 +67,18 @@ def test_server_is_gone_after_its_context(start: Start) -> None:
 
     assert not accepts_connections(server.port)
     assert not Path(f"/proc/{server.pid}").exists()
+    assert not folder.exists()
+
+
+def test_pgbouncer_is_gone_after_its_context(postgres_url: str) -> None:
+    try:
+        with pgbouncer_server(Server(postgres_url, port_of(postgres_url), 0)) as server:
+            folder = folder_of(server.pid)
+            assert accepts_connections(server.port)
+    except ServerMissing as missing:
+        pytest.skip(str(missing))
+
+    assert not accepts_connections(server.port)
     assert not folder.exists()
 
 
@@ -136,6 +156,23 @@ def test_missing_server_is_one_line_that_says_what_to_install(
     assert list(nothing_found.iterdir()) == []
 
 
+def test_a_missing_pgbouncer_is_told_and_no_failure(
+    nothing_found: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(servers, "_unprivileged_account", servers._own_account)  # noqa: SLF001
+    script(nothing_found / "redis-server", "echo v=7.0.15")
+    script(nothing_found / "postgres", "echo 'postgres (PostgreSQL) 15.18'")
+
+    assert servers.main() == 0
+
+    told = capsys.readouterr()
+    assert [line.split()[:2] for line in told.out.splitlines()] == [
+        ["redis", "7.0.15"],
+        ["postgresql", "15.18"],
+    ]
+    assert told.err == "pgbouncer 1.12 or later is missing: apt-get install pgbouncer\n"
+
+
 def test_old_and_broken_redis_on_the_path_are_passed_over(nothing_found: Path) -> None:
     script(nothing_found / "broken" / "redis-server", "echo v=7.2.0; exit 1")
     script(nothing_found / "old" / "redis-server", "echo Redis server v=5.0.14 sha=0")
@@ -182,6 +219,7 @@ def nothing_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder, the only place where anything is looked for."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(servers, "DEBIAN_POSTGRES", tmp_path)
+    monkeypatch.setattr(servers, "SBIN", ())
     monkeypatch.setattr(servers, "POLICY", tmp_path / "policy-rc.d")
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     return tmp_path
@@ -198,6 +236,10 @@ def folder_of(pid: int) -> Path:
     """The temporary folder in which a server works."""
     working = Path(f"/proc/{pid}/cwd").readlink()
     return next(path for path in (working, *working.parents) if path.name.startswith("tidegate-"))
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2].partition("/")[0])
 
 
 def accepts_connections(port: int) -> bool:

@@ -257,6 +257,7 @@ def test_no_command_repeats_a_token_among_its_arguments(
         ("TIDEGATE_KEY", KEY),
         ("REDIS_URL", f"redis:/:{PASSWORD}@host"),
         ("DATABASE_URL", f"postgresql://me:{PASSWORD}@host/{TOKEN}"),
+        ("DATABASE_REPLICA_URL", f"postgresql://me:{PASSWORD}@host/{TOKEN}"),
     ],
 )
 def test_no_setting_is_repeated_by_an_error_or_by_the_doctor(
@@ -275,6 +276,7 @@ def test_no_setting_is_repeated_by_an_error_or_by_the_doctor(
         ["queue", "stats"],
         ["webhook", "info"],
         ["bot", "list"],
+        ["database", "status"],
     ):
         main(command)
 

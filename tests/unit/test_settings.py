@@ -27,7 +27,9 @@ def test_nothing_needs_to_be_set() -> None:
         ("REDIS_URL", "unix:///run/redis.sock"),
         ("DATABASE_URL", "postgresql://user:secret@db.example/name"),
         ("DATABASE_URL", "postgresql+asyncpg://user:secret@db.example:5432/name"),
+        ("DATABASE_URL", "postgres://user:secret@db.example/name"),
         ("DATABASE_URL", "sqlite:///tidegate.db"),
+        ("DATABASE_REPLICA_URL", "postgresql://user:secret@copy.example/name"),
     ],
 )
 def test_addresses_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, name: str, url: str) -> None:
@@ -94,6 +96,7 @@ def test_passwords_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
         ("REDIS_URL", "redis://[secret"),
         ("REDIS_URL", "redis://"),
         ("REDIS_URL", "redis:///0"),
+        ("DATABASE_REPLICA_URL", "sqlite://root:secret@localhost/x"),
         ("DATABASE_URL", "sqlite://user:secret@host/x"),
         ("DATABASE_URL", "postgresql:user:secret@host/x"),
         ("DATABASE_URL", "postgresql://user:sec\nret@host/x"),
@@ -118,6 +121,8 @@ def test_a_bad_address_is_one_line_with_the_variable_and_without_the_value(
     ("name", "value", "told"),
     [
         ("TIDEGATE_HANDLERS", "-1", "TIDEGATE_HANDLERS is too small: write 1 or more"),
+        ("DB_POOL_SIZE", "0", "DB_POOL_SIZE is too small: write 1 or more"),
+        ("DB_MAX_OVERFLOW", "many", "DB_MAX_OVERFLOW is not a whole number"),
         ("TIDEGATE_HANDLERS", "many", "TIDEGATE_HANDLERS is not a whole number: write digits, such as 8"),
         ("TIDEGATE_HANDLERS", "1.5", "TIDEGATE_HANDLERS is not a whole number"),
         ("TIDEGATE_HANDLERS", "100001", "TIDEGATE_HANDLERS is too large: write 100,000 or less"),

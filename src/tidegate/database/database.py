@@ -284,8 +284,11 @@ class Database:
 
     async def _opened(self) -> AsyncEngine:
         path = file_of(self.url)
-        if path is not None and await asyncio.to_thread(file_identity, path) != self._identity:
-            raise StoreError(f"{path} was deleted or replaced while it was open: restart this process")
+        if path is not None and self._engine is not None:
+            with translated(self.url):
+                found = await asyncio.to_thread(file_identity, path)
+            if found != self._identity:
+                raise StoreError(f"{path} was deleted or replaced while it was open: restart this process")
         if self._engine is None:
             raise ClosedError(f"the database {self.name} is not open")
         return self._engine

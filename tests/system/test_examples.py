@@ -195,7 +195,7 @@ async def test_what_was_ordered_before_a_restart_is_remembered_and_its_receipt_a
     async with TelegramServer(limits=Limits(private=Rate(1, 0.2))) as server:
         street = Street(server, tmp_path, library)
         ann = street.person(1001)
-        async with street.interrupted_shop(TIDEGATE_CHAT_RATE="1/0.2"):
+        async with street.interrupted_shop(TIDEGATE_CHAT_RATE="1/0.2", TIDEGATE_REPLY_BURST="1"):
             await fill_cart(ann)
             assert (await order(ann)).startswith("Thank you!")
             while not await asked(street.store, "SELECT 1 FROM messages WHERE state = 'queued'"):

@@ -112,7 +112,7 @@ async def test_the_report_and_the_log_tell_what_happened(http: aiohttp.ClientSes
 
 
 async def test_limits_and_faults_change_while_it_runs(http: aiohttp.ClientSession) -> None:
-    changed = await control(http, "PATCH", "limits", private="1/60", closes="bot", actions=["5/1"])
+    changed = await control(http, "PATCH", "limits", private="1/60", burst=1, closes="bot", actions=["5/1"])
     assert (changed["private"], changed["closes"], changed["actions"]) == ("1/60", "bot", ["5/1"])
     path, params = f"/bot{TOKEN}/sendMessage", {"chat_id": 7, "text": "x"}
     statuses = [(await http.post(path, json=params)).status for _ in range(2)]

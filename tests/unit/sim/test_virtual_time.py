@@ -21,7 +21,7 @@ async def test_sleeping_moves_the_clock_and_costs_no_real_time(clock: VirtualClo
     assert clock.now() == EPOCH + 24 * 3600
 
 
-@pytest.mark.timeout(5)  # real seconds
+@pytest.mark.timeout(20)  # real seconds: two on a machine that has nothing else to do
 def test_a_day_with_100_000_timers_passes() -> None:
     day = 24 * 3600
     sleepers, naps = 1_000, 100

@@ -55,6 +55,9 @@ class Gate:
     async def problems(self) -> dict[str, str]:
         return {}
 
+    def notes(self) -> list[str]:
+        return []
+
     async def start(self) -> None:
         await self._file.open()
         self._registry = HandlerRegistry(SqliteInbox(self._file, Clock()), Clock())

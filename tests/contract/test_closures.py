@@ -40,6 +40,24 @@ async def test_a_shorter_retry_after_never_reopens_a_closed_bot(post: Post) -> N
     assert await closed_for(post, 9) == pytest.approx(300, abs=1)
 
 
+async def test_health_says_that_a_bot_is_closed_for_an_hour_and_stays_ready(post: Post) -> None:
+    turns = [turn for chat in (1, 2) for turn in await actions(post, chat, 1)]
+    await post.outbox.end_turn(turns[0], Refused(3600))
+    assert post.outbox.health().reasons == ()  # one chat alone
+    await post.outbox.end_turn(turns[1], Refused(3600))
+
+    health = post.outbox.health()
+    assert health.ready
+    [reason] = health.reasons
+    assert reason == (
+        f"bot {BOT} is closed by a 429 for another 3600 s, and sends nothing until then:"
+        f" tidegate limits open --bot {BOT} ends that"
+    )
+
+    await post.outbox.open_limits(BOT)
+    assert post.outbox.health().reasons == ()
+
+
 async def test_a_closure_survives_a_migration(post: Post) -> None:
     first, second = await actions(post, GROUP, 2)
     await post.outbox.end_turn(first, Refused(300))

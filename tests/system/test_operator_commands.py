@@ -1,6 +1,9 @@
 """An operator looks into a queue and takes hold of it, while a worker delivers from it."""
 
+import asyncio
+import json
 import os
+import re
 import select
 import signal
 import sqlite3
@@ -16,7 +19,7 @@ import pytest
 from system.operators import PATIENCE, Desk, environment, running, telegram
 from tidegate import Tidegate
 from tidegate.clock import Clock
-from tidegate.model import Refused, Settlement, TicketId
+from tidegate.model import BotId, Refused, Settlement, TicketId
 
 chats = count(1_000_001)  # each test has chats of its own: they share a Telegram
 FAR = Clock().now() + 300 * 86_400  # about as late as a message may be sent
@@ -280,6 +283,35 @@ def test_a_damaged_message_of_a_killed_sender_is_shown_with_its_bytes_and_droppe
     code, _, err = desk.quickly("dlq", "replay", "--all")
     assert (code, "1 letter cannot be decoded" in err) == (0, True)
     assert desk.told("dlq", "drop", "--all", "--yes") == {"dropped": 1}
+
+
+def test_health_readyz_doctor_and_stats_say_in_the_same_words_that_a_429_closed_a_bot(desk: Desk) -> None:
+    async def be_refused(gate: Tidegate) -> list[list[str]]:
+        await gate.outbox.start_sending()
+        for turn in [await gate.outbox.turn(BotId(42), next(chats), "action", 1) for _ in range(2)]:
+            await gate.outbox.end_turn(turn, Refused(3600.0))
+        stats = await asyncio.to_thread(desk.told, "queue", "stats")
+        doctor = await asyncio.to_thread(desk.run, "doctor", "--json")
+        [sender] = [check for check in json.loads(doctor.stdout)["checks"] if check["name"] == "sender"]
+        assert (gate.health().ready, stats["health"]["ready"], sender["state"]) == (True, True, "info")
+        readyz = await gate.core.handlers.problems()
+        assert readyz == {}
+        return [
+            list(gate.health().reasons),
+            list(gate.core.handlers.notes()),
+            stats["health"]["reasons"],
+            [sender["advice"]],
+        ]
+
+    told = desk.within(be_refused)
+
+    words = {re.sub(r"\d+ s", "… s", reason) for reasons in told for reason in reasons}
+    [said] = words
+    assert said == (
+        "bot 42 is closed by a 429 for another … s, and sends nothing until then:"
+        " tidegate limits open --bot 42 ends that"
+    )
+    desk.told("limits", "open", "--bot", "42")
 
 
 def test_what_a_429_closed_for_long_is_listed_and_opened_by_a_command(desk: Desk) -> None:

@@ -10,6 +10,7 @@ from tidegate.cli.store import known_bots, using_gate
 from tidegate.cli.times import short_moment
 from tidegate.clock import Clock
 from tidegate.model import BotId
+from tidegate.outbox.limit_states import CLOSED
 from tidegate.outbox.port import LimitState
 from tidegate.settings import Settings
 
@@ -27,7 +28,8 @@ def show(*, store: Store = None, as_json: AsJson = False) -> None:
 
     async def look(gate: "Tidegate") -> tuple[list[LimitState], list[str]]:
         health = await gate.core.store.sender_health()
-        return await gate.outbox.limits(), list(health.reasons) if health is not None else []
+        reasons = () if health is None else health.reasons
+        return await gate.outbox.limits(), [one for one in reasons if CLOSED not in one]  # shown anyway
 
     states, reasons = using_gate(store, look)
     rules, now = Settings.read().rules(), Clock().now()
@@ -99,7 +101,7 @@ def _line(state: LimitState, now: float) -> str:
         facts.append(f"cannot send ({state.obstacle})")
     if state.closed_for > 0:
         facts.append(
-            f"closed by a 429 for {state.closed_for:.0f} s, until {short_moment(now + state.closed_for, now)}"
+            f"{CLOSED} for {state.closed_for:.0f} s, until {short_moment(now + state.closed_for, now)}"
         )
     if state.allowed is not None:
         facts.append(f"learned: {state.allowed}")

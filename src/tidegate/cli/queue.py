@@ -161,10 +161,11 @@ def stats_picture(found: dict[str, Any]) -> Table:
     else:
         grid.add_row("sender", "", _sender(found["sender"]))
     if found["health"] is not None:
-        for reason in found["health"]["reasons"] or ["ready"]:
-            grid.add_row(
-                "health", "", Text(reason, style="green" if found["health"]["ready"] else "bold red")
-            )
+        style = "yellow" if found["health"]["ready"] else "bold red"
+        for reason in found["health"]["reasons"]:
+            grid.add_row("health", "", Text(reason, style=style))
+        if not found["health"]["reasons"]:
+            grid.add_row("health", "", Text("ready", style="green"))
     for place in found["paused"]:
         chat = place["chat_id"]
         where = f"bot {place['bot']}" + ("" if chat is None else f", chat {chat}")

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Final, Protocol
 
@@ -129,6 +129,9 @@ class GateHandlers(WebhookBackend):
         if stats.waiting > NEARLY_FULL * MAX_WAITING_ITEMS * sources:
             problems["inbox"] = f"{stats.waiting} updates wait to be handled"
         return problems
+
+    def notes(self) -> Sequence[str]:
+        return self._gate.health().reasons
 
     async def start(self) -> None:
         """Wait while another process is the sender of the store. Raises BadInputError if it is started."""

@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final, Protocol
 
 from tidegate.clock import Clock
@@ -85,6 +85,10 @@ class WebhookBackend(Protocol):
 
     def problems(self) -> Awaitable[dict[str, str]]:
         """Return the reasons why the gate cannot work, by component; none if it is ready."""
+        ...
+
+    def notes(self) -> Sequence[str]:
+        """Return what is to be known of a gate that is ready."""
         ...
 
     async def start(self) -> None:
@@ -215,7 +219,9 @@ class WebhookApp:
         except TidegateError as error:
             problems = {"gate": str(error)}
         scrubbed = {name: scrub(text) for name, text in problems.items()}
-        return WebhookResponse(503, "not ready", problems=scrubbed) if problems else OK
+        if problems:
+            return WebhookResponse(503, "not ready", problems=scrubbed)
+        return WebhookResponse(200, notes=[scrub(note) for note in self._backend.notes()])
 
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:

@@ -1,7 +1,7 @@
 """An HTTP request to the webhook app, its bounded body, its response, and the log of refused ones."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -36,11 +36,12 @@ class WebhookResponse(msgspec.Struct, frozen=True):
     retry_after: int = 0  # seconds
     allow: str = ""  # methods
     problems: Mapping[str, str] = {}
+    notes: Sequence[str] = ()
     at_unknown_path: bool = False
 
     def body(self) -> bytes:
         if not self.error:
-            return b'{"ok":true}'
+            return msgspec.json.encode({"ok": True, "notes": self.notes}) if self.notes else b'{"ok":true}'
         content: dict[str, Any] = {"ok": False, "error": self.error}
         if self.problems:
             content["problems"] = self.problems

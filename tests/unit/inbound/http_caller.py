@@ -29,6 +29,7 @@ class FakeBackend:
         self.hooks = {hook.name: hook for hook in hooks}
         self.inbox = MemoryInbox(clock)
         self.found_problems: dict[str, str] = {}
+        self.found_notes: list[str] = []
         self.failure: Exception | None = None
         self.steps: list[str] = []
         self.is_open = True
@@ -42,6 +43,9 @@ class FakeBackend:
 
     def secret_of(self, bot_id: int) -> str | None:
         return SECRET if bot_id == 42 else None
+
+    def notes(self) -> list[str]:
+        return self.found_notes
 
     async def problems(self) -> dict[str, str]:
         if self.failure is not None:

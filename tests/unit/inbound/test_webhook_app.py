@@ -47,6 +47,15 @@ async def test_it_is_ready_when_nothing_is_in_the_way(
     assert not [record for record in caplog.records if "readyz" in record.message and "503" in record.message]
 
 
+async def test_what_is_to_be_known_of_a_gate_that_is_ready_is_told_with_200(backend: FakeBackend) -> None:
+    backend.found_notes = [f"bot {TOKEN} is closed by a 429 for another 3540 s"]
+
+    reply = await call(backend.app, "/readyz", method="GET")
+
+    notes = ["bot 42:… is closed by a 429 for another 3540 s"]
+    assert (reply.status, reply.content) == (200, {"ok": True, "notes": notes})
+
+
 async def test_a_store_that_hangs_or_fails_is_not_ready(
     backend: FakeBackend, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

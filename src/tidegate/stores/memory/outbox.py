@@ -24,7 +24,8 @@ from tidegate.model import (
 )
 from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.lanes import TURN, Entry, Lane
-from tidegate.outbox.port import Outbox, Turn
+from tidegate.outbox.limit_states import closure_notes_in
+from tidegate.outbox.port import Outbox, StoreHealth, Turn
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import NextState, after_call, after_crash, other_name
 from tidegate.pacing.rules import Family, Rules
@@ -56,6 +57,9 @@ class MemoryOutbox(MemoryOperator, Outbox):
             waiting=self._left,
         )
         super().__init__(schedule, dispatcher, clock, keep=keep, on_end=on_end)
+
+    def health(self) -> StoreHealth:
+        return StoreHealth().with_notes(closure_notes_in(self.schedule, self._clock.monotonic()))
 
     async def open(self) -> None:
         pass

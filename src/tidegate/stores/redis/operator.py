@@ -51,6 +51,7 @@ class RedisOperator(OutboxOperator):
         self._events = EventLog(clock)
         self._calls = CallCounts(self._events)
         self._waiters = RedisSettledWaiters(clock, self._find_ended)
+        self._closed_bots: dict[BotId, float] = {}  # by a 429, until when (monotonic), as far as it is known
 
     async def _run(self, step: str, *args: "Argument") -> OutboxReply:
         """Run one step. Messages that it reports as ended go to those who wait for them."""
@@ -75,6 +76,9 @@ class RedisOperator(OutboxOperator):
             else:
                 self._events.outage_end(news.bot, news.lasted, news.waiting)
         for refusal in reply.answer.refusals:
+            if refusal.whole_bot:
+                until, known = self._clock.monotonic() + refusal.seconds, self._closed_bots
+                known[refusal.bot] = max(until, known.get(refusal.bot, 0.0))
             self._events.refused(
                 refusal.bot, parse_chat_id(refusal.chat), refusal.seconds, whole_bot=refusal.whole_bot
             )
@@ -288,11 +292,9 @@ class RedisOperator(OutboxOperator):
         return count
 
     async def limits(self) -> list[LimitState]:
-        known = list(_pairs(await self.connection.command("HGETALL", self.connection.key("bots"))))
-        closures: list[tuple[BotId, ChatId | None, float, str]] = []
-        if known:
-            found = (await self._run("closed_bots", *known)).answer.closed
-            closures += [(BotId(int(bot)), None, seconds, obstacle) for bot, seconds, obstacle in found]
+        closures: list[tuple[BotId, ChatId | None, float, str]] = [
+            (bot, None, seconds, obstacle) for bot, seconds, obstacle in await self._find_closed_bots()
+        ]
         cursor = "0"
         while True:
             reply = (await self._run("closed_lanes", cursor)).answer
@@ -302,6 +304,14 @@ class RedisOperator(OutboxOperator):
             cursor = reply.cursor
             if cursor == "0":
                 return limit_states(closures, await self.learned())
+
+    async def _find_closed_bots(self) -> list[tuple[BotId, float, str]]:
+        """Return the bots that a 429 has closed or that cannot send, for how many seconds, and why."""
+        known = list(_pairs(await self.connection.command("HGETALL", self.connection.key("bots"))))
+        found = (await self._run("closed_bots", *known)).answer.closed if known else []
+        now = self._clock.monotonic()
+        self._closed_bots = {BotId(int(bot)): now + seconds for bot, seconds, _ in found}
+        return [(BotId(int(bot)), seconds, obstacle) for bot, seconds, obstacle in found]
 
     async def open_limits(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         if chat_id is not None:

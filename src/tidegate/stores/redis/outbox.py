@@ -25,6 +25,7 @@ from tidegate.model import (
     Settlement,
     Ticket,
 )
+from tidegate.outbox.limit_states import closure_notes
 from tidegate.outbox.port import Outbox, StoreHealth, Turn
 from tidegate.outbox.transitions import UNREADABLE, UNSETTLED_STATES
 from tidegate.pacing.rules import Family, Rules
@@ -140,6 +141,7 @@ class RedisOutbox(RedisOperator, Outbox):
         while True:
             with suppress(StoreError):
                 await self._beat()
+                await self._find_closed_bots()
                 await self._tell_health()
                 await self._store_counts()
             if self._fallback.spool is not None and not self._fallback.is_away:
@@ -161,7 +163,10 @@ class RedisOutbox(RedisOperator, Outbox):
         self._turns.look_again()  # those in line are lost, too: they are asked for again
 
     def health(self) -> StoreHealth:
-        return self._fallback.health().with_problems([*self._heartbeat.problems(), *self._waiters.problems()])
+        now = self._clock.monotonic()
+        notes = closure_notes((bot, until - now) for bot, until in self._closed_bots.items())
+        health = self._fallback.health().with_notes(notes)
+        return health.with_problems([*self._heartbeat.problems(), *self._waiters.problems()])
 
     async def _run(self, step: str, *args: Argument) -> OutboxReply:
         asked_at = self._clock.monotonic()

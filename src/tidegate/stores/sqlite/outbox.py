@@ -26,6 +26,7 @@ from tidegate.model import (
 from tidegate.outbox.call_counts import STORED_EVERY
 from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.lanes import Entry
+from tidegate.outbox.limit_states import closure_notes_in
 from tidegate.outbox.port import Outbox, StoreHealth, Turn
 from tidegate.outbox.schedule import Schedule
 from tidegate.pacing.rules import Family, Rules
@@ -143,7 +144,8 @@ class SqliteOutbox(SqliteOperator, Outbox):
         problems = [*self.file.problems(), *self._tasks.problems()]
         if self._has_lost_lock:
             problems.append(LOST_LOCK.format(path=self.file.path))
-        return StoreHealth().with_problems(problems)
+        notes = closure_notes_in(self.schedule, self._clock.monotonic())
+        return StoreHealth().with_problems(problems).with_notes(notes)
 
     async def _rescue(self) -> None:
         """The file is no longer at its path, and gone with this process: save what waits in it."""

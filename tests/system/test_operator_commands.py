@@ -294,8 +294,6 @@ def test_health_readyz_doctor_and_stats_say_in_the_same_words_that_a_429_closed_
         doctor = await asyncio.to_thread(desk.run, "doctor", "--json")
         [sender] = [check for check in json.loads(doctor.stdout)["checks"] if check["name"] == "sender"]
         assert (gate.health().ready, stats["health"]["ready"], sender["state"]) == (True, True, "info")
-        readyz = await gate.core.handlers.problems()
-        assert readyz == {}
         return [
             list(gate.health().reasons),
             list(gate.core.handlers.notes()),

@@ -270,6 +270,20 @@ async def test_a_file_deleted_under_a_running_sender_accepts_no_more_and_loses_n
     assert saved == [("delivered", 1), ("queued", 2)]
 
 
+async def test_stats_and_doctor_say_that_a_file_was_deleted_under_its_sender(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, "http://127.0.0.1:9")
+    await in_thread(desk.begin)
+    async with Tidegate(desk.store) as gate, gate.worker():
+        await in_thread(desk.store.unlink)
+        stats = await in_thread(desk.run, "queue", "stats")
+        doctor = await in_thread(desk.run, "doctor", "--json")
+
+    assert "tidegate.db was deleted or moved while process" in stats.stderr
+    checks = {check["name"]: check for check in json.loads(doctor.stdout)["checks"]}
+    assert (checks["store"]["state"], len(checks) > 3) == ("failed", True)  # the others are made, too
+    assert checks["store"]["found"] in stats.stderr
+
+
 # --- the same words everywhere ---
 
 

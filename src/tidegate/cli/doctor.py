@@ -219,7 +219,7 @@ async def probe_store(settings: Settings) -> list[Check]:
     place = settings.store.place
     try:
         check_store_exists(place)
-    except BadInputError as error:
+    except TidegateError as error:
         missing = "there is no store" in str(error)
         return [Check("store", "info" if missing else "failed", str(error))]
     from tidegate.gate import Tidegate  # noqa: PLC0415  (slow to import: `--help` does without)

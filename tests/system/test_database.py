@@ -16,7 +16,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, text
 
-from databases import new_database, run_sql
+from databases import emptied_database, new_database, run_sql
 from servers import PGBOUNCER, Server, ServerMissing, find, pgbouncer_server, postgres_server
 from tidegate.database.database import Database
 from tidegate.database.migrations import NEWEST, VERSION_TABLE
@@ -39,8 +39,9 @@ async def address(kind: str, postgres_url: str, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def database(address: str) -> AsyncIterator[Database]:
-    made = Database(address)
+async def database(kind: str, postgres_url: str, tmp_path: Path) -> AsyncIterator[Database]:
+    sqlite = f"sqlite:///{tmp_path}/data.db"
+    made = Database(sqlite if kind == "sqlite" else await emptied_database(postgres_url))
     await made.open()
     yield made
     await made.close()
@@ -85,14 +86,18 @@ async def test_processes_that_start_at_once_make_the_tables_once(address: str) -
         await one.close()
 
 
-async def test_a_database_of_a_newer_tidegate_is_refused_and_left_alone(
-    address: str, database: Database
-) -> None:
+async def test_a_database_of_a_newer_tidegate_is_refused_and_left_alone(address: str) -> None:
+    database = Database(address)
+    await database.open()
     async with database.write() as transaction:
         await transaction.execute(text(f"UPDATE {VERSION_TABLE} SET version_num = '9999'"))  # noqa: S608
 
-    with pytest.raises(StoreError, match=r"newer Tidegate.*9999"):
-        await Database(address).open()
+    for upgrade in (True, False):
+        with pytest.raises(StoreError, match=r"newer Tidegate.*9999"):
+            await Database(address).open(upgrade=upgrade)
+    async with database.read() as transaction:
+        assert await transaction.scalar(COUNT) == 0
+    await database.close()
 
 
 # --- transactions ---
@@ -142,7 +147,7 @@ async def test_settings_of_a_transaction_end_with_it(postgres_url: str) -> None:
 
 
 async def test_a_statement_that_takes_too_long_is_stopped(postgres_url: str) -> None:
-    database = Database(postgres_url, statement_timeout=0.1)
+    database = Database(postgres_url, statement_timeout=0.5)
     await database.open(upgrade=False)
     with pytest.raises(StoreAwayError, match="took longer than TIDEGATE_STATEMENT_TIMEOUT"):
         async with database.read() as transaction:
@@ -151,7 +156,7 @@ async def test_a_statement_that_takes_too_long_is_stopped(postgres_url: str) -> 
 
 
 async def test_more_transactions_than_connections_wait_and_are_told_in_the_end(postgres_url: str) -> None:
-    database = Database(postgres_url, pool_size=1, max_overflow=0, statement_timeout=0.2)
+    database = Database(postgres_url, pool_size=1, max_overflow=0, statement_timeout=0.5)
     await database.open(upgrade=False)
     async with database.read():
         with pytest.raises(StoreAwayError, match=r"every connection .* is in use: raise DB_POOL_SIZE"):
@@ -344,7 +349,7 @@ async def test_a_server_that_stands_still_is_given_up(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.database.database.NETWORK_MARGIN", 0.2)
-    database = Database(postgres_url, statement_timeout=0.2)
+    database = Database(postgres_url, statement_timeout=0.5)
     await database.open(upgrade=False)
     session = await session_of(database)
     os.kill(session, signal.SIGSTOP)

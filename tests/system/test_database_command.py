@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,19 +103,16 @@ def test_a_store_in_memory_has_no_database(capsys: pytest.CaptureFixture[str]) -
 # --- doctor ---
 
 
-def checks(code: int = 0) -> dict[str, dict[str, str]]:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tidegate", "doctor", "--json"], capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stderr) == (code, "")
-    return {check["name"]: check for check in json.loads(ran.stdout)["checks"]}
+def checks(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, str]]:
+    return {check["name"]: check for check in told(capsys, "doctor", code=code)["checks"]}
 
 
+@pytest.mark.usefixtures("a_command_may_block")
 def test_doctor_says_which_database_is_used_and_whether_it_answers(
-    postgres: str, monkeypatch: pytest.MonkeyPatch
+    postgres: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DATABASE_REPLICA_URL", f"postgresql://me:{PASSWORD}@127.0.0.1:1/copy")
-    found = checks(code=1)
+    found = checks(capsys, code=1)
 
     assert found["database chosen"]["found"] == postgres.partition("@")[2] + ", by DATABASE_URL"
     assert found["database"]["state"] == "ok"
@@ -126,17 +121,18 @@ def test_doctor_says_which_database_is_used_and_whether_it_answers(
     assert PASSWORD not in str(found)
 
 
+@pytest.mark.usefixtures("a_command_may_block")
 def test_doctor_looks_at_the_file_beside_the_store_if_there_is_one(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = checks()
+    before = checks(capsys)
     assert run(["database", "upgrade"]) == 0
-    after = checks()
+    capsys.readouterr()
+    after = checks(capsys)
     (here / "tidegate-data.db").write_text("not a database, but long enough" * 50)
-    spoilt = checks(code=1)
+    spoilt = checks(capsys, code=1)
 
     assert before["database chosen"]["found"] == "tidegate-data.db, as DATABASE_URL is not set"
     assert "database" not in before
     assert after["database"]["state"] == "ok"
     assert spoilt["database"]["advice"] == "restore a copy of it, or move it away"
-    assert "upgraded" in capsys.readouterr().out

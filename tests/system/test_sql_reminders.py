@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from sqlalchemy import event, text
 
-from databases import new_database
+from databases import emptied_database, new_database
 from servers import PGBOUNCER, Server, ServerMissing, find, pgbouncer_server
 from tidegate.database.database import Database
 from tidegate.database.reminders import SqlReminders
@@ -35,7 +35,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def database(kind: str, postgres_url: str, tmp_path: Path) -> AsyncIterator[Database]:
     sqlite = f"sqlite:///{tmp_path}/data.db"
-    made = Database(sqlite if kind == "sqlite" else await new_database(postgres_url))
+    made = Database(sqlite if kind == "sqlite" else await emptied_database(postgres_url))
     await made.open()
     yield made
     await made.close()
@@ -234,7 +234,7 @@ async def test_what_a_process_that_has_stopped_was_firing_is_claimed_by_another(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = await new_database(postgres_url)
-    monkeypatch.setattr("tidegate.database.database.IDLE_TIMEOUT", 0.1)
+    monkeypatch.setattr("tidegate.database.database.IDLE_TIMEOUT", 0.5)
     stopped, other = SqlReminders(Database(address)), SqlReminders(Database(address))
     await stopped.open()
     await other.open()

@@ -121,7 +121,7 @@ async def measure(rounds: int) -> None:
 
 
 def shown(seconds: float, sign: str = "") -> str:
-    return f"{seconds:{sign}.2f} s" if math.isfinite(seconds) else "never"
+    return f"{seconds:{sign}.2f} s" if math.isfinite(seconds) else "-" if sign else "never"
 
 
 def median(stops: list[Stop]) -> Stop:

@@ -236,7 +236,7 @@ async def test_normal_and_low_are_spaced_and_high_is_not(open_post: OpenPost) ->
 
     normal = [at for at, message in sent if message.priority == Priority.NORMAL]
     assert [at for at, message in sent if message.priority == Priority.HIGH] == [0.0] * 5
-    assert [later - at for at, later in itertools.pairwise(normal)] == pytest.approx([0.09] * 4)
+    assert [later - at for at, later in itertools.pairwise(normal)] == pytest.approx([0.1] * 4)
 
 
 async def test_an_album_takes_a_slot_for_each_item(open_post: OpenPost) -> None:

@@ -129,7 +129,7 @@ async def test_normal_turns_are_spaced_and_high_ones_go_between(open_post: OpenP
     high = await call(100, Priority.HIGH)
 
     gaps = [later - earlier for earlier, later in itertools.pairwise(normal)]
-    assert gaps == pytest.approx([0.09] * 4, abs=0.01)
+    assert gaps == pytest.approx([0.1] * 4, abs=0.01)
     assert high == before
 
 

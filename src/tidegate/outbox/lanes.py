@@ -232,7 +232,7 @@ class Pool(msgspec.Struct, eq=False):
     passes: list[float] = msgspec.field(default_factory=lambda: [0.0] * len(WEIGHTS))
     learned: LearnedLimit | None = None
     served: float = 0.0  # the pass of the latest one
-    spaced_until: float = 0.0
+    spaced_until: float = -NEVER
     reserved: Line | None = None
     active: bool = False
     wake_at: float = 0.0

@@ -17,10 +17,10 @@ from tidegate.outbox.lanes import (
     Line,
     Pool,
 )
-from tidegate.outbox.shares import SLACK, SPACING, account, join, next_line, rest_until, spacing
+from tidegate.outbox.shares import SLACK, account, join, next_line, rest_until, spacing
 from tidegate.pacing.window import Window
 
-GAP = SPACING * 2 / 10  # of a call in the pool below
+GAP = 2 / 10  # of a call in the pool below
 
 
 @pytest.fixture

@@ -101,7 +101,6 @@ OUTBOX_SCRIPTS: Final = load_scripts(
     | {
         "LEVELS": {name: getattr(lanes, name) for name in ("HIGH", "NORMAL", "LOW", "URGENT", "TURN")},
         "STRIDES": [lanes.STRIDES[level] for level in (HIGH, NORMAL, LOW)],
-        "SPACING": shares.SPACING,
         "SLACK": shares.SLACK,
         "SKIPS_BEFORE_RESERVATION": schedule.LINE_SKIPS_BEFORE_RESERVATION,
         "RESERVATION_WINDOWS": schedule.RESERVATION_WINDOWS,

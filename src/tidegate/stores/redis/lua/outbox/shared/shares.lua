@@ -61,7 +61,7 @@ end
 
 function Share.spacing(pool, cost)
   if not pool.rule then return 0 end
-  return CONSTANT.SPACING * cost * pool.rates[1][2] / pool.rates[1][1]
+  return cost * pool.rates[1][2] / pool.rates[1][1]
 end
 
 -- After a grant, its priority has had its share, and spaced calls keep their distance.

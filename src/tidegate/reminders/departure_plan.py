@@ -2,7 +2,7 @@
 
 Pure arithmetic on the real parts: due times come from the spread and from the schedules, and departures
 follow the rules of the outbox: n slots, each free again W seconds after the answer, and calls spaced by
-SPACING x W/n. Each message is assumed to go to a private chat of its own, beside no other traffic.
+W/n. Each message is assumed to go to a private chat of its own, beside no other traffic.
 """
 
 import math
@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from tidegate.model import Rate
-from tidegate.outbox.shares import SPACING
 from tidegate.pacing.rules import Rules
 from tidegate.reminders.firing import fire, first_state
 from tidegate.reminders.reminder import NewReminder, Spread
@@ -74,7 +73,7 @@ class DeparturePlan(NamedTuple):
 def plan_departures(due: Iterable[float], rate: Rate, round_trip: float = ROUND_TRIP) -> DeparturePlan:
     """Return when messages leave that are due at these times, the first due first."""
     times = sorted(due)
-    slot, gap = rate.seconds + round_trip, SPACING * rate.seconds / rate.count
+    slot, gap = rate.seconds + round_trip, rate.seconds / rate.count
     leaves: list[float] = []
     last = -math.inf
     for number, time in enumerate(times):

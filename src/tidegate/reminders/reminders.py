@@ -325,7 +325,7 @@ class Reminders:
         async with self._opening:
             if self._store is None:
                 await asyncio.to_thread(all_zones)  # it reads files, once
-                store = self._make_store()
+                store = await asyncio.to_thread(self._make_store)  # it imports a library
                 await store.open()
                 self._store = store
         return self._store

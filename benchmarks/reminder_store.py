@@ -51,7 +51,7 @@ def new(user: int) -> NewReminder:
 
 
 async def add(store: SqlReminders, rows: int, every: int) -> None:
-    def first(given: NewReminder, number: int) -> Reminder:
+    def first(given: NewReminder, number: int, _: Reminder | None) -> Reminder:
         at = NOW if given.user_id % every == 0 else LATER
         fields = msgspec.structs.asdict(given)
         return Reminder(**fields, id=number, created_at=0.0, occurrence_at=at, next_at=at)

@@ -17,7 +17,7 @@ from tidegate.database.database import Database
 from tidegate.database.reminders import SqlReminders
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.model import BotId, File
-from tidegate.reminders.port import ADD_AT_ONCE, ReminderCounts, ReminderStore, Shard
+from tidegate.reminders.port import ADD_AT_ONCE, FirstState, ReminderCounts, ReminderStore, Shard
 from tidegate.reminders.reminder import (
     Cron,
     Daily,
@@ -84,10 +84,10 @@ def new(user: int = 1, **fields: Any) -> NewReminder:  # noqa: ANN401  (a remind
     return NewReminder(**given | {"zone": "Europe/Berlin", "fields": {"text": "Drink!"}} | fields)
 
 
-def due(at: float | None, **state: Any) -> Callable[[NewReminder, int], Reminder]:  # noqa: ANN401
+def due(at: float | None, **state: Any) -> FirstState:  # noqa: ANN401
     """What gives a reminder its first state: due at `at`."""
 
-    def first(given: NewReminder, number: int) -> Reminder:
+    def first(given: NewReminder, number: int, _: Reminder | None) -> Reminder:
         known = {"id": number, "created_at": 500.0, "occurrence_at": at, "next_at": at, **state}
         return Reminder(**msgspec.structs.asdict(given), **known)
 
@@ -149,7 +149,7 @@ async def test_a_reminder_comes_back_as_it_was_added(store: ReminderStore, sched
     [addition] = await store.add([given], first)
 
     assert addition.replaced is None
-    assert addition.reminder == first(given, addition.reminder.id)
+    assert addition.reminder == first(given, addition.reminder.id, None)
     assert await store.get([addition.reminder.id, 999]) == [addition.reminder]
 
 
@@ -164,6 +164,20 @@ async def test_a_key_that_is_added_again_replaces_the_reminder_and_keeps_its_id(
     assert await store.find() == [addition.reminder, other]
     assert await store.find(user_id=1) == [other]
     assert await claimed(store) == [other.id, old.id]
+
+
+async def test_a_key_that_is_added_again_may_be_left_as_it_is_and_stays_leased(store: ReminderStore) -> None:
+    [(old, _)] = await store.add([new(key="water", handler="make")], due(900.0))
+    assert await store.lease_handled(["make"], 1_000.0, 60.0, 10) == [old]
+
+    same, fresh = await store.add(
+        [new(key="water", handler="make"), new(2)],
+        lambda given, number, known: known or due(1_500.0)(given, number, None),
+    )
+
+    assert (same.is_unchanged, fresh.is_unchanged) == (True, False)
+    assert await store.find() == [old, fresh.reminder]
+    assert await store.lease_handled(["make"], 1_000.0, 60.0, 10) == []
 
 
 async def test_of_a_key_that_is_added_twice_at_once_the_last_is_kept(store: ReminderStore) -> None:
@@ -190,10 +204,10 @@ async def test_reminders_are_added_all_or_none(store: ReminderStore) -> None:
     [(old, _)] = await store.add([new(key="water")], due(1_500.0))
     calls = itertools.count()
 
-    def fails_at_third(given: NewReminder, number: int) -> Reminder:
+    def fails_at_third(given: NewReminder, number: int, old: Reminder | None) -> Reminder:
         if next(calls) == 2:
             raise BadInputError("no such zone")
-        return due(1_600.0)(given, number)
+        return due(1_600.0)(given, number, old)
 
     with pytest.raises(BadInputError, match="no such zone"):
         await store.add([new(key="water"), new(2), new(3)], fails_at_third)
@@ -347,7 +361,7 @@ async def test_a_change_during_a_claim_waits_and_is_not_lost(store: ReminderStor
     if change == "pause":
         assert left == [replace(fired(one), paused=True)]
     if change == "replace":
-        assert left == [due(1_800.0)(new(key="water"), one.id)]
+        assert left == [due(1_800.0)(new(key="water"), one.id, None)]
     if change == "remove":
         assert left == []
 

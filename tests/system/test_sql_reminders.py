@@ -46,7 +46,7 @@ def new(user: int = 1, **fields: Any) -> NewReminder:  # noqa: ANN401  (a remind
     return NewReminder(**given | {"zone": "UTC", "fields": {"text": "Drink!"}} | fields)
 
 
-def first(given: NewReminder, number: int) -> Reminder:
+def first(given: NewReminder, number: int, _: Reminder | None) -> Reminder:
     given_fields = msgspec.structs.asdict(given)
     return Reminder(**given_fields, id=number, created_at=500.0, occurrence_at=1_500.0, next_at=1_500.0)
 

@@ -28,7 +28,15 @@ from tidegate.database.database import Database, Transaction
 from tidegate.database.schema import reminders as table
 from tidegate.errors import BadInputError, StoreError
 from tidegate.model import BotId, ChatId
-from tidegate.reminders.port import ADD_AT_ONCE, Addition, DueBatch, ReminderCounts, ReminderStore, Shard
+from tidegate.reminders.port import (
+    ADD_AT_ONCE,
+    Addition,
+    DueBatch,
+    FirstState,
+    ReminderCounts,
+    ReminderStore,
+    Shard,
+)
 from tidegate.reminders.reminder import NewReminder, Reminder
 from tidegate.stores.message_codec import CODEC_ERRORS, LONGEST_CAUSE, unpack_file, with_files_packed
 
@@ -76,9 +84,7 @@ class SqlReminders(ReminderStore):
 
     # --- the application's verbs ---
 
-    async def add(
-        self, reminders: Sequence[NewReminder], first: Callable[[NewReminder, int], Reminder]
-    ) -> list[Addition]:
+    async def add(self, reminders: Sequence[NewReminder], first: FirstState) -> list[Addition]:
         if len(reminders) > ADD_AT_ONCE:
             raise BadInputError(f"{len(reminders):,} reminders at once: add at most {ADD_AT_ONCE:,}")
         async with self._database.write() as transaction:
@@ -90,11 +96,12 @@ class SqlReminders(ReminderStore):
             additions: list[Addition] = []
             for new in reminders:
                 old_id, old = known.get((new.bot, new.key), (None, None))
-                one = first(new, next(unused) if old_id is None else old_id)
+                one = first(new, next(unused) if old_id is None else old_id, old)
                 additions.append(Addition(one, old))
                 if new.key is not None:
                     known[new.bot, new.key] = (one.id, one)
-            rows = {one.id: _row(one) for one, _ in additions}  # of a key that was given twice, the last
+            # Of a key that was given twice, the last.
+            rows = {added.reminder.id: _row(added.reminder) for added in additions if not added.is_unchanged}
             if inserted := [row for key, row in rows.items() if key in fresh]:
                 await transaction.execute(insert(table), inserted)
             if replaced := [row | {"row": key} for key, row in rows.items() if key not in fresh]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from tidegate.reminders.occurrences import next_occurrence
-from tidegate.reminders.reminder import NewReminder, Reminder
+from tidegate.reminders.reminder import EveryDays, NewReminder, Reminder
 from tidegate.reminders.spread import due_time
 
 LATE_AFTER: Final = 60.0  # seconds: more is downtime, and the reminder's `late` decides
@@ -47,6 +47,25 @@ class Change(NamedTuple):
 def first_state(new: NewReminder, reminder_id: int, now: float) -> Reminder:
     """Return a reminder as it is added: with its first occurrence after now, or ended if there is none."""
     return _with_next(Reminder(**_fields_of(new), id=reminder_id, created_at=now), now)
+
+
+def add_again(old: Reminder, new: NewReminder, now: float, *, stays_paused: bool = False) -> Reminder:
+    """Return a reminder whose key is added again: as it is if nothing differs, else with a new start.
+
+    So a program may add the same at each start. One that is paused or has ended starts anew in any case;
+    with `stays_paused`, it remains paused.
+    """
+    if not old.has_ended and (stays_paused or not old.paused) and _is_same(old, new):
+        return old
+    fresh = first_state(new, old.id, now)
+    return replace(fresh, paused=old.paused) if stays_paused else fresh
+
+
+def _is_same(old: Reminder, new: NewReminder) -> bool:
+    schedule = new.schedule
+    if isinstance(schedule, EveryDays) and isinstance(old.schedule, EveryDays):
+        schedule = replace(schedule, start=old.schedule.start)  # else it would be counted from now each time
+    return _fields_of(old) == _fields_of(new) | {"schedule": schedule}
 
 
 def fire(reminder: Reminder, now: float, ahead: float = 0.0) -> Firing:

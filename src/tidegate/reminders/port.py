@@ -21,6 +21,10 @@ class Addition(NamedTuple):
     reminder: Reminder
     replaced: Reminder | None = None  # that had the same key: what is queued of it has to be cancelled
 
+    @property
+    def is_unchanged(self) -> bool:
+        return self.reminder is self.replaced
+
 
 class ReminderCounts(NamedTuple):
     active: int
@@ -38,6 +42,10 @@ class DueBatch(Protocol):
         """Replace them by their state after firing, in the transaction that claimed them."""
 
 
+# The state of a reminder that is added under an id; the last is the one that has the same key, if any.
+FirstState = Callable[[NewReminder, int, Reminder | None], Reminder]
+
+
 class ReminderStore(Protocol):
     """Reminders in order of `(next_at, id)`. Raises StoreAwayError while the database cannot be reached."""
 
@@ -46,12 +54,11 @@ class ReminderStore(Protocol):
 
     async def close(self) -> None: ...
 
-    async def add(
-        self, reminders: Sequence[NewReminder], first: Callable[[NewReminder, int], Reminder]
-    ) -> list[Addition]:
-        """Store reminders, all or none, at most ADD_AT_ONCE. `first(new, id)` gives each its first state.
+    async def add(self, reminders: Sequence[NewReminder], first: FirstState) -> list[Addition]:
+        """Store reminders, all or none, at most ADD_AT_ONCE. `first(new, id, old)` gives each its state.
 
-        A key that its bot has is replaced: the row keeps its id, and gets a new `created_at`.
+        A key that its bot has is replaced, and keeps its id; if `first` returns the old one, it is left as
+        it is.
         """
         ...
 

@@ -12,9 +12,18 @@ from tidegate.failure import pause_after
 from tidegate.model import BotId, ChatId
 from tidegate.outbox.port import Outbox
 from tidegate.outbox.producer import Producer
-from tidegate.reminders.firing import Change, first_state, pause, reschedule, resume, skip_next, snooze
+from tidegate.reminders.firing import (
+    Change,
+    add_again,
+    first_state,
+    pause,
+    reschedule,
+    resume,
+    skip_next,
+    snooze,
+)
 from tidegate.reminders.occurrences import all_zones
-from tidegate.reminders.port import ADD_AT_ONCE, ReminderCounts, ReminderStore, Shard
+from tidegate.reminders.port import ADD_AT_ONCE, Addition, ReminderCounts, ReminderStore, Shard
 from tidegate.reminders.reminder import NewReminder, Reminder
 from tidegate.reminders.reminder_options import (
     Moment,
@@ -22,16 +31,19 @@ from tidegate.reminders.reminder_options import (
     reminder_from_options,
 )
 from tidegate.reminders.schedule_parser import parse_moment
-from tidegate.reminders.scheduler import CHUNK, ReminderHandler, ReminderScheduler
+from tidegate.reminders.scheduler import AHEAD, CHUNK, ReminderHandler, ReminderScheduler
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.reminders")
 
 Which = int | str  # the id of a reminder, or its key
 PAGE: Final = 500  # reminders that are read together
+PUT_AHEAD: Final = 2 * AHEAD  # seconds: no scheduler puts earlier, also if its clock is a minute off
 FoundReminders = list[Reminder]  # `list` is a method below
+Additions = list[Addition]
 Problems = list[str]
-ReminderList = list[NewReminder]
+OutboxKey = tuple[BotId, str]
+OutboxKeys = list[OutboxKey]
 
 
 class ReminderHost(Protocol):
@@ -84,7 +96,7 @@ class Reminders:
         When: `at` with `every` ("day", "2 days", "week"), `days` ("mon-fri") or `date`; or `cron`. `zone` is
         the user's. `spread`, `quiet`, `start`, `until`, `count`, `late`, `expires_in`, `key` as in the
         reference; all else is the message, as `gate.send` takes it. A `key` that is used already replaces its
-        reminder.
+        reminder; if nothing differs, that goes on as it is, unless it is paused or has ended.
         """
         [added] = await self.add_many([{"chat_id": chat_id, **options}], bot=bot)
         return added
@@ -103,9 +115,9 @@ class Reminders:
             new = reminder_from_options(fields.pop("chat_id", None), fields, bot=bot_id, now=now)
             chunk.append(self.checked(new))
             if len(chunk) == ADD_AT_ONCE:
-                added += await self.store_all(chunk)
+                added += [one.reminder for one in await self.store_all(chunk)]
                 chunk = []
-        return added + await self.store_all(chunk)
+        return added + [one.reminder for one in await self.store_all(chunk)]
 
     def checked(self, new: NewReminder) -> NewReminder:
         """Return it if its message could be sent. Raises BadInputError."""
@@ -113,18 +125,27 @@ class Reminders:
             self._host.producer.compose(new.bot, {"chat_id": new.chat_id, **new.fields})
         return new
 
-    async def store_all(self, reminders: list[NewReminder]) -> list[Reminder]:
-        """Store reminders that are checked, all or none, at most ADD_AT_ONCE."""
+    async def store_all(self, reminders: list[NewReminder], *, stays_paused: bool = False) -> Additions:
+        """Store reminders that are checked, all or none, at most ADD_AT_ONCE; see `add_again` for keys."""
         if not reminders:
             return []
         now = self._host.clock.now()
         store = await self._opened()
-        additions = await store.add(reminders, lambda new, number: first_state(new, number, now))
-        for addition in additions:
-            if addition.replaced is not None:
-                await self._cancel(addition.replaced, addition.replaced.queued_keys)
+
+        def first(new: NewReminder, number: int, old: Reminder | None) -> Reminder:
+            if old is None:
+                return first_state(new, number, now)
+            return add_again(old, new, now, stays_paused=stays_paused)
+
+        additions = await store.add(reminders, first)
+        replaced = [one.replaced for one in additions if not one.is_unchanged]
+        await self._cancel_all(old for old in replaced if old is not None)
         await self._wake()
-        return [addition.reminder for addition in additions]
+        return additions
+
+    async def exist(self) -> bool:
+        """Return whether there may be reminders: whether their database was made. Creates none."""
+        return self._store is not None or await self._exist()
 
     async def get(self, which: Which, *, bot: object = None) -> Reminder | None:
         """Return a reminder by its id or key; None if there is none."""
@@ -197,13 +218,12 @@ class Reminders:
         store = await self._opened()
         ids = [one if isinstance(one, int) else await self._id_of(one, bot) for one in which]
         removed = await store.remove([one for one in ids if one is not None])
-        for reminder in removed:
-            await self._cancel(reminder, reminder.queued_keys)
+        await self._cancel_all(removed)
         return len(removed)
 
     async def forget(self, chat_id: ChatId, bot: object = None) -> int:
         """Delete every reminder of a chat; return how many there were. Creates no database."""
-        if self._store is None and not await self._exist():
+        if not await self.exist():
             return 0
         removed = 0
         while found := await self.list(chat_id=chat_id, bot=bot, limit=PAGE):
@@ -345,7 +365,7 @@ class Reminders:
         if changed is None:
             raise BadInputError(f"there is no reminder {which!r}")
         before, (_, cancelled) = decided[-1]
-        await self._cancel(before, cancelled, changed)
+        await self._cancel(self._keys_in_outbox(before, cancelled, changed))
         await self._wake()
         return changed
 
@@ -353,23 +373,33 @@ class Reminders:
         found = await (await self._opened()).find(bot=self._host.bot_id(bot), key=key, limit=1)
         return found[0].id if found else None
 
-    async def _cancel(self, before: Reminder, keys: Iterable[str], after: Reminder | None = None) -> None:
-        """Take back what is queued.
+    def _keys_in_outbox(
+        self, before: Reminder, queued: Iterable[str], after: Reminder | None = None
+    ) -> OutboxKeys:
+        """Return the dedup keys of what is to be taken back: those that are queued.
 
         Also what a scheduler that died has put before it could note that: the occurrence that was next,
         unless it is still next under the same key, which the outbox would not take again.
         """
-        keys = [*keys]
+        keys = [(before.bot, key) for key in queued]
         still_next = after is not None and (after.revision, after.occurrence_at) == (
             before.revision,
             before.occurrence_at,
         )
-        if before.occurrence_at is not None and not still_next:
-            keys.append(before.occurrence_key(before.occurrence_at))
+        may_be_put = before.next_at is not None and before.next_at < self._host.clock.now() + PUT_AHEAD
+        if before.occurrence_at is not None and may_be_put and not still_next:
+            keys.append((before.bot, before.occurrence_key(before.occurrence_at)))
+        return keys
+
+    async def _cancel_all(self, reminders: Iterable[Reminder]) -> None:
+        await self._cancel(key for one in reminders for key in self._keys_in_outbox(one, one.queued_keys))
+
+    async def _cancel(self, keys: Iterable[OutboxKey]) -> None:
         outbox = self._host.outbox
-        tickets = [await outbox.find_by_key(before.bot, key) for key in keys]
-        with suppress(ClosedError):
-            await outbox.cancel([ticket for ticket in tickets if ticket is not None])
+        found = [await outbox.find_by_key(bot, key) for bot, key in keys]
+        if tickets := [ticket for ticket in found if ticket is not None]:
+            with suppress(ClosedError):
+                await outbox.cancel(tickets)
 
 
 async def _each(

@@ -140,6 +140,48 @@ async def test_the_same_key_replaces_a_reminder_and_what_is_queued_of_it(
     assert len(await gate.reminders.list(user_id=1001)) == 1
 
 
+async def test_a_bot_that_adds_the_same_at_each_start_takes_nothing_back(
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    at, counts = local_time(clock, AHEAD / 2).time(), []
+    async with gate.worker():
+        for _ in range(3):
+            added = await add(gate, clock, key="water", at=at)
+            counts.append(added.fired)
+            await clock.sleep(5)  # by now it is queued
+        await clock.sleep(DAY + MINUTE)
+
+    assert counts == [0, 1, 1]
+    assert len(sent(telegram)) == 2
+
+
+async def test_every_three_days_is_counted_from_its_start_though_the_bot_restarts_each_day(
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    at = local_time(clock, HOUR).time()
+    for _ in range(7):
+        async with gate.worker():
+            await add(gate, clock, key="water", at=at, every="3 days")
+            await clock.sleep(DAY)
+
+    assert len(sent(telegram)) == 3
+
+
+async def test_what_is_paused_or_has_ended_starts_anew_when_it_is_added_again(
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    async with gate.worker():
+        added = await add(gate, clock, key="water", count=1)
+        await gate.reminders.pause("water")
+        assert not (await add(gate, clock, key="water", count=1)).paused
+        await clock.sleep(2 * HOUR)
+        again = await add(gate, clock, key="water", count=1, at=local_time(clock, HOUR).time())
+        await clock.sleep(2 * HOUR)
+
+    assert (again.id, again.has_ended) == (added.id, False)
+    assert len(sent(telegram)) == 2
+
+
 async def test_snoozed_for_ten_minutes_and_then_as_usual(
     gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
 ) -> None:

@@ -12,7 +12,15 @@ from typing import Final
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.model import BotId, ChatId
-from tidegate.reminders.port import ADD_AT_ONCE, Addition, DueBatch, ReminderCounts, ReminderStore, Shard
+from tidegate.reminders.port import (
+    ADD_AT_ONCE,
+    Addition,
+    DueBatch,
+    FirstState,
+    ReminderCounts,
+    ReminderStore,
+    Shard,
+)
 from tidegate.reminders.reminder import NewReminder, Reminder
 
 FEWEST_STALE: Final = 1_000  # entries of a heap; fewer are not worth a sweep
@@ -47,9 +55,7 @@ class MemoryReminders(ReminderStore):
 
     # --- the application's verbs ---
 
-    async def add(
-        self, reminders: Sequence[NewReminder], first: Callable[[NewReminder, int], Reminder]
-    ) -> list[Addition]:
+    async def add(self, reminders: Sequence[NewReminder], first: FirstState) -> list[Addition]:
         if len(reminders) > ADD_AT_ONCE:
             raise BadInputError(f"{len(reminders):,} reminders at once: add at most {ADD_AT_ONCE:,}")
         async with self._writing():
@@ -62,13 +68,14 @@ class MemoryReminders(ReminderStore):
                     place = (new.bot, new.key)
                     old = given.get(place) or self._reminders.get(self._keys.get(place, 0))
                 last_id += old is None
-                one = first(new, last_id if old is None else old.id)
+                one = first(new, last_id if old is None else old.id, old)
                 additions.append(Addition(one, old))
                 if new.key is not None:
                     given[new.bot, new.key] = one
             self._last_id = last_id
-            for one, _ in additions:
-                self._put(one)
+            for addition in additions:
+                if not addition.is_unchanged:
+                    self._put(addition.reminder)
         return additions
 
     async def get(self, ids: Iterable[int]) -> list[Reminder]:

@@ -616,14 +616,16 @@ class Tidegate:
     # --- delivering ---
 
     def worker(
-        self, *, concurrency: int = CONCURRENCY, grace: float = 10.0
+        self, *, concurrency: int = CONCURRENCY, grace: float = 10.0, reminders: bool = True
     ) -> AbstractAsyncContextManager[Worker]:
-        """`async with` it to deliver in this process while the body runs."""
+        """`async with` it to deliver in this process while the body runs.
+
+        Without `reminders`, they are left to `tidegate scheduler` or another process.
+        """
         core = self.core
         core.check_open()
-        return core.deliver(
-            Worker(core.outbox, core.sender, core.clock, concurrency=concurrency, grace=grace)
-        )
+        worker = Worker(core.outbox, core.sender, core.clock, concurrency=concurrency, grace=grace)
+        return core.deliver(worker, reminders=reminders)
 
     async def drained(self, bot: AnyBot | None = None) -> None:
         """Wait until nothing waits and nothing is being sent, for one bot or for all."""

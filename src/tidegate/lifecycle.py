@@ -224,15 +224,16 @@ class GateCore:
                 await self._running.aclose()
 
     @asynccontextmanager
-    async def deliver(self, worker: Worker) -> AsyncIterator[Worker]:
-        """Become the sender, and run the worker and the pollers while the body runs."""
+    async def deliver(self, worker: Worker, *, reminders: bool = True) -> AsyncIterator[Worker]:
+        """Become the sender, and run the worker, the pollers and the reminders while the body runs."""
         await self.become_sender()
         async with AsyncExitStack() as around, worker, AsyncExitStack() as stack:
             self._workers.append(worker)
             around.callback(self._workers.remove, worker)  # after its end, which may have to be hastened
             for poller in self.pollers:
                 await stack.enter_async_context(poller)
-            await stack.enter_async_context(self.reminders.deliver())
+            if reminders:
+                await stack.enter_async_context(self.reminders.deliver())
             self._delivering.append(stack)
             try:
                 yield worker

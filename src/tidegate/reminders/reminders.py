@@ -79,7 +79,7 @@ class Reminders:
         self._opening = asyncio.Lock()
         self._delivers = 0  # how often this process is asked to run the scheduler
         self._running: AsyncExitStack | None = None
-        self._scheduler: ReminderScheduler | None = None
+        self._schedulers: list[ReminderScheduler] = []  # that run in this process
         self._tasks = BackgroundTasks()
 
     # --- what an application does ---
@@ -264,20 +264,33 @@ class Reminders:
 
     @asynccontextmanager
     async def schedule(
-        self, *, shard: Shard | None = None, chunk: int = CHUNK
+        self, *, shard: Shard | None = None, chunk: int = CHUNK, offset: float = 0.0
     ) -> AsyncIterator[ReminderScheduler]:
         """Run a scheduler of its own while the body runs. Raises StoreAwayError if there is no database."""
         store = await self._opened()
         host = self._host
         scheduler = ReminderScheduler(
-            store, host.producer, host.clock, handlers=self._handlers, shard=shard, chunk=chunk
+            store,
+            host.producer,
+            host.clock,
+            handlers=self._handlers,
+            shard=shard,
+            chunk=chunk,
+            offset=offset,
         )
         async with scheduler:
-            yield scheduler
+            self._schedulers.append(scheduler)
+            try:
+                yield scheduler
+            finally:
+                self._schedulers.remove(scheduler)
 
     def problems(self) -> Problems:
         """Why reminders are not fired as they should be, a line each."""
-        return [*self._tasks.problems(), *(self._scheduler.problems() if self._scheduler else [])]
+        return [
+            *self._tasks.problems(),
+            *(problem for scheduler in self._schedulers for problem in scheduler.problems()),
+        ]
 
     async def close(self) -> None:
         """Disconnect. It is opened again when it is needed."""
@@ -324,19 +337,19 @@ class Reminders:
         await self._opened()
         if self._delivers and self._running is None:
             self._running = AsyncExitStack()
-            self._scheduler = await self._running.enter_async_context(self.schedule())
+            await self._running.enter_async_context(self.schedule())
 
     async def _stop(self) -> None:
         await self._tasks.stop()
-        running, self._running, self._scheduler = self._running, None, None
+        running, self._running = self._running, None
         if running is not None:
             await running.aclose()
 
     async def _wake(self) -> None:
-        if self._delivers and self._scheduler is None:
+        if self._delivers and self._running is None:
             await self._start()
-        if self._scheduler is not None:
-            self._scheduler.wake()
+        for scheduler in self._schedulers:
+            scheduler.wake()
 
     # --- inside ---
 

@@ -61,7 +61,8 @@ class ReminderScheduler:
     """`async with` it: due reminders are put into the outbox while the body runs.
 
     Any number of schedulers may share a store: each claims other rows. `shard` limits this one to some users.
-    A store that cannot be reached is waited for, with a warning.
+    With `offset` it looks so many seconds later than others, at the start and before each due time. A store
+    that cannot be reached is waited for, with a warning.
     """
 
     def __init__(
@@ -74,16 +75,20 @@ class ReminderScheduler:
         shard: Shard | None = None,
         chunk: int = CHUNK,
         ahead: float = AHEAD,
+        offset: float = 0.0,
     ) -> None:
         if shard is not None and not 0 <= shard.number < shard.of:
             raise BadInputError(f"shard {shard.number} of {shard.of} is not possible: count from 0")
+        if not 0 <= offset < ahead:
+            raise BadInputError(f"an offset of {offset:g} s is not possible: give 0 to less than {ahead:g}")
         self._store = store
         self._producer = producer
         self._clock = clock
         self._handlers = {} if handlers is None else handlers
         self._shard = shard
         self._chunk = chunk
-        self._ahead = ahead
+        self._ahead = ahead - offset
+        self._offset = offset
         self._tasks = BackgroundTasks()
         self._calls = BackgroundTasks()
         self._running: dict[str, int] = {}  # calls of each handler
@@ -110,7 +115,14 @@ class ReminderScheduler:
         trouble = [] if self._trouble is None else [f"reminders wait: {self._trouble}"]
         return [*trouble, *self._tasks.problems()]
 
+    async def hopeless(self) -> str:
+        """Wait until it has failed so often in a row that it will not recover; say why."""
+        assert self._loop is not None  # noqa: S101  (it runs)
+        await self._loop.hopeless.wait()
+        return self._loop.problem or f"{self._loop.name} has failed"
+
     async def _run(self) -> None:
+        await self._clock.sleep(self._offset)
         while True:
             self._changed.clear()
             try:

@@ -256,6 +256,40 @@ async def test_several_schedulers_share_the_users(gate: Tidegate, clock: Virtual
     assert (await gate.reminders.counts()).due == 33
 
 
+async def test_a_scheduler_with_an_offset_looks_later_and_is_on_time(
+    gate: Tidegate, clock: VirtualClock
+) -> None:
+    await add(gate, clock, HOUR)
+    async with gate.reminders.schedule() as early, gate.reminders.schedule(offset=20) as late:
+        await clock.sleep(HOUR - AHEAD + 1)
+        assert (early.counts.fired, late.counts.fired) == (1, 0)
+    await gate.reminders.change(1, text="Drink again!")  # which takes it back
+    async with gate.reminders.schedule(offset=20) as late:
+        await clock.sleep(15)
+        assert late.counts.fired == 0
+        await clock.sleep(10)
+        assert late.counts.fired == 1
+
+    with pytest.raises(BadInputError, match="give 0 to less than 60"):
+        async with gate.reminders.schedule(offset=60):
+            pass
+
+
+async def test_a_worker_without_reminders_leaves_them_to_a_scheduler(
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    await add(gate, clock, HOUR)
+    async with gate.worker(reminders=False):
+        await clock.sleep(2 * HOUR)
+        await add(gate, clock, AHEAD / 2, text="late")
+        await clock.sleep(MINUTE)
+        assert not sent(telegram)
+        async with gate.reminders.schedule():
+            await clock.sleep(MINUTE)
+
+    assert len(sent(telegram)) == 2
+
+
 async def test_after_downtime_each_reminder_has_its_way_and_the_log_says_so(
     gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,9 +15,10 @@ from tidegate.broadcast.message import BroadcastMessage, dedup_prefix
 from tidegate.broadcast.recorder import CampaignFacts, CampaignRecorder
 from tidegate.cli import loop, terminal
 from tidegate.cli.broadcast import BroadcastOrder
-from tidegate.cli.broadcast.check import CheckedFile, check, forecast, preview, preview_lines
 from tidegate.cli.broadcast.file_source import file_source
+from tidegate.cli.broadcast.preview import forecast, preview, preview_lines
 from tidegate.cli.broadcast.report import NOT_REACHED, BroadcastCounts, report_table, write_unreached
+from tidegate.cli.checked_file import CheckedFile, check_lines
 from tidegate.cli.errors import FAILED, INTERRUPTED
 from tidegate.cli.progress import CountRate, ShowProgress, phase
 from tidegate.cli.store import choose_bot, gate_for, open_gate, store_option
@@ -214,7 +215,7 @@ async def _run(order: BroadcastOrder, mailing: Mailing, gate: Tidegate, file: Fi
 async def broadcast(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing) -> int:
     """Run a broadcast in an open gate. Return the exit code."""
     with phase(job.clock, "checking", mailing.source.size, as_json=job.as_json) as show:
-        checked = await check(mailing, job.clock, job.stop, show)
+        checked = await check_lines(mailing.messages(), mailing.source, job.clock, job.stop, show)
     if job.stop.is_set():
         job.say("stopped while checking: nothing was sent")
         return INTERRUPTED
@@ -222,7 +223,7 @@ async def broadcast(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing) 
     return await _send(job, order, mailing, checked)
 
 
-def _refuse_bad(checked: CheckedFile, order: BroadcastOrder) -> None:
+def _refuse_bad(checked: CheckedFile[BroadcastMessage], order: BroadcastOrder) -> None:
     """Raise BadInputError if lines are bad, or there are none."""
     for line in checked.lines():
         terminal.note(line)
@@ -250,7 +251,9 @@ async def _limit(job: BroadcastJob, mailing: Mailing) -> Rate:
     return await limit_for(job.bot, mailing.params, Settings.read().rules(), job.gate.outbox)
 
 
-async def _send(job: BroadcastJob, order: BroadcastOrder, mailing: Mailing, checked: CheckedFile) -> int:
+async def _send(
+    job: BroadcastJob, order: BroadcastOrder, mailing: Mailing, checked: CheckedFile[BroadcastMessage]
+) -> int:
     before, limit = await job.counts(), await _limit(job, mailing)
     _refuse_forgetting(forecast(checked.good, limit), order)
     if order.dry_run:
@@ -309,7 +312,7 @@ async def _write_unreached(job: BroadcastJob, order: BroadcastOrder, counts: Bro
 def _what_now(
     job: BroadcastJob,
     order: BroadcastOrder,
-    checked: CheckedFile,
+    checked: CheckedFile[BroadcastMessage],
     before: BroadcastCounts,
     counts: BroadcastCounts,
 ) -> list[str]:

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -233,6 +233,24 @@ def parameter(text: str) -> tuple[str, Any]:
     except RecursionError:
         raise BadInputError(f"--param: the value of {name} is nested too deeply") from None
     return name, known
+
+
+def shared_params(given: Sequence[str], elsewhere: Mapping[str, str]) -> dict[str, Any]:
+    """Read the --param of a command that sends many messages. `elsewhere` says how others are given."""
+    params = dict(map(parameter, given))
+    for name, value in params.items():
+        if name in elsewhere:
+            raise BadInputError(f"--param: {name} is not given this way: {elsewhere[name]}")
+        try:
+            msgspec.msgpack.encode((name, value))  # as the store keeps it
+        except OverflowError:
+            raise BadInputError(
+                f"--param: {name!r} has a number that is too large: quote it as text"
+            ) from None
+        except ValueError:
+            raise BadInputError(f"--param: {name!r} is no text in UTF-8") from None
+    check_params("sendMessage", params)
+    return params
 
 
 def check_params(method: str, params: Mapping[str, Any]) -> None:

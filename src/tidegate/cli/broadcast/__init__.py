@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from tidegate.broadcast.audience_file import AudienceFile, Mailing
 from tidegate.cli.broadcast.report import check_place
 from tidegate.cli.options import AsJson, BotOption, Store
-from tidegate.cli.send import check_params, parameter
+from tidegate.cli.send import shared_params
 from tidegate.cli.store import store_name
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
@@ -254,9 +254,7 @@ class BroadcastOrder(msgspec.Struct, frozen=True, kw_only=True):
             raise BadInputError(text if text.startswith("--") else f"{option}: {text}") from error
 
     def _params(self) -> dict[str, Any]:
-        params = dict(map(_parameter, self.params))
-        check_params("sendMessage", params)
-        return params
+        return shared_params(self.params, _ELSEWHERE)
 
     def _template(self) -> str | None:
         if self.template is None:
@@ -277,19 +275,6 @@ def _check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise BadInputError("the text is not valid UTF-8: write it into a file, for --template") from None
-
-
-def _parameter(text: str) -> tuple[str, Any]:
-    name, value = parameter(text)
-    if name in _ELSEWHERE:
-        raise BadInputError(f"--param: {name} is not given this way: {_ELSEWHERE[name]}")
-    try:
-        msgspec.msgpack.encode((name, value))  # as the store keeps it
-    except OverflowError:
-        raise BadInputError(f"--param: {name!r} has a number that is too large: quote it as text") from None
-    except ValueError:
-        raise BadInputError(f"--param: {name!r} is no text in UTF-8") from None
-    return name, value
 
 
 from tidegate.cli.broadcast import control  # noqa: E402, F401  (adds its commands to the group)

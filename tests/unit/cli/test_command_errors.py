@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.cli import main
-from tidegate.cli.sim.telegram import ListenAddress, why_not
+from tidegate.cli.listen_address import ListenAddress
 from tidegate.sim.telegram.update_delivery import is_loopback
 
 
@@ -96,10 +96,10 @@ def test_ctrl_c_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 def test_why_a_server_cannot_listen() -> None:
     place = ListenAddress("127.0.0.1", 80)
 
-    assert why_not(OSError(errno.EADDRINUSE, ""), place) == (
+    assert place.why_not(OSError(errno.EADDRINUSE, "")) == (
         "port 80 on 127.0.0.1 is in use: choose another with --port"
     )
-    assert "(permission denied)" in why_not(PermissionError(errno.EACCES, "Permission denied"), place)
+    assert "(permission denied)" in place.why_not(PermissionError(errno.EACCES, "Permission denied"))
 
 
 @pytest.mark.parametrize(

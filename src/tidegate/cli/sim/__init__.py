@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from tidegate.cli.listen_address import ListenAddress
 from tidegate.cli.options import AsJson, command_group
 
 app = command_group("Simulate Telegram or NocoDB, with limits that count, to test bots against.")
@@ -188,7 +189,7 @@ def simulate_telegram(
     from tidegate.cli.sim import telegram as sim_telegram  # noqa: PLC0415  (slow to import)
 
     sim_telegram.serve(
-        sim_telegram.ListenAddress(host, port),
+        ListenAddress(host, port),
         limits=sim_options.limits(
             bot_rate=bot_rate,
             chat_rate=chat_rate,
@@ -248,7 +249,6 @@ def simulate_nocodb(
     """
     from tidegate.cli.sim import nocodb as sim_nocodb  # noqa: PLC0415  (slow to import)
     from tidegate.cli.sim import options as sim_options  # noqa: PLC0415  (slow to import)
-    from tidegate.cli.sim.telegram import ListenAddress  # noqa: PLC0415  (slow to import)
 
     sim_nocodb.serve(
         ListenAddress(host, port),

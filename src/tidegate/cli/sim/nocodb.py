@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import loop, terminal
+from tidegate.cli.listen_address import ListenAddress
 from tidegate.cli.progress import Meter
 from tidegate.cli.sim import options
 from tidegate.cli.sim.telegram import (
     FIRST_ERROR,
     SECONDS_SHOWN,
     WIDTH,
-    ListenAddress,
     percent,
     pulse,
     run_server,

@@ -1,10 +1,9 @@
 """`tidegate sim telegram`: serve until a signal comes, show what happens, report at the end."""
 
-import errno
 from collections.abc import Awaitable, Callable, Iterable, Reversible
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import loop, terminal
+from tidegate.cli.listen_address import ListenAddress
 from tidegate.cli.progress import Meter, sparkline
 from tidegate.cli.terminal import printable
 from tidegate.clock import Clock
@@ -168,11 +168,6 @@ def percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "0 %"
 
 
-class ListenAddress(NamedTuple):
-    host: str
-    port: int
-
-
 def serve(
     place: ListenAddress,
     *,
@@ -211,8 +206,7 @@ def run_server(
     as_json: bool,
 ) -> None:
     """Serve until Ctrl-C. `start` begins what runs beside the server, and returns a line to print."""
-    if not place.host.strip():
-        raise BadInputError("--host: an empty name would mean every network: write 127.0.0.1, or 0.0.0.0")
+    place.check()
     watched = terminal.is_watched() and not as_json
     loop.run(_run_server(server, place, picture if watched else None, start, as_json=as_json))
     if not as_json and not watched:
@@ -232,7 +226,7 @@ async def _run_server(
         try:
             await stack.enter_async_context(server)
         except OSError as error:
-            raise BadInputError(why_not(error, place)) from error
+            raise BadInputError(place.why_not(error)) from error
         if not is_loopback(place.host):
             terminal.note(
                 f"tidegate: warning: others may reach {place.host}, and the control API has no password"
@@ -245,13 +239,3 @@ async def _run_server(
         with terminal.drawing(picture) as draw:
             async for _ in loop.frames(stop, Clock()):
                 draw()
-
-
-def why_not(error: OSError, place: ListenAddress) -> str:
-    """Say why a server could not listen, and what to do."""
-    if error.errno == errno.EADDRINUSE:
-        return f"port {place.port} on {place.host} is in use: choose another with --port"
-    reason = (error.strerror or "the address cannot be used").lower()
-    return (
-        f"cannot listen on {place.host}, port {place.port} ({reason}): choose others with --host and --port"
-    )

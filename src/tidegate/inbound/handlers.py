@@ -120,9 +120,9 @@ class GateHandlers(WebhookBackend):
         return self._gate.handler_registry.knows(bot_source(bot_id))
 
     async def problems(self) -> dict[str, str]:
-        registry, health = self.registry(), self._gate.health()
-        if not health.ready:  # the store is not asked: it may be what does not answer
-            return {"gate": "; ".join(health.reasons)}
+        registry = self.registry()
+        if found := gate_problems(self._gate.health()):  # the store is not asked: it may not answer
+            return found
         stats, problems = await registry.stats(), {}
         # One bot that is flooded takes no room of the others, which must be reached.
         sources = max(1, len(self._gate.bots()) + len(self._hooks))
@@ -185,6 +185,11 @@ class GateHandlers(WebhookBackend):
         source, registry = bot_source(bot), self._registry
         if registry is not None and self._update_handler is not None and not registry.has_handler(source):
             registry.register(source, _update_item_handler(bot, self._update_handler))
+
+
+def gate_problems(health: StoreHealth) -> dict[str, str]:
+    """Return why a gate is not ready, as `/readyz` says it; nothing if it is."""
+    return {} if health.ready else {"gate": "; ".join(health.reasons)}
 
 
 def _event_item_handler(handler: HookEventHandler) -> ItemHandler:

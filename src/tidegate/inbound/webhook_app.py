@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from tidegate.clock import Clock
@@ -153,12 +153,8 @@ class WebhookApp:
             return await self._accept_update(request, path.removeprefix(_TELEGRAM_PATH))
         if path.startswith(_HOOK_PATH):
             return await self._accept_event(request, path.removeprefix(_HOOK_PATH))
-        if path not in {"/healthz", "/readyz"}:
-            return NOT_FOUND
-        if request.method not in {"GET", "HEAD"}:
-            return method_not_allowed("GET, HEAD")
-        # Health asks nobody: neither Telegram nor the store can make a process look dead.
-        return OK if path == "/healthz" else await self._check_readiness()
+        backend = self._backend
+        return await respond_health(request.method, path, backend.problems, backend.notes, self._clock)
 
     async def _accept_update(self, request: WebhookRequest, name: str) -> WebhookResponse | None:
         """`POST /webhook/telegram/{bot_id}`: an update is durable before Telegram is answered."""
@@ -210,19 +206,6 @@ class WebhookApp:
             return unavailable(error)
         return OK
 
-    async def _check_readiness(self) -> WebhookResponse:
-        try:
-            async with self._clock.timeout(READINESS_TIMEOUT):
-                problems = await self._backend.problems()
-        except TimeoutError:
-            problems = {"store": f"does not answer within {READINESS_TIMEOUT:g} s"}
-        except TidegateError as error:
-            problems = {"gate": str(error)}
-        scrubbed = {name: scrub(text) for name, text in problems.items()}
-        if problems:
-            return WebhookResponse(503, "not ready", problems=scrubbed)
-        return WebhookResponse(200, notes=[scrub(note) for note in self._backend.notes()])
-
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             step = (await receive())["type"]
@@ -235,6 +218,38 @@ class WebhookApp:
             await send({"type": f"{step}.complete"})
             if step == "lifespan.shutdown":
                 return
+
+
+async def respond_health(
+    method: str,
+    path: str,
+    problems: Callable[[], Awaitable[Mapping[str, str]]],
+    notes: Callable[[], Sequence[str]],
+    clock: Clock,
+) -> WebhookResponse:
+    """Answer `/healthz`: the process is alive, and `/readyz`: it is, unless there are `problems`."""
+    if path not in {"/healthz", "/readyz"}:
+        return NOT_FOUND
+    if method not in {"GET", "HEAD"}:
+        return method_not_allowed("GET, HEAD")
+    # Health asks nobody: neither Telegram nor the store can make a process look dead.
+    return OK if path == "/healthz" else await _check_readiness(problems, notes, clock)
+
+
+async def _check_readiness(
+    problems: Callable[[], Awaitable[Mapping[str, str]]], notes: Callable[[], Sequence[str]], clock: Clock
+) -> WebhookResponse:
+    try:
+        async with clock.timeout(READINESS_TIMEOUT):
+            found = await problems()
+    except TimeoutError:
+        found = {"store": f"does not answer within {READINESS_TIMEOUT:g} s"}
+    except TidegateError as error:
+        found = {"gate": str(error)}
+    if found:
+        scrubbed = {name: scrub(text) for name, text in found.items()}
+        return WebhookResponse(503, "not ready", problems=scrubbed)
+    return WebhookResponse(200, notes=[scrub(note) for note in notes()])
 
 
 def _refuse(refusal: SignatureRefusal) -> WebhookResponse:

@@ -131,7 +131,7 @@ def _options_of(new: NewReminder) -> dict[str, Any]:
     options["start"] = new.starts_at
     match new.schedule:
         case Once(at=moment):
-            return options | {"at": moment}
+            return options | {"at": moment.time(), "date": moment.date()}
         case Daily(at=time):
             return options | {"at": time, "every": "day"}
         case Weekly(at=time, days=days):
@@ -175,7 +175,7 @@ def _is_blank(value: object) -> bool:
 def _without_overridden(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """The defaults, without another schedule than that of the row."""
     left = dict(defaults)
-    if not given.keys().isdisjoint(KINDS):
+    if not given.keys().isdisjoint(KINDS) or _date_and_time(given.get("at")) is not None:
         left = {name: value for name, value in left.items() if name not in KINDS}
     if "cron" in given or _is_window(given.get("spread")):
         left.pop("at", None)
@@ -227,8 +227,7 @@ def _zone(given: Mapping[str, Any]) -> str:
 
 
 def _schedule(given: Mapping[str, Any], zone: str, since: float) -> Schedule:
-    at = given.get("at")
-    moment = at if isinstance(at, dt.datetime) else parse_date_and_time(at) if isinstance(at, str) else None
+    moment = _date_and_time(given.get("at"))
     if moment is not None:
         _refuse_beside("at with a date", given, KINDS)
         return Once(_local(moment, zone))
@@ -246,6 +245,12 @@ def _schedule(given: Mapping[str, Any], zone: str, since: float) -> Schedule:
     if "every" not in given:
         raise BadInputError(_SAY_WHEN)
     return _every(time, parse_every(given["every"]), zone, since)
+
+
+def _date_and_time(at: object) -> dt.datetime | None:
+    if isinstance(at, str):
+        return parse_date_and_time(at)
+    return at if isinstance(at, dt.datetime) else None
 
 
 def _refuse_beside(one: str, given: Mapping[str, Any], others: Iterable[str]) -> None:

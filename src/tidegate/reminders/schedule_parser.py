@@ -73,6 +73,7 @@ def parse_zone(given: object) -> str:
     raise BadInputError(f"{_shown(name)} is not a time zone: {hint}")
 
 
+@lru_cache(TEXTS_KEPT)  # it takes milliseconds, and the rows of a file repeat a mistake
 def _nearest_zone(name: str) -> str | None:
     """Return a zone with a similar name, or with a city of a similar name."""
     wanted = "_".join(name[:LONGEST_TEXT].lower().split())

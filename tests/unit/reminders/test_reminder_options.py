@@ -23,6 +23,7 @@ from tidegate.reminders.reminder import (
 )
 from tidegate.reminders.reminder_options import (
     OPTION_NAMES,
+    changed_reminder,
     checked,
     reminder_from_options,
     reminder_from_row,
@@ -176,6 +177,33 @@ def test_columns_fill_the_template_unless_a_row_has_a_text_of_its_own() -> None:
     assert from_row(row | {"text": "{plain}"}, **shared).fields["text"] == "{plain}"
     with pytest.raises(BadInputError, match="there is no field 'habit'"):
         from_row({"chat_id": 42, "name": "Bob"}, **shared)
+
+
+def test_a_time_with_a_date_replaces_the_schedule_of_the_defaults() -> None:
+    new = from_row({"chat_id": "5", "text": "hi", "at": "2026-12-31 09:00"}, at="08:00", every="day")
+    assert new.schedule == Once(dt.datetime.fromisoformat("2026-12-31T09:00"))
+
+
+@pytest.mark.parametrize(
+    ("options", "schedule"),
+    [
+        ({"at": "10:00"}, Once(dt.datetime.fromisoformat("2026-12-31T10:00"))),
+        ({"date": "2027-01-01"}, Once(dt.datetime.fromisoformat("2027-01-01T09:00"))),
+        ({"at": "2027-01-01 10:00"}, Once(dt.datetime.fromisoformat("2027-01-01T10:00"))),
+        ({"every": "day"}, Daily(NINE)),
+        ({"days": "mon"}, Weekly(NINE, frozenset({0}))),
+        ({"cron": "0 9 * * *"}, Cron("0 9 * * *")),
+    ],
+)
+def test_one_that_fires_once_keeps_what_is_not_changed(options: dict[str, Any], schedule: Schedule) -> None:
+    old = from_options(at="2026-12-31 09:00")
+    assert changed_reminder(old, options, now=NOW).schedule == schedule
+
+
+def test_one_that_is_daily_may_become_once() -> None:
+    old = from_options(at="09:00", every="day")
+    changed = changed_reminder(old, {"at": "2026-12-31 10:00"}, now=NOW)
+    assert changed.schedule == Once(dt.datetime.fromisoformat("2026-12-31T10:00"))
 
 
 def test_the_schedule_of_a_row_replaces_that_of_the_defaults() -> None:

@@ -109,6 +109,7 @@ DELIMITERS: Final = (",", ";", "\t")
 _WHY: Final = {
     "chat_id": "the first line must name the columns, and one of them chat_id",
     "text": "add it, or give a template",
+    "zone": "add it, or give --zone",
 }
 
 

@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "worker": ("worker", "Deliver the messages of the store until Ctrl-C or SIGTERM."),
     "broadcast": ("broadcast", "Send a message to everybody in a file, as fast as the limits allow."),
     "plan": ("plan", "Say when the last of many reminders leaves, and what would change that."),
+    "reminders": ("reminders", "Import, list, change and remove reminders, which are sent when it is time."),
     "webhook": ("webhook", "Set, inspect and delete the webhooks of bots."),
     "inbox": ("inbox", "List updates and events that could not be handled; replay or drop them."),
     "queue": ("queue", "Inspect, pause, resume and cancel queued messages."),

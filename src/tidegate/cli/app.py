@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "broadcast": ("broadcast", "Send a message to everybody in a file, as fast as the limits allow."),
     "plan": ("plan", "Say when the last of many reminders leaves, and what would change that."),
     "reminders": ("reminders", "Import, list, change and remove reminders, which are sent when it is time."),
+    "scheduler": ("scheduler", "Put reminders that are due into the outbox until Ctrl-C or SIGTERM."),
     "webhook": ("webhook", "Set, inspect and delete the webhooks of bots."),
     "inbox": ("inbox", "List updates and events that could not be handled; replay or drop them."),
     "queue": ("queue", "Inspect, pause, resume and cancel queued messages."),

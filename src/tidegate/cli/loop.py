@@ -1,6 +1,7 @@
 """The event loop of a command, and how Ctrl-C and SIGTERM stop it."""
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
@@ -31,6 +32,8 @@ def stop_signal() -> asyncio.Event:
 
     def handle(number: signal.Signals) -> None:
         if stop.is_set() and number == signal.SIGINT:
+            # The pool of SQLAlchemy would print a traceback for each connection that is cut off now.
+            logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
             raise SystemExit(128 + number)
         stop.set()
 

@@ -47,3 +47,12 @@ OfChat = Annotated[
     str | None, typer.Option("--chat", metavar="CHAT", help="Only this chat: a number or @name.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+HealthPort = Annotated[
+    int | None,
+    typer.Option(
+        "--health-port", min=0, max=65_535, metavar="PORT", help="Serve /healthz and /readyz; 0: a free port."
+    ),
+]
+HealthHost = Annotated[
+    str, typer.Option("--health-host", metavar="HOST", help="The address of --health-port.")
+]

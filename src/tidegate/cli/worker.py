@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 from rich.console import RenderableType
@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import loop, terminal
+from tidegate.cli.listen_address import ListenAddress
 from tidegate.cli.messages import WAITING, amount
-from tidegate.cli.options import AsJson, Store
+from tidegate.cli.options import AsJson, HealthHost, HealthPort, Store
 from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
 from tidegate.cli.store import gate_for, is_redis, open_gate, public_store_name, store_name
 from tidegate.cli.terminal import printable
@@ -35,6 +36,9 @@ Concurrency = Annotated[
     int, typer.Option(min=1, max=10_000, metavar="N", help="At most this many calls at once.")
 ]
 Drain = Annotated[bool, typer.Option("--drain", help="Stop when nothing waits any more.")]
+NoReminders = Annotated[
+    bool, typer.Option("--no-reminders", help="Leave reminders to tidegate scheduler or another process.")
+]
 
 EXPLAINED: Final = 100  # messages at most of which a line says what they wait for
 REASONS_SHOWN: Final = 5
@@ -48,19 +52,39 @@ GOOD_RATE: Final = 30  # messages a second that fill a mark, unless there were m
 
 @app.command(epilog="[b]Try it:[/b]  tidegate worker  ·  tidegate worker --drain --json")
 def worker(
-    *, concurrency: Concurrency = 100, drain: Drain = False, store: Store = None, as_json: AsJson = False
+    *,
+    concurrency: Concurrency = 100,
+    drain: Drain = False,
+    no_reminders: NoReminders = False,
+    health_port: HealthPort = None,
+    health_host: HealthHost = "127.0.0.1",
+    store: Store = None,
+    as_json: AsJson = False,
 ) -> None:
     """Deliver the messages of the store until Ctrl-C or SIGTERM.
 
     Then it finishes the calls in flight; messages that wait stay in the store. A file has one worker at a
-    time; in Redis any number of workers share the work and the limits. If it fails again and again, it
-    ends with 1, so that whatever supervises it starts it anew.
+    time; in Redis any number of workers share the work and the limits. It fires reminders, too, if there are
+    any. If it fails again and again, it ends with 1, so that whatever supervises it starts it anew.
     """
+    wanted = WorkerOptions(
+        concurrency=concurrency,
+        drain=drain,
+        reminders=not no_reminders,
+        health=None if health_port is None else ListenAddress(health_host, health_port, "--health-"),
+    )
     run = WorkerRun(gate_for(store), Clock(), shared=is_redis(store_name(store)))
-    loop.run(_deliver(run, store, concurrency=concurrency, drain=drain, as_json=as_json))
+    loop.run(_deliver(run, store, wanted, as_json=as_json))
     terminal.report(run.report(), summary(run.report()), as_json=as_json)
     if run.failure is not None:
         raise TidegateError(f"the worker gives up: {run.failure}")
+
+
+class WorkerOptions(NamedTuple):
+    concurrency: int
+    drain: bool
+    reminders: bool
+    health: ListenAddress | None
 
 
 class WorkerRun:
@@ -187,17 +211,18 @@ def _alarm(count: int) -> str:
     return "bold red" if count else "bold"
 
 
-async def _deliver(
-    run: WorkerRun, store: str | None, *, concurrency: int, drain: bool, as_json: bool
-) -> None:
+async def _deliver(run: WorkerRun, store: str | None, wanted: WorkerOptions, *, as_json: bool) -> None:
+    from tidegate.cli.health_server import serve_health  # noqa: PLC0415  (slow to import)
+
     stop, gate, name = (
         loop.stop_signal(),
         run.gate,
         public_store_name(store_name(store).removeprefix("sqlite:///")),
     )
     watched = terminal.is_watched() and not as_json
-    async with open_gate(gate, store):
-        async with gate.worker(concurrency=concurrency) as delivering, AsyncExitStack() as beside:
+    async with open_gate(gate, store), serve_health(gate, wanted.health, run.clock):
+        working = gate.worker(concurrency=wanted.concurrency, reminders=wanted.reminders)
+        async with working as delivering, AsyncExitStack() as beside:
             await run.start()
             await beside.enter_async_context(loop.beside(_stop_when_hopeless(run, delivering, stop)))
             if not gate.bots():
@@ -205,14 +230,14 @@ async def _deliver(
             if not watched:
                 waiting = amount(run.stats.waiting, "message waits", "messages wait")
                 terminal.announce(f"Delivering from {name}: {waiting} (Ctrl-C stops it)", as_json=as_json)
-            if drain:
+            if wanted.drain:
                 await beside.enter_async_context(loop.beside(_stop_when_drained(gate, stop)))
             if watched:
                 await _watch(run, name, stop)
             elif as_json:
                 await stop.wait()
             else:
-                await print_lines(run, stop, drain=drain)
+                await print_lines(run, stop, drain=wanted.drain)
         await run.end()
 
 

@@ -1,6 +1,6 @@
 """`/healthz` and `/readyz` of a command that runs for long: the same answers as those of the webhook app."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -25,11 +25,14 @@ async def serve_health(gate: Tidegate, place: ListenAddress | None, clock: Clock
         return
     place.check()
 
+    def notes() -> Sequence[str]:
+        return gate.health().reasons
+
     async def problems() -> dict[str, str]:
         return gate_problems(gate.health())
 
     async def answer(request: web.BaseRequest) -> web.Response:
-        response = await respond_health(request.method, request.path, problems, clock)
+        response = await respond_health(request.method, request.path, problems, notes, clock)
         body = response.body()
         headers = {name.decode(): value.decode() for name, value in response.headers(len(body), closes=False)}
         return web.Response(status=response.status, body=body, headers=headers)

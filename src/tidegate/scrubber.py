@@ -30,6 +30,7 @@ LOGGERS: Final = (
     "tidegate.inbound",
     "tidegate.outbox",
     "tidegate.polling",
+    "tidegate.reminders",
     "tidegate.sim.telegram.incoming",
     "tidegate.store",
     "tidegate.upstream",

@@ -229,12 +229,12 @@ def _check_key(name: str, key: str | None) -> None:
 
 
 def _without_files(value: object) -> object:
-    """Files are not part of the JSON; their content is checked when it is sent."""
-    if isinstance(value, File):
-        return None
-    if isinstance(value, Mapping):
+    """Return plain values without their files: those are not part of the JSON, and checked when sent."""
+    if isinstance(value, dict):
         return {name: _without_files(item) for name, item in value.items()}
-    return [_without_files(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list):
+        return [_without_files(item) for item in value]
+    return None if isinstance(value, File) else value
 
 
 def _plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -251,6 +251,8 @@ def plain_value(value: object, place: str = "a value", depth: int = 0) -> Any:  
         raise BadInputError(
             f"{_short(place)} is nested more than {MAX_DEPTH} levels deep, or contains itself: flatten it"
         )
+    if type(value) is str and value.isascii():  # as most are
+        return value
     match value:
         case Enum():
             return plain_value(value.value, place, depth + 1)
@@ -317,6 +319,8 @@ def _plain_mapping(place: str, mapping: Mapping[Any, Any], depth: int) -> dict[s
 
 
 def _check_key_of(place: str, key: object) -> None:
+    if type(key) is str and key.isascii():  # as most are
+        return
     if not isinstance(key, str):
         kind = type(key).__name__
         raise BadInputError(

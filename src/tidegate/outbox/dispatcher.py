@@ -123,7 +123,10 @@ class OutboxDispatcher:
     def _on_time(self) -> None:
         self.wake(self._clock.monotonic())  # while it is known for when the timer was set
         self._timer = None
-        self._step()
+        if self.schedule.has_work:
+            self._step()
+        else:
+            self.arm()
 
     def _step(self) -> None:
         """Grant what may go to the tasks that wait, then sleep until there may be more."""

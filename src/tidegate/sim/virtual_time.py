@@ -46,7 +46,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._cancelled = 0  # of the timers
         self._created = itertools.count()
         self._ties = None if seed is None else random.Random(seed)  # noqa: S311  (repeatable, not secret)
-        selector = _VirtualSelector(self)
+        selector = _VirtualSelector()
         super().__init__(selector)
         selector.sealed = True
 
@@ -84,7 +84,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             future.set_exception(error)
         return future
 
-    def advance(self) -> None:
+    def _run_once(self) -> None:
+        """Run what is ready; if nothing is, jump to the next timers. asyncio would ask its selector here."""
+        ready = self._ready  # type: ignore[attr-defined]  # where asyncio puts what is to run
+        if not ready and not self._stopping:  # type: ignore[attr-defined]
+            self._advance()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled:  # noqa: SLF001
+                handle._run()  # noqa: SLF001
+
+    def _advance(self) -> None:
         """Jump to the next instant that has a timer, and make its timers ready to run."""
         timers = self._timers
         while timers and timers[0][3].cancelled():
@@ -95,7 +105,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         while timers and timers[0][0] <= self._now:
             timer = self._pop()
             if not timer.cancelled():
-                self._ready.append(timer)  # type: ignore[attr-defined]  # where asyncio puts a due timer
+                self._ready.append(timer)  # type: ignore[attr-defined]
 
     def _pop(self) -> asyncio.TimerHandle:
         timer = heapq.heappop(self._timers)[3]
@@ -125,10 +135,9 @@ def run(main: Callable[[VirtualClock], Coroutine[Any, Any, T]], seed: int | None
 
 
 class _VirtualSelector(selectors.BaseSelector):
-    """Moves the clock where asyncio would wait for I/O."""
+    """Takes what asyncio registers for itself, and refuses all else."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
         self._keys: dict[int, selectors.SelectorKey] = {}
         self.sealed = False
 
@@ -144,9 +153,7 @@ class _VirtualSelector(selectors.BaseSelector):
     def unregister(self, fileobj: "FileDescriptorLike") -> selectors.SelectorKey:
         return self._keys.pop(fileobj if isinstance(fileobj, int) else fileobj.fileno())
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if timeout is None:  # nothing is ready to run
-            self._loop.advance()
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:  # noqa: ARG002
         return []
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:

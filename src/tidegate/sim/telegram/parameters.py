@@ -164,6 +164,8 @@ def to_int(text: str) -> int | None:
 
 
 def _fits(value: object, depth: int) -> bool:
+    if type(value) is str:
+        return True
     if isinstance(value, dict):
         return depth > 0 and all(_fits(part, depth - 1) for part in value.values())
     if isinstance(value, list):

@@ -93,12 +93,17 @@ class MemoryReminders(ReminderStore):
         limit: int = 100,
     ) -> list[Reminder]:
         self._check_open()
-        ids = self._ids if user_id is None else self._users.get(user_id, [])
+        if bot is not None and key is not None:
+            named = self._keys.get((bot, key))
+            ids = [] if named is None else [named]
+        else:
+            ids = self._ids if user_id is None else self._users.get(user_id, [])
         found: list[Reminder] = []
         for number in range(bisect_right(ids, after), len(ids)):
             one = self._reminders[ids[number]]
             if (
                 (bot is None or one.bot == bot)
+                and (user_id is None or one.user_id == user_id)
                 and (chat_id is None or one.chat_id == chat_id)
                 and (key is None or one.key == key)
             ):

@@ -480,3 +480,41 @@ async def test_bad_input_is_refused_before_anything_is_stored(gate: Tidegate, cl
         with pytest.raises(BadInputError, match=words):
             await add(gate, clock, **wrong)
     assert (await gate.reminders.counts()).active == 0
+
+
+async def test_the_minute_before_a_handler_is_due_is_not_spent_looking_for_it(
+    gate: Tidegate, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[float] = []
+
+    @gate.reminders.handler("report")
+    async def report(_: DueReminder) -> None:
+        called.append(clock.now())
+
+    looks = 0
+    look = MemoryReminders.next_due
+
+    async def counted(store: MemoryReminders, *args: Any, **options: Any) -> float | None:  # noqa: ANN401
+        nonlocal looks
+        looks += 1
+        return await look(store, *args, **options)
+
+    added = await add(gate, clock, AHEAD, handler="report", text=None)
+    monkeypatch.setattr(MemoryReminders, "next_due", counted)
+    async with gate.worker():
+        await clock.sleep(AHEAD + 1)
+
+    assert called == pytest.approx([added.next_at])
+    assert looks < 30
+
+
+async def test_reminders_that_come_due_one_after_another_are_put_together(
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    for number in range(60):
+        await add(gate, clock, 2 * AHEAD + number / 10)
+    async with gate.reminders.schedule() as scheduler, gate.worker():
+        await clock.sleep(3 * AHEAD)
+
+    assert scheduler.counts.fired == len(sent(telegram)) == 60
+    assert scheduler.counts.chunks <= 3

@@ -78,7 +78,8 @@ class Tidegate:
 
     `store`: a file, `redis://…` for many machines, or `memory://`; if not given, TIDEGATE_STORE,
     else REDIS_URL, else `tidegate.db`. Limits and retries come from `rules` and the environment
-    (`TIDEGATE_BOT_RATE` …).
+    (`TIDEGATE_BOT_RATE` …). `clock`, `wire` and `seed` (of the jitter of retries) are for simulations: with
+    all three, a run can be repeated.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Tidegate:
         clock: Clock | None = None,
         wire: BotApiTransport | None = None,
         settings: Settings | None = None,
+        seed: int | None = None,
     ) -> None:
         if not isinstance(store, str | os.PathLike | None):
             kind = type(store).__name__
@@ -107,7 +109,9 @@ class Tidegate:
                 file,
             )
         name, rules = str(store or self.settings.store.place), rules or self.settings.rules()
-        self.core = GateCore(name, settings=self.settings, clock=self.clock, rules=rules, transport=wire)
+        self.core = GateCore(
+            name, settings=self.settings, clock=self.clock, rules=rules, transport=wire, seed=seed
+        )
         """Internal: for the adapters of bot libraries. Its methods may change at any time."""
 
     @property

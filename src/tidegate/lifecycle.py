@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -65,12 +66,14 @@ class GateCore:
         clock: Clock,
         rules: Rules,
         transport: BotApiTransport | None,
+        seed: int | None = None,
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.rules = rules
         self.store_name = store
         self._transport = transport
+        self._seed = seed
         self.callbacks = DeliveryCallbacks(clock)
         self.handlers = GateHandlers(self)
         self.attachment: Attachment | None = None
@@ -104,7 +107,11 @@ class GateCore:
         )
         transport = self._transport or BotApiClient(self.clock, timeout=settings.telegram_timeout)
         self.sender = Sender(
-            transport, self.clock, policy=backoff, outage_limit=settings.tidegate_outage_limit
+            transport,
+            self.clock,
+            policy=backoff,
+            draw=random.Random(self._seed),  # noqa: S311  (jitter)
+            outage_limit=settings.tidegate_outage_limit,
         )
         self.store = make_store(
             self.store_name,

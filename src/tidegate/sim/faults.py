@@ -3,7 +3,8 @@
 import math
 import random
 import re
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Final, Literal, Self, get_args
 
 import msgspec
 
@@ -86,6 +87,28 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             point -= share
         return "answered"
 
+    def shares(self) -> dict[str, float]:
+        """Return the shares that are above 0, by name."""
+        return {fate: share for fate, share in self._shares() if share}
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a level (none, some, many) or names with shares: `lost_answer=0.02,server_error`.
+
+        A name without a share means 1 %.
+        """
+        if text.strip() in LEVELS:
+            return msgspec.structs.replace(cls(), **LEVELS[text.strip()])
+        shares: dict[str, float] = {}
+        for part in text.split(","):
+            name, _, share = part.strip().partition("=")
+            name = name.strip().replace("-", "_")
+            if name not in FATES:
+                known = ", ".join(FATES)
+                raise BadInputError(f"{name!r} is no fault: write {', '.join(LEVELS)}, or some of {known}")
+            shares[name] = parse_share(share) if share else DEFAULT_SHARE
+        return msgspec.structs.replace(cls(), **shares)
+
     def _shares(self) -> tuple[tuple[Fate, float], ...]:
         return (
             ("server_error", self.server_error),
@@ -97,6 +120,23 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 PERFECT = Faults()
+FATES: Final = tuple(name for name in get_args(Fate) if name != "answered")
+DEFAULT_SHARE: Final = 0.01  # of a fault that is named without one
+LEVELS: Final[Mapping[str, dict[str, float]]] = {
+    "none": {},
+    "some": dict.fromkeys(FATES, 0.001),
+    "many": dict.fromkeys(FATES, 0.01),
+}
+
+
+def parse_share(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise BadInputError(f"{text!r} is not a share: write a number from 0 to 1, such as 0.05")
+    return number
 
 
 class ConnectionCut(ConnectionError):  # noqa: N818  (an event, as in ConnectionResetError's family)

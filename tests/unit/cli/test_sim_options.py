@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tidegate.cli.sim import options as sim_options
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
+from tidegate.sim.faults import parse_share
 from tidegate.sim.telegram import Faults, Latency, Limits, World
 
 
@@ -97,10 +98,10 @@ def test_a_closed_world_knows_nobody() -> None:
 
 @given(st.floats(0, 1))
 def test_every_share_from_0_to_1_is_one(number: float) -> None:
-    assert sim_options.share(repr(number)) == number
+    assert parse_share(repr(number)) == number
 
 
 @given(st.floats().filter(lambda number: not 0 <= number <= 1))
 def test_no_other_number_is_a_share(number: float) -> None:
     with pytest.raises(BadInputError, match="from 0 to 1"):
-        sim_options.share(repr(number))
+        parse_share(repr(number))

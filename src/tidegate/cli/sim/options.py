@@ -5,6 +5,7 @@ from typing import Literal, TypeVar
 
 from tidegate.errors import BadInputError
 from tidegate.model import Rate
+from tidegate.sim.faults import parse_share
 from tidegate.sim.telegram import Faults, Latency, Limits, World
 
 Value = TypeVar("Value")
@@ -32,7 +33,7 @@ def limits(
         escalates=escalate,
         edit_budget=edits,
         action_budget=actions,
-        hidden_floods=read("--hidden-floods", share, hidden_floods),
+        hidden_floods=read("--hidden-floods", parse_share, hidden_floods),
     )
 
 
@@ -43,11 +44,11 @@ def faults(
     return Faults(
         latency_in=each_way,
         latency_out=each_way,
-        server_error=read("--server-errors", share, server_errors),
-        lost_answer=read("--lost-answers", share, lost_answers),
-        lost_request=read("--lost-requests", share, lost_requests),
-        silent=read("--silent", share, silent),
-        malformed=read("--malformed", share, malformed),
+        server_error=read("--server-errors", parse_share, server_errors),
+        lost_answer=read("--lost-answers", parse_share, lost_answers),
+        lost_request=read("--lost-requests", parse_share, lost_requests),
+        silent=read("--silent", parse_share, silent),
+        malformed=read("--malformed", parse_share, malformed),
     )
 
 
@@ -57,16 +58,6 @@ def world(tokens: Sequence[str], *, closed: bool) -> World:
         if World().bot(token) is None:
             raise BadInputError("--token: that is not a bot's token: write number:text, such as 42:any")
     return World(tokens=set(tokens) or None, open_world=not closed)
-
-
-def share(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise BadInputError(f"{text!r} is not a share: write a number from 0 to 1, such as 0.05")
-    return number
 
 
 def read(option: str, parse: Callable[[str], Value], text: str) -> Value:

@@ -21,6 +21,7 @@ from tidegate.scrubber import scrub_secrets
 COMMANDS: Final = {
     "demo": ("demo", "Watch a naive bot and one with Tidegate do the same work side by side."),
     "sim": ("sim", "Simulate Telegram or NocoDB, with limits that count, to test bots against."),
+    "simulate": ("simulate", "Simulate a day of a habit bot, and measure what its users get."),
     "stress": ("stress", "Put polling under simulated load and measure it."),
     "bot": ("bot", "Register, list and remove the bots of a store."),
     "key": ("key", "Make and rotate the keys that encrypt bot tokens."),

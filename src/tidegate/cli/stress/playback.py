@@ -3,9 +3,10 @@
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 from rich.columns import Columns
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -15,8 +16,11 @@ from rich.table import Table
 from rich.text import Text
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ShowPlayed = Callable[[str, float, float], None]
-"""Gets the title, the seconds played, and the total."""
+
+
+class ShowPlayed(Protocol):
+    def __call__(self, title: str, done: float, total: float, words: str = "") -> None:
+        """Show how many seconds of the total are played; `words` say it in another unit."""
 
 
 class StopFlag:
@@ -59,23 +63,27 @@ def quiet() -> Iterator[None]:
 def play_bar() -> Iterator[ShowPlayed]:
     """Show a bar on stderr for each scenario, if it is a terminal."""
     if not sys.stderr.isatty():
-        yield lambda _title, _done, _total: None
+        yield _show_nothing
         return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} s"),
+        TextColumn("{task.fields[words]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks = {}
 
-        def show(title: str, done: float, total: float) -> None:
+        def show(title: str, done: float, total: float, words: str = "") -> None:
             if title not in tasks:
-                tasks[title] = progress.add_task(title, total=total)
-            progress.update(tasks[title], completed=done)
+                tasks[title] = progress.add_task(title, total=total, words="")
+            progress.update(tasks[title], completed=done, words=words or f"{done:.0f} of {total:.0f} s")
 
         yield show
+
+
+def _show_nothing(title: str, done: float, total: float, words: str = "") -> None:
+    """Where there is no terminal."""
 
 
 ENDLESS = 10_000  # columns: wider than any table

@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # there only if aiogram is used
 log = logging.getLogger("tidegate")
 
 NOTICE_LIFETIME: Final = 60.0  # seconds in which a notice, such as "please wait", is of use
+LOOK_AT_FILE, LOOK_AT_SERVER = 3.0, 30.0  # seconds
 RISKS_TIMEOUT: Final = 2.0  # seconds in which a Redis has to say how it keeps its data
 
 
@@ -85,6 +86,7 @@ class GateCore:
             self,
             lambda: make_reminders(store, settings, clock),
             lambda: reminders_exist(store, settings, clock),
+            _look_every(store, settings),
         )
         self.pollers: list[Poller] = []
         self._delivering: list[AsyncExitStack] = []  # in which pollers run
@@ -388,3 +390,10 @@ class GateCore:
     async def _answer_query(self, bot: int, query: str, text: str | None) -> None:
         params = {"callback_query_id": query, **({"text": text} if text else {})}
         await self.call("answerCallbackQuery", params, bot=BotId(bot))
+
+
+def _look_every(store: str, settings: Settings) -> float | None:
+    """Return the seconds between two looks for first reminders: at a file, or at a server."""
+    if settings.database_url is not None:
+        return LOOK_AT_SERVER
+    return None if store == "memory://" else LOOK_AT_FILE

@@ -70,10 +70,13 @@ class Reminders:
         host: ReminderHost,
         make_store: Callable[[], ReminderStore],
         exist: Callable[[], Awaitable[bool]],
+        look_every: float | None = None,
     ) -> None:
+        """`look_every`: seconds between two looks whether other processes have added some; None: none can."""
         self._host = host
         self._make_store = make_store
         self._exist = exist
+        self._look_every = look_every
         self._handlers: dict[str, ReminderHandler] = {}
         self._store: ReminderStore | None = None
         self._opening = asyncio.Lock()
@@ -300,13 +303,16 @@ class Reminders:
             await store.close()
 
     async def _start_if_any(self) -> None:
-        """Look whether there are reminders, without creating anything."""
+        """Look whether there are reminders, without creating anything. Other processes may add the first."""
         failures = 0
-        while True:
+        while self._running is None:
             try:
                 if await self._exist():
                     await self._start()
-                return  # noqa: TRY300  (the loop ends, in either case)
+                    return
+                if self._look_every is None:
+                    return
+                await self._host.clock.sleep(self._look_every)
             except StoreAwayError as error:
                 failures += 1
                 log.log(

@@ -1,5 +1,6 @@
 """`gate.reminders` on virtual time: what is added fires once, on time, and what is changed is taken back."""
 
+import asyncio
 import datetime as dt
 import logging
 from collections import Counter
@@ -14,8 +15,13 @@ from msgspec.structs import replace
 
 from tidegate import Tidegate
 from tidegate.errors import BadInputError, StoreAwayError
+from tidegate.model import BotId
+from tidegate.reminders.firing import first_state
+from tidegate.reminders.occurrences import all_zones
 from tidegate.reminders.port import Shard
 from tidegate.reminders.reminder import Reminder
+from tidegate.reminders.reminder_options import reminder_from_options
+from tidegate.reminders.reminders import Reminders
 from tidegate.reminders.scheduler import AHEAD, CHUNK, DueReminder
 from tidegate.sim.telegram import SimulatedTelegram
 from tidegate.sim.telegram.telegram import TelegramWire
@@ -78,6 +84,35 @@ async def test_a_reminder_that_is_added_while_the_worker_runs_starts_the_schedul
         await clock.sleep(5)
 
     assert len(sent(telegram)) == 1
+
+
+async def test_the_first_reminder_of_another_process_is_found_by_a_worker_that_runs(
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    """A worker that had looked once, at its start, left what was imported later unsent."""
+    store = MemoryReminders(clock)
+    looks: list[bool] = []
+    exists = False
+
+    async def exist() -> bool:
+        looks.append(exists)
+        return exists
+
+    gate.core.reminders = Reminders(gate.core, lambda: store, exist, look_every=3.0)
+    async with gate.worker():
+        await clock.sleep(HOUR)
+        await store.open()
+        await asyncio.to_thread(all_zones)  # it reads files, once
+        at = local_time(clock, 10).replace(tzinfo=None)
+        new = reminder_from_options(
+            1001, {"text": "Hi", "at": at, "zone": BERLIN}, bot=BotId(42), now=clock.now()
+        )
+        await store.add([new], lambda given, number, _: first_state(given, number, clock.now()))
+        exists = True
+        await clock.sleep(MINUTE)
+
+    assert len(sent(telegram)) == 1
+    assert looks == [False] * round(HOUR / 3) + [True]
 
 
 @pytest.mark.parametrize("ahead_of_time", [2 * HOUR, AHEAD / 2])

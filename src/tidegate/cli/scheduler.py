@@ -132,8 +132,10 @@ class SchedulerRun:
             upcoming = await self._gate.reminders.upcoming(limit=1)
             self.next_at = upcoming[0].next_at if upcoming else None
 
-    def end(self) -> None:
-        self._ended = self.clock.monotonic()
+    async def end(self) -> None:
+        """Take the last counts, before the gate closes."""
+        self._ended = self._next_look = self.clock.monotonic()
+        await self.look()
 
     @property
     def seconds(self) -> float:
@@ -244,7 +246,7 @@ async def _running(
 
         async with loop.beside(stop_when_hopeless()):
             yield run
-        run.end()
+        await run.end()
 
 
 async def print_lines(run: SchedulerRun, stop: asyncio.Event) -> None:

@@ -43,7 +43,7 @@ async def test_a_run_counts_what_it_fired_and_reports_it(gate: Tidegate, clock: 
         run = SchedulerRun(gate, scheduler, clock)
         await run.look()
         await clock.sleep(2 * HOUR)
-        run.end()
+        await run.end()
     await clock.sleep(HOUR)
 
     report = run.report()

@@ -34,7 +34,7 @@ from tidegate.cli.store import (
     quietly,
 )
 from tidegate.clock import Clock
-from tidegate.database import data_file
+from tidegate.database import count_reminders, data_file
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.outbox.port import StoreHealth
 from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES, Settings
@@ -48,6 +48,7 @@ COARSE_CLOCK: Final = 0.005  # seconds; waits of a few milliseconds need a finer
 PORTS: Final = (8080, 8081)  # of the gateway and of the simulator
 CONNECT_SECONDS: Final = 2.0
 PROBE_SECONDS: Final = 3.0
+COUNT_SECONDS: Final = 2.0
 MARKS: Final[dict[CheckState, tuple[str, str]]] = {
     "ok": ("✓", "green"),
     "info": ("·", "dim"),
@@ -108,6 +109,7 @@ async def _all_checks() -> list[Check]:
     ]
     if settings.database_url is None:
         probes.append(_bounded("database", asyncio.to_thread(probe_data_file, settings.store.place)))
+    probes.append(_bounded("reminders", probe_reminders(settings)))
     found = [check for found in await asyncio.gather(*probes) for check in found]
     return [*complaints, store_choice_check(settings), database_choice_check(settings), *found]
 
@@ -280,6 +282,22 @@ def probe_data_file(store: str) -> list[Check]:
         return []
     shown = public_store_name(str(file)) == str(file)
     return [probe_sqlite(str(file), shown=shown, advice="restore a copy of it, or move it away")]
+
+
+async def probe_reminders(settings: Settings) -> list[Check]:
+    """Say how many there are, if any. Makes and upgrades no database."""
+    clock = Clock()
+    try:
+        async with clock.timeout(COUNT_SECONDS):
+            counts = await count_reminders(settings.store.place, settings, clock)
+    except TimeoutError:
+        return [Check("reminders", "info", f"there are some: counting took more than {COUNT_SECONDS:g} s")]
+    except TidegateError:
+        return []  # the check of the database says why
+    if counts is None or not any(counts):
+        return []
+    found = f"{counts.active:,} active, {counts.paused:,} paused, {counts.ended:,} ended"
+    return [Check("reminders", "info", found)]
 
 
 def probe_sqlite(name: str, *, shown: bool = True, advice: str = "correct DATABASE_URL") -> Check:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tidegate.clock import Clock
 from tidegate.errors import MissingExtraError
 from tidegate.extras import extra
-from tidegate.reminders.port import ReminderStore
+from tidegate.reminders.port import ReminderCounts, ReminderStore
 from tidegate.settings import STORE_FILE, Settings
 from tidegate.stores import is_redis
 from tidegate.stores.memory.reminders import MemoryReminders
@@ -15,7 +15,7 @@ from tidegate.stores.memory.reminders import MemoryReminders
 if TYPE_CHECKING:  # an extra
     from tidegate.database.database import Database
 
-__all__ = ["data_file", "make_database", "make_reminders", "reminders_exist"]
+__all__ = ["count_reminders", "data_file", "make_database", "make_reminders", "reminders_exist"]
 
 
 def make_reminders(store: str, settings: Settings, clock: Clock) -> ReminderStore:
@@ -43,6 +43,21 @@ async def reminders_exist(store: str, settings: Settings, clock: Clock) -> bool:
         return await _have_tables(await asyncio.to_thread(make_database, store, settings, clock))
     except MissingExtraError:
         return False
+
+
+async def count_reminders(store: str, settings: Settings, clock: Clock) -> ReminderCounts | None:
+    """Count the reminders, and change nothing; None if there are no tables, or those of an older Tidegate."""
+    if not await reminders_exist(store, settings, clock):
+        return None
+    database = await asyncio.to_thread(make_database, store, settings, clock)
+    from tidegate.database.reminders import SqlReminders  # noqa: PLC0415  (an extra)
+
+    await database.open(upgrade=False)
+    try:
+        is_current = not (await database.revision()).pending
+        return await SqlReminders(database, clock).counts(clock.now()) if is_current else None
+    finally:
+        await database.close()
 
 
 async def _have_tables(database: "Database") -> bool:

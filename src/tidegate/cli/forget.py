@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidegate.cli import terminal
-from tidegate.cli.messages import Selection, amount, bot_of, counted
+from tidegate.cli.messages import COUNTED, Selection, amount, bot_of, counted
 from tidegate.cli.options import AsJson, OfBot, Store, Yes
-from tidegate.cli.store import using, using_gate
+from tidegate.cli.store import known_bot, using_gate
 from tidegate.cli.terminal import confirm
-from tidegate.model import State
+from tidegate.model import BotId, ChatId, State
 from tidegate.outbox.admission import check_chat
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
-    from tidegate.outbox.port import Outbox
     from tidegate.stores.erasure import Erasure
 
 
@@ -30,8 +29,9 @@ def forget(
 ) -> None:
     """Erase every message to a chat, waiting or ended. Asks first.
 
-    Also erases its updates, conversations, sessions of flows and subscriptions. A file is then written anew,
-    so that nothing of it can be found there; processes that write wait meanwhile, seconds for a large file.
+    Also erases its reminders, updates, conversations, sessions of flows and subscriptions. A file is then
+    written anew, so that nothing of it can be found there; processes that write wait meanwhile, seconds for a
+    large file.
     A message that is being sent stays: run the command again when it has ended. Backups are named, not
     touched.
     """
@@ -39,19 +39,24 @@ def forget(
     known = Selection(states=frozenset(State), bot=bot_id, chat_id=chat_id)
     sending = Selection(states=frozenset({State.SENDING}), bot=bot_id, chat_id=chat_id)
 
-    async def look(outbox: "Outbox") -> int:
-        await outbox.settle_crashed()
-        return await known.how_many(outbox)
+    async def look(gate: "Tidegate") -> tuple[int, int]:
+        await gate.outbox.settle_crashed()
+        return await known.how_many(gate.outbox), await _count_reminders(gate, chat_id, bot_id)
 
-    count = using(store, look)
-    confirm(f"Erase {counted(count, 'message')} to {chat_id} for good, waiting ones too?", yes=yes)
+    count, reminders = using_gate(store, look)
+    what = counted(count, "message") + (f" and {counted(reminders, 'reminder')}" if reminders else "")
+    confirm(f"Erase {what} to {chat_id} for good, waiting ones too?", yes=yes)
 
-    async def act(gate: "Tidegate") -> "tuple[Erasure, int]":
-        return await gate.core.store.erase(chat_id, bot_id), await sending.how_many(gate.outbox)
+    async def act(gate: "Tidegate") -> "tuple[Erasure, int, int]":
+        # Reminders first: they put messages.
+        removed = await gate.reminders.forget(chat_id, known_bot(gate, bot), rewrite=True)
+        erased = await gate.core.store.erase(chat_id, bot_id)
+        return erased, await sending.how_many(gate.outbox), removed
 
-    erased, left = using_gate(store, act)
+    erased, left, removed = using_gate(store, act)
     lines = [f"Erased {amount(erased.messages, 'message')} to {chat_id}."]
     parts = {
+        "reminder": removed,
         "update": erased.updates,
         "conversation": erased.conversations,
         "session": erased.sessions,
@@ -76,3 +81,11 @@ def forget(
         "copies": list(erased.copies),
     }
     terminal.report(found, *lines, as_json=as_json)
+
+
+async def _count_reminders(gate: "Tidegate", chat_id: ChatId, bot: BotId | None) -> int:
+    """Count the reminders of a chat, up to COUNTED + 1."""
+    if not await gate.reminders.exist():
+        return 0
+    whose = known_bot(gate, bot)
+    return len(await gate.reminders.list(chat_id=chat_id, bot=whose, limit=COUNTED + 1))

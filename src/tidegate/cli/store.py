@@ -168,6 +168,14 @@ async def choose_bot(gate: "Tidegate", number: int | None) -> BotId:
     return BotId(min(known) if number is None else number)
 
 
+def known_bot(gate: "Tidegate", number: int | None) -> BotId | None:
+    """Return a bot that reminders are looked up for. It need not be registered, nor run."""
+    if number is None:
+        return None
+    gate.core.registry.know_elsewhere([BotId(number)])
+    return BotId(number)
+
+
 async def attached_bots(gate: "Tidegate") -> list[BotId]:
     """Return the bots that are not registered, and for which processes that run deliver all the same."""
     health = await gate.core.store.sender_health()

@@ -25,7 +25,7 @@ from tidegate.database.migrations import VERSION_TABLE, Revision, load_upgrade
 from tidegate.errors import BadInputError, ClosedError, StoreAwayError, StoreError
 from tidegate.model import DailyHours
 from tidegate.settings import Settings
-from tidegate.stores.sqlite.file import create_file, use_wal
+from tidegate.stores.sqlite.file import LEFT_BEHIND, LEFT_IN_LOG, create_file, use_wal, write_anew
 from tidegate.stores.sqlite.file_health import file_identity
 
 T = TypeVar("T")
@@ -233,6 +233,28 @@ class Database:
         """Wait for the hours in which heavy questions are asked (TIDEGATE_ANALYTICS_HOURS), if set."""
         while self._hours is not None and (wait := self._hours.seconds_until(self._clock.now())) > 0:
             await self._clock.sleep(wait)
+
+    async def rewrite(self) -> None:
+        """Write a SQLite file anew, so that nothing of deleted rows is left in it. A server does this itself.
+
+        Other writers wait meanwhile. Raises StoreError if bytes may be left.
+        """
+        path = file_of(self.url)
+        if path is None:
+            return
+        async with self._turn():
+            try:
+                with translated(self.url):
+                    emptied = await asyncio.to_thread(self._rewrite_file, path)
+            except StoreError as error:
+                raise StoreError(f"{LEFT_BEHIND.format(path=path)}: {error}; then do it again") from error
+        if not emptied:
+            raise StoreError(LEFT_IN_LOG.format(path=path))
+
+    def _rewrite_file(self, path: Path) -> bool:
+        connection = sqlite3.connect(path, timeout=self._busy_timeout, isolation_level=None)
+        with closing(connection):
+            return write_anew(connection)
 
     @asynccontextmanager
     async def _transaction(

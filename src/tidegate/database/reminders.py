@@ -179,6 +179,9 @@ class SqlReminders(ReminderStore):
             ]
         return _readable(sorted(rows, key=lambda row: row["id"]))
 
+    async def rewrite(self) -> None:
+        await self._database.rewrite()
+
     # --- the scheduler's verbs ---
 
     @asynccontextmanager

@@ -92,6 +92,9 @@ class ReminderStore(Protocol):
         """Delete reminders; return those that were there."""
         ...
 
+    async def rewrite(self) -> None:
+        """Leave no byte of what was removed in a file. Raises StoreError if that fails."""
+
     def claim_due(
         self, before: float, limit: int, shard: Shard | None = None
     ) -> AbstractAsyncContextManager[DueBatch]:

@@ -224,13 +224,18 @@ class Reminders:
         await self._cancel_all(removed)
         return len(removed)
 
-    async def forget(self, chat_id: ChatId, bot: object = None) -> int:
-        """Delete every reminder of a chat; return how many there were. Creates no database."""
+    async def forget(self, chat_id: ChatId, bot: object = None, *, rewrite: bool = False) -> int:
+        """Delete every reminder of a chat; return how many there were. Creates no database.
+
+        With `rewrite`, a SQLite file is then written anew, so that nothing of them can be found in it.
+        """
         if not await self.exist():
             return 0
         removed = 0
         while found := await self.list(chat_id=chat_id, bot=bot, limit=PAGE):
             removed += await self.remove(*(one.id for one in found))
+        if removed and rewrite:
+            await (await self._opened()).rewrite()
         return removed
 
     def handler(self, name: str) -> Callable[[ReminderHandler], ReminderHandler]:

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.messages import amount, bot_of, chat_of
+from tidegate.cli.messages import amount, chat_of
 from tidegate.cli.options import AsJson, BotOption, OfBot, OfChat, Store, Yes
 from tidegate.cli.reminders import app
 from tidegate.cli.reminders.options import (
@@ -43,12 +43,11 @@ from tidegate.cli.reminders.view import (
     upcoming_table,
 )
 from tidegate.cli.send import shared_params
-from tidegate.cli.store import Result, choose_bot, using_gate
+from tidegate.cli.store import Result, choose_bot, known_bot, using_gate
 from tidegate.cli.terminal import confirm
 from tidegate.cli.times import moment
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.model import BotId
 from tidegate.reminders.occurrences import next_occurrence
 from tidegate.reminders.port import ReminderCounts
 from tidegate.reminders.reminder import Daily, Reminder
@@ -107,7 +106,7 @@ def list_(
     async def look(gate: "Tidegate") -> list[Reminder]:
         # One more than asked for tells whether there are more.
         return await gate.reminders.list(
-            user_id=user, chat_id=chat_id, bot=await _known_bot(gate, bot), after=after, limit=limit + 1
+            user_id=user, chat_id=chat_id, bot=known_bot(gate, bot), after=after, limit=limit + 1
         )
 
     reminders = _if_any(store, look) or []
@@ -126,7 +125,7 @@ def next_(*, bot: OfBot = None, limit: Limit = 20, store: Store = None, as_json:
     """List the reminders that are due next, with the time on the clocks of the user."""
 
     async def look(gate: "Tidegate") -> list[Reminder]:
-        return await gate.reminders.upcoming(bot=await _known_bot(gate, bot), limit=limit)
+        return await gate.reminders.upcoming(bot=known_bot(gate, bot), limit=limit)
 
     reminders = _if_any(store, look) or []
     picture = upcoming_table(reminders, Clock().now()) if reminders else "No reminder will be due."
@@ -341,13 +340,6 @@ async def find_reminders(gate: "Tidegate", which: Sequence[str], bot: int | None
             raise BadInputError(f"there is no reminder {text}: see tidegate reminders list{hint}")
         found[one.id] = one
     return list(found.values())
-
-
-async def _known_bot(gate: "Tidegate", bot: int | None) -> BotId | None:
-    """Let the gate accept the number of a bot that is not registered, such as one of another process."""
-    if bot is not None:
-        gate.core.registry.know_elsewhere([BotId(bot)])
-    return bot_of(bot)
 
 
 def _if_any(store: str | None, work: "Callable[[Tidegate], Awaitable[Result]]") -> Result | None:

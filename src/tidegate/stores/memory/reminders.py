@@ -138,6 +138,9 @@ class MemoryReminders(ReminderStore):
                 self._due.pop(one.id, None)
             return removed
 
+    async def rewrite(self) -> None:
+        self._check_open()
+
     # --- the scheduler's verbs ---
 
     @asynccontextmanager

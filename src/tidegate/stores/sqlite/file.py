@@ -54,7 +54,8 @@ DISK_ERRORS: Final = {
 }
 
 
-_LEFT_BEHIND: Final = "rows were erased, and their bytes can still be found in {path}"
+LEFT_BEHIND: Final = "rows were erased, and their bytes can still be found in {path}"
+LEFT_IN_LOG: Final = f"{LEFT_BEHIND}-wal: another process was reading: do it again"
 
 
 class Transaction:
@@ -237,17 +238,13 @@ class StoreFile:
             emptied = await self._in_thread(self._rewrite)
         except sqlite3.Error as error:
             reason = _translate_error(error, self.path, self._busy_timeout)
-            raise StoreError(f"{_LEFT_BEHIND.format(path=self.path)}: {reason}; then do it again") from error
+            raise StoreError(f"{LEFT_BEHIND.format(path=self.path)}: {reason}; then do it again") from error
         if not emptied:
-            busy = "another process was reading: do it again"
-            raise StoreError(f"{_LEFT_BEHIND.format(path=f'{self.path}-wal')}: {busy}")
+            raise StoreError(LEFT_IN_LOG.format(path=self.path))
 
     def _rewrite(self) -> bool:
-        """Runs alone in the thread, so no transaction is open. Returns whether the log is empty."""
-        connection = cast("sqlite3.Connection", self._connection)
-        connection.execute("VACUUM")
-        busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        return not busy
+        """Runs alone in the thread, so no transaction is open."""
+        return write_anew(cast("sqlite3.Connection", self._connection))
 
     def _take_counts(self, counts: Counts) -> None:
         self.counts = counts
@@ -471,6 +468,13 @@ def create_file(path: Path) -> None:
             raise StoreError(f"{path} is not for this user: let it read and write the file") from None
     except OSError as error:
         raise StoreError(f"{path} cannot be made: {(error.strerror or 'unknown error').lower()}") from error
+
+
+def write_anew(connection: sqlite3.Connection) -> bool:
+    """Write a file anew without its free space, and empty its log of writes; return whether that is empty."""
+    connection.execute("VACUUM")
+    busy, *_ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
 
 
 def use_wal(connection: sqlite3.Connection) -> None:

@@ -181,6 +181,27 @@ def test_a_chat_that_is_forgotten_leaves_no_byte_of_its_reminders(desk: Desk) ->
         assert b"Drink, Person 4001!" not in file.read_bytes()
 
 
+def test_a_backup_has_the_reminders_beside_it_and_a_restore_leaves_them_alone(desk: Desk) -> None:
+    write(desk, 6001, 6002)
+    desk.told("reminders", "import", "people.csv", *DAILY)
+
+    copied = desk.told("backup", "copy.db")
+
+    assert copied["reminders"] == "copy-data.db"
+    assert len(desk.told("reminders", "list", "--store", "copy.db")["reminders"]) == 2
+    desk.told("reminders", "remove", "1", "--yes")
+    code, out, _ = desk.quickly("restore", "copy.db", "--park", "--yes")
+    assert code == 0
+    assert "Reminders stay as they are. To go back to those of copy-data.db: stop everything" in out
+    assert len(desk.told("reminders", "list")["reminders"]) == 1
+
+    (desk.folder / "other-data.db").touch()
+    assert "other-data.db exists" in desk.complains("backup", "other.db")
+    assert not (desk.folder / "other.db").exists()
+    copies = desk.told("forget", "6002", "--yes")["copies"]
+    assert str(desk.folder / "copy-data.db") in copies
+
+
 def test_doctor_says_how_many_reminders_there_are(desk: Desk) -> None:
     def found() -> list[str]:
         checks = json.loads(desk.run("doctor", "--json").stdout)["checks"]

@@ -11,8 +11,10 @@ from tidegate.cli.options import AsJson, Store, Yes
 from tidegate.cli.store import file_of, public_store_name
 from tidegate.cli.terminal import confirm
 from tidegate.clock import Clock
+from tidegate.database import data_file
 from tidegate.errors import BadInputError
-from tidegate.stores.sqlite.backups import back_up, check_backup, restore_backup
+from tidegate.settings import Settings
+from tidegate.stores.sqlite.backups import back_up, check_absent, check_backup, restore_backup
 
 app = typer.Typer(add_completion=False)
 
@@ -36,19 +38,33 @@ def backup(target: Target, *, store: Store = None, as_json: AsJson = False) -> N
     """Copy a store into a file, also while it is in use.
 
     The copy is consistent: the state of one moment. It does not contain the key that decrypts the bots'
-    tokens: keep that elsewhere.
+    tokens: keep that elsewhere. Reminders in the file beside the store are copied into a file beside FILE.
     """
     path = file_of(store)
     if not path.exists():
         raise BadInputError(f"there is no store at {public_store_name(str(path))}: name it with --store")
+    data = reminders_file(path)
+    copy = None if data is None else data_file(target)
+    if copy is not None:
+        check_absent(copy)
     back_up(path, Path(target))
     size = Path(target).stat().st_size
+    lines = [f"{path} is copied to {target}, {size:,} bytes."]
+    if data is not None and copy is not None:
+        back_up(data, copy, any_database=True)
+        lines.append(f"{data}, with the reminders, is copied to {copy}.")
     terminal.report(
-        {"store": str(path), "file": target, "bytes": size},
-        f"{path} is copied to {target}, {size:,} bytes.",
+        {"store": str(path), "file": target, "bytes": size, "reminders": None if copy is None else str(copy)},
+        *lines,
         "The key that decrypts the bots' tokens is not in it: keep a copy of the key elsewhere.",
         as_json=as_json,
     )
+
+
+def reminders_file(store: Path) -> Path | None:
+    """Return the file beside a store in which its reminders are; None if there are none, or elsewhere."""
+    file = None if Settings.read().database_url is not None else data_file(str(store))
+    return file if file is not None and file.is_file() else None
 
 
 @app.command(epilog="[b]Then:[/b]  tidegate dlq replay --state parked --reason restored")
@@ -85,6 +101,12 @@ def restore(
         lines.append(f"The store that was there is now {aside}")
     if park:
         lines.append(f"Parked {amount(parked, 'message')} that waited.")
+    copy = data_file(source)
+    if copy is not None and copy.is_file():
+        lines.append(
+            f"Reminders stay as they are. To go back to those of {copy}: stop everything, move"
+            f" {data_file(str(path))}* away, and copy it there; what was due since then fires late."
+        )
     if parked:
         lines.append("Next: tidegate dlq list --state parked --reason restored; then replay or drop")
     found = {"store": str(path), "parked": parked, "moved_to": None if aside is None else str(aside)}

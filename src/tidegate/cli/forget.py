@@ -1,5 +1,6 @@
 """`tidegate forget`: erase everything about a chat."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +10,7 @@ from tidegate.cli.messages import COUNTED, Selection, amount, bot_of, counted
 from tidegate.cli.options import AsJson, OfBot, Store, Yes
 from tidegate.cli.store import known_bot, using_gate
 from tidegate.cli.terminal import confirm
+from tidegate.database import data_file
 from tidegate.model import BotId, ChatId, State
 from tidegate.outbox.admission import check_chat
 
@@ -67,9 +69,9 @@ def forget(
         lines.append(f"Erased {also} of it.")
     if left:
         lines.append(f"{amount(left, 'message')} being sent stayed: run the command again when it has ended.")
-    copies = ", ".join(erased.copies)
+    copies = [*erased.copies, *_copies_of_reminders(erased.copies)]
     lines.append(
-        f"Backups are unchanged. These files may hold what was erased: {copies}"
+        f"Backups are unchanged. These files may hold what was erased: {', '.join(copies)}"
         if copies
         else "Backups are unchanged."
     )
@@ -78,9 +80,15 @@ def forget(
         "erased": erased.messages,
         **{f"{name}s": count for name, count in parts.items()},
         "sending": left,
-        "copies": list(erased.copies),
+        "copies": copies,
     }
     terminal.report(found, *lines, as_json=as_json)
+
+
+def _copies_of_reminders(stores: Iterable[str]) -> list[str]:
+    """Return the files beside other stores in which their reminders are."""
+    files = [data_file(store) for store in stores]
+    return [str(file) for file in files if file is not None and file.is_file()]
 
 
 async def _count_reminders(gate: "Tidegate", chat_id: ChatId, bot: BotId | None) -> int:

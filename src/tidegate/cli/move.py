@@ -1,5 +1,6 @@
 """`tidegate move`: everything that waits in a file goes to Redis."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from tidegate.cli import loop, terminal
+from tidegate.cli.backup import reminders_file
 from tidegate.cli.errors import FAILED, INTERRUPTED
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson
 from tidegate.cli.progress import CountRate, phase
 from tidegate.cli.store import check_store_exists, is_redis, public_store_name, quietly
 from tidegate.clock import Clock
+from tidegate.database import data_file
 from tidegate.errors import BadInputError, StoreAwayError, StoreFullError
 from tidegate.settings import Settings
 from tidegate.stores.transfer import transfer_store
@@ -34,6 +37,7 @@ MOVED_TOO: Final[dict[str, tuple[str, ...]]] = {
     "sessions": ("session",),
     "moved_conversations": ("conversation",),
 }
+REDIS: Final = "redis://"
 USAGE: Final = "write tidegate move tidegate.db redis://host:6379/0"
 
 
@@ -101,12 +105,23 @@ async def _move(path: Path, to: str, *, dry_run: bool, as_json: bool) -> dict[st
         raise type(error)(f"{public_store_name(to)}: {error}") from error
     seconds, passed = round(clock.monotonic() - started, 1), dry_run or not found["waiting"]
     where = {"from": str(path), "to": public_store_name(to), "dry_run": dry_run}
-    return {**where, **found, "seconds": seconds, "passed": passed}
+    reminders = await asyncio.to_thread(reminders_file, path)
+    kept = {"reminders": None if reminders is None else str(reminders)}
+    return {**where, **found, **kept, "seconds": seconds, "passed": passed}
 
 
 def move_lines(found: dict[str, Any]) -> list[str]:
     """Say what moved, what stays and where, and what to do next."""
-    return [*_moved(found), *_bots(found), *_stays(found)]
+    return [*_moved(found), *_bots(found), *_stays(found), *reminders_lines(found)]
+
+
+def reminders_lines(found: dict[str, Any]) -> list[str]:
+    """Say how processes find the reminders, which stay in their file, if they would look elsewhere."""
+    file, beside_redis = found["reminders"], data_file(REDIS)
+    if file is None or (beside_redis is not None and Path(file).absolute() == beside_redis.absolute()):
+        return []
+    address = f"DATABASE_URL=sqlite:///{Path(file).absolute()}"
+    return [f"Reminders stay in {file}: processes on this machine find them there with {address}"]
 
 
 def _moved(found: dict[str, Any]) -> list[str]:

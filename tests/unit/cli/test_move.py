@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from contract.inline_redis import InlineConnection
 from contract.stores import FAST, redis_url
-from tidegate.cli.move import file_named, move_lines
+from tidegate.cli.move import file_named, move_lines, reminders_lines
 from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
 from tidegate.flows.port import SessionKey
 from tidegate.flows.session import Session
@@ -343,6 +343,7 @@ def test_what_stays_behind_is_named_with_counts() -> None:
         "limits": 9, "parked_updates": 10, "conversations": 11,
         "updates": 0, "subscriptions": 8, "sessions": 0, "moved_letters": 12, "moved_ended": 13,
         "moved_limits": 14, "moved_parked_updates": 15, "moved_conversations": 16,
+        "reminders": "/srv/bot-data.db",
     }  # fmt: skip
 
     told = "\n".join(move_lines(found))
@@ -351,8 +352,13 @@ def test_what_stays_behind_is_named_with_counts() -> None:
                  "42:…", "43:…", "TIDEGATE_KEY is not set", "6 dead or parked", "7 messages that ended",
                  "6 dedup keys", "8 subscriptions", "9 limits", "10 parked updates", "11 conversations",
                  "12 dead or parked messages", "13 ended messages", "14 limits", "15 parked updates",
-                 "16 conversations"):  # fmt: skip
+                 "16 conversations", "with DATABASE_URL=sqlite:////srv/bot-data.db"):  # fmt: skip
         assert part in told
+
+
+def test_reminders_in_the_file_that_is_used_beside_redis_need_nothing() -> None:
+    assert reminders_lines({"reminders": "tidegate-data.db"}) == []
+    assert reminders_lines({"reminders": None}) == []
 
 
 async def test_a_message_that_cannot_be_decoded_stays_as_a_dead_letter_and_the_others_move(

@@ -31,13 +31,17 @@ _DESCRIPTION: Final = "it waited when the backup was made, and may have been del
 _ARRIVED: Final = "it waited when the backup was made, and may have been handled since"
 
 
-def back_up(store: Path, target: Path) -> None:
+def back_up(store: Path, target: Path, *, any_database: bool = False) -> None:
     """Copy the store as of one moment, while it may be in use. `target` is then whole and on disk, or absent.
+
+    With `any_database`, it may be another SQLite file, such as that of the reminders.
 
     A process that is killed meanwhile leaves a draft, which the next backup or restore into the same folder
     removes. Raises BadInputError if the target exists, or the store is none or damaged.
     """
-    _check_absent(target)
+    check_absent(target)
+    if not any_database:
+        check_backup(store)
     with _translated_errors(target), _draft_for(target) as draft:
         with closing(_connect(draft)) as copy:
             _copy(store, copy)
@@ -88,6 +92,7 @@ def ready_copy(source: Path, store: Path) -> Iterator[Path]:
         raise BadInputError(
             f"{store} is a folder: give the path of a file in it, such as {store}/tidegate.db"
         )
+    check_backup(source)
     with _translated_errors(store), _draft_for(store) as draft:
         with closing(_connect(draft)) as copy:
             _copy(source, copy)
@@ -198,7 +203,6 @@ def _copy(source: Path, copy: sqlite3.Connection) -> None:
     _check_file(source)
     try:
         with closing(_connect(source, "ro")) as original:
-            _check_owner(original, source)
             original.backup(copy)  # in one step: in several, a store in use makes it start over
         copy.execute("PRAGMA journal_mode = DELETE")
     except sqlite3.DatabaseError as error:
@@ -242,7 +246,8 @@ def _connect(path: Path, mode: str = "rw") -> sqlite3.Connection:
     return sqlite3.connect(address, uri=True, isolation_level=None, timeout=LOCK_TIMEOUT)
 
 
-def _check_absent(target: Path) -> None:
+def check_absent(target: Path) -> None:
+    """Raise BadInputError if there is something of that name."""
     if os.path.lexists(target):
         raise BadInputError(f"{target} exists: a backup replaces nothing, give another name")
 
@@ -252,10 +257,10 @@ def _move_to_new_name(draft: Path, target: Path) -> None:
     try:
         target.hardlink_to(draft)
     except FileExistsError:
-        _check_absent(target)
+        check_absent(target)
         raise
     except OSError:  # some file systems have no links
-        _check_absent(target)
+        check_absent(target)
         draft.rename(target)
 
 

@@ -345,7 +345,7 @@ async def test_a_pipe_gets_a_line_every_ten_seconds(desk: Desk) -> None:
         ({"report": "nowhere/report.csv"}, "--report: nowhere/report.csv cannot be written"),
         ({"params": ["text=x"]}, "--param: text is not given this way: use --text"),
         ({"params": ["x"]}, "--param: 'x' has no name"),
-        ({"params": ["x=" + "[" * 6000]}, "--param: the value of x is nested too deeply"),
+        ({"params": ["x=" + "[" * 6000 + "]" * 6000]}, "--param: the value of x is nested too deeply"),
         ({"params": ["x=" + "[" * 101 + "]" * 101]}, "--param: the value of x is nested too deeply"),
         ({"params": [f"x=[{2**64}]"]}, "--param: 'x' has a number that is too large"),
         ({"params": ["x=\udce9"]}, "--param: 'x' is no text in UTF-8"),

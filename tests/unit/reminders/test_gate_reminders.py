@@ -22,7 +22,7 @@ from tidegate.reminders.port import Shard
 from tidegate.reminders.reminder import Reminder
 from tidegate.reminders.reminder_options import reminder_from_options
 from tidegate.reminders.reminders import Reminders
-from tidegate.reminders.scheduler import AHEAD, CHUNK, DueReminder
+from tidegate.reminders.scheduler import AHEAD, CHUNK, POLL_EVERY, DueReminder
 from tidegate.sim.telegram import SimulatedTelegram
 from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
@@ -296,7 +296,7 @@ async def test_a_scheduler_with_an_offset_looks_later_and_is_on_time(
 ) -> None:
     await add(gate, clock, HOUR)
     async with gate.reminders.schedule() as early, gate.reminders.schedule(offset=20) as late:
-        await clock.sleep(HOUR - AHEAD + 1)
+        await clock.sleep(HOUR - AHEAD + 2 * POLL_EVERY)
         assert (early.counts.fired, late.counts.fired) == (1, 0)
     await gate.reminders.change(1, text="Drink again!")  # which takes it back
     async with gate.reminders.schedule(offset=20) as late:

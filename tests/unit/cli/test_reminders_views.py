@@ -155,6 +155,9 @@ async def test_a_number_is_an_id_and_all_else_a_key(gate: Tidegate) -> None:
     assert await found("water", "2", "1") == ["water", "1"]  # each once
     assert await found("key:1") == ["1"]
     assert await found("key:key:1") == ["key:1"]
+    assert [one.key for one in await find_reminders(gate, ["water"], 42)] == ["water"]
+    with pytest.raises(BadInputError, match="there is no reminder water"):
+        await find_reminders(gate, ["water"], 43)  # of another bot
     for unknown in ("4", "9" * 30, "milk", "", "key:"):
         with pytest.raises(BadInputError, match=f"there is no reminder {unknown}"):
             await found("water", unknown)

@@ -333,7 +333,9 @@ async def find_reminders(gate: "Tidegate", which: Sequence[str], bot: int | None
     found: dict[int, Reminder] = {}
     for text in which:
         named: Which = int(text) if _NUMBER.fullmatch(text) else text.removeprefix(KEY)
-        whose = None if isinstance(named, int) else await choose_bot(gate, bot)
+        whose = known_bot(gate, bot)
+        if whose is None and isinstance(named, str):
+            whose = await choose_bot(gate, None)
         one = await gate.reminders.get(named, bot=whose)
         if one is None:
             hint = f", or key:{named} if it is a key" if isinstance(named, int) else ""

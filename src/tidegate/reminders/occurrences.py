@@ -13,6 +13,7 @@ some of these when an hour comes twice.)
 """
 
 import datetime as dt
+import math
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import count
@@ -91,9 +92,11 @@ def _instants(schedule: Once | Daily | Weekly | EveryDays, tz: ZoneInfo, since: 
 
 
 def _next_of_cron(expression: str, zone: str, after: float) -> float | None:
-    # A new object each time: it is an iterator, and reading the expression is a third of its work.
+    # A datetime would round to microseconds, up to an occurrence that is yet to come: whole seconds, rounded
+    # down, precede it. A new object each time: it is an iterator, and reading the expression is a third of
+    # its work.
     try:
-        for moment in CronSim(expression, dt.datetime.fromtimestamp(after, time_zone(zone))):
+        for moment in CronSim(expression, dt.datetime.fromtimestamp(math.floor(after), time_zone(zone))):
             at = moment.timestamp()
             if at > after:  # in an hour that comes twice, it gives the first one again
                 return at

@@ -1,4 +1,5 @@
 import datetime as dt
+import math
 import zoneinfo
 from collections.abc import Iterator
 from functools import cache
@@ -156,6 +157,15 @@ def test_the_sequence_is_the_same_from_wherever_it_is_asked(
     after = middle + hours * 3_600
     assert all(one < two for one, two in pairwise(whole))
     assert occurrences(schedule, zone, after, middle + 96 * 3_600) == [at for at in whole if at > after]
+
+
+@pytest.mark.parametrize("schedule", [Cron("*/5 * * * *"), Cron("0 9 * * *"), Daily(dt.time(9))])
+def test_an_occurrence_is_not_lost_when_it_is_asked_for_less_than_a_microsecond_before(
+    schedule: Schedule,
+) -> None:
+    at = next_occurrence(schedule, "Europe/Dublin", 1_774_700_000.0)
+    assert at is not None
+    assert next_occurrence(schedule, "Europe/Dublin", math.nextafter(at, -math.inf)) == at
 
 
 @pytest.mark.parametrize(

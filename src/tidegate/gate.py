@@ -68,6 +68,7 @@ if TYPE_CHECKING:  # each is there only if it is used
     from tidegate.adapters.aiogram.queued_method import MethodTicket
     from tidegate.adapters.ptb.attachment import Builder as PtbBuilder
     from tidegate.adapters.ptb.rate_limiter import TidegateLimiter
+    from tidegate.database.database import Database
     from tidegate.outbox.message_fields import MessageFields, SendOptions
 
 log = logging.getLogger("tidegate")
@@ -459,6 +460,15 @@ class Tidegate:
     def reminders(self) -> Reminders:
         """Messages that are sent when it is time: add, list, pause, resume, snooze, change, remove."""
         return self.core.reminders
+
+    @property
+    def database(self) -> "Database":
+        """The SQL database of the reminders, for tables of your own: `await gate.database.open()` first.
+
+        Then `async with gate.database.write() as transaction`, or `.read()`, which asks the replica if there
+        is one. Needs the extra `sql`. It is closed with the gate.
+        """
+        return self.core.database
 
     # --- sending ---
 

@@ -5,6 +5,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo, BotRegistry
 from tidegate.broadcast.campaign import RunningCampaigns
 from tidegate.clock import Clock
-from tidegate.database import make_reminders, reminders_exist
+from tidegate.database import make_database, make_reminders, reminders_exist
 from tidegate.delivery.bot_api import BotApiClient, SessionFactory
 from tidegate.delivery.callbacks import DeliveryCallbacks
 from tidegate.delivery.direct import DirectCalls
@@ -43,8 +44,9 @@ from tidegate.stores.store import StoreOptions
 from tidegate.tasks import BackgroundTasks
 from tidegate.upstream.client import UpstreamRegistry
 
-if TYPE_CHECKING:  # there only if aiogram is used
+if TYPE_CHECKING:  # each is there only if it is used
     from tidegate.adapters.aiogram.attachment import Attachment
+    from tidegate.database.database import Database
 
 log = logging.getLogger("tidegate")
 
@@ -84,7 +86,7 @@ class GateCore:
         )
         self.reminders = Reminders(
             self,
-            lambda: make_reminders(store, settings, clock),
+            lambda: make_reminders(store, settings, clock, lambda: self.database),
             lambda: reminders_exist(store, settings, clock),
             _look_every(store, settings),
         )
@@ -98,6 +100,11 @@ class GateCore:
         self._exit_timer: asyncio.TimerHandle | None = None
         self.is_open = self._was_open = False
         self._assemble({})
+
+    @cached_property
+    def database(self) -> "Database":
+        """The SQL database, made when it is first asked for, and opened by those who use it."""
+        return make_database(self.store_name, self.settings, self.clock)
 
     def _assemble(self, bots: Mapping[BotId, BotAccess]) -> None:
         settings = self.settings
@@ -188,6 +195,8 @@ class GateCore:
                     log.warning("%s", loss)
             finally:
                 await self.reminders.close()
+                if "database" in vars(self):
+                    await self.database.close()
                 await self.upstreams.close()
                 await self.sender.close()
                 await self.outbox.close()

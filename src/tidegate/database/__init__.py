@@ -1,6 +1,7 @@
 """SQL through SQLAlchemy: reminders, and audiences from a query."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,17 +19,20 @@ if TYPE_CHECKING:  # an extra
 __all__ = ["count_reminders", "data_file", "make_database", "make_reminders", "reminders_exist"]
 
 
-def make_reminders(store: str, settings: Settings, clock: Clock) -> ReminderStore:
+def make_reminders(
+    store: str, settings: Settings, clock: Clock, database: Callable[[], "Database"]
+) -> ReminderStore:
     """Return the reminders beside the store with this name, not open yet.
 
-    Those of `memory://` are in memory, unless DATABASE_URL is set. Raises MissingExtraError.
+    Those of `memory://` are in memory, unless DATABASE_URL is set; all others in `database()`. Raises
+    MissingExtraError.
     """
     if store == "memory://" and settings.database_url is None:
         return MemoryReminders(clock)
-    database = make_database(store, settings, clock)
+    found = database()
     from tidegate.database.reminders import SqlReminders  # noqa: PLC0415  (an extra)
 
-    return SqlReminders(database, clock)
+    return SqlReminders(found, clock)
 
 
 async def reminders_exist(store: str, settings: Settings, clock: Clock) -> bool:

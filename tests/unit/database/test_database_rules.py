@@ -16,6 +16,7 @@ from tidegate.database.migrations import NEWEST, REVISIONS, Revision, load_upgra
 from tidegate.database.reminders import SqlReminders
 from tidegate.errors import BadInputError, MissingExtraError, StoreError
 from tidegate.model import DailyHours
+from tidegate.reminders.port import ReminderStore
 from tidegate.settings import Settings
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.reminders import MemoryReminders
@@ -63,10 +64,14 @@ def test_a_database_shows_neither_user_nor_password() -> None:
 
 def test_reminders_beside_a_store_in_memory_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = VirtualClock.__new__(VirtualClock)
-    assert isinstance(make_reminders("memory://", Settings.read(), clock), MemoryReminders)
-    assert isinstance(make_reminders("tidegate.db", Settings.read(), clock), SqlReminders)
+
+    def reminders_of(store: str) -> ReminderStore:
+        return make_reminders(store, Settings.read(), clock, lambda: Database("sqlite://"))
+
+    assert isinstance(reminders_of("memory://"), MemoryReminders)
+    assert isinstance(reminders_of("tidegate.db"), SqlReminders)
     monkeypatch.setenv("DATABASE_URL", "postgresql://host/name")
-    assert isinstance(make_reminders("memory://", Settings.read(), clock), SqlReminders)
+    assert isinstance(reminders_of("memory://"), SqlReminders)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from payment_bot.running import look_into
 from payment_bot.together import Together
 from tidegate import Tidegate
 from tidegate.cli.demo.customers import ORDER, ExpectedTexts
-from tidegate.cli.demo.payment import PaymentDemo, find_bot
+from tidegate.cli.demo.example_bot import find_bot
+from tidegate.cli.demo.payment import PaymentDemo
 from tidegate.cli.demo.payment_report import PaymentView, passed, report_table
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, MissingExtraError
@@ -262,7 +263,9 @@ def test_what_is_missing_or_wrong_is_said_in_one_line_without_secrets(
 
 async def test_the_demo_reports_that_everybody_was_confirmed(tmp_path: Path) -> None:
     def prepare() -> PaymentDemo:
-        return PaymentDemo(find_bot(), users=8, seconds=20, mode="delta", seed=1, folder=str(tmp_path))
+        return PaymentDemo(
+            find_bot("payment_bot.bot"), users=8, seconds=20, mode="delta", seed=1, folder=str(tmp_path)
+        )
 
     demo = await asyncio.to_thread(prepare)
     demo.pace, demo.interval = {"coming": 0.5, "slowness": 0.5}, 0.4
@@ -300,7 +303,7 @@ def test_without_aiogram_the_demo_says_what_to_install(monkeypatch: pytest.Monke
     for name in ("payment_bot.bot", "payment_bot.admin"):
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtraError, match=r'pip install "tidegate\[aiogram\]"'):
-        find_bot()
+        find_bot("payment_bot.bot")
 
 
 async def test_a_table_that_nocodb_does_not_know_is_named_before_anything_starts() -> None:

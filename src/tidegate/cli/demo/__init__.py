@@ -15,6 +15,7 @@ People = Annotated[
 Users = Annotated[
     int, typer.Option(min=1, max=2_000, metavar="N", help="People who order, and pay or cancel.")
 ]
+Reminded = Annotated[int, typer.Option(min=1, max=1_000, metavar="N", help="People who have a habit.")]
 Seed = Annotated[int, typer.Option(metavar="N", help="The same seed gives the same delays and people.")]
 Mode = Annotated[
     Literal["delta", "batch"],
@@ -24,7 +25,8 @@ Mode = Annotated[
 
 @app.callback(
     invoke_without_command=True,
-    epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate demo --seconds 20  ·  tidegate demo payment",
+    epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate demo --seconds 20  ·  tidegate demo payment  "
+    "·  tidegate demo habits",
 )
 def demo(
     context: typer.Context,
@@ -69,6 +71,23 @@ def demo_payment(
     from tidegate.cli.demo import payment  # noqa: PLC0415  (slow to import)
 
     raise typer.Exit(payment.show(users=users, seconds=seconds, mode=mode, seed=seed, as_json=as_json))
+
+
+@app.command(
+    "habits",
+    epilog="[b]Try it:[/b]  tidegate demo habits  ·  tidegate demo habits --users 50 --json",
+)
+def demo_habits(*, users: Reminded = 200, seed: Seed = 0, as_json: AsJson = False) -> None:
+    """Watch a bot that reminds everybody of a habit at the same moment.
+
+    The bot of examples/habit_bot and a simulated Telegram with its published limits, over real HTTP. People
+    of five time zones add a habit that is due for all of them at once; they press "done" when it comes, and
+    get their streak. Exits with 1 if somebody was not reminded, or twice, if a request was refused, or if 1 %
+    of the replies took more than a second. For a whole day with 100,000 users: tidegate simulate.
+    """
+    from tidegate.cli.demo import habits  # noqa: PLC0415  (slow to import)
+
+    raise typer.Exit(habits.show(users=users, seed=seed, as_json=as_json))
 
 
 def _refuse_options(context: typer.Context, below: str) -> None:

@@ -1,9 +1,7 @@
 """`tidegate demo payment`: the example's bot, the services around it, and what they measured."""
 
 import asyncio
-import importlib
 import logging
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -12,32 +10,14 @@ from typing import Any, Final
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.demo.customers import BOOKS_TOKEN, TOKEN, ExpectedTexts, PaymentWorld
+from tidegate.cli.demo.example_bot import find_bot
 from tidegate.cli.demo.payment_report import PaymentView, measured, passed, report_table
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError, TidegateError
-from tidegate.extras import extra
+from tidegate.errors import TidegateError
 from tidegate.gate import Tidegate
 from tidegate.outbox.port import OutboxStats
 from tidegate.settings import Settings
 from tidegate.tasks import BackgroundTasks
-
-# Beside this file in an installed package, else in the checkout.
-EXAMPLE_FOLDERS: Final = (Path(__file__).with_name("examples"), Path(__file__).parents[4] / "examples")
-
-
-def find_bot(name: str = "payment_bot.bot") -> ModuleType:
-    """Import the example bot. Raises MissingExtraError without aiogram."""
-    package = name.partition(".")[0]
-    place = next((place for place in EXAMPLE_FOLDERS if (place / package / "__init__.py").is_file()), None)
-    if place is None:
-        raise BadInputError(
-            f"the example {package} is not on this machine: run it from a checkout of Tidegate"
-        )
-    if str(place) not in sys.path:
-        sys.path.append(str(place))
-    with extra("aiogram", "aiogram"):
-        return importlib.import_module(name)
-
 
 INTERVAL: Final = 30.0  # seconds between two cycles of batch mode
 REMNANT: Final = 0.5  # seconds after the end in which doubled messages would arrive
@@ -114,7 +94,7 @@ class PaymentDemo:
 
 def show(*, users: int, seconds: int, mode: str, seed: int, as_json: bool) -> int:
     """Run the demo, then print the report. Return the exit code: 1 if the target was missed."""
-    example = find_bot()
+    example = find_bot("payment_bot.bot")
     for name in ("tidegate", "aiogram"):  # the report says what matters
         logging.getLogger(name).setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:

@@ -1,0 +1,3 @@
+from habit_bot.bot import main
+
+main()

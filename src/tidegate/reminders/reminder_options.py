@@ -197,7 +197,7 @@ def _reminder(
     new = NewReminder(
         bot=bot,
         chat_id=chat_id,
-        user_id=_number("user_id", given["user_id"]) if "user_id" in given else _owner(chat_id),
+        user_id=parse_number("user_id", given["user_id"]) if "user_id" in given else _owner(chat_id),
         schedule=_schedule(given, zone, max(now, starts_at or now)),
         zone=zone,
         fields=fields,
@@ -208,7 +208,7 @@ def _reminder(
         quiet=parse_quiet_hours(given["quiet"]) if "quiet" in given else None,
         starts_at=starts_at,
         until=until,
-        count=_number("count", given["count"]) if "count" in given else None,
+        count=parse_number("count", given["count"]) if "count" in given else None,
         late=given.get("late", "fire"),
         expires_in=parse_span("expires_in", given["expires_in"]) if "expires_in" in given else None,
     )
@@ -220,7 +220,9 @@ def _owner(chat_id: ChatId) -> int:
 
 
 def _zone(given: Mapping[str, Any]) -> str:
-    zone = given.get("zone", getattr(getattr(given.get("at"), "tzinfo", None), "key", None))
+    zone, at = given.get("zone"), given.get("at")
+    if zone is None and isinstance(at, dt.datetime) and at.tzinfo is not None:
+        zone = getattr(at.tzinfo, "key", "UTC")  # an instant is the same in any zone
     if zone is None:
         raise BadInputError("zone is missing: give the time zone of the user, such as Europe/Berlin")
     return parse_zone(zone)
@@ -299,11 +301,11 @@ def _spread(given: Mapping[str, Any]) -> Spread | None:
         return None
     seconds = parse_window(spread).seconds if _is_window(spread) else parse_span("spread", spread)
     return Spread(
-        seconds, given.get("spread_order", "stable"), _number("spread_seed", given.get("spread_seed", 0))
+        seconds, given.get("spread_order", "stable"), parse_number("spread_seed", given.get("spread_seed", 0))
     )
 
 
-def _number(name: str, given: object) -> int:
+def parse_number(name: str, given: object) -> int:
     try:
         if isinstance(given, str) and len(given) < LONGEST_NUMBER:
             given = int(given)

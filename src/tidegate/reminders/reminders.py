@@ -1,6 +1,7 @@
 """`gate.reminders`: add, look at, change and remove reminders, and run the scheduler that fires them."""
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -10,6 +11,7 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreAwayError, StoreError, TidegateError
 from tidegate.failure import pause_after
 from tidegate.model import BotId, ChatId
+from tidegate.outbox.admission import check_chat
 from tidegate.outbox.port import Outbox
 from tidegate.outbox.producer import Producer
 from tidegate.reminders.firing import (
@@ -28,6 +30,7 @@ from tidegate.reminders.reminder import NewReminder, Reminder
 from tidegate.reminders.reminder_options import (
     Moment,
     changed_reminder,
+    parse_number,
     reminder_from_options,
 )
 from tidegate.reminders.schedule_parser import parse_moment
@@ -124,8 +127,12 @@ class Reminders:
 
     def checked(self, new: NewReminder) -> NewReminder:
         """Return it if its message could be sent. Raises BadInputError."""
-        if new.handler is None:
-            self._host.producer.compose(new.bot, {"chat_id": new.chat_id, **new.fields})
+        fields = dict(new.fields)
+        if new.handler is not None and "method" in fields:
+            return new  # what it needs beside these fields is made when it is due
+        if new.handler is not None and fields.get("text") is None:
+            fields["text"] = "made when it is due"
+        self._host.producer.compose(new.bot, {"chat_id": new.chat_id, **fields})
         return new
 
     async def store_all(self, reminders: list[NewReminder], *, stays_paused: bool = False) -> Additions:
@@ -152,6 +159,7 @@ class Reminders:
 
     async def get(self, which: Which, *, bot: object = None) -> Reminder | None:
         """Return a reminder by its id or key; None if there is none."""
+        which = _checked(which)
         store = await self._opened()
         if isinstance(which, int):
             found = await store.get([which])
@@ -169,12 +177,16 @@ class Reminders:
         limit: int = 100,
     ) -> FoundReminders:
         """Return reminders in order of their ids, from the one after the id `after` on."""
+        _check_limit(limit)
+        user_id = None if user_id is None else parse_number("user_id", user_id)
+        chat_id = None if chat_id is None else check_chat(chat_id)
         store = await self._opened()
         whose = None if bot is None else self._host.bot_id(bot)
         return await store.find(bot=whose, user_id=user_id, chat_id=chat_id, after=after, limit=limit)
 
     async def upcoming(self, *, bot: object = None, limit: int = 100) -> FoundReminders:
         """Return the reminders that are due next."""
+        _check_limit(limit)
         store = await self._opened()
         return await store.upcoming(bot=None if bot is None else self._host.bot_id(bot), limit=limit)
 
@@ -218,8 +230,9 @@ class Reminders:
 
     async def remove(self, *which: Which, bot: object = None) -> int:
         """Delete reminders, and cancel what is queued of them; return how many there were."""
+        wanted = [_checked(one) for one in which]
         store = await self._opened()
-        ids = [one if isinstance(one, int) else await self._id_of(one, bot) for one in which]
+        ids = [one if isinstance(one, int) else await self._id_of(one, bot) for one in wanted]
         removed = await store.remove([one for one in ids if one is not None])
         await self._cancel_all(removed)
         return len(removed)
@@ -244,8 +257,12 @@ class Reminders:
         It returns the text or the fields of the message, or None to leave this one out. One that fails is
         called again each minute for as long as its message is of use. Handlers do not wait for each other.
         """
+        if not name.strip():
+            raise BadInputError(f"{name!r} is no name of a handler: write @gate.reminders.handler('week')")
 
         def register(make: ReminderHandler) -> ReminderHandler:
+            if not any(map(inspect.iscoroutinefunction, (make, getattr(make, "__call__", None)))):  # noqa: B004
+                raise BadInputError(f"the handler {name!r} of reminders must be an `async def`: got {make!r}")
             if name in self._handlers:
                 raise BadInputError(f"there is a handler {name!r} of reminders already: give another name")
             self._handlers[name] = make
@@ -377,6 +394,7 @@ class Reminders:
     async def _change(
         self, which: Which, bot: object, change: Callable[[Reminder, float], Change]
     ) -> Reminder:
+        which = _checked(which)
         store, now = await self._opened(), self._host.clock.now()
         reminder_id = which if isinstance(which, int) else await self._id_of(which, bot)
         decided: list[tuple[Reminder, Change]] = []
@@ -424,6 +442,18 @@ class Reminders:
         if tickets := [ticket for ticket in found if ticket is not None]:
             with suppress(ClosedError):
                 await outbox.cancel(tickets)
+
+
+def _check_limit(limit: int) -> None:
+    if parse_number("limit", limit) < 1:
+        raise BadInputError(f"limit is {limit}: give 1 or more")
+
+
+def _checked(which: object) -> Which:
+    """Return an id or a key. Raises BadInputError for anything else: None would be any reminder."""
+    if isinstance(which, bool) or not isinstance(which, int | str) or which == "":
+        raise BadInputError(f"{which!r} is neither the id nor the key of a reminder: give a number or a text")
+    return which
 
 
 async def _each(

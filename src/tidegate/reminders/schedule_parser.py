@@ -65,7 +65,7 @@ def _time(text: str) -> dt.time | None:
 
 def parse_zone(given: object) -> str:
     """Return the name of a zone. The nearest name is suggested for one that the database does not have."""
-    name = given.key if isinstance(given, zoneinfo.ZoneInfo) else given
+    name = given.key if isinstance(given, zoneinfo.ZoneInfo) else "UTC" if given is dt.UTC else given
     if isinstance(name, str) and name.strip() in all_zones():
         return name.strip()
     meant = _nearest_zone(name) if isinstance(name, str) else None

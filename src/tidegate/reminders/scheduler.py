@@ -225,6 +225,8 @@ class ReminderScheduler:
             try:
                 async with self._clock.timeout(HANDLER_DEADLINE):
                     made = await handler(DueReminder(reminder, _local(reminder, occurrence.occurrence)))
+                if not isinstance(made, str | Mapping | None):
+                    raise BadInputError(f"return a text, the fields of a message, or None: got {made!r}")  # noqa: TRY301
             except Exception as error:  # noqa: BLE001  (the application's)
                 if now < occurrence.expires_at - HANDLER_LEASE:
                     log.error(  # noqa: TRY400

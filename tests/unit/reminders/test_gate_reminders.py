@@ -554,3 +554,95 @@ async def test_reminders_that_come_due_one_after_another_are_put_together(
 
     assert scheduler.counts.fired == len(sent(telegram)) == 60
     assert scheduler.counts.chunks <= 3
+
+
+@pytest.mark.parametrize("which", [None, True, "", [], 1.5, object()])
+async def test_what_is_no_id_and_no_key_never_finds_the_reminder_of_somebody_else(
+    gate: Tidegate,
+    clock: VirtualClock,
+    which: Any,  # noqa: ANN401
+) -> None:
+    added = await add(gate, clock, key="a")
+    reminders = gate.reminders
+    for verb in (reminders.get, reminders.remove, reminders.pause, reminders.resume, reminders.skip_next):
+        with pytest.raises(BadInputError, match="neither the id nor the key of a reminder"):
+            await verb(which)
+    with pytest.raises(BadInputError, match="neither the id"):
+        await reminders.change(which, text="Other")
+    with pytest.raises(BadInputError, match="neither the id"):
+        await reminders.snooze(which, dt.timedelta(hours=1))
+    assert await reminders.get("a") == added
+
+
+@pytest.mark.parametrize("name", ["", " "])
+async def test_a_handler_without_a_name_is_refused(gate: Tidegate, name: str) -> None:
+    with pytest.raises(BadInputError, match="no name of a handler"):
+        gate.reminders.handler(name)
+
+
+async def test_a_handler_that_is_not_async_is_refused_at_once(gate: Tidegate) -> None:
+    with pytest.raises(BadInputError, match="must be an `async def`"):
+        gate.reminders.handler("report")(lambda _: "text")  # type: ignore[arg-type, return-value]
+
+
+async def test_a_handler_may_be_an_object_with_an_async_call(
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
+) -> None:
+    class Report:
+        async def __call__(self, due: DueReminder) -> str:
+            return f"for {due.reminder.chat_id}"
+
+    gate.reminders.handler("report")(Report())
+    await add(gate, clock, handler="report", text=None)
+    async with gate.worker():
+        await clock.sleep(HOUR + MINUTE)
+    assert [text for _, text in sent(telegram)] == ["for 1001"]
+
+
+async def test_a_handler_that_returns_no_message_is_named_with_what_to_return(
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram, caplog: pytest.LogCaptureFixture
+) -> None:
+    @gate.reminders.handler("report")
+    async def report(_: DueReminder) -> Any:  # noqa: ANN401
+        return 5
+
+    await add(gate, clock, handler="report", text=None)
+    async with gate.worker():
+        await clock.sleep(HOUR + MINUTE / 2)
+    assert not sent(telegram)
+    [line] = [record.message for record in caplog.records if "has failed" in record.message]
+    assert "the handler 'report'" in line
+    assert "return a text, the fields of a message, or None: got 5" in line
+
+
+async def test_unknown_fields_beside_a_handler_are_refused(gate: Tidegate, clock: VirtualClock) -> None:
+    with pytest.raises(BadInputError, match="foo"):
+        await add(gate, clock, handler="report", text=None, foo=1)
+
+
+async def test_an_instant_needs_no_zone(gate: Tidegate, clock: VirtualClock) -> None:
+    at = dt.datetime.fromtimestamp(clock.now() + 25, dt.UTC)
+    added = await gate.reminders.add(1001, text="Once", at=at)
+    assert (added.zone, added.next_at) == ("UTC", at.timestamp())
+    later = dt.datetime.fromtimestamp(clock.now() + 25, dt.timezone(dt.timedelta(hours=2)))
+    assert (await gate.reminders.add(1001, text="Once", at=later)).next_at == later.timestamp()
+    daily = await gate.reminders.add(1001, text="Daily", at="09:00", every="day", zone=dt.UTC)
+    assert daily.zone == "UTC"
+
+
+@pytest.mark.parametrize(
+    ("filters", "reason"),
+    [
+        ({"limit": 0}, "limit is 0"),
+        ({"limit": "x"}, "limit"),
+        ({"user_id": "x"}, "user_id"),
+        ({"chat_id": "abc"}, "abc"),
+    ],
+)
+async def test_a_filter_that_cannot_match_is_refused(
+    gate: Tidegate,
+    filters: dict[str, Any],
+    reason: str,
+) -> None:
+    with pytest.raises(BadInputError, match=reason):
+        await gate.reminders.list(**filters)

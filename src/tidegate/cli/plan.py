@@ -26,6 +26,7 @@ from tidegate.reminders.departure_plan import (
     MinuteCount,
     SizeAdvice,
     advice_for,
+    advised_window,
     alternatives,
     due_times,
     plan_departures,
@@ -41,6 +42,8 @@ app = typer.Typer(add_completion=False)
 
 MOST_USERS: Final = 1_000_000
 MOST_ROWS: Final = 30  # of the table
+MOST_BAD_LINES: Final = 20  # that are shown
+DAY: Final = 86_400
 STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 240, 720, 1_440)  # minutes in one row
 BAR: Final = 30  # characters
 SECONDS_BELOW, TENTHS_BELOW, HOURS_FROM = 120, 600, 10_800  # how a span of time is written
@@ -89,6 +92,7 @@ def plan(
     Nothing is sent or stored. The figures come from the parts that schedule and send. They hold if nothing
     else is sent meanwhile: n calls per W seconds and a round trip of r give n/(W + r) a second.
     """
+    zone = parse_zone(zone)
     if svg is not None:
         reserve(svg)
     allowed = Settings.read().rules().bot if rate is None else Rate.parse(rate)
@@ -96,13 +100,13 @@ def plan(
     if schedule is not None:
         if users is not None or window is not None:
             raise BadInputError("--schedule says who and when: leave out --users and --window")
-        users, unspread = _times_of_file(schedule, at, parse_zone(zone), as_json=as_json)
+        users, unspread = _times_of_file(schedule, at, zone, as_json=as_json)
         made = plan_departures(unspread, allowed, seconds)
     elif users is None:
         raise BadInputError("how many reminders? Give --users 10000, or a file of them: --schedule FILE")
     else:
         made, unspread = _plan_users(users, at, window, allowed, seconds)
-    changes, advice = alternatives(made, unspread), advice_for(users)
+    changes, advice = alternatives(made, unspread), advice_for(users, allowed)
     about = {"users": users, "at": None if window or schedule else at, "window": window}
     found = about | report_of(made, changes, advice)
     terminal.report(found, *_parts(made, changes, advice), as_json=as_json)
@@ -150,8 +154,9 @@ def _times_of_file(place: str, at: str, zone: str, *, as_json: bool) -> tuple[in
             times += (due - start for due in scheduled_times(new, line.number, start - 1, end))
             show(source.read, f"{line.number:,} lines")
         if bad:
+            shown = "; ".join(f"line {one.number}: {one.reason}" for one in bad[:MOST_BAD_LINES])
             more = f" (bad lines: {len(bad):,})" if len(bad) > 1 else ""
-            raise BadInputError(f"{source.name}, line {bad[0].number}: {bad[0].reason}{more}")
+            raise BadInputError(f"{source.name}, {shown}{more}")
     if not times:
         raise BadInputError(f"{place} has no reminder that is due tomorrow in {zone}")
     return len(chats), times
@@ -172,6 +177,12 @@ def clock_text(second: float) -> str:
     """Return a second of the day as HH:MM; after midnight it begins anew."""
     minutes = int(second // 60)
     return f"{minutes // 60 % 24:02}:{minutes % 60:02}"
+
+
+def _day_text(second: float) -> str:
+    """Return it with the days that have passed since the first: 00:28 +1 d."""
+    days = int(second // DAY)
+    return f"{clock_text(second)} +{days} d" if days else clock_text(second)
 
 
 def report_of(plan: DeparturePlan, changes: Sequence[Alternative], advice: SizeAdvice) -> dict[str, Any]:
@@ -202,7 +213,7 @@ def report_of(plan: DeparturePlan, changes: Sequence[Alternative], advice: SizeA
             "users": advice.users,
             "pool_size": advice.pool_size,
             "max_overflow": advice.max_overflow,
-            "window_seconds": advice.window,
+            "window_seconds": advised_window(advice, plan.rate, plan.round_trip),
             "switch_on": list(advice.switch_on),
             "not_yet": list(advice.not_yet),
         },
@@ -238,11 +249,11 @@ def _parts(
         f"{plan.round_trip * 1_000:.0f} ms: {real:.1f} a second"
     )
     yield _table(plan)
-    last, half = clock_text(plan.leaves[-1]), _span(plan.wait_of(0.5))
-    yield (
-        f"The last one leaves at {last}, {_span(plan.seconds)} after the first was due. "
-        f"Half of them wait up to {half}, the longest wait is {_span(plan.longest_wait)}."
-    )
+    last, half = _day_text(plan.leaves[-1]), _span(plan.wait_of(0.5))
+    waits = f"Half of them wait up to {half}, the longest wait is {_span(plan.longest_wait)}."
+    if plan.longest_wait < 1:
+        waits = "Nobody waits for a second."
+    yield f"The last one leaves at {last}, {_span(plan.seconds)} after the first was due. {waits}"
     yield ""
     yield "What would shorten it:" if changes else "Nobody waits for long: nothing needs to change."
     yield from (f"  - {_change_text(change, plan.due[0])}" for change in changes)
@@ -279,7 +290,7 @@ def _change_text(change: Alternative, first_due: float) -> str:
         case "paid":
             return (
                 f"paid broadcasts (allow_paid_broadcast=true): the last leaves after {_span(change.seconds)},"
-                f" for about {change.stars:,.0f} Stars (0.1 for each message above 30 a second)"
+                f" for about {change.stars:,.0f} Stars each time (0.1 for each message above 30 a second)"
             )
         case "second_bot":
             return f"a second bot for half of the users: the last leaves after {_span(change.seconds)}"
@@ -301,7 +312,7 @@ def _table(plan: DeparturePlan) -> Table:
     table.add_column(shown, no_wrap=True)
     for one in found:
         bar = "█" * round(BAR * (one.waiting if shown == "wait" else one.leave) / most)
-        table.add_row(clock_text(one.start), f"{one.due:,}", f"{one.leave:,}", f"{one.waiting:,}", bar)
+        table.add_row(_day_text(one.start), f"{one.due:,}", f"{one.leave:,}", f"{one.waiting:,}", bar)
     return table
 
 
@@ -313,7 +324,9 @@ def _sizes(rate: Rate, round_trip: float) -> Table:
     for one in ADVICE:
         last = plan_departures([0.0] * one.users, rate, round_trip).seconds
         pool = f"{one.pool_size} + {one.max_overflow}"
-        table.add_row(f"{one.users:,}", _span(last), _span(one.window) if one.window else "none", pool)
+        window = advised_window(one, rate, round_trip)
+        shown = "more than a day" if window is None else _span(window) if window else "none"
+        table.add_row(f"{one.users:,}", _span(last), shown, pool)
     return table
 
 

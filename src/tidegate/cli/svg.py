@@ -62,6 +62,8 @@ def reserve(path: Path) -> None:
     """Raise BadInputError if no file can be saved there. Leaves nothing behind."""
     if path.is_dir():
         raise BadInputError(f"--svg: {path} is a folder: give the name of a file in it")
+    if path.suffix.lower() != ".svg":
+        raise BadInputError(f"--svg: {path} is not named as a chart: give a name that ends with .svg")
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".tidegate-"):
             pass

@@ -139,7 +139,7 @@ def _window_without_waits(
     plan: DeparturePlan, unspread: Sequence[float]
 ) -> tuple[float, DeparturePlan] | None:
     """Return the shortest usual window in which nobody waits for long, and the plan with it."""
-    needed = len(unspread) * (plan.rate.seconds + plan.round_trip) / plan.rate.count / FULLEST_WINDOW
+    needed = _needed_window(len(unspread), plan.rate, plan.round_trip)
     span = max(unspread) - min(unspread)
     for window in WINDOWS:
         if window + span >= needed:
@@ -151,6 +151,10 @@ def _window_without_waits(
     return None
 
 
+def _needed_window(users: int, rate: Rate, round_trip: float) -> float:
+    return users * (rate.seconds + round_trip) / rate.count / FULLEST_WINDOW
+
+
 class SizeAdvice(NamedTuple):
     """What a bot of a certain size needs, and what it does not need yet."""
 
@@ -158,11 +162,12 @@ class SizeAdvice(NamedTuple):
     up_to: float  # users, for whom this is the nearest advice
     pool_size: int
     max_overflow: int
-    window: float  # seconds
+    window: float  # seconds, at least: the longer, the more room is left for replies
     switch_on: tuple[str, ...]
     not_yet: tuple[str, ...]
 
 
+LOWER_RATE: Final = "TIDEGATE_BOT_RATE=25/1, to keep room for what else calls Telegram with this token"
 ADVICE: Final = (
     SizeAdvice(
         1_000,
@@ -183,8 +188,7 @@ ADVICE: Final = (
         25,
         30 * MINUTE,
         (
-            "a window for reminders at the same time: spread=30m",
-            "TIDEGATE_BOT_RATE=25/1, to keep room for what else calls Telegram with this token",
+            LOWER_RATE,
             'conversations="store" and throttle=True, so that a restart or a flooder harms nobody',
             "PostgreSQL (DATABASE_URL), if the bot's own tables are queried with each update",
             "statistics at night, or every 6 hours",
@@ -204,11 +208,10 @@ ADVICE: Final = (
         30,
         120 * MINUTE,
         (
-            "a window of 2 h, the most engaged first: spread=08:00-10:00, spread_order=engagement",
             "tidegate scheduler and tidegate worker beside the bot, each with a pool of its own",
             "a webhook, with two bots or more behind a load balancer",
             "Redis (REDIS_URL) for the outbox, conversations and the throttle of all processes",
-            "PostgreSQL with PgBouncer, as two pools of 50 fill its 100 connections",
+            "PostgreSQL with PgBouncer: the three pools of 50 are more than its 100 connections",
             "a read replica (DATABASE_REPLICA_URL) for statistics",
         ),
         (
@@ -220,5 +223,17 @@ ADVICE: Final = (
 )
 
 
-def advice_for(users: int) -> SizeAdvice:
-    return next(advice for advice in ADVICE if users <= advice.up_to)
+def advice_for(users: int, rate: Rate) -> SizeAdvice:
+    """Return the advice for the nearest size. It never names a higher rate than the given one."""
+    advice = next(advice for advice in ADVICE if users <= advice.up_to)
+    if rate.count / rate.seconds > 25:  # noqa: PLR2004  (that of LOWER_RATE)
+        return advice
+    return advice._replace(switch_on=tuple(line for line in advice.switch_on if line != LOWER_RATE))
+
+
+def advised_window(advice: SizeAdvice, rate: Rate, round_trip: float) -> float | None:
+    """Return the seconds of the window at this rate. 0: none is needed; None: a day is too short."""
+    if not advice.window:
+        return 0.0
+    needed = max(advice.window, _needed_window(advice.users, rate, round_trip))
+    return next((window for window in WINDOWS if window >= needed), None)

@@ -145,3 +145,42 @@ def test_a_bad_row_is_named_by_its_line(capsys: pytest.CaptureFixture[str], tmp_
 def test_times_after_midnight_begin_anew() -> None:
     assert clock_text(9 * 3_600 + 59) == "09:00"
     assert clock_text(25 * 3_600 + 61) == "01:01"
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["plan", *arguments]) == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_the_advice_by_size_does_not_contradict_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    late = said(capsys, "--users", "100000", "--at", "21:00")
+    assert "spread=21:00-22:30" in late
+    assert "08:00-10:00" not in late
+    spread = said(capsys, "--users", "100000", "--window", "08:00-10:00")
+    assert "nothing needs to change" in spread
+    assert "spread=" not in spread
+    slow = said(capsys, "--users", "5000", "--rate", "1/1")
+    assert "TIDEGATE_BOT_RATE" not in slow
+    assert "100,000 29.2 h more than a day" in slow
+
+
+def test_a_plan_over_several_days_names_the_day(capsys: pytest.CaptureFixture[str]) -> None:
+    found = said(capsys, "--users", "20000", "--rate", "1/5")
+    assert "The last one leaves at 13:03 +1 d, 28.1 h after" in found
+
+
+def test_a_zone_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--users", "10", "--zone", "Berln"]) != 0
+    assert "'Berln' is not a time zone" in capsys.readouterr().err
+
+
+def test_waits_below_a_second_are_not_called_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Nobody waits for a second." in said(capsys, "--users", "10")
+
+
+def test_a_chart_is_not_written_under_the_name_of_another_kind(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["plan", "--users", "10", "--svg", str(tmp_path / "out.png")]) != 0
+    assert "ends with .svg" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

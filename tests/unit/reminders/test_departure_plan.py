@@ -8,9 +8,11 @@ from tidegate import Tidegate
 from tidegate.model import BotId, Rate
 from tidegate.reminders.departure_plan import (
     ADVICE,
+    LOWER_RATE,
     Alternative,
     DeparturePlan,
     advice_for,
+    advised_window,
     alternatives,
     due_times,
     plan_departures,
@@ -125,7 +127,9 @@ def test_more_than_a_day_can_hold_gets_no_window() -> None:
 
 
 def test_advice_is_that_of_the_nearest_size() -> None:
-    assert [advice_for(users).users for users in (1, 1_000, 3_001, 10_000, 30_001, 5_000_000)] == [
+    assert [
+        advice_for(users, Rate(30, 1)).users for users in (1, 1_000, 3_001, 10_000, 30_001, 5_000_000)
+    ] == [
         1_000,
         1_000,
         10_000,
@@ -134,3 +138,27 @@ def test_advice_is_that_of_the_nearest_size() -> None:
         100_000,
     ]
     assert [(one.pool_size, one.max_overflow) for one in ADVICE] == [(5, 10), (15, 25), (20, 30)]
+
+
+def test_advice_names_no_higher_rate_than_the_given_one() -> None:
+    assert LOWER_RATE in advice_for(10_000, Rate(30, 1)).switch_on
+    assert LOWER_RATE not in advice_for(10_000, Rate(25, 1)).switch_on
+    assert LOWER_RATE not in advice_for(10_000, Rate(1, 1)).switch_on
+
+
+@pytest.mark.parametrize(
+    ("users", "rate", "minutes"),
+    [
+        (1_000, Rate(30, 1), 0),
+        (10_000, Rate(30, 1), 30),
+        (100_000, Rate(30, 1), 120),
+        (10_000, Rate(5, 1), 60),  # 35 minutes of sending do not fit into 30
+        (100_000, Rate(5, 1), 480),
+        (100_000, Rate(1, 1), None),
+    ],
+)
+def test_the_advised_window_is_long_enough_for_the_rate(users: int, rate: Rate, minutes: int | None) -> None:
+    window = advised_window(advice_for(users, rate), rate, 0.05)
+    assert window == (None if minutes is None else minutes * 60)
+    if window:
+        assert users * (rate.seconds + 0.05) / rate.count <= window

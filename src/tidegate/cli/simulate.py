@@ -31,6 +31,7 @@ FLAWS: Final = {
     "parked": "messages were parked",
     "expired": "messages expired",
     "slow": "99 % of the answers took more than 1 s, or a reminder was more than 15 min late",
+    "nothing_sent": "no request arrived, so nothing was shown: play more hours, users or fewer faults",
 }
 
 
@@ -56,7 +57,8 @@ def simulate(
 
     It runs in virtual time: 100,000 users take a minute or two, and 1 GB of memory. Exits with 1 if a target
     was missed: nothing lost, doubled or refused; without faults, 99 % of the answers within 1 s, and no
-    reminder more than 15 minutes late.
+    reminder more than 15 minutes late. With faults, a message whose answer was lost is sent again, and may
+    so arrive twice.
     """
     from tidegate.cli import terminal  # noqa: PLC0415  (slow to import)
     from tidegate.cli.sim.options import read  # noqa: PLC0415

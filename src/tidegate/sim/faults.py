@@ -106,6 +106,8 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             if name not in FATES:
                 known = ", ".join(FATES)
                 raise BadInputError(f"{name!r} is no fault: write {', '.join(LEVELS)}, or some of {known}")
+            if name in shares:
+                raise BadInputError(f"{name} is given twice: give one share")
             shares[name] = parse_share(share) if share else DEFAULT_SHARE
         return msgspec.structs.replace(cls(), **shares)
 

@@ -36,6 +36,7 @@ def test_a_person_gets_a_table(capsys: pytest.CaptureFixture[str]) -> None:
         (("--hours", "0"), "--hours 0 must be above 0"),
         (("--hours", "nan"), "--hours nan must be above 0"),
         (("--faults", "rain"), "--faults: 'rain' is no fault"),
+        (("--faults", "silent=0.2,silent=0.3"), "silent is given twice"),
         (("--faults", "silent=0.9,malformed=0.9"), "their sum at most 1"),
     ],
 )

@@ -1,5 +1,6 @@
 """The simulated users: they get reminders and answers, press buttons, ask, and note what came when."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -55,6 +56,8 @@ class HabitUsers:
 
     def fall_asleep(self) -> None:
         """Press and write nothing more; what comes is noted."""
+        hours = math.ceil(self._clock.monotonic() / HOUR)
+        self.per_hour += [0] * (hours - len(self.per_hour))  # hours in which nothing came
         self._are_asleep = True
 
     @property

@@ -40,6 +40,19 @@ def test_everybody_is_reminded_and_answered(report: HabitReport) -> None:
     assert 5 < report.p50_ms < report.p99_ms < 1_000
 
 
+def test_hours_in_which_nothing_came_are_listed_too() -> None:
+    quiet = simulate_habits(HabitScenario(users=2, hours=6, seed=7))
+    assert len(quiet.per_hour) == 6
+    assert quiet.per_hour[-1] == 0
+
+
+def test_a_run_in_which_no_request_arrived_shows_nothing() -> None:
+    report = simulate_habits(HabitScenario(users=2, hours=0.5, faults=Faults(lost_request=1.0)))
+    assert report.requests == 0
+    assert report.flaws == ("nothing_sent",)
+    assert not report.passed
+
+
 def test_the_same_seed_gives_the_same_report_and_another_one_differs(report: HabitReport) -> None:
     assert without_seconds(simulate_habits(SMALL)) == without_seconds(report)
     other = simulate_habits(msgspec.structs.replace(SMALL, seed=8))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.options import AsJson, Store, command_group
+from tidegate.cli.reminders.options import naming_the_database
 from tidegate.cli.store import IN_MEMORY, store_name
 from tidegate.database import make_database
 from tidegate.database.migrations import NEWEST, Revision
@@ -48,7 +49,8 @@ def _database_beside(store: str | None) -> "Database":
     settings, place = Settings.read(), store_name(store)
     if place == IN_MEMORY and settings.database_url is None:
         raise BadInputError(f"beside {IN_MEMORY} there is no database: set DATABASE_URL, or name a store")
-    return make_database(place, settings)
+    with naming_the_database():
+        return make_database(place, settings)
 
 
 async def _look(database: "Database") -> Revision:

@@ -16,6 +16,13 @@ DRIVERS: Final = {
     "postgres": "postgresql+asyncpg",
     "postgresql": "postgresql+asyncpg",
 }
+NOT_SUPPORTED: Final = {
+    "mysql": "MySQL",
+    "mariadb": "MariaDB",
+    "mssql": "SQL Server",
+    "oracle": "Oracle",
+    "mongodb": "MongoDB",
+}
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 # PgBouncer in transaction mode gives each transaction another connection: a statement that was prepared
 # before is not there. Without these caches asyncpg prepares each one anew, without a name.
@@ -37,6 +44,12 @@ def parse_address(database: str) -> "URL":
         url = make_url(database.strip())
         url = url.set(drivername=DRIVERS[url.get_backend_name().lower()])  # whatever driver it names
     except (ArgumentError, KeyError, ValueError):
+        scheme = database.strip().partition(":")[0].partition("+")[0].lower()
+        if scheme in NOT_SUPPORTED:
+            raise BadInputError(
+                f"not the address of a database that Tidegate supports: {NOT_SUPPORTED[scheme]} is none of"
+                " them; write sqlite:///app.db or postgresql://user:password@host/name"
+            ) from None
         hint = "special characters of a password are written as %40 and the like"
         raise BadInputError(
             "not the address of a database: write sqlite:///app.db or"

@@ -190,7 +190,7 @@ def parse_moment(name: str, given: object, zone: str, now: float, *, end_of_day:
     """
     try:
         return _moment(given, zone, now, end_of_day)
-    except (BadInputError, OverflowError, ValueError):
+    except (BadInputError, OverflowError, ValueError, OSError):  # OSError: far beyond the calendar
         form = "write a date, such as 2026-12-31, or with its time, 2026-12-31 18:00"
         raise BadInputError(f"{name}: {_shown(given)} is not a time: {form}") from None
 

@@ -13,7 +13,7 @@ from tidegate import Tidegate
 from tidegate.broadcast.audience_file import AudienceFile
 from tidegate.cli.reminders import ImportOrder
 from tidegate.cli.reminders.importer import ImportJob, import_reminders
-from tidegate.cli.reminders.options import given_options
+from tidegate.cli.reminders.options import given_options, message_params
 from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.model import BotId
 from tidegate.reminders.port import ADD_AT_ONCE, Addition
@@ -361,3 +361,47 @@ async def test_a_person_reads_how_many_are_new_and_when_they_are_due(desk: Desk)
     await desk.show(people(2) + "12x,Bob\n", skip_bad=True)
     assert "Imported 2 reminders in 0.0 s: 2 as before." in desk.told
     assert desk.told.endswith("1 bad line was left out: correct them, and run the same command again.\n")
+
+
+@pytest.mark.parametrize(
+    ("column", "meant"),
+    [("evry", "every"), ("quiet_hours", "quiet"), ("timezone", "zone"), ("method", "gate.reminders.add")],
+)
+async def test_a_misspelt_column_is_refused_and_nothing_imported(desk: Desk, column: str, meant: str) -> None:
+    content = f"chat_id,name,{column}\n1001,Ann,x\n"
+    with pytest.raises(BadInputError, match=f"columns not used: {column}.*{meant}"):
+        await desk.show(content)
+    assert await desk.stored() == []
+    code, report = await desk.run(content, skip_bad=True)
+    assert (code, report["imported"], report["unused_columns"]) == (0, 1, [column])
+
+
+async def test_a_column_that_is_not_used_is_told_and_the_rest_imported(desk: Desk) -> None:
+    code, report = await desk.run("chat_id,name,country\n1001,Ann,DE\n")
+    assert (code, report["imported"], report["unused_columns"]) == (0, 1, ["country"])
+    assert "columns not used: country" in desk.told
+
+
+async def test_reminders_that_stay_paused_are_counted_and_have_no_due_time(desk: Desk) -> None:
+    await desk.run("chat_id,name,key\n1001,Ann,a\n")
+    await desk.gate.reminders.pause("a")
+    assert await desk.show("chat_id,name,key\n1001,Anna,a\n") == 0
+    assert "1 is paused, and stays so" in desk.told
+    assert "The next is due" not in desk.told
+
+
+async def test_the_report_of_a_refused_file_has_the_error(desk: Desk) -> None:
+    with pytest.raises(BadInputError, match="1 of 1 lines are bad"):
+        await desk.show(f"{HEADER},Zoe,,,\n", as_json=True)
+    [report] = [json.loads(line) for line in desk.told.splitlines() if line.startswith("{")]
+    assert report["error"].startswith("1 of 1 lines are bad")
+
+
+async def test_the_command_line_is_told_in_its_own_words(desk: Desk) -> None:
+    with pytest.raises(BadInputError, match="--key is empty"):
+        await desk.show(GOOD, key="")
+    with pytest.raises(BadInputError):
+        await desk.show("chat_id,name\n1001,Ann\n", defaults={"text": "Hi", "at": "09:00", "zone": "UTC"})
+    assert "give --every day, --days mon,wed" in desk.told
+    with pytest.raises(BadInputError, match="method is not possible here"):
+        message_params(["method=sendPhoto"])

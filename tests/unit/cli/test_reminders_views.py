@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from simulated import TOKEN
@@ -21,7 +22,7 @@ from tidegate.cli.reminders.view import (
 from tidegate.errors import BadInputError
 from tidegate.model import BotId
 from tidegate.reminders.firing import first_state, pause
-from tidegate.reminders.reminder import Reminder
+from tidegate.reminders.reminder import Cron, Daily, NewReminder, Reminder, Spread
 from tidegate.reminders.reminder_options import reminder_from_options
 from tidegate.sim.virtual_time import VirtualClock
 
@@ -158,6 +159,24 @@ async def test_a_number_is_an_id_and_all_else_a_key(gate: Tidegate) -> None:
     assert [one.key for one in await find_reminders(gate, ["water"], 42)] == ["water"]
     with pytest.raises(BadInputError, match="there is no reminder water"):
         await find_reminders(gate, ["water"], 43)  # of another bot
-    for unknown in ("4", "9" * 30, "milk", "", "key:"):
+    for empty in ("", "key:"):
+        with pytest.raises(BadInputError, match="the id or key of a reminder is empty"):
+            await found("water", empty)
+    for unknown in ("4", "9" * 30, "milk"):
         with pytest.raises(BadInputError, match=f"there is no reminder {unknown}"):
             await found("water", unknown)
+
+
+def test_a_spread_is_shown_as_a_window() -> None:
+    new = NewReminder(
+        bot=BotId(42),
+        chat_id=1,
+        user_id=1,
+        schedule=Daily(dt.time(8)),
+        zone="UTC",
+        fields={"text": "Hi"},
+        spread=Spread(7_200.0),
+    )
+    assert schedule_words(new) == "every day at 08:00-10:00"
+    assert schedule_words(replace(new, schedule=Cron("0 9 * * *"))) == "cron 0 9 * * *, over 120 min"
+    assert schedule_words(replace(new, spread=None)) == "every day at 08:00"

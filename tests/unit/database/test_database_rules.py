@@ -10,6 +10,7 @@ from alembic.script import ScriptDirectory
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tidegate.cli.reminders.options import naming_the_database
 from tidegate.database import make_database, make_reminders, migrations
 from tidegate.database.database import Database, address_for
 from tidegate.database.migrations import NEWEST, REVISIONS, Revision, load_upgrade
@@ -189,3 +190,11 @@ def test_the_list_of_revisions_is_that_of_the_files() -> None:
     config.set_main_option("script_location", str(Path(migrations.__file__).parent))
     scripts = ScriptDirectory.from_config(config)
     assert [script.revision for script in scripts.walk_revisions()] == list(reversed(REVISIONS))
+
+
+def test_a_database_of_another_kind_is_named() -> None:
+    with pytest.raises(BadInputError, match=r"supports: MySQL is none of them") as refused:
+        Database("mysql://bob:secret@host/shop")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(BadInputError, match=r"^DATABASE_URL .* is not the address"), naming_the_database():
+        Database("mysql://bob:secret@host/shop")

@@ -7,7 +7,6 @@ import typer
 
 from tidegate.cli.options import AsJson, BotOption, Store, command_group
 from tidegate.cli.reminders.options import (
-    ELSEWHERE,
     LINES,
     MESSAGE,
     At,
@@ -28,8 +27,8 @@ from tidegate.cli.reminders.options import (
     Until,
     Zone,
     given_options,
+    message_params,
 )
-from tidegate.cli.send import shared_params
 
 app = command_group("Import, list, change and remove reminders, which are sent when it is time.")
 
@@ -120,7 +119,7 @@ def import_(
     """
     from tidegate.cli.reminders import importer  # noqa: PLC0415  (slow to import, and imports this module)
 
-    defaults: dict[str, Any] = shared_params(param or [], ELSEWHERE)
+    defaults: dict[str, Any] = message_params(param)
     defaults |= given_options(
         at=at,
         every=every,

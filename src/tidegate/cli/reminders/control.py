@@ -12,7 +12,6 @@ from tidegate.cli.messages import amount, chat_of
 from tidegate.cli.options import AsJson, BotOption, OfBot, OfChat, Store, Yes
 from tidegate.cli.reminders import app
 from tidegate.cli.reminders.options import (
-    ELSEWHERE,
     MESSAGE,
     At,
     Count,
@@ -32,6 +31,8 @@ from tidegate.cli.reminders.options import (
     Until,
     Zone,
     given_options,
+    message_params,
+    naming_the_database,
 )
 from tidegate.cli.reminders.view import (
     local_time,
@@ -42,7 +43,6 @@ from tidegate.cli.reminders.view import (
     state_of,
     upcoming_table,
 )
-from tidegate.cli.send import shared_params
 from tidegate.cli.store import Result, choose_bot, known_bot, using_gate
 from tidegate.cli.terminal import confirm
 from tidegate.cli.times import moment
@@ -51,7 +51,7 @@ from tidegate.errors import BadInputError
 from tidegate.reminders.occurrences import next_occurrence
 from tidegate.reminders.port import ReminderCounts
 from tidegate.reminders.reminder import Daily, Reminder
-from tidegate.reminders.schedule_parser import parse_date_and_time, parse_span, parse_time
+from tidegate.reminders.schedule_parser import parse_date_and_time, parse_moment, parse_span, parse_time
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
@@ -115,6 +115,7 @@ def list_(
     if not reminders:
         filtered = after or user is not None or chat is not None or bot is not None
         terminal.report(found, "No such reminder." if filtered else NONE, as_json=as_json)
+        _note_unregistered(store, bot)
         return
     rest = [Text(f"For more: --after {reminders[-1].id}, or --limit", style="dim")] if more else []
     terminal.report(found, reminder_table(reminders, Clock().now()), *rest, as_json=as_json)
@@ -130,6 +131,19 @@ def next_(*, bot: OfBot = None, limit: Limit = 20, store: Store = None, as_json:
     reminders = _if_any(store, look) or []
     picture = upcoming_table(reminders, Clock().now()) if reminders else "No reminder will be due."
     terminal.report({"reminders": list(map(reminder_json, reminders))}, picture, as_json=as_json)
+    if not reminders:
+        _note_unregistered(store, bot)
+
+
+def _note_unregistered(store: str | None, bot: int | None) -> None:
+    """Say that a bot without reminders is not registered: its number may be mistyped."""
+
+    async def registered(gate: "Tidegate") -> list[int]:
+        return sorted(one.id for one in gate.bots())
+
+    if bot is not None and bot not in (known := using_gate(store, registered)):
+        names = ", ".join(map(str, known)) or "none"
+        terminal.note(f"tidegate: --bot: {bot} is not registered in this store; registered: {names}")
 
 
 @app.command()
@@ -194,7 +208,9 @@ def snooze(
     as_json: AsJson = False,
 ) -> None:
     """Remind again later, and not before. Then the schedule goes on."""
-    if (span is None) == (until is None):
+    if span is not None and until is not None:
+        raise BadInputError("--for and --until exclude each other: give one")
+    if span is None and until is None:
         raise BadInputError("say until when: give --for 10m or --until 18:30")
     seconds = None if span is None else parse_span("--for", span)
 
@@ -206,10 +222,13 @@ def snooze(
     _change_each(store, [which], bot, act, as_json=as_json)
 
 
-def _moment(text: str, zone: str, now: float) -> Any:  # noqa: ANN401  (what `snooze` takes)
-    """Return the next time that it is so late in the zone, or a date and time as it is."""
+def _moment(text: str, zone: str, now: float) -> float | None:
+    """Return the next time that it is so late in the zone, or a date and time there."""
     if parse_date_and_time(text) is not None:
-        return text
+        at = parse_moment("--until", text, zone, now)
+        if at <= now:
+            raise BadInputError(f"--until: {text} is past in {zone}: give a time to come")
+        return at
     try:
         return next_occurrence(Daily(parse_time(text)), zone, now)
     except BadInputError:
@@ -271,7 +290,7 @@ def change(
         "parse_mode": parse_mode,
     }
     removed = [name for name in REMOVABLE if written[name] == "none"]
-    options: dict[str, Any] = shared_params(param or [], ELSEWHERE)
+    options: dict[str, Any] = message_params(param)
     options |= given_options(**written | dict.fromkeys(removed)) | dict.fromkeys(removed)
     if not options:
         raise BadInputError("say what to change: --text, --at …; see tidegate reminders change --help")
@@ -333,6 +352,8 @@ async def find_reminders(gate: "Tidegate", which: Sequence[str], bot: int | None
     found: dict[int, Reminder] = {}
     for text in which:
         named: Which = int(text) if _NUMBER.fullmatch(text) else text.removeprefix(KEY)
+        if named == "":
+            raise BadInputError("the id or key of a reminder is empty: see tidegate reminders list")
         whose = known_bot(gate, bot)
         if whose is None and isinstance(named, str):
             whose = await choose_bot(gate, None)
@@ -350,7 +371,8 @@ def _if_any(store: str | None, work: "Callable[[Tidegate], Awaitable[Result]]") 
     async def look(gate: "Tidegate") -> Result | None:
         return await work(gate) if await gate.reminders.exist() else None
 
-    return using_gate(store, look)
+    with naming_the_database():
+        return using_gate(store, look)
 
 
 def _in_reminders(store: str | None, work: "Callable[[Tidegate], Awaitable[Result]]") -> Result:
@@ -359,4 +381,5 @@ def _in_reminders(store: str | None, work: "Callable[[Tidegate], Awaitable[Resul
             raise BadInputError("there are no reminders here: see tidegate reminders import --help")
         return await work(gate)
 
-    return using_gate(store, look)
+    with naming_the_database():
+        return using_gate(store, look)

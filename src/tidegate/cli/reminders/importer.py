@@ -2,9 +2,10 @@
 
 import asyncio
 import datetime as dt
+import difflib
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from tidegate.cli.errors import INTERRUPTED
 from tidegate.cli.messages import amount
 from tidegate.cli.progress import phase
 from tidegate.cli.reminders import ImportOrder
+from tidegate.cli.reminders.options import TEXTS_ONLY, naming_the_database
 from tidegate.cli.reminders.view import MADE_KEY, local_time, schedule_words, summary
 from tidegate.cli.store import choose_bot, gate_for, open_gate, quietly, store_option
 from tidegate.cli.terminal import printable
@@ -29,11 +31,19 @@ from tidegate.reminders.firing import first_state
 from tidegate.reminders.occurrences import all_zones
 from tidegate.reminders.port import ADD_AT_ONCE, Addition
 from tidegate.reminders.reminder import EveryDays, NewReminder
-from tidegate.reminders.reminder_options import reminder_from_row
+from tidegate.reminders.reminder_options import OPTION_NAMES, reminder_from_row
 from tidegate.row_template import Row, Template
 
 KEY_BYTES: Final = 15  # of a digest: enough for billions of reminders
 GO_ON: Final = "to go on, run the same command again"
+KNOWN_COLUMNS: Final = OPTION_NAMES | {"chat_id", "text"}
+LIKENESS: Final = 0.8  # of a misspelt column
+OTHER_NAMES: Final = {"timezone": "zone", "time_zone": "zone", "tz": "zone", "time": "at"}
+ORDINARY_NAMES: Final = frozenset({"country", "account", "state"})  # that look like count and start
+SAY_WHEN: Final = (
+    "say when: give --every day, --days mon,wed, --date 2026-12-31 or --cron '0 9 * * mon-fri', or add a"
+    " column of that name"
+)
 _ANY_DATE: Final = dt.date(1970, 1, 1)
 
 
@@ -48,7 +58,7 @@ class ImportJob(NamedTuple):
 
 def run(order: ImportOrder) -> int:
     """Block until everything is stored, or Ctrl-C. Return the exit code."""
-    with open_audience(order.file) as source, quietly():
+    with open_audience(order.file) as source, quietly(), naming_the_database():
         return loop.run(_run(order, source, gate_for(order.store)))
 
 
@@ -69,9 +79,11 @@ async def import_reminders(job: ImportJob, order: ImportOrder, source: AudienceF
     if job.stop.is_set():
         terminal.announce("stopped while checking: nothing was imported", as_json=order.as_json)
         return INTERRUPTED
-    _refuse_bad(checked, order)
+    unused = file.unused_columns()
+    _tell_unused(unused, order)
+    _refuse_bad(checked, unused, order)
     if order.dry_run:
-        found = preview(checked, now)
+        found = preview(checked, now) | {"unused_columns": unused}
         terminal.report(found, *preview_lines(found), as_json=order.as_json)
         return 0
     return await _store(job, order, file, checked)
@@ -98,6 +110,12 @@ class ReminderFile:
         self._needed = ["chat_id"] if "zone" in order.defaults else ["chat_id", "zone"]
         self._needed += () if text is None else _template("--text", text, parse_mode).fields
         self._needed += () if self._key is None else self._key.fields
+        self._columns: dict[str, None] = {}  # of the lines that were read, in their order
+
+    def unused_columns(self) -> list[str]:
+        """Return the columns that were read and are neither an option nor part of a template."""
+        used = KNOWN_COLUMNS.union(self._needed)
+        return [name for name in self._columns if name and name not in used]
 
     def reminders(self) -> Iterator[NewReminder | BadLine]:
         """Yield each line as a reminder that can be stored, with a key, or with the reason why not.
@@ -109,10 +127,12 @@ class ReminderFile:
             if isinstance(line, BadLine):
                 yield line
                 continue
+            self._columns.update(dict.fromkeys(line.row))
             try:
                 yield self._reminder(line.number, line.row, seen)
             except BadInputError as error:
-                yield BadLine(line.number, str(error))
+                reason = str(error)
+                yield BadLine(line.number, SAY_WHEN if reason.startswith("say when:") else reason)
 
     def _reminder(self, number: int, row: Row, seen: dict[str, int]) -> NewReminder:
         if self._key is not None and not str(row.get("key") or "").strip():
@@ -129,6 +149,8 @@ class ReminderFile:
 
 
 def _template(option: str, text: str, parse_mode: Any = None) -> Template:  # noqa: ANN401  (of a list)
+    if not text.strip():
+        raise BadInputError(f"{option} is empty: write a text, such as water-{{chat_id}}, or leave it out")
     try:
         return Template(text, parse_mode)
     except BadInputError as error:
@@ -147,19 +169,51 @@ def made_key(new: NewReminder) -> str:
     return MADE_KEY + hashlib.blake2b(whole, digest_size=KEY_BYTES).hexdigest()
 
 
-def _refuse_bad(checked: CheckedFile[NewReminder], order: ImportOrder) -> None:
+def meant_columns(unused: Iterable[str]) -> dict[str, str]:
+    """Return the columns that seem to be misspelt, and what may be meant: `evry` is `every`."""
+    meant: dict[str, str] = {}
+    for name in unused:
+        plain = "_".join(name.lower().replace("-", " ").split())
+        near = [] if plain in ORDINARY_NAMES else difflib.get_close_matches(plain, KNOWN_COLUMNS, 1, LIKENESS)
+        first = plain.partition("_")[0]  # quiet_hours
+        if known := OTHER_NAMES.get(plain) or next(iter(near), first if first in KNOWN_COLUMNS else None):
+            meant[name] = known
+    return meant
+
+
+def _tell_unused(unused: list[str], order: ImportOrder) -> None:
+    """Note columns that are not used. Raises BadInputError if one seems misspelt, unless --skip-bad."""
+    if not unused:
+        return
+    meant = meant_columns(unused)
+    hint = f" ({', '.join(meant.values())} may be meant)" if meant else ""
+    told = f"columns not used: {printable(', '.join(unused))}{hint}"
+    if "method" in unused:
+        told += f"; {TEXTS_ONLY}"
+    if order.skip_bad or (not meant and "method" not in unused):
+        terminal.note(f"tidegate: {told}")
+        return
+    todo = "rename or remove them, or import without them with --skip-bad"
+    error = f"{told}; nothing was imported: {todo}"
+    refused = {"error": error, "imported": 0, "unused_columns": unused, "passed": False}
+    terminal.report(refused, as_json=order.as_json)
+    raise BadInputError(error)
+
+
+def _refuse_bad(checked: CheckedFile[NewReminder], unused: list[str], order: ImportOrder) -> None:
     """Raise BadInputError if lines are bad, or there are none."""
     for line in checked.lines():
         terminal.note(line)
     if checked.good and (not checked.bad or order.skip_bad):
         return
-    terminal.report({"imported": 0, **checked.report(), "passed": False}, as_json=order.as_json)
-    if not checked.bad:
-        raise BadInputError(f"nobody is in {order.file}: nothing was imported")
-    hint = "correct them, or import the others with --skip-bad" if checked.good else "correct them"
-    raise BadInputError(
-        f"{checked.bad:,} of {checked.bad + checked.good:,} lines are bad, and nothing was imported: {hint}"
-    )
+    error = f"nobody is in {order.file}: nothing was imported"
+    if checked.bad:
+        hint = "correct them, or import the others with --skip-bad" if checked.good else "correct them"
+        count = f"{checked.bad:,} of {checked.bad + checked.good:,} lines are bad"
+        error = f"{count}, and nothing was imported: {hint}"
+    refused = {"error": error, "imported": 0, **checked.report(), "unused_columns": unused, "passed": False}
+    terminal.report(refused, as_json=order.as_json)
+    raise BadInputError(error)
 
 
 # --- a dry run ---
@@ -199,6 +253,7 @@ class ImportCounts(msgspec.Struct):
     added: int = 0
     replaced: int = 0
     unchanged: int = 0
+    paused: int = 0
     first_due_at: float = math.inf
     last_due_at: float = -math.inf
 
@@ -210,7 +265,9 @@ class ImportCounts(msgspec.Struct):
         self.unchanged += sum(one.is_unchanged for one in additions)
         self.replaced += sum(one.replaced is not None and not one.is_unchanged for one in additions)
         self.added += sum(one.replaced is None for one in additions)
-        times = [one.reminder.next_at for one in additions if one.reminder.next_at is not None]
+        active = [one.reminder for one in additions if not one.reminder.paused]
+        self.paused += len(additions) - len(active)
+        times = [one.next_at for one in active if one.next_at is not None]
         self.first_due_at = min([self.first_due_at, *times])
         self.last_due_at = max([self.last_due_at, *times])
 
@@ -232,6 +289,7 @@ async def _store(
         "imported": counts.imported,
         **msgspec.structs.asdict(counts),
         **checked.report(),
+        "unused_columns": file.unused_columns(),
         "seconds": round(job.clock.monotonic() - started, 1),
         "passed": counts.imported == checked.good,
     }
@@ -253,6 +311,10 @@ def _report_lines(report: dict[str, Any], checked: CheckedFile[NewReminder], now
         if report[name]
     )
     lines = [f"Imported {amount(report['imported'], 'reminder')} in {report['seconds']:,.1f} s: {parts}."]
+    if report["paused"]:
+        lines.append(
+            f"{amount(report['paused'], 'is paused, and stays', 'are paused, and stay')} so: see tidegate reminders resume."
+        )
     if math.isfinite(report["first_due_at"]):
         first, last = (moment(report[name], now) for name in ("first_due_at", "last_due_at"))
         lines.append(f"The next is due {first}" + (f", the last of them {last}." if last != first else "."))

@@ -1,10 +1,12 @@
 """The options that describe a reminder, shared by `tidegate reminders import` and `change`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from tidegate.cli.send import shared_params
 from tidegate.errors import BadInputError
 from tidegate.reminders.schedule_parser import (
     parse_cron,
@@ -82,7 +84,29 @@ ELSEWHERE: Final = {
     "expires_in": "use --expires-in",
     "key": "use --key",
 }
+TEXTS_ONLY: Final = (
+    "these commands send texts, or what a handler makes: add reminders of another method, such as sendPhoto,"
+    " in Python with gate.reminders.add, or give --handler"
+)
 KINDS: Final[tuple[str, ...]] = ("every", "days", "date", "cron")
+
+
+def message_params(given: Sequence[str] | None) -> dict[str, Any]:
+    """Read the --param of a reminder. Raises BadInputError for a method: its message is a text."""
+    if any(text.partition("=")[0].strip() == "method" for text in given or ()):
+        raise BadInputError(f"--param: method is not possible here: {TEXTS_ONLY}")
+    return shared_params(given or [], ELSEWHERE)
+
+
+@contextmanager
+def naming_the_database() -> Iterator[None]:
+    """Name the variable in an error about the address of the database."""
+    try:
+        yield
+    except BadInputError as error:
+        if not str(error).startswith("not the address of a database"):
+            raise
+        raise BadInputError(f"DATABASE_URL (or DATABASE_REPLICA_URL, if it is set) is {error}") from None
 
 
 def _check_at(text: str) -> object:

@@ -1,7 +1,7 @@
 """How reminders are shown: schedules in words, tables, JSON."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, time
+from datetime import date, datetime, time, timedelta
 from typing import Any, Final, assert_never
 
 import msgspec
@@ -30,6 +30,7 @@ from tidegate.reminders.schedule_parser import DAYS
 
 MADE_KEY: Final = "file:"  # the beginning of keys that an import makes, of no use to people
 LONGEST_KEY: Final = 16  # characters that are shown in a column
+_ANY_DATE: Final = date(2000, 1, 1)
 STYLES: Final = {"paused": "yellow", "ended": "dim"}
 
 
@@ -40,18 +41,19 @@ def state_of(reminder: Reminder) -> str:
 
 
 def schedule_words(new: NewReminder) -> str:
-    """Return when it occurs: `every day at 09:00`."""
+    """Return when it occurs: `every day at 09:00`, or `at 08:00-10:00` if it is spread."""
+    spread = new.spread
     match new.schedule:
         case Once(at=at):
-            return f"once, {at:%Y-%m-%d %H:%M}"
+            return f"once, {at:%Y-%m-%d} {_window(at.time(), spread)}"
         case Daily(at=at):
-            return f"every day at {_clock(at)}"
+            return f"every day at {_window(at, spread)}"
         case Weekly(at=at, days=days):
-            return f"{days_words(days)} at {_clock(at)}"
+            return f"{days_words(days)} at {_window(at, spread)}"
         case EveryDays(at=at, days=days):
-            return f"every {days} days at {_clock(at)}"
+            return f"every {days} days at {_window(at, spread)}"
         case Cron(expression=expression):
-            return f"cron {expression}"
+            return f"cron {expression}" + (f", over {spread.seconds / 60:g} min" if spread else "")
     assert_never(new.schedule)
 
 
@@ -62,6 +64,13 @@ def days_words(days: Iterable[int]) -> str:
     if len(chosen) > 2 and last - first == len(chosen) - 1:  # noqa: PLR2004  (two are shorter as they are)
         return f"{DAYS[first][:3]}-{DAYS[last][:3]}"
     return ",".join(DAYS[day][:3] for day in chosen)
+
+
+def _window(at: time, spread: Spread | None) -> str:
+    if spread is None:
+        return _clock(at)
+    end = datetime.combine(_ANY_DATE, at) + timedelta(seconds=spread.seconds)
+    return f"{_clock(at)}-{_clock(end.time())}"
 
 
 def _clock(at: time) -> str:

@@ -3,7 +3,9 @@
 A new one is a file in `versions/` and a line in REVISIONS; `schema.py` follows it.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -39,7 +41,7 @@ class Revision(NamedTuple):
 
 def load_upgrade() -> "Callable[[Connection], None]":
     """Return the function that brings a schema up to date in the transaction that is open. Blocks."""
-    with extra("sql", "alembic"):
+    with _quiet_alembic(), extra("sql", "alembic"):
         from alembic.config import Config  # noqa: PLC0415  (slow to import, and seldom needed)
         from alembic.runtime.environment import EnvironmentContext  # noqa: PLC0415
         from alembic.script import ScriptDirectory  # noqa: PLC0415
@@ -53,8 +55,20 @@ def load_upgrade() -> "Callable[[Connection], None]":
         return scripts._upgrade_revs("head", revision)  # noqa: SLF001  (as alembic.command.upgrade does)
 
     def upgrade(connection: "Connection") -> None:
-        with EnvironmentContext(config, scripts, fn=steps) as environment:
+        with _quiet_alembic(), EnvironmentContext(config, scripts, fn=steps) as environment:
             environment.configure(connection=connection, version_table=VERSION_TABLE)
             environment.run_migrations()
 
     return upgrade
+
+
+@contextmanager
+def _quiet_alembic() -> Iterator[None]:
+    """Keep Alembic's ten lines at INFO out of the log of the bot, which may use Alembic itself later."""
+    log = logging.getLogger("alembic")
+    before = log.level
+    log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(before)

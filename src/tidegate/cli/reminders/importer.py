@@ -312,9 +312,8 @@ def _report_lines(report: dict[str, Any], checked: CheckedFile[NewReminder], now
     )
     lines = [f"Imported {amount(report['imported'], 'reminder')} in {report['seconds']:,.1f} s: {parts}."]
     if report["paused"]:
-        lines.append(
-            f"{amount(report['paused'], 'is paused, and stays', 'are paused, and stay')} so: see tidegate reminders resume."
-        )
+        count = amount(report["paused"], "is paused, and stays", "are paused, and stay")
+        lines.append(f"{count} so: see tidegate reminders resume.")
     if math.isfinite(report["first_due_at"]):
         first, last = (moment(report[name], now) for name in ("first_due_at", "last_due_at"))
         lines.append(f"The next is due {first}" + (f", the last of them {last}." if last != first else "."))

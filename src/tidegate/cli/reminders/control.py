@@ -222,7 +222,7 @@ def snooze(
     _change_each(store, [which], bot, act, as_json=as_json)
 
 
-def _moment(text: str, zone: str, now: float) -> float | None:
+def _moment(text: str, zone: str, now: float) -> float:
     """Return the next time that it is so late in the zone, or a date and time there."""
     if parse_date_and_time(text) is not None:
         at = parse_moment("--until", text, zone, now)
@@ -230,9 +230,10 @@ def _moment(text: str, zone: str, now: float) -> float | None:
             raise BadInputError(f"--until: {text} is past in {zone}: give a time to come")
         return at
     try:
-        return next_occurrence(Daily(parse_time(text)), zone, now)
+        at = next_occurrence(Daily(parse_time(text)), zone, now) or now  # the calendar does not end today
     except BadInputError:
         raise BadInputError(f"--until: {text!r} is not a time: write 18:30, or 2026-12-31 18:30") from None
+    return at
 
 
 @app.command(

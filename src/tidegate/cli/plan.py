@@ -319,7 +319,7 @@ def _table(plan: DeparturePlan) -> Table:
 def _sizes(rate: Rate, round_trip: float) -> Table:
     """What the rate means for 1,000, 10,000 and 100,000 reminders at once, and what goes with them."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    for name in ("users", "at once, the last after", "window", "pool"):
+    for name in ("users", "at once, the last after", "window with room", "pool"):
         table.add_column(name, justify="right", no_wrap=True)
     for one in ADVICE:
         last = plan_departures([0.0] * one.users, rate, round_trip).seconds

@@ -31,7 +31,7 @@ FLAWS: Final = {
     "parked": "messages were parked",
     "expired": "messages expired",
     "slow": "99 % of the answers took more than 1 s, or a reminder was more than 15 min late",
-    "nothing_sent": "no request arrived, so nothing was shown: play more hours, users or fewer faults",
+    "nothing_sent": "nothing arrived, so nothing was shown: play more hours or users, or fewer faults",
 }
 
 

@@ -233,7 +233,7 @@ def advice_for(users: int, rate: Rate) -> SizeAdvice:
 
 def advised_window(advice: SizeAdvice, rate: Rate, round_trip: float) -> float | None:
     """Return the seconds of the window at this rate. 0: none is needed; None: a day is too short."""
-    if not advice.window:
-        return 0.0
     needed = max(advice.window, _needed_window(advice.users, rate, round_trip))
+    if needed <= SHORT_WAIT:
+        return 0.0
     return next((window for window in WINDOWS if window >= needed), None)

@@ -150,6 +150,7 @@ def test_advice_names_no_higher_rate_than_the_given_one() -> None:
     ("users", "rate", "minutes"),
     [
         (1_000, Rate(30, 1), 0),
+        (1_000, Rate(1, 1), 30),
         (10_000, Rate(30, 1), 30),
         (100_000, Rate(30, 1), 120),
         (10_000, Rate(5, 1), 60),  # 35 minutes of sending do not fit into 30

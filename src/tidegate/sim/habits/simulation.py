@@ -212,7 +212,7 @@ def _flaws(report: HabitReport, dead_otherwise: int, unheard: int) -> tuple[str,
         "parked": report.parked == 0,
         "expired": report.expired == 0,
         "slow": bool(report.faults) or in_time,
-        "nothing_sent": report.requests > 0 or report.reminders > 0,
+        "nothing_sent": report.requests > 0 and (report.accepted == 0 or report.delivered > 0),
     }
     return tuple(name for name, good in met.items() if not good)
 

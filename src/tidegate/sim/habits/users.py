@@ -73,7 +73,8 @@ class HabitUsers:
         return reminders + len(self._asked)
 
     def _hear(self, message: Json) -> None:
-        hour = int(self._clock.monotonic() // HOUR)
+        # What comes after the end is part of the last hour.
+        hour = min(int(self._clock.monotonic() // HOUR), math.ceil(self._scenario.hours) - 1)
         self.per_hour += [0] * (hour + 1 - len(self.per_hour))
         self.per_hour[hour] += 1
         if (markup := message.get("reply_markup")) is not None:

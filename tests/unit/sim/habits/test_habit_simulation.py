@@ -53,6 +53,12 @@ def test_a_run_in_which_no_request_arrived_shows_nothing() -> None:
     assert not report.passed
 
 
+def test_a_run_in_which_nothing_was_delivered_does_not_pass() -> None:
+    report = simulate_habits(HabitScenario(users=5, hours=9, faults=Faults(silent=1.0)))
+    assert (report.accepted > 0, report.delivered) == (True, 0)
+    assert "nothing_sent" in report.flaws
+
+
 def test_the_same_seed_gives_the_same_report_and_another_one_differs(report: HabitReport) -> None:
     assert without_seconds(simulate_habits(SMALL)) == without_seconds(report)
     other = simulate_habits(msgspec.structs.replace(SMALL, seed=8))

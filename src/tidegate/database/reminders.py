@@ -27,6 +27,7 @@ from tidegate.clock import Clock
 from tidegate.database.database import Database, Transaction
 from tidegate.database.schema import reminders as table
 from tidegate.errors import BadInputError, StoreError
+from tidegate.file_codec import unpack_file, with_files_packed
 from tidegate.model import BotId, ChatId
 from tidegate.reminders.port import (
     ADD_AT_ONCE,
@@ -38,7 +39,7 @@ from tidegate.reminders.port import (
     Shard,
 )
 from tidegate.reminders.reminder import NewReminder, Reminder
-from tidegate.stores.message_codec import CODEC_ERRORS, LONGEST_CAUSE, unpack_file, with_files_packed
+from tidegate.stores.message_codec import CODEC_ERRORS, LONGEST_CAUSE
 
 log = logging.getLogger("tidegate.store")
 

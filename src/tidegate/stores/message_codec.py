@@ -7,13 +7,12 @@ reason `UNREADABLE`; the bytes stay in the store for the operator.
 
 import logging
 import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from tidegate.model import BotId, ChatId, File, Message, Priority, TicketId
+from tidegate.file_codec import unpack_file, with_files_packed
+from tidegate.model import BotId, ChatId, Message, Priority, TicketId
 from tidegate.outbox.admission import check_method
 from tidegate.outbox.transitions import UNREADABLE
 
@@ -22,7 +21,6 @@ log = logging.getLogger("tidegate.store")
 DEEPEST_PARAMS: Final = 100  # levels; messages of earlier versions may be deeper than new ones
 LONGEST_CAUSE: Final = 200  # characters of a decoder's text that are kept
 _FLAT: Final = frozenset({str, int, float, bool, type(None)})
-_FILE: Final = 1  # the extension type of a file within parameters
 # Whatever encoders and decoders raise for values that they do not take.
 CODEC_ERRORS: Final = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
 
@@ -142,24 +140,6 @@ def _check_nested(value: object, depth: int) -> None:
     elif isinstance(value, list):
         for item in value:
             _check_nested(item, depth + 1)
-
-
-def with_files_packed(value: Any) -> Any:  # noqa: ANN401  (as JSON)
-    """A file is an extension type: as a plain structure it would come back as a dictionary."""
-    if isinstance(value, File):
-        if value.path is not None:  # the sender may run in another folder
-            value = msgspec.structs.replace(value, path=str(Path(value.path).absolute()))
-        return msgspec.msgpack.Ext(_FILE, encode(value))
-    if isinstance(value, Mapping):
-        return {name: with_files_packed(item) for name, item in value.items()}
-    return [with_files_packed(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def unpack_file(code: int, data: memoryview) -> File:
-    """The reverse of `with_files_packed`, as the hook of a decoder for extension types."""
-    if code != _FILE:
-        raise ValueError(f"extension type {code} is not known")
-    return msgspec.msgpack.decode(data, type=File)
 
 
 encode = msgspec.msgpack.Encoder().encode

@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from tidegate.inbound.throttle import Throttle, Throttled, ThrottleRules
     from tidegate.inbound.updates import describe_update
     from tidegate.inbound.webhook_app import webhook_secret
+    from tidegate.jobs.job import Job
+    from tidegate.jobs.jobs import Jobs, JobTicket
+    from tidegate.jobs.record import JobRecord, JobState
     from tidegate.model import File, Message, Priority, Rate, Record, State
     from tidegate.nocodb import NocoDb, Table
     from tidegate.outbox.port import OutboxStats, StoreHealth
@@ -110,6 +113,11 @@ __all__ = [
     "FlowExecutor",
     "HmacSignature",
     "HookEvent",
+    "Job",
+    "JobRecord",
+    "JobState",
+    "JobTicket",
+    "Jobs",
     "LimitedError",
     "LiveTicket",
     "Message",
@@ -229,6 +237,9 @@ _HOMES: Final = {
     "inbound.throttle": ("Throttle", "Throttled", "ThrottleRules"),
     "inbound.updates": ("describe_update",),
     "inbound.webhook_app": ("webhook_secret",),
+    "jobs.job": ("Job",),
+    "jobs.jobs": ("JobTicket", "Jobs"),
+    "jobs.record": ("JobRecord", "JobState"),
     "model": ("File", "Message", "Priority", "Rate", "Record", "State"),
     "outbox.port": ("OutboxStats", "StoreHealth"),
     "outbox.tickets": ("LiveTicket", "Receipt"),

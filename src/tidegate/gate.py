@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from tidegate.adapters.attach_options import AttachOptions, Conversations, Updates
 from tidegate.adapters.call_context import queue_call
@@ -41,6 +41,8 @@ from tidegate.inbound.signed_hooks import HOOK_WINDOW, EventIdentity, Hook, Sign
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.updates import Order
 from tidegate.inbound.webhook_app import WebhookApp
+from tidegate.jobs.job import FAILED_TEXT, Job, JobOptions
+from tidegate.jobs.jobs import Jobs, submits_events
 from tidegate.lifecycle import GateCore
 from tidegate.model import ChatId, Priority, Rate, TicketId
 from tidegate.outbox.admission import check_chat
@@ -72,6 +74,10 @@ if TYPE_CHECKING:  # each is there only if it is used
     from tidegate.outbox.message_fields import MessageFields, SendOptions
 
 log = logging.getLogger("tidegate")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+HookHandler = TypeVar("HookHandler", bound=HookEventHandler | Job[..., Any])
 
 
 class Tidegate:
@@ -336,7 +342,7 @@ class Tidegate:
         window: float = HOOK_WINDOW,
         attempts: int = 5,
         dedup: EventIdentity = "id",
-    ) -> Callable[[HookEventHandler], HookEventHandler]:
+    ) -> Callable[[HookHandler], HookHandler]:
         """Register `async def handler(event)` for signed events: `@gate.on_hook("payments", secret)`.
 
         They arrive at `POST /hooks/payments`, as a payment provider sends them. An event is acknowledged as
@@ -344,11 +350,15 @@ class Tidegate:
         secrets is accepted. `scheme`: "standard" (Standard Webhooks), "stripe", "github", or an
         `HmacSignature`; `window`: seconds that its timestamp may be off. `dedup`: an event is recognised for
         24 hours by its id or, with "body", by its body: GitHub does not sign the id.
+
+        A job in place of a handler is submitted with each event, as a dictionary: `hook`, `id`, `timestamp`,
+        `received_at`, `headers`, `body` (bytes) and `json` (None if the body is not JSON).
         """
         hook = Hook(name, parse_secrets(name, secret), scheme, window, attempts=attempts, dedup=dedup)
 
-        def register(handler: HookEventHandler) -> HookEventHandler:
-            self.core.handlers.handle_events(hook, handler)
+        def register(handler: HookHandler) -> HookHandler:
+            takes = submits_events(handler) if isinstance(handler, Job) else handler
+            self.core.handlers.handle_events(hook, takes)
             return handler
 
         return register
@@ -461,9 +471,54 @@ class Tidegate:
         """Messages that are sent when it is time: add, list, pause, resume, snooze, change, remove."""
         return self.core.reminders
 
+    # --- jobs ---
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
+
+    @overload
+    def job(
+        self,
+        /,
+        *,
+        retries: int = 3,
+        pause: float = 60.0,
+        timeout: float = 300.0,
+        failed_text: str | None = FAILED_TEXT,
+        name: str | None = None,
+    ) -> Callable[[Callable[P, R]], Job[P, R]]: ...
+
+    def job(
+        self,
+        function: Callable[P, R] | None = None,
+        /,
+        *,
+        retries: int = 3,
+        pause: float = 60.0,
+        timeout: float = 300.0,
+        failed_text: str | None = FAILED_TEXT,
+        name: str | None = None,
+    ) -> Job[P, R] | Callable[[Callable[P, R]], Job[P, R]]:
+        """Let a heavy function run in another process: `@gate.job`, then `await function.submit(…)`.
+
+        It runs in a pool of processes on this machine or, with CELERY_BROKER_URL, on workers of Celery. One
+        that raises, or takes longer than `timeout` seconds, is tried again after `pause` seconds, `retries`
+        times; then it is dead, and its chat hears `failed_text` (None: nothing). A job whose process was
+        killed runs again from its start. The function is at the top of a module; `name` is for records.
+        """
+        options = JobOptions(retries=retries, pause=pause, timeout=timeout, failed_text=failed_text)
+        if function is not None:
+            return self.core.jobs.declare(function, options)
+        return lambda given: self.core.jobs.declare(given, options, name)
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs that were submitted: list, get, counts, queue_length, cancel, retry."""
+        return self.core.jobs
+
     @property
     def database(self) -> "Database":
-        """The SQL database of the reminders, for tables of your own: `await gate.database.open()` first.
+        """The SQL database of reminders and jobs, for tables of your own: `await gate.database.open()` first.
 
         Then `async with gate.database.write() as transaction`, or `.read()`, which asks the replica if there
         is one. Needs the extra `sql`. It is closed with the gate.

@@ -13,7 +13,7 @@ import msgspec
 from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo, BotRegistry
 from tidegate.broadcast.campaign import RunningCampaigns
 from tidegate.clock import Clock
-from tidegate.database import make_database, make_reminders, reminders_exist
+from tidegate.database import make_database, make_jobs, make_reminders, tables_exist
 from tidegate.delivery.bot_api import BotApiClient, SessionFactory
 from tidegate.delivery.callbacks import DeliveryCallbacks
 from tidegate.delivery.direct import DirectCalls
@@ -29,6 +29,10 @@ from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import AttachedLibrary, GateHandlers
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
+from tidegate.jobs.job import Job, check_no_job_process
+from tidegate.jobs.jobs import Jobs
+from tidegate.jobs.port import JobExecutor
+from tidegate.jobs.process_pool import ProcessPool
 from tidegate.model import BotId, Priority
 from tidegate.outbox.admission import check_call, check_chat, check_method, check_priority
 from tidegate.outbox.port import StoreHealth
@@ -87,8 +91,15 @@ class GateCore:
         self.reminders = Reminders(
             self,
             lambda: make_reminders(store, settings, clock, lambda: self.database),
-            lambda: reminders_exist(store, settings, clock),
+            lambda: tables_exist(store, settings, clock),
             _look_every(store, settings),
+        )
+        self.jobs = Jobs(
+            self,
+            lambda: make_jobs(lambda: self.database, clock),
+            lambda: tables_exist(store, settings, clock),
+            self._job_executor,
+            settings.tidegate_keep_jobs,
         )
         self.pollers: list[Poller] = []
         self._delivering: list[AsyncExitStack] = []  # in which pollers run
@@ -105,6 +116,9 @@ class GateCore:
     def database(self) -> "Database":
         """The SQL database, made when it is first asked for, and opened by those who use it."""
         return make_database(self.store_name, self.settings, self.clock)
+
+    def _job_executor(self, jobs: dict[str, Job[..., Any]]) -> JobExecutor:
+        return ProcessPool(jobs, self.clock, self.settings.tidegate_job_workers)
 
     def _assemble(self, bots: Mapping[BotId, BotAccess]) -> None:
         settings = self.settings
@@ -157,6 +171,7 @@ class GateCore:
     async def open(self) -> None:
         if self.is_open:
             raise ClosedError("the gate is open already: one `async with` at a time")
+        check_no_job_process()
         if self._was_open:
             self._assemble(self.registry.added())
         self._was_open = True
@@ -194,6 +209,7 @@ class GateCore:
                 for loss in await self.store.losses():
                     log.warning("%s", loss)
             finally:
+                await self.jobs.close()
                 await self.reminders.close()
                 if "database" in vars(self):
                     await self.database.close()
@@ -243,7 +259,7 @@ class GateCore:
 
     @asynccontextmanager
     async def deliver(self, worker: Worker, *, reminders: bool = True) -> AsyncIterator[Worker]:
-        """Become the sender, and run the worker, the pollers and the reminders while the body runs."""
+        """Become the sender, and run the worker, the pollers, reminders and jobs while the body runs."""
         await self.become_sender()
         async with AsyncExitStack() as around, worker, AsyncExitStack() as stack:
             self._workers.append(worker)
@@ -252,6 +268,7 @@ class GateCore:
                 await stack.enter_async_context(poller)
             if reminders:
                 await stack.enter_async_context(self.reminders.deliver())
+            await stack.enter_async_context(self.jobs.deliver())
             self._delivering.append(stack)
             try:
                 yield worker
@@ -325,6 +342,7 @@ class GateCore:
             *self.sender.outages(),
             *self.handler_registry.problems(),
             *self.reminders.problems(),
+            *self.jobs.problems(),
             *(problem for worker in self._workers for problem in worker.problems()),
         ]
         dropped = self.callbacks.dropped

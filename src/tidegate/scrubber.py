@@ -28,6 +28,7 @@ LOGGERS: Final = (
     "tidegate.broadcast",
     "tidegate.flows",
     "tidegate.inbound",
+    "tidegate.jobs",
     "tidegate.outbox",
     "tidegate.polling",
     "tidegate.reminders",

@@ -79,6 +79,11 @@ class Settings(BaseSettings):
     tidegate_statement_timeout: Seconds = 30.0  # then PostgreSQL gives a statement up
     tidegate_analytics_hours: Hours | None = None  # in which heavy questions are asked; None: at any time
 
+    celery_broker_url: SecretStr | None = None  # RabbitMQ or Redis: jobs run on Celery's workers
+    tidegate_jobs: str | None = None  # modules with jobs, between commas, for a worker of Celery
+    tidegate_job_workers: Annotated[int, Field(ge=1, le=1000)] | None = None  # None: one for each core
+    tidegate_keep_jobs: Annotated[float, Field(gt=0)] = 7 * 86_400.0  # seconds after their end
+
     @classmethod
     def read(cls) -> Self:
         """The settings of the environment. Raises BadInputError that names the variable, never its value."""
@@ -93,7 +98,7 @@ class Settings(BaseSettings):
     def model_post_init(self, context: object, /) -> None:  # noqa: ARG002  (pydantic's)
         """Keep these values out of every text from now on."""
         hide(*_secrets_in(self.telegram_bot_token), *_secrets_in(self.tidegate_key))
-        addresses = (self.redis_url, self.database_url, self.database_replica_url)
+        addresses = (self.redis_url, self.database_url, self.database_replica_url, self.celery_broker_url)
         for url in (self.tidegate_store or "", *(url for secret in addresses for url in _secrets_in(secret))):
             hide_password(url)
 

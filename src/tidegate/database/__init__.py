@@ -1,4 +1,4 @@
-"""SQL through SQLAlchemy: reminders, and audiences from a query."""
+"""SQL through SQLAlchemy: reminders, jobs, and audiences from a query."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.clock import Clock
 from tidegate.errors import MissingExtraError
 from tidegate.extras import extra
+from tidegate.jobs.port import JobStore
 from tidegate.reminders.port import ReminderCounts, ReminderStore
 from tidegate.settings import STORE_FILE, Settings
 from tidegate.stores import is_redis
@@ -16,7 +17,7 @@ from tidegate.stores.memory.reminders import MemoryReminders
 if TYPE_CHECKING:  # an extra
     from tidegate.database.database import Database
 
-__all__ = ["count_reminders", "data_file", "make_database", "make_reminders", "reminders_exist"]
+__all__ = ["count_reminders", "data_file", "make_database", "make_jobs", "make_reminders", "tables_exist"]
 
 
 def make_reminders(
@@ -35,10 +36,21 @@ def make_reminders(
     return SqlReminders(found, clock)
 
 
-async def reminders_exist(store: str, settings: Settings, clock: Clock) -> bool:
-    """Look whether the database has reminders, without creating anything. Raises StoreAwayError.
+def make_jobs(database: Callable[[], "Database"], clock: Clock) -> JobStore:
+    """Return the jobs of the database, not open yet; those of `memory://` are in one in memory.
 
-    Without the libraries for it, there are none.
+    Raises MissingExtraError.
+    """
+    found = database()
+    from tidegate.database.jobs import SqlJobs  # noqa: PLC0415  (an extra)
+
+    return SqlJobs(found, clock)
+
+
+async def tables_exist(store: str, settings: Settings, clock: Clock) -> bool:
+    """Look whether the database was made, without creating anything. Raises StoreAwayError.
+
+    Without the libraries for it, there is none.
     """
     if settings.database_url is None:
         file = data_file(store)
@@ -51,7 +63,7 @@ async def reminders_exist(store: str, settings: Settings, clock: Clock) -> bool:
 
 async def count_reminders(store: str, settings: Settings, clock: Clock) -> ReminderCounts | None:
     """Count the reminders, and change nothing; None if there are no tables, or those of an older Tidegate."""
-    if not await reminders_exist(store, settings, clock):
+    if not await tables_exist(store, settings, clock):
         return None
     database = await asyncio.to_thread(make_database, store, settings, clock)
     from tidegate.database.reminders import SqlReminders  # noqa: PLC0415  (an extra)

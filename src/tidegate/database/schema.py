@@ -24,6 +24,8 @@ metadata: Final = MetaData()
 _IN_QUEUE: Final = text("due_at IS NOT NULL AND handler IS NULL")
 _HANDLED: Final = text("due_at IS NOT NULL AND handler IS NOT NULL")
 _KEYED: Final = text("key IS NOT NULL")
+_TO_RUN: Final = text("due_at IS NOT NULL")
+_TO_REPORT: Final = text("report_at IS NOT NULL")
 
 reminders: Final = Table(
     "tidegate_reminders",
@@ -63,5 +65,36 @@ reminders: Final = Table(
     Index(
         "ix_tidegate_reminders_key", "key", "bot", unique=True, postgresql_where=_KEYED, sqlite_where=_KEYED
     ),
+    sqlite_autoincrement=True,  # an id is not given twice
+)
+
+jobs: Final = Table(
+    "tidegate_jobs",
+    metadata,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), Identity(), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("key", Text),
+    Column("bot", BigInteger),
+    Column("chat_id", Text),  # a number or @name
+    Column("state", Text, nullable=False),
+    Column("token", BigInteger, nullable=False),
+    Column("attempts", BigInteger, nullable=False),
+    Column("crashes", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    # When it can be claimed: its time, or the end of its lease. NULL: it has ended.
+    Column("due_at", Double),
+    Column("started_at", Double),
+    Column("ended_at", Double),
+    # When its end can be reported: its end, or the end of a lease. NULL: there is nothing to report.
+    Column("report_at", Double),
+    Column("body", LargeBinary, nullable=False),  # the arguments and options, as MessagePack
+    Column("result", LargeBinary),  # likewise
+    Column("error", Text),
+    Index("ix_tidegate_jobs_due", "due_at", "id", postgresql_where=_TO_RUN, sqlite_where=_TO_RUN),
+    Index("ix_tidegate_jobs_report", "report_at", "id", postgresql_where=_TO_REPORT, sqlite_where=_TO_REPORT),
+    Index("ix_tidegate_jobs_key", "name", "key", unique=True, postgresql_where=_KEYED, sqlite_where=_KEYED),
+    Index("ix_tidegate_jobs_state", "name", "state"),
+    Index("ix_tidegate_jobs_ended", "ended_at"),
+    Index("ix_tidegate_jobs_chat", "chat_id", "id"),
     sqlite_autoincrement=True,  # an id is not given twice
 )

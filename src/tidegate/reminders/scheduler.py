@@ -4,11 +4,9 @@ Claim, decide, put, advance. A chunk is one transaction: if the process dies in 
 and what was put already is put again under the same dedup keys, which changes nothing.
 """
 
-import asyncio
 import datetime as dt
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -16,13 +14,14 @@ from msgspec.structs import replace
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
-from tidegate.failure import describe_error, pause_after, traceback_text
+from tidegate.failure import describe_error, traceback_text
 from tidegate.model import Message
 from tidegate.outbox.producer import MESSAGES_PER_PUT, Producer
 from tidegate.reminders.firing import LATE_AFTER, FiredOccurrence, Firing, fire
 from tidegate.reminders.occurrences import time_zone
 from tidegate.reminders.port import ReminderStore, Shard
 from tidegate.reminders.reminder import Reminder
+from tidegate.store_loop import StoreLoop
 from tidegate.tasks import BackgroundTasks, SupervisedLoop
 
 log = logging.getLogger("tidegate.reminders")
@@ -92,9 +91,7 @@ class ReminderScheduler:
         self._tasks = BackgroundTasks()
         self._calls = BackgroundTasks()
         self._running: dict[str, int] = {}  # calls of each handler
-        self._changed = asyncio.Event()
-        self._failures = 0
-        self._trouble: str | None = None
+        self._steps = StoreLoop("reminders", self._step, clock, log)
         self._loop: SupervisedLoop | None = None
         self.counts = SchedulerCounts()
 
@@ -108,12 +105,11 @@ class ReminderScheduler:
 
     def wake(self) -> None:
         """Look now: a reminder was added or changed."""
-        self._changed.set()
+        self._steps.wake()
 
     def problems(self) -> list[str]:
         """Why reminders are not put as they should be, a line each."""
-        trouble = [] if self._trouble is None else [f"reminders wait: {self._trouble}"]
-        return [*trouble, *self._tasks.problems()]
+        return [*self._steps.problems(), *self._tasks.problems()]
 
     async def hopeless(self) -> str:
         """Wait until it has failed so often in a row that it will not recover; say why."""
@@ -123,17 +119,13 @@ class ReminderScheduler:
 
     async def _run(self) -> None:
         await self._clock.sleep(self._offset)
-        while True:
-            self._changed.clear()
-            try:
-                pause = await self.step()
-            except StoreError as error:
-                pause = self._note_trouble(error)
-            else:
-                self._note_success()
-            with suppress(TimeoutError):
-                async with self._clock.timeout(pause):
-                    await self._changed.wait()
+        await self._steps.run()
+
+    async def _step(self) -> float:
+        pause = await self.step()
+        if self._loop is not None:
+            self._loop.works()
+        return pause
 
     async def step(self) -> float:
         """Fire all that is due; return the seconds until there may be more."""
@@ -254,7 +246,7 @@ class ReminderScheduler:
         _count(counts, reminder, after, firing.fired, now)
         self._add(counts)
 
-    # --- counts and trouble ---
+    # --- counts ---
 
     def _add(self, counts: SchedulerCounts) -> None:
         for name in SchedulerCounts.__struct_fields__:
@@ -271,21 +263,6 @@ class ReminderScheduler:
                 skipped,
                 merged,
             )
-
-    def _note_trouble(self, error: StoreError) -> float:
-        self._failures += 1
-        pause = pause_after(self._failures)
-        if self._trouble is None:
-            log.warning("reminders wait until this is mended, and nothing is lost: %s", error)
-        self._trouble = str(error)
-        return pause
-
-    def _note_success(self) -> None:
-        if self._trouble is not None:
-            log.warning("reminders go on")
-        self._failures, self._trouble = 0, None
-        if self._loop is not None:
-            self._loop.works()
 
 
 def _without(firing: Firing, unmade: int) -> Reminder:

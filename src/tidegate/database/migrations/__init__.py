@@ -15,7 +15,7 @@ from tidegate.extras import extra
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-REVISIONS: Final = ("0001",)  # the oldest first
+REVISIONS: Final = ("0001", "0002")  # the oldest first
 NEWEST: Final = REVISIONS[-1]
 VERSION_TABLE: Final = "tidegate_version"  # of its own: the bot may use Alembic for its own tables
 

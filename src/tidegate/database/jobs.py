@@ -1,0 +1,302 @@
+"""Records of jobs in SQL: claimed, settled and reported in short transactions."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, RowMapping, bindparam, delete, func, insert, select, update
+
+from tidegate.clock import Clock
+from tidegate.database.database import Database, Transaction
+from tidegate.database.schema import jobs as table
+from tidegate.file_codec import unpack_file, with_files_packed
+from tidegate.jobs.port import JobLease, JobStore, Submission
+from tidegate.jobs.record import (
+    JobOutcome,
+    JobRecord,
+    JobState,
+    NewJob,
+    cancel_job,
+    claim_job,
+    retry_job,
+    settle_job,
+)
+from tidegate.model import BotId, ChatId
+from tidegate.stores.message_codec import CODEC_ERRORS, LONGEST_CAUSE
+
+log = logging.getLogger("tidegate.store")
+
+KEY_LOCK: Final = 7_433_683_012  # the advisory lock of those that add keys
+IDS_AT_ONCE: Final = 500  # in one statement
+
+_id = table.c.id
+# What running changes is in columns; the body is written once.
+_STATE_COLUMNS: Final = (
+    "state",
+    "token",
+    "attempts",
+    "crashes",
+    "due_at",
+    "started_at",
+    "ended_at",
+    "report_at",
+    "result",
+    "error",
+)
+_BODY_FIELDS: Final = ("args", "kwargs", "retries", "pause", "timeout", "delay")
+_PLAIN_COLUMNS: Final = tuple(
+    str(column.name)
+    for column in table.c
+    if column.name not in {"chat_id", "state", "body", "result", "report_at"}
+)
+_UPDATE: Final = (
+    update(table).where(_id == bindparam("row")).values({name: bindparam(name) for name in _STATE_COLUMNS})
+)
+_decoder = msgspec.msgpack.Decoder(ext_hook=unpack_file)
+
+Decide = Callable[[JobRecord, float], JobRecord | None]  # the job as it is to be; None: it stays
+
+
+class SqlJobs(JobStore):
+    """The jobs of a database, which is opened with them, and closed by its owner."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def open(self) -> None:
+        await self._database.open()
+
+    async def close(self) -> None:
+        await self._database.close()
+
+    # --- the application's verbs ---
+
+    async def add(self, jobs: Sequence[NewJob]) -> list[Submission]:
+        now = self._clock.now()
+        async with self._database.write() as transaction:
+            if transaction.dialect == "postgresql" and any(job.key is not None for job in jobs):
+                await transaction.execute(select(func.pg_advisory_xact_lock(KEY_LOCK)))
+            return [await self._add(transaction, job, now) for job in jobs]
+
+    async def _add(self, transaction: Transaction, job: NewJob, now: float) -> Submission:
+        if job.key is not None:
+            known = await transaction.rows(
+                select(table).where(table.c.name == job.name, table.c.key == job.key)
+            )
+            if known:
+                return Submission(_decode(known[0]), is_new=False)
+        given = msgspec.structs.asdict(job)
+        row = _new_row(job) | {"created_at": now, "due_at": now + job.delay}
+        number = (await transaction.execute(insert(table).returning(_id), row)).scalar_one()
+        return Submission(JobRecord(**given, id=number, created_at=now, due_at=now + job.delay), is_new=True)
+
+    async def get(self, ids: Iterable[int]) -> list[JobRecord]:
+        async with self._database.read(latest=True) as transaction:
+            rows = await transaction.rows(select(table).where(_id.in_(list(ids))).order_by(_id))
+        return list(map(_decode, rows))
+
+    async def find(
+        self,
+        *,
+        states: Iterable[JobState] = (),
+        name: str | None = None,
+        chat_id: ChatId | None = None,
+        bot: BotId | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[JobRecord]:
+        query = select(table).order_by(_id.desc()).limit(limit)
+        if wanted := [str(state) for state in states]:
+            query = query.where(table.c.state.in_(wanted))
+        if name is not None:
+            query = query.where(table.c.name == name)
+        if chat_id is not None:
+            query = query.where(table.c.chat_id == str(chat_id))
+        if bot is not None:
+            query = query.where(table.c.bot == bot)
+        if before is not None:
+            query = query.where(_id < before)
+        async with self._database.read(latest=True) as transaction:
+            return list(map(_decode, await transaction.rows(query)))
+
+    async def counts(self) -> Mapping[tuple[str, JobState], int]:
+        query = select(table.c.name, table.c.state, func.count().label("jobs"))
+        async with self._database.read(latest=True) as transaction:
+            rows = await transaction.rows(query.group_by(table.c.name, table.c.state))
+        return {(row["name"], JobState(row["state"])): row["jobs"] for row in rows}
+
+    async def cancel(self, ids: Iterable[int]) -> list[JobRecord]:
+        return await self._change(ids, lambda job, now: None if job.has_ended else cancel_job(job, now))
+
+    async def retry(self, ids: Iterable[int]) -> list[JobRecord]:
+        def decide(job: JobRecord, now: float) -> JobRecord | None:
+            is_meant = job.has_ended and job.state is not JobState.DONE
+            return retry_job(job, now) if is_meant else None
+
+        return await self._change(ids, decide)
+
+    async def remove(self, *, ended_before: float | None = None, chat_id: ChatId | None = None) -> int:
+        conditions: list[ColumnElement[bool]] = []
+        if ended_before is not None:
+            conditions += [table.c.ended_at < ended_before, table.c.report_at.is_(None)]
+        if chat_id is not None:
+            conditions.append(table.c.chat_id == str(chat_id))
+        async with self._database.write() as transaction:
+            return (await transaction.execute(delete(table).where(*conditions))).rowcount
+
+    # --- the runner's verbs ---
+
+    async def claim(
+        self, names: Iterable[str], limit: int, lease: float, state: JobState = JobState.RUNNING
+    ) -> list[JobRecord]:
+        now = self._clock.now()
+        query = _due(table.c.due_at, names, now, limit)
+        async with self._database.write() as transaction:
+            claimed = [
+                claim_job(job, state, now, lease) for job in await _readable(transaction, query, "due_at")
+            ]
+            await _write(transaction, claimed)
+        return [job for job in claimed if not job.has_ended]
+
+    async def begin(self, lease: JobLease, seconds: float) -> JobRecord | None:
+        def decide(job: JobRecord, now: float) -> JobRecord | None:
+            is_sent = job.state is JobState.SENT and job.token == lease.token
+            running = {"state": JobState.RUNNING, "started_at": now, "due_at": now + seconds}
+            return msgspec.structs.replace(job, **running) if is_sent else None
+
+        return next(iter(await self._change([lease.id], decide)), None)
+
+    async def renew(self, leases: Sequence[JobLease], seconds: float) -> set[int]:
+        until = self._clock.now() + seconds
+        held = set()
+        async with self._database.write() as transaction:
+            for lease in leases:
+                query = update(table).where(_is_held(lease)).values(due_at=until)
+                if (await transaction.execute(query)).rowcount:
+                    held.add(lease.id)
+        return held
+
+    async def settle(self, lease: JobLease, outcome: JobOutcome) -> JobRecord | None:
+        def decide(job: JobRecord, now: float) -> JobRecord | None:
+            is_held = job.token == lease.token and not job.has_ended and job.state is not JobState.QUEUED
+            return settle_job(job, outcome, now) if is_held else None
+
+        return next(iter(await self._change([lease.id], decide)), None)
+
+    async def claim_ended(self, names: Iterable[str], limit: int, lease: float) -> list[JobRecord]:
+        now = self._clock.now()
+        query = _due(table.c.report_at, names, now, limit)
+        async with self._database.write() as transaction:
+            jobs = await _readable(transaction, query, "report_at")
+            if jobs:
+                held = update(table).where(_id.in_([job.id for job in jobs]))
+                await transaction.execute(held.values(report_at=now + lease))
+        return jobs
+
+    async def reported(self, lease: JobLease) -> None:
+        query = update(table).where(_id == lease.id, table.c.token == lease.token).values(report_at=None)
+        async with self._database.write() as transaction:
+            await transaction.execute(query)
+
+    async def next_due(self, names: Iterable[str]) -> float | None:
+        wanted = table.c.name.in_(list(names))
+        async with self._database.read(latest=True) as transaction:
+            times = [
+                await transaction.scalar(select(func.min(column)).where(wanted, column.is_not(None)))
+                for column in (table.c.due_at, table.c.report_at)
+            ]
+        return min((at for at in times if at is not None), default=None)
+
+    async def _change(self, ids: Iterable[int], decide: Decide) -> list[JobRecord]:
+        """Change jobs one by one in a transaction; return those that have changed."""
+        now, changed = self._clock.now(), list[JobRecord]()
+        async with self._database.write() as transaction:
+            query = select(table).where(_id.in_(list(ids)[:IDS_AT_ONCE])).order_by(_id).with_for_update()
+            for row in await transaction.rows(query):
+                if (after := decide(_decode(row), now)) is not None:
+                    changed.append(after)
+            await _write(transaction, changed)
+        return changed
+
+
+# --- rows ---
+
+
+def _due(column: Any, names: Iterable[str], now: float, limit: int) -> Any:  # noqa: ANN401  (SQLAlchemy's)
+    """The rows that are due by a column, the earliest first; those that others hold are passed over."""
+    query = select(table).where(column <= now, table.c.name.in_(list(names)))
+    return query.order_by(column, _id).limit(limit).with_for_update(skip_locked=True)
+
+
+def _is_held(lease: JobLease) -> ColumnElement[bool]:
+    running = table.c.state == str(JobState.RUNNING)
+    return (_id == lease.id) & (table.c.token == lease.token) & running
+
+
+async def _write(transaction: Transaction, jobs: Iterable[JobRecord]) -> None:
+    if rows := [_state_row(job) | {"row": job.id} for job in jobs]:
+        await transaction.execute(_UPDATE, rows)
+
+
+async def _readable(transaction: Transaction, query: Any, column: str) -> list[JobRecord]:  # noqa: ANN401
+    """Return the jobs of a query. Rows that cannot be decoded are due no more, and kept."""
+    jobs = []
+    for row in await transaction.rows(query):
+        try:
+            jobs.append(_decoded(row))
+        except CODEC_ERRORS as error:
+            cause = str(error)[:LONGEST_CAUSE] or type(error).__name__
+            log.error("job %s cannot be decoded, and is set aside with its bytes: %s", row["id"], cause)  # noqa: TRY400
+            aside = {"state": str(JobState.DEAD), "error": f"unreadable: {cause}", column: None}
+            await transaction.execute(update(table).where(_id == row["id"]).values(aside))
+    return jobs
+
+
+def _new_row(job: NewJob) -> dict[str, Any]:
+    body = {name: getattr(job, name) for name in _BODY_FIELDS}
+    return {
+        "name": job.name,
+        "key": job.key,
+        "bot": job.bot,
+        "chat_id": None if job.chat_id is None else str(job.chat_id),
+        "state": str(JobState.QUEUED),
+        "token": 0,
+        "attempts": 0,
+        "crashes": 0,
+        "body": msgspec.msgpack.encode(with_files_packed(body)),
+    }
+
+
+def _state_row(job: JobRecord) -> dict[str, Any]:
+    row = {name: getattr(job, name) for name in _STATE_COLUMNS if name != "report_at"}
+    is_told = job.has_ended and job.state is not JobState.CANCELLED
+    packed = None if job.result is None else msgspec.msgpack.encode(with_files_packed(job.result))
+    return row | {
+        "state": str(job.state),
+        "report_at": job.ended_at if is_told else None,
+        "result": packed,
+    }
+
+
+def _decoded(row: RowMapping) -> JobRecord:
+    chat, result = row["chat_id"], row["result"]
+    known = {
+        **_decoder.decode(row["body"]),
+        **{name: row[name] for name in _PLAIN_COLUMNS},
+        "state": row["state"],
+        "chat_id": chat if chat is None or chat.startswith("@") else int(chat),
+        "result": None if result is None else _decoder.decode(result),
+    }
+    return msgspec.convert(known, JobRecord)
+
+
+def _decode(row: RowMapping) -> JobRecord:
+    """Return the job of a row; if its bytes are damaged, as dead with the reason, so that it can be seen."""
+    try:
+        return _decoded(row)
+    except CODEC_ERRORS as error:
+        plain = {name: row[name] for name in _PLAIN_COLUMNS}
+        cause = f"unreadable: {str(error)[:LONGEST_CAUSE]}"
+        return JobRecord(**plain | {"state": JobState.DEAD, "error": cause, "due_at": None})

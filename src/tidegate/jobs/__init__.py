@@ -1,0 +1,1 @@
+"""Jobs: heavy functions that run outside of the bot's process, and come back as messages."""

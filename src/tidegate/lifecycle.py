@@ -23,6 +23,7 @@ from tidegate.delivery.sender import BotAccess, Sender
 from tidegate.delivery.transport import BotApiTransport
 from tidegate.delivery.worker import Worker
 from tidegate.errors import ClosedError, StoreAwayError, TidegateError
+from tidegate.extras import extra
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.dispatcher import StallWatch
 from tidegate.inbound.handler_registry import HandlerRegistry
@@ -118,6 +119,12 @@ class GateCore:
         return make_database(self.store_name, self.settings, self.clock)
 
     def _job_executor(self, jobs: dict[str, Job[..., Any]]) -> JobExecutor:
+        """Blocks: Celery is slow to import."""
+        if (broker := self.settings.celery_broker_url) is not None:
+            with extra("celery", "celery"):
+                from tidegate.jobs.celery_broker import CeleryBroker  # noqa: PLC0415
+
+            return CeleryBroker(broker.get_secret_value(), self.clock)
         return ProcessPool(jobs, self.clock, self.settings.tidegate_job_workers)
 
     def _assemble(self, bots: Mapping[BotId, BotAccess]) -> None:

@@ -14,6 +14,7 @@ from tidegate.pacing.rules import Rules
 from tidegate.scrubber import hide, hide_password
 
 REDIS_SCHEMES = ("redis", "rediss", "unix")
+AMQP_SCHEMES = ("amqp", "amqps", "pyamqp")
 POSTGRES_SCHEMES = ("postgresql", "postgresql+asyncpg", "postgres")
 SQLITE_SCHEMES = ("sqlite", "sqlite+aiosqlite")
 STORE_FILE: Final = "tidegate.db"  # in the working directory, if no store is named

@@ -9,7 +9,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError, StoreError
+from tidegate.errors import BadInputError, StoreError, TidegateError
 from tidegate.failure import pause_after
 from tidegate.jobs.job import LONGEST_TIMEOUT, Job, JobOptions
 from tidegate.jobs.port import JobExecutor, JobStore
@@ -106,6 +106,8 @@ class Jobs:
         self._runner: JobRunner | None = None
         self._reporter: JobReporter | None = None
         self._tasks = BackgroundTasks()
+        self._starting = asyncio.Lock()
+        self._refusal: str | None = None
 
     # --- what an application does ---
 
@@ -226,7 +228,8 @@ class Jobs:
     def problems(self) -> Problems:
         """Why jobs are not run as they should be, a line each."""
         parts = [part for part in (self._runner, self._reporter) if part is not None]
-        return [*self._tasks.problems(), *(problem for part in parts for problem in part.problems())]
+        refusal = [] if self._refusal is None else [self._refusal]
+        return [*refusal, *(problem for part in parts for problem in part.problems())]
 
     async def close(self) -> None:
         """Disconnect. It is opened again when it is needed."""
@@ -248,22 +251,28 @@ class Jobs:
         failures = 0
         while self._running is None:
             try:
-                await self._start(await self.opened())
+                async with self._starting:
+                    await self._start(await self.opened())
             except StoreError as error:
                 failures += 1
                 if failures == 1:
                     log.warning("jobs wait until this is mended, and nothing is lost: %s", error)
                 await self._host.clock.sleep(pause_after(failures))
+            except TidegateError as error:  # such as a broker of an unknown kind: somebody has to mend it
+                self._refusal = f"jobs are not run: {error}"
+                log.error("%s", self._refusal)  # noqa: TRY400
+                return
 
     async def _start(self, store: JobStore) -> None:
-        if self._running is not None or not self._delivers:
+        if self._running is not None:  # somebody else was quicker
             return
         host, jobs = self._host, self._declared
+        executor = await asyncio.to_thread(self._make_executor, jobs)  # it may import a library
         self._running = AsyncExitStack()
         self._reporter = JobReporter(store, host.producer, host.clock, jobs)
         self._runner = JobRunner(
             store,
-            self._make_executor(jobs),
+            executor,
             host.clock,
             jobs,
             keep=self._keep,

@@ -115,12 +115,11 @@ class JobRunner:
             await self._clock.sleep(0)
 
     def _begin(self, job: JobRecord) -> None:
-        lease = JobLease(job.id, job.token)
         if job.state is JobState.RUNNING:
-            self._leases[job.id] = lease
-        self._running[job.id] = self._work.start(self._execute(job, lease), f"job {job.id}")
+            self._leases[job.id] = JobLease(job.id, job.token)
+        self._running[job.id] = self._work.start(self._execute(job), f"job {job.id}")
 
-    async def _execute(self, job: JobRecord, lease: JobLease) -> None:
+    async def _execute(self, job: JobRecord) -> None:
         outcome: JobOutcome | None = JobReturned()
         try:
             outcome = await self._executor.run(job)
@@ -135,28 +134,13 @@ class JobRunner:
         finally:
             try:
                 if outcome is not None and job.id not in self._lost:
-                    await self._settle(job, lease, outcome)
+                    await settle_attempt(self._store, self._clock, job, outcome)
             finally:
                 self._running.pop(job.id, None)
                 self._leases.pop(job.id, None)
                 self._lost.discard(job.id)
                 self._steps.wake()
                 self._on_end()
-
-    async def _settle(self, job: JobRecord, lease: JobLease, outcome: JobOutcome) -> None:
-        """Note the end of an attempt, however long the database is away."""
-        failures = 0
-        while True:
-            try:
-                after = await self._store.settle(lease, outcome)
-            except StoreError as error:
-                failures += 1
-                if failures == 1:
-                    log.warning("the end of job %s cannot be noted yet: %s", job.id, error)
-                await self._clock.sleep(pause_after(failures))
-            else:
-                log_end(job, after)
-                return
 
     async def _renew(self) -> None:
         while True:
@@ -181,7 +165,23 @@ class JobRunner:
             await self._store.remove(ended_before=self._clock.now() - self._keep)
 
 
-def log_end(job: JobRecord, after: JobRecord | None) -> None:
+async def settle_attempt(store: JobStore, clock: Clock, job: JobRecord, outcome: JobOutcome) -> None:
+    """Note the end of an attempt, however long the database is away."""
+    failures = 0
+    while True:
+        try:
+            after = await store.settle(JobLease(job.id, job.token), outcome)
+        except StoreError as error:
+            failures += 1
+            if failures == 1:
+                log.warning("the end of job %s cannot be noted yet: %s", job.id, error)
+            await clock.sleep(pause_after(failures))
+        else:
+            _log_end(job, after)
+            return
+
+
+def _log_end(job: JobRecord, after: JobRecord | None) -> None:
     """Log what became of an attempt. Successes are not worth a line."""
     if after is None:
         log.warning("job %s (%s) has ended too late: it was cancelled, or runs elsewhere", job.id, job.name)

@@ -71,6 +71,9 @@ POSTGRES = Program(
 )
 # There is no wheel of it: where it is missing and cannot be installed, its tests are skipped.
 PGBOUNCER = Program("pgbouncer", "pgbouncer", "pgbouncer", None, "", (1, 12), as_root=False)
+# Debian's script beside the one on the PATH, which would run it as another user. Only `make proof` needs it.
+RABBITMQ = Program("rabbitmq", "rabbitmq-server", "rabbitmq-server", None, "", ())
+RABBITMQ_SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 def find(program: Program) -> Found:
@@ -389,6 +392,49 @@ server_login_retry = 1
 
         with _serving(command, answers, folder / "log", signal.SIGTERM) as (bound, pid):
             yield Server(f"postgresql://postgres@127.0.0.1:{bound}/postgres", bound, pid)
+
+
+@contextmanager
+def rabbitmq_server() -> Iterator[Server]:
+    """A private RabbitMQ, with a port mapper of its own: all on loopback, all gone at the end."""
+    if not RABBITMQ_SCRIPT.exists() and not _install(RABBITMQ):
+        raise ServerMissing("rabbitmq is missing: apt-get install rabbitmq-server")
+    with tempfile.TemporaryDirectory(prefix="tidegate-rabbitmq-") as folder:
+        mapper = str(_free_port())
+
+        def command(port: int) -> list[str]:
+            settings = {
+                "HOME": folder,  # holds the cookie
+                "ERL_EPMD_PORT": mapper,
+                "ERL_EPMD_ADDRESS": "127.0.0.1",
+                "RABBITMQ_ALLOW_INPUT": "1",  # the script becomes the server, rather than its parent
+                "RABBITMQ_NODENAME": f"tidegate{port}@localhost",
+                "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+                "RABBITMQ_NODE_PORT": str(port),
+                "RABBITMQ_DIST_PORT": str(_free_port()),
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -kernel inet_dist_use_interface {127,0,0,1}",
+                "RABBITMQ_MNESIA_BASE": folder,
+                "RABBITMQ_LOG_BASE": folder,
+                "RABBITMQ_LOGS": "-",
+                "RABBITMQ_ENABLED_PLUGINS_FILE": f"{folder}/plugins",
+                "RABBITMQ_CONFIG_FILE": f"{folder}/none",
+            }
+            words = ["/usr/bin/env", *(f"{name}={value}" for name, value in settings.items())]
+            return _guarded([*words, str(RABBITMQ_SCRIPT)], _own_account())
+
+        try:
+            with _serving(command, _rabbitmq_answers, Path(folder, "log"), signal.SIGTERM) as (bound, pid):
+                yield Server(f"amqp://guest:guest@127.0.0.1:{bound}//", bound, pid)
+        finally:
+            _run(["epmd", "-port", mapper, "-kill"])
+
+
+def _rabbitmq_answers(port: int, _pid: int) -> bool:
+    """Return whether it begins to speak AMQP."""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        connection.sendall(b"AMQP\x00\x00\x09\x01")
+        return connection.recv(1) == b"\x01"
+    return False
 
 
 def _make_database(initdb: Path, data: Path, account: Account) -> None:

@@ -23,12 +23,14 @@ from tidegate.jobs.record import (
     settle_job,
 )
 from tidegate.model import BotId, ChatId
+from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.message_codec import CODEC_ERRORS, LONGEST_CAUSE
 
 log = logging.getLogger("tidegate.store")
 
 KEY_LOCK: Final = 7_433_683_012  # the advisory lock of those that add keys
 IDS_AT_ONCE: Final = 500  # in one statement
+ADDED_AT_ONCE: Final = 500  # jobs in one transaction
 
 _id = table.c.id
 # What running changes is in columns; the body is written once.
@@ -64,6 +66,7 @@ class SqlJobs(JobStore):
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self._adding = SerialGroupCommit(self._add, ADDED_AT_ONCE, "adds jobs")
 
     async def open(self) -> None:
         await self._database.open()
@@ -74,23 +77,26 @@ class SqlJobs(JobStore):
     # --- the application's verbs ---
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Submission]:
+        return await self._adding.ask(jobs)
+
+    async def _add(self, requests: list[Sequence[NewJob]]) -> list[list[Submission]]:
+        """Add the jobs of many callers in one transaction: each would wait for the disk otherwise."""
         now = self._clock.now()
         async with self._database.write() as transaction:
-            if transaction.dialect == "postgresql" and any(job.key is not None for job in jobs):
-                await transaction.execute(select(func.pg_advisory_xact_lock(KEY_LOCK)))
-            return [await self._add(transaction, job, now) for job in jobs]
-
-    async def _add(self, transaction: Transaction, job: NewJob, now: float) -> Submission:
-        if job.key is not None:
-            known = await transaction.rows(
-                select(table).where(table.c.name == job.name, table.c.key == job.key)
-            )
-            if known:
-                return Submission(_decode(known[0]), is_new=False)
-        given = msgspec.structs.asdict(job)
-        row = _new_row(job) | {"created_at": now, "due_at": now + job.delay}
-        number = (await transaction.execute(insert(table).returning(_id), row)).scalar_one()
-        return Submission(JobRecord(**given, id=number, created_at=now, due_at=now + job.delay), is_new=True)
+            known = await _known_keys(transaction, [job for request in requests for job in request])
+            is_new: list[list[bool]] = []
+            added: dict[Place, NewJob] = {}
+            for request in requests:
+                places = [_place_of(job) for job in request]
+                is_new.append([place not in known and place not in added for place in places])
+                added |= {
+                    place: job for place, job, new in zip(places, request, is_new[-1], strict=True) if new
+                }
+            known |= await _insert(transaction, added, now)
+        return [
+            [Submission(known[_place_of(job)], new) for job, new in zip(request, news, strict=True)]
+            for request, news in zip(requests, is_new, strict=True)
+        ]
 
     async def get(self, ids: Iterable[int]) -> list[JobRecord]:
         async with self._database.read(latest=True) as transaction:
@@ -222,6 +228,38 @@ class SqlJobs(JobStore):
 
 
 # --- rows ---
+
+Place = int | tuple[str, str | None]  # of a job among others: its key, or its identity if it has none
+
+
+def _place_of(job: NewJob) -> Place:
+    return id(job) if job.key is None else (job.name, job.key)
+
+
+async def _known_keys(transaction: Transaction, jobs: Sequence[NewJob]) -> dict[Place, JobRecord]:
+    """Return the stored jobs whose keys are added again. On PostgreSQL those that add keys take turns."""
+    keys = {job.key for job in jobs if job.key is not None}
+    if not keys:
+        return {}
+    if transaction.dialect == "postgresql":
+        await transaction.execute(select(func.pg_advisory_xact_lock(KEY_LOCK)))
+    names = {job.name for job in jobs}
+    rows = await transaction.rows(select(table).where(table.c.name.in_(names), table.c.key.in_(keys)))
+    return {(row["name"], row["key"]): _decode(row) for row in rows}
+
+
+async def _insert(
+    transaction: Transaction, jobs: Mapping[Place, NewJob], now: float
+) -> dict[Place, JobRecord]:
+    if not jobs:
+        return {}
+    rows = [_new_row(job) | {"created_at": now, "due_at": now + job.delay} for job in jobs.values()]
+    statement = insert(table).returning(_id, sort_by_parameter_order=True)
+    numbers = (await transaction.execute(statement, rows)).scalars().all()
+    return {
+        place: JobRecord(**msgspec.structs.asdict(job), id=number, created_at=now, due_at=now + job.delay)
+        for (place, job), number in zip(jobs.items(), numbers, strict=True)
+    }
 
 
 def _due(column: Any, names: Iterable[str], now: float, limit: int) -> Any:  # noqa: ANN401  (SQLAlchemy's)

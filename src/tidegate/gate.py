@@ -726,6 +726,19 @@ class Tidegate:
         """Return whether this process and its store do all they promise now, and if not, why."""
         return self.core.health()
 
+    def report_to_sentry(self) -> bool:
+        """Report errors of this process, and incidents such as a blocked loop, to the Sentry of SENTRY_DSN.
+
+        Call it once, before the bot runs. Without SENTRY_DSN it does nothing, and returns False. If the
+        application has called `sentry_sdk.init`, its settings stay, and only incidents are added. Reports
+        hold no secrets, and no texts of users unless TIDEGATE_SENTRY_TEXTS=1. Needs the extra `sentry`.
+        """
+        if self.settings.sentry_dsn is None and "sentry_sdk" not in sys.modules:
+            return False
+        with extra("sentry", "sentry_sdk", "sentry-sdk"):
+            from tidegate.ops.sentry import start_sentry  # noqa: PLC0415
+        return start_sentry(self.settings, self.core.incidents, self.clock)
+
 
 def _is_ptb_builder(target: object) -> bool:
     library = sys.modules.get("telegram.ext")  # whoever has a builder has imported it

@@ -30,6 +30,7 @@ from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import AttachedLibrary, GateHandlers
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
+from tidegate.incidents import IncidentLog
 from tidegate.jobs.job import Job, check_no_job_process
 from tidegate.jobs.jobs import Jobs
 from tidegate.jobs.port import JobExecutor
@@ -82,6 +83,7 @@ class GateCore:
         self.store_name = store
         self._transport = transport
         self._seed = seed
+        self.incidents = IncidentLog(clock)
         self.callbacks = DeliveryCallbacks(clock)
         self.handlers = GateHandlers(self)
         self.attachment: Attachment | None = None

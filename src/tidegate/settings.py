@@ -79,7 +79,13 @@ class Settings(BaseSettings):
     db_max_overflow: Annotated[int, Field(ge=0, le=1000)] = 10  # more, while they are needed
     tidegate_statement_timeout: Seconds = 30.0  # then PostgreSQL gives a statement up
     tidegate_analytics_hours: Hours | None = None  # in which heavy questions are asked; None: at any time
-
+    # These may be the application's own: they are checked only where Tidegate reports to Sentry itself.
+    sentry_dsn: SecretStr | None = None  # None: nothing is reported
+    sentry_environment: str | None = None
+    sentry_release: str | None = None
+    sentry_traces_sample_rate: str | None = None  # a share of requests, from 0 to 1, that is measured
+    sentry_profiles_sample_rate: str | None = None  # a share of those
+    tidegate_sentry_texts: bool = False  # the texts of exceptions and log lines, too; they may quote users
     celery_broker_url: SecretStr | None = None  # RabbitMQ or Redis: jobs run on Celery's workers
     tidegate_jobs: str | None = None  # modules with jobs, between commas, for a worker of Celery
     tidegate_job_workers: Annotated[int, Field(ge=1, le=1000)] | None = None  # None: one for each core
@@ -99,6 +105,7 @@ class Settings(BaseSettings):
     def model_post_init(self, context: object, /) -> None:  # noqa: ARG002  (pydantic's)
         """Keep these values out of every text from now on."""
         hide(*_secrets_in(self.telegram_bot_token), *_secrets_in(self.tidegate_key))
+        hide(*_secrets_in(self.sentry_dsn))
         addresses = (self.redis_url, self.database_url, self.database_replica_url, self.celery_broker_url)
         for url in (self.tidegate_store or "", *(url for secret in addresses for url in _secrets_in(secret))):
             hide_password(url)

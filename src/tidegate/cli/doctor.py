@@ -111,7 +111,8 @@ async def _all_checks() -> list[Check]:
         probes.append(_bounded("database", asyncio.to_thread(probe_data_file, settings.store.place)))
     probes.append(_bounded("reminders", probe_reminders(settings)))
     found = [check for found in await asyncio.gather(*probes) for check in found]
-    return [*complaints, store_choice_check(settings), database_choice_check(settings), *found]
+    chosen = [store_choice_check(settings), database_choice_check(settings), *sentry_checks(settings)]
+    return [*complaints, *chosen, *found]
 
 
 def _redis_addresses(settings: Settings) -> dict[str, str]:
@@ -403,6 +404,18 @@ def database_choice_check(settings: Settings) -> Check:
     file = data_file(settings.store.place)
     found = "memory, as the store is" if file is None else public_store_name(str(file))
     return Check("database chosen", "info", f"{found}, as DATABASE_URL is not set")
+
+
+def sentry_checks(settings: Settings) -> list[Check]:
+    """Say that errors are reported, if SENTRY_DSN is set. Contacts nobody."""
+    if settings.sentry_dsn is None:
+        return []
+    number = installed_version("sentry-sdk")
+    if number is None:
+        advice = f"nothing is reported: {install_command('sentry')}"
+        return [Check("sentry", "warning", "SENTRY_DSN is set, sentry-sdk is not installed", advice)]
+    found = f"SENTRY_DSN is set, sentry-sdk {number}: worker and scheduler report there"
+    return [Check("sentry", "ok", found, "an attached bot does with gate.report_to_sentry()")]
 
 
 def sender_check(health: StoreHealth | None) -> Check:

@@ -18,7 +18,7 @@ from tidegate.cli.listen_address import ListenAddress
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson, HealthHost, HealthPort, Store
 from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
-from tidegate.cli.store import gate_for, open_gate, public_store_name, store_name
+from tidegate.cli.store import gate_for, open_gate, public_store_name, report_to_sentry, store_name
 from tidegate.cli.times import distance
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError, TidegateError
@@ -81,6 +81,7 @@ def scheduler(
         raise BadInputError(f"--offset: give less than {AHEAD:g} s: what is due would be late")
     place = None if health_port is None else ListenAddress(health_host, health_port, "--health-")
     gate, clock = gate_for(store), Clock()
+    report_to_sentry(gate)
     run = loop.run(_schedule(gate, clock, store, wanted, place, as_json=as_json))
     terminal.report(run.report(), summary(run.report()), as_json=as_json)
     if run.failure is not None:

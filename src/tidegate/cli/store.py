@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 from tidegate.cli import loop
-from tidegate.errors import BadInputError, StoreAwayError
+from tidegate.errors import BadInputError, MissingExtraError, StoreAwayError
 from tidegate.model import BotId
 from tidegate.outbox.port import Outbox
 from tidegate.settings import REDIS_SCHEMES, Settings
@@ -128,6 +128,15 @@ async def open_gate(gate: "Tidegate", store: str | None) -> AsyncIterator["Tideg
             if not is_redis(place):
                 raise
             raise StoreAwayError(f"{public_store_name(place)}: {error}") from error
+
+
+def report_to_sentry(gate: "Tidegate") -> None:
+    """Report what goes wrong in a command that runs for long, if SENTRY_DSN is set. Needs no SDK to run."""
+    try:
+        gate.report_to_sentry()
+    except MissingExtraError as error:
+        log = logging.getLogger("tidegate")
+        log.warning("SENTRY_DSN is set, and nothing is reported there: %s", error)
 
 
 @contextmanager

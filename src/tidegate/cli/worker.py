@@ -17,7 +17,14 @@ from tidegate.cli.listen_address import ListenAddress
 from tidegate.cli.messages import WAITING, amount
 from tidegate.cli.options import AsJson, HealthHost, HealthPort, Store
 from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
-from tidegate.cli.store import gate_for, is_redis, open_gate, public_store_name, store_name
+from tidegate.cli.store import (
+    gate_for,
+    is_redis,
+    open_gate,
+    public_store_name,
+    report_to_sentry,
+    store_name,
+)
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import short_moment
 from tidegate.clock import Clock
@@ -74,6 +81,7 @@ def worker(
         health=None if health_port is None else ListenAddress(health_host, health_port, "--health-"),
     )
     run = WorkerRun(gate_for(store), Clock(), shared=is_redis(store_name(store)))
+    report_to_sentry(run.gate)
     loop.run(_deliver(run, store, wanted, as_json=as_json))
     terminal.report(run.report(), summary(run.report()), as_json=as_json)
     if run.failure is not None:

@@ -1,0 +1,1 @@
+"""How Tidegate is watched."""

@@ -1,0 +1,195 @@
+"""The privacy of error reports: they hold kinds of errors, places, stacks and code, and nothing of a user.
+
+Every function is pure: it takes what Sentry's SDK is about to send, and returns what is sent. The texts of
+exceptions, and the values in log lines, may quote what a user wrote. They are left out, unless the operator
+has asked for them. Secrets are left out always.
+"""
+
+import linecache
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegate.incidents import Incident
+from tidegate.scrubber import HIDDEN, scrub_secrets
+
+Event = dict[str, Any]  # as Sentry's SDK passes it: serialised, so that it holds plain values only
+Hint = Mapping[str, Any]
+
+MOST_FRAMES: Final = 50
+CALL_LINES: Final = 6  # lines of source in which the text of a log call is looked for
+
+# The interpreter's own texts of these name code. Of others they may quote data: int("what a user wrote").
+CODE_ERRORS: Final = frozenset({
+    "AttributeError", "ImportError", "IndexError", "ModuleNotFoundError", "NameError", "RecursionError",
+    "UnboundLocalError", "ZeroDivisionError",
+})  # fmt: skip
+SPAN_FIELDS: Final = frozenset({
+    "db.system", "db.operation", "http.method", "http.request.method", "http.response.status_code",
+    "server.address", "server.port", "url", "code.filepath", "code.function", "code.lineno", "code.namespace",
+})  # fmt: skip
+BREADCRUMB_FIELDS: Final = ("url", "method", "http.method", "status_code", "http.response.status_code")
+
+_QUERY: Final = re.compile(r"(\w+://[^\s?#'\"]+)[?#][^\s'\"]*")
+_FRAME: Final = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
+_RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
+_DESCRIBED: Final = re.compile(r"\b([A-Za-z_]\w*): .*\(([^()\s]+:\d+)\)\s*$")
+
+
+def scrub_tree(value: object) -> Any:  # noqa: ANN401  (as nested as it came)
+    """Return it with every text scrubbed, keys too. Addresses lose their query: it may hold anything."""
+    if isinstance(value, str):
+        return scrub_secrets(_QUERY.sub(rf"\1?{HIDDEN}", value) if "://" in value else value)
+    if isinstance(value, Mapping):
+        return {scrub_tree(key): scrub_tree(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [scrub_tree(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float) else scrub_tree(str(value))
+
+
+def clean_error(event: Event, hint: Hint, *, texts: bool = False) -> Event:
+    """Return the report of an error as it is sent. `texts`: with the texts of exceptions and log lines."""
+    clean = _without_request(event)
+    record = hint.get("log_record")
+    if isinstance(record, logging.LogRecord):
+        clean.pop("extra", None)  # what the application has attached to the line
+        clean |= _log_line(record, texts=texts, has_exception=bool(clean.get("exception")))
+    if not texts:
+        for one in _values(clean, "exception"):
+            if not _names_code(one):
+                one["value"] = HIDDEN
+    return _scrubbed(clean)
+
+
+def clean_transaction(event: Event) -> Event:
+    """Return a measured transaction as it is sent: its spans say what was called, not with which data."""
+    clean = _without_request(event)
+    if (clean.get("transaction_info") or {}).get("source") == "url":
+        clean["transaction"] = HIDDEN  # a path that fits no route: its parts may be names
+    clean["spans"] = [_clean_span(span) for span in clean.get("spans") or [] if isinstance(span, Mapping)]
+    return _scrubbed(clean)
+
+
+def clean_breadcrumb(crumb: Mapping[str, Any]) -> Event | None:
+    """Return a step before an error: calls over HTTP only. Others quote log lines, SQL or keys."""
+    if crumb.get("type") != "http":
+        return None
+    data = crumb.get("data") or {}
+    kept = {name: data[name] for name in BREADCRUMB_FIELDS if name in data}
+    return {**crumb, "message": None, "data": scrub_tree(kept)}
+
+
+def incident_event(incident: Incident) -> Event:
+    """Return an incident as an event of its group. Its chat is not in it."""
+    text = incident.text
+    if incident.chat is not None:
+        text = re.sub(rf"(?<!\w){incident.chat}(?!\w)", HIDDEN, text)
+    tags = {"kind": incident.kind, "handler": incident.handler, "place": incident.place}
+    extra = {
+        "seconds": incident.seconds,
+        "longest": incident.longest,
+        "count": incident.count,
+        "stack": list(incident.stack),
+    }
+    return _scrubbed({
+        "level": "warning",
+        "message": text,
+        "fingerprint": ["tidegate", incident.group],
+        "tags": {name: value for name, value in tags.items() if value is not None},
+        "extra": {name: value for name, value in extra.items() if value not in (None, [])},
+    })  # fmt: skip
+
+
+def _without_request(event: Event) -> Event:
+    """Without the user, and of the request only its method: headers, cookies and paths are personal."""
+    clean = {name: value for name, value in event.items() if name not in ("user", "_meta")}
+    if "request" in clean:
+        request = clean["request"]
+        clean["request"] = {"method": request.get("method")} if isinstance(request, Mapping) else {}
+    return clean
+
+
+def _scrubbed(event: Event) -> Event:
+    for kind in ("exception", "threads"):
+        for one in _values(event, kind):
+            for frame in (one.get("stacktrace") or {}).get("frames") or ():
+                frame.pop("vars", None)  # never asked for; an application's own call may add them
+    return dict(scrub_tree(event))
+
+
+def _values(event: Event, kind: str) -> list[dict[str, Any]]:
+    found = (event.get(kind) or {}).get("values") or []
+    return [one for one in found if isinstance(one, dict)]
+
+
+def _names_code(exception: Mapping[str, Any]) -> bool:
+    """Return whether its text is written in the source, or names things of the source."""
+    frames = (exception.get("stacktrace") or {}).get("frames") or [{}]
+    line, text = str(frames[-1].get("context_line") or ""), str(exception.get("value") or "")
+    if text in line:
+        return True
+    return exception.get("type") in CODE_ERRORS and not line.strip().startswith("raise ")
+
+
+def _clean_span(span: Mapping[str, Any]) -> Event:
+    data = {name: value for name, value in (span.get("data") or {}).items() if name in SPAN_FIELDS}
+    description = str(span.get("description") or "")
+    if str(span.get("op")).startswith("db.redis"):
+        description = description.partition(" ")[0]  # the command, without its keys
+    return {**span, "description": description, "data": data, "tags": {}}
+
+
+# --- log lines ---
+
+
+def _log_line(record: logging.LogRecord, *, texts: bool, has_exception: bool) -> Event:
+    """Return the parts of an event that describe a log line."""
+    text = record.getMessage()
+    line = text.partition("\n")[0] if texts else _line_without_values(record, text)
+    found: Event = {"logentry": {"message": line}}
+    if not record.name.startswith("tidegate") or has_exception:
+        return found
+    if record.exc_text:  # the scrubber has replaced the exception by its text, without the secret
+        text += f"\n{record.exc_text}"
+    described = _DESCRIBED.search(text.partition("\n")[0])
+    kind, place = described.groups() if described else (None, None)
+    if (traced := _traced(text, texts=texts)) is not None:
+        found["exception"], kind = {"values": [traced]}, traced["type"]
+    if kind is not None:  # lines of one template are about different errors
+        found["fingerprint"] = [record.name, str(record.msg), kind, place or "{{ default }}"]
+        found["tags"] = {"error": kind} | ({"place": place} if place else {})
+    return found
+
+
+def _line_without_values(record: logging.LogRecord, text: str) -> str:
+    """Return the line as it is written in the source, with %s where values stood."""
+    template = str(record.msg)
+    if record.name.startswith("tidegate") and record.levelno >= logging.CRITICAL:
+        return text.partition("\n")[0]  # about the store itself
+    if record.name.startswith("tidegate") and template == "%s":
+        return f"an error, logged at {record.filename}:{record.lineno}"
+    if record.args or _is_written_there(template, record):
+        return template
+    return f"a log line at {record.filename}:{record.lineno}"  # put together by the application
+
+
+def _is_written_there(text: str, record: logging.LogRecord) -> bool:
+    lines = linecache.getlines(record.pathname)[record.lineno - 1 :][:CALL_LINES]
+    return text in "".join(lines)
+
+
+def _traced(text: str, *, texts: bool) -> Event | None:
+    """Return the exception whose traceback a log line of Tidegate holds as text; None if it holds none."""
+    frames = list(_FRAME.finditer(text))
+    if not frames:
+        return None
+    raised = _RAISED.search(text, frames[-1].end() + 1)
+    if raised is None:
+        return None
+    value = text[raised.end() :].strip() if texts else HIDDEN
+    stack = [
+        {"filename": frame[1], "lineno": int(frame[2]), "function": frame[3], "in_app": True}
+        for frame in frames[-MOST_FRAMES:]
+    ]
+    return {"type": raised[1], "value": value, "stacktrace": {"frames": stack}}

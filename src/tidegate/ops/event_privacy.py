@@ -34,7 +34,7 @@ BREADCRUMB_FIELDS: Final = ("url", "method", "http.method", "status_code", "http
 _QUERY: Final = re.compile(r"(\w+://[^\s?#'\"]+)[?#][^\s'\"]*")
 _FRAME: Final = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
 _RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
-_DESCRIBED: Final = re.compile(r"\b([A-Za-z_]\w*): .*\(([^()\s]+:\d+)\)\s*$")
+_DESCRIBED: Final = re.compile(r"\b([A-Z]\w*): .*\(([^()\s]+:\d+)\)\s*$")
 
 
 def scrub_tree(value: object) -> Any:  # noqa: ANN401  (as nested as it came)
@@ -65,9 +65,9 @@ def clean_error(event: Event, hint: Hint, *, texts: bool = False) -> Event:
 def clean_transaction(event: Event) -> Event:
     """Return a measured transaction as it is sent: its spans say what was called, not with which data."""
     clean = _without_request(event)
-    if (clean.get("transaction_info") or {}).get("source") == "url":
+    if _fields(clean, "transaction_info").get("source") == "url":
         clean["transaction"] = HIDDEN  # a path that fits no route: its parts may be names
-    clean["spans"] = [_clean_span(span) for span in clean.get("spans") or [] if isinstance(span, Mapping)]
+    clean["spans"] = [_clean_span(span) for span in _maps(clean.get("spans"))]
     return _scrubbed(clean)
 
 
@@ -75,7 +75,7 @@ def clean_breadcrumb(crumb: Mapping[str, Any]) -> Event | None:
     """Return a step before an error: calls over HTTP only. Others quote log lines, SQL or keys."""
     if crumb.get("type") != "http":
         return None
-    data = crumb.get("data") or {}
+    data = _fields(crumb, "data")
     kept = {name: data[name] for name in BREADCRUMB_FIELDS if name in data}
     return {**crumb, "message": None, "data": scrub_tree(kept)}
 
@@ -105,27 +105,39 @@ def _without_request(event: Event) -> Event:
     """Without the user, and of the request only its method: headers, cookies and paths are personal."""
     clean = {name: value for name, value in event.items() if name not in ("user", "_meta")}
     if "request" in clean:
-        request = clean["request"]
-        clean["request"] = {"method": request.get("method")} if isinstance(request, Mapping) else {}
+        clean["request"] = {"method": _fields(clean, "request").get("method")}
     return clean
 
 
 def _scrubbed(event: Event) -> Event:
     for kind in ("exception", "threads"):
         for one in _values(event, kind):
-            for frame in (one.get("stacktrace") or {}).get("frames") or ():
+            for frame in _frames(one):
                 frame.pop("vars", None)  # never asked for; an application's own call may add them
     return dict(scrub_tree(event))
 
 
 def _values(event: Event, kind: str) -> list[dict[str, Any]]:
-    found = (event.get(kind) or {}).get("values") or []
-    return [one for one in found if isinstance(one, dict)]
+    return _maps(_fields(event, kind).get("values"))
+
+
+def _frames(exception: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return _maps(_fields(exception, "stacktrace").get("frames"))
+
+
+def _fields(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the record below; empty if there is none: applications send events of any shape."""
+    found = record.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _maps(found: object) -> list[dict[str, Any]]:
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def _names_code(exception: Mapping[str, Any]) -> bool:
     """Return whether its text is written in the source, or names things of the source."""
-    frames = (exception.get("stacktrace") or {}).get("frames") or [{}]
+    frames = _frames(exception) or [{}]
     line, text = str(frames[-1].get("context_line") or ""), str(exception.get("value") or "")
     if text in line:
         return True
@@ -133,7 +145,7 @@ def _names_code(exception: Mapping[str, Any]) -> bool:
 
 
 def _clean_span(span: Mapping[str, Any]) -> Event:
-    data = {name: value for name, value in (span.get("data") or {}).items() if name in SPAN_FIELDS}
+    data = {name: value for name, value in _fields(span, "data").items() if name in SPAN_FIELDS}
     description = str(span.get("description") or "")
     if str(span.get("op")).startswith("db.redis"):
         description = description.partition(" ")[0]  # the command, without its keys

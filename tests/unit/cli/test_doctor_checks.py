@@ -178,3 +178,16 @@ def test_addresses_show_host_port_and_database_only(url: str, shown: str) -> Non
 @given(st.text("abc/?#@:%[]", min_size=1))
 def test_no_password_shows_whatever_its_characters(tail: str) -> None:
     assert "HUSH" not in public_address(f"redis://user:HUSH{tail}@host:6379/0")
+
+
+def test_sentry_is_named_only_if_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.sentry_checks(Settings.model_validate({})) == []
+    given = Settings.model_validate({"sentry_dsn": "https://key@sentry.example.org/1"})
+
+    [check] = doctor.sentry_checks(given)
+    assert (check.state, "key" in check.found) == ("ok", False)
+
+    monkeypatch.setattr(doctor, "installed_version", lambda _: None)
+    [check] = doctor.sentry_checks(given)
+    assert check.state == "warning"
+    assert "pip install 'tidegate[sentry]'" in check.advice

@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "move": ("move", "Move everything from a file to Redis: what waits, in order, and what is remembered."),
     "database": ("database", "Show and upgrade the SQL database, which holds the reminders."),
     "flow": ("flow", "Check and draw conversations that are declared as flows."),
+    "profile": ("profile", "Watch a running Python process and write a flame graph of its time."),
     "version": ("app", "Print the version of Tidegate and of Python."),
     "doctor": ("doctor", "Check that this machine has what Tidegate needs, and say what to do."),
 }

@@ -58,19 +58,19 @@ def svg_line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
 READABLE = 0o644
 
 
-def reserve(path: Path) -> None:
-    """Raise BadInputError if no file can be saved there. Leaves nothing behind."""
+def reserve(path: Path, option: str = "--svg") -> None:
+    """Raise BadInputError that names the option if no file can be saved there. Leaves nothing behind."""
     if path.is_dir():
-        raise BadInputError(f"--svg: {path} is a folder: give the name of a file in it")
+        raise BadInputError(f"{option}: {path} is a folder: give the name of a file in it")
     if path.suffix.lower() != ".svg":
-        raise BadInputError(f"--svg: {path} is not named as a chart: give a name that ends with .svg")
+        raise BadInputError(f"{option}: {path} is not named as a chart: give a name that ends with .svg")
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".tidegate-"):
             pass
     except OSError as error:
         why = (error.strerror or "unknown").lower()
         raise BadInputError(
-            f"--svg: {path} cannot be written ({why}): choose a folder that exists and is yours"
+            f"{option}: {path} cannot be written ({why}): choose a folder that exists and is yours"
         ) from error
 
 

@@ -18,7 +18,7 @@ Event = dict[str, Any]  # as Sentry's SDK passes it: serialised, so that it hold
 Hint = Mapping[str, Any]
 
 MOST_FRAMES: Final = 50
-CALL_LINES: Final = 6  # lines of source in which the text of a log call is looked for
+CALL_LINES: Final = 8  # lines of source in which the text of a log call is looked for
 
 # The interpreter's own texts of these name code. Of others they may quote data: int("what a user wrote").
 CODE_ERRORS: Final = frozenset({
@@ -32,6 +32,7 @@ SPAN_FIELDS: Final = frozenset({
 BREADCRUMB_FIELDS: Final = ("url", "method", "http.method", "status_code", "http.response.status_code")
 
 _QUERY: Final = re.compile(r"(\w+://[^\s?#'\"]+)[?#][^\s'\"]*")
+_JOINED: Final = re.compile(r"""["']\s*\n\s*["']""")  # a text that is written in several lines
 _FRAME: Final = re.compile(r'^ *File "(.+)", line (\d+), in (\S+)', re.MULTILINE)
 _RAISED: Final = re.compile(r"^(?:\w+\.)*(\w+)(?::|$)", re.MULTILINE)
 _DESCRIBED: Final = re.compile(r"\b([A-Z]\w*): .*\(([^()\s]+:\d+)\)\s*$")
@@ -176,19 +177,18 @@ def _log_line(record: logging.LogRecord, *, texts: bool, has_exception: bool) ->
 
 def _line_without_values(record: logging.LogRecord, text: str) -> str:
     """Return the line as it is written in the source, with %s where values stood."""
-    template = str(record.msg)
-    if record.name.startswith("tidegate") and record.levelno >= logging.CRITICAL:
+    template, is_ours = str(record.msg), record.name.startswith("tidegate")
+    if is_ours and record.levelno >= logging.CRITICAL:
         return text.partition("\n")[0]  # about the store itself
-    if record.name.startswith("tidegate") and template == "%s":
-        return f"an error, logged at {record.filename}:{record.lineno}"
-    if record.args or _is_written_there(template, record):
+    if template != "%s" and ((is_ours and record.args) or _is_written_there(template, record)):
         return template
-    return f"a log line at {record.filename}:{record.lineno}"  # put together by the application
+    return f"a log line at {record.filename}:{record.lineno}"  # put together where it is logged
 
 
 def _is_written_there(text: str, record: logging.LogRecord) -> bool:
     lines = linecache.getlines(record.pathname)[record.lineno - 1 :][:CALL_LINES]
-    return text in "".join(lines)
+    source = _JOINED.sub("", "".join(lines))
+    return all(part in source for part in text.splitlines())
 
 
 def _traced(text: str, *, texts: bool) -> Event | None:

@@ -117,31 +117,33 @@ def test_of_a_request_only_its_method_is_sent() -> None:
 
 
 def line(name: str, message: str, *args: object, level: int = logging.ERROR) -> dict[str, Any]:
-    """The event of a log line, as the SDK makes it."""
-    record = logging.LogRecord(name, level, __file__, 1, message, args, None)
-    formatted = record.getMessage()
-    event = {
-        "logentry": {"message": message, "formatted": formatted, "params": args},
-        "extra": {"who": WORDS},
-    }
+    """The event of a log line that is written where this is called, as the SDK makes it."""
+    place = sys._getframe(1).f_lineno  # noqa: SLF001
+    record = logging.LogRecord(name, level, __file__, place, message, args, None)
+    entry = {"message": message, "formatted": record.getMessage(), "params": args}
+    event = {"logentry": entry, "extra": {"who": WORDS}}
     return clean_error(event, {"log_record": record})
 
 
 def test_the_values_of_a_log_line_are_left_out() -> None:
-    clean = line("shop", "payment of %s failed", WORDS)
-    assert clean == {"logentry": {"message": "payment of %s failed"}}
-
-
-def test_a_line_that_is_put_together_is_named_by_its_place() -> None:
-    clean = line("shop", f"payment of {WORDS} failed")
-    assert clean == {"logentry": {"message": "a log line at test_event_privacy.py:1"}}
+    assert line("shop", "payment of %s failed", WORDS) == {"logentry": {"message": "payment of %s failed"}}
 
 
 def test_a_line_without_values_is_sent_as_it_is_written() -> None:
-    record = logging.LogRecord("shop", logging.ERROR, __file__, 1, "x", (), None)
-    record.lineno = sys._getframe().f_lineno + 1  # noqa: SLF001
-    record.msg = "payment failed"
-    assert clean_error({}, {"log_record": record}) == {"logentry": {"message": "payment failed"}}
+    assert line("shop", "payment\nfailed") == {"logentry": {"message": "payment\nfailed"}}
+    long = line(
+        "shop",
+        "payment"
+        " failed",
+    )  # fmt: skip
+    assert long == {"logentry": {"message": "payment failed"}}
+
+
+@pytest.mark.parametrize("values", [(), (7,)])
+def test_a_line_that_is_put_together_is_named_by_its_place(values: tuple[int, ...]) -> None:
+    text = f"payment of {WORDS} failed" + " %s" * len(values)
+    message = line("shop", text, *values)["logentry"]["message"]
+    assert message.startswith("a log line at test_event_privacy.py:")
 
 
 def test_lines_of_one_template_about_different_errors_are_different_groups() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.redis_load import SECONDS, WARM_UP, Tally, arguments, params, report
-from celery import Celery  # type: ignore[import-not-found]
+from celery import Celery
 
 PREFETCH: Final = 1_000
 POOLS: Final = {"prefork": 2, "threads": 10, "solo": 1}

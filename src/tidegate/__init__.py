@@ -61,11 +61,13 @@ if TYPE_CHECKING:
     from tidegate.inbound.throttle import Throttle, Throttled, ThrottleRules
     from tidegate.inbound.updates import describe_update
     from tidegate.inbound.webhook_app import webhook_secret
+    from tidegate.incidents import Incident
     from tidegate.jobs.job import Job
     from tidegate.jobs.jobs import Jobs, JobTicket
     from tidegate.jobs.record import JobRecord, JobState
     from tidegate.model import File, Message, Priority, Rate, Record, State
     from tidegate.nocodb import NocoDb, Table
+    from tidegate.ops.loop_delay import LoopDelay
     from tidegate.outbox.port import OutboxStats, StoreHealth
     from tidegate.outbox.tickets import LiveTicket, Receipt
     from tidegate.pacing.bucket import Bucket
@@ -113,6 +115,7 @@ __all__ = [
     "FlowExecutor",
     "HmacSignature",
     "HookEvent",
+    "Incident",
     "Job",
     "JobRecord",
     "JobState",
@@ -120,6 +123,7 @@ __all__ = [
     "Jobs",
     "LimitedError",
     "LiveTicket",
+    "LoopDelay",
     "Message",
     "MissingExtraError",
     "News",
@@ -237,10 +241,12 @@ _HOMES: Final = {
     "inbound.throttle": ("Throttle", "Throttled", "ThrottleRules"),
     "inbound.updates": ("describe_update",),
     "inbound.webhook_app": ("webhook_secret",),
+    "incidents": ("Incident",),
     "jobs.job": ("Job",),
     "jobs.jobs": ("JobTicket", "Jobs"),
     "jobs.record": ("JobRecord", "JobState"),
     "model": ("File", "Message", "Priority", "Rate", "Record", "State"),
+    "ops.loop_delay": ("LoopDelay",),
     "outbox.port": ("OutboxStats", "StoreHealth"),
     "outbox.tickets": ("LiveTicket", "Receipt"),
     "pacing.bucket": ("Bucket",),

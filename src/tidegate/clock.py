@@ -20,6 +20,10 @@ class Clock:
         """Seconds since an arbitrary point: for arithmetic in memory. Never goes back."""
         return time.monotonic()
 
+    def cpu(self) -> float:
+        """CPU seconds that all threads of this process have used."""
+        return time.process_time()
+
     async def sleep(self, seconds: float) -> None:
         """Let others run for at least `seconds`; zero or less yields once."""
         await asyncio.sleep(seconds)

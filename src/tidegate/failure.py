@@ -2,19 +2,14 @@
 
 import asyncio
 import logging
-import sysconfig
 import traceback
-from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any, Final
 
 import msgspec
 
+from tidegate.call_stack import NOT_KNOWN, is_own_file, short_path, task_frames
 from tidegate.scrubber import scrub_secrets
 
-log = logging.getLogger("tidegate.polling")
-
-_LIBRARIES: Final = (sysconfig.get_path("stdlib"), str(Path(__file__).parent), "<frozen")
 _LONGEST: Final = 300  # characters
 FIRST_PAUSE: Final = 1.0  # seconds
 LONGEST_PAUSE: Final = 30.0  # seconds
@@ -24,15 +19,15 @@ MOST_DOUBLINGS: Final = 10
 def describe_error(error: BaseException) -> str:
     """Its kind, its text and the innermost place in a file that is not a library's."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if _is_own(frame.filename)] or list(frames)
+    ours = [frame for frame in frames if is_own_file(frame.filename)] or list(frames)
     text = scrub(f"{type(error).__name__}: {_text_of(error)}")
-    return f"{text} ({_short(ours[-1].filename)}:{ours[-1].lineno})" if ours else text
+    return f"{text} ({short_path(ours[-1].filename)}:{ours[-1].lineno})" if ours else text
 
 
 def traceback_text(error: BaseException) -> str:
     """Where it came from, for whoever mends it. The address of a call may hold a token; this does not."""
     place = error.__traceback__
-    while place is not None and not _is_own(place.tb_frame.f_code.co_filename):
+    while place is not None and not is_own_file(place.tb_frame.f_code.co_filename):
         place = place.tb_next  # the way there leads through a library's middlewares: it is always the same
     lines = traceback.format_exception(type(error), error, place or error.__traceback__)
     return scrub_secrets(_plain("".join(lines).rstrip()))
@@ -40,23 +35,11 @@ def traceback_text(error: BaseException) -> str:
 
 def waiting_place(task: asyncio.Task[Any]) -> str:
     """Where a task that waits has come to, in the innermost file that is not a library's."""
-    found = "at a place that is not known"
-    waiting: Any = task.get_coro()
-    while waiting is not None and (frame := _frame(waiting)) is not None:
-        code: CodeType = frame.f_code
-        if _is_own(code.co_filename):
-            found = f"in {code.co_name} ({_short(code.co_filename)}:{frame.f_lineno})"
-        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "gi_yieldfrom", None)
-    return found
-
-
-def running_place(frame: FrameType | None) -> str:
-    """The innermost place of a running thread in a file that is not a library's."""
-    while frame is not None and not _is_own(frame.f_code.co_filename):
-        frame = frame.f_back
-    if frame is None:
-        return "at a place that is not known"
-    return f"in {frame.f_code.co_name} ({_short(frame.f_code.co_filename)}:{frame.f_lineno})"
+    ours = [frame for frame in task_frames(task) if is_own_file(frame.f_code.co_filename)]
+    if not ours:
+        return NOT_KNOWN
+    code = ours[-1].f_code
+    return f"in {code.co_name} ({short_path(code.co_filename)}:{ours[-1].f_lineno})"
 
 
 def scrub(text: str) -> str:
@@ -76,19 +59,6 @@ def _text_of(error: BaseException) -> str:
         return "its text cannot be had"
 
 
-def _frame(waiting: object) -> Any:  # noqa: ANN401  (a frame, of whichever kind)
-    return getattr(waiting, "cr_frame", None) or getattr(waiting, "gi_frame", None)
-
-
-def _is_own(path: str) -> bool:
-    return "site-packages" not in path and not path.startswith(_LIBRARIES)
-
-
-def _short(path: str) -> str:
-    """The file and its folder."""
-    return "/".join(path.replace("\\", "/").split("/")[-2:])
-
-
 def pause_after(failures: int) -> float:
     """Seconds to pause after so many failures in a row: doubled each time, up to a bound."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, MOST_DOUBLINGS))
@@ -102,8 +72,9 @@ class _FailureSpell(msgspec.Struct):
 class FailureLog:
     """The failures of one component. A spell of one failure is logged when it begins and when it ends."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, log: logging.Logger) -> None:
         self._name = name
+        self._log = log
         self._spells: dict[str, _FailureSpell] = {}  # by activity: a few fixed texts, never a key
 
     def note(self, error: Exception, *, doing: str) -> float:
@@ -111,11 +82,13 @@ class FailureLog:
         kind = (type(error), getattr(error, "status", None))
         spell = self._spells.setdefault(doing, _FailureSpell(kind, 0))
         if spell.failures == 0 or spell.kind != kind:
-            log.warning("%s cannot %s, and goes on trying: %s", self._name, doing, describe_error(error))
+            self._log.warning(
+                "%s cannot %s, and goes on trying: %s", self._name, doing, describe_error(error)
+            )
         spell.kind, spell.failures = kind, spell.failures + 1
         return max(pause_after(spell.failures), getattr(error, "retry_after", None) or 0.0)
 
     def over(self, doing: str) -> None:
         """It has worked: end the spell, if there is one."""
         if self._spells.pop(doing, None) is not None:
-            log.warning("%s can %s again", self._name, doing)
+            self._log.warning("%s can %s again", self._name, doing)

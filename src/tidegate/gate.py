@@ -45,6 +45,9 @@ from tidegate.jobs.job import FAILED_TEXT, Job, JobOptions
 from tidegate.jobs.jobs import Jobs, submits_events
 from tidegate.lifecycle import GateCore
 from tidegate.model import ChatId, Priority, Rate, TicketId
+from tidegate.ops.incident_callbacks import IncidentCallbacks, OnIncident
+from tidegate.ops.loop_delay import LoopDelay
+from tidegate.ops.watchdog import Watchdog
 from tidegate.outbox.admission import check_chat
 from tidegate.outbox.campaigns import CampaignRecord
 from tidegate.outbox.message_times import absolute_times
@@ -120,6 +123,9 @@ class Tidegate:
             name, settings=self.settings, clock=self.clock, rules=rules, transport=wire, seed=seed
         )
         """Internal: for the adapters of bot libraries. Its methods may change at any time."""
+        self._watchdog = Watchdog(self.core.incidents, self.settings, self.clock)
+        self._incident_callbacks = IncidentCallbacks(self.core.incidents, self.clock)
+        self.core.watchers += [self._incident_callbacks, self._watchdog]
 
     @property
     def is_open(self) -> bool:
@@ -721,6 +727,18 @@ class Tidegate:
     async def stats(self) -> OutboxStats:
         """Return how many messages are in which state."""
         return await self.core.outbox.stats()
+
+    def on_incident(self, callback: OnIncident) -> OnIncident:
+        """Call `callback(incident)` for each reported incident: a blocked loop, something slow, many errors.
+
+        An async function runs in the loop, any other one in a thread: it is called even while the loop hangs.
+        """
+        self._incident_callbacks.add(callback)
+        return callback
+
+    def loop_delay(self) -> LoopDelay:
+        """Return how late the event loop was, in seconds, since this gate has been delivering."""
+        return self._watchdog.loop_delay()
 
     def health(self) -> StoreHealth:
         """Return whether this process and its store do all they promise now, and if not, why."""

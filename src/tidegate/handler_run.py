@@ -43,6 +43,11 @@ class HandlerRun:
 _running: ContextVar[HandlerRun | None] = ContextVar("tidegate_handler_run", default=None)
 
 
+def current_run() -> HandlerRun | None:
+    """Return the run that this task is part of."""
+    return _running.get()
+
+
 @contextmanager
 def running(run: HandlerRun) -> Iterator[None]:
     """Make it the run of everything that is awaited or started within."""

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import msgspec
 
@@ -25,12 +25,11 @@ from tidegate.delivery.worker import Worker
 from tidegate.errors import ClosedError, StoreAwayError, TidegateError
 from tidegate.extras import extra
 from tidegate.inbound.conversations import Conversations
-from tidegate.inbound.dispatcher import StallWatch
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import AttachedLibrary, GateHandlers
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
-from tidegate.incidents import IncidentLog
+from tidegate.incidents import IncidentLog, SlowCalls
 from tidegate.jobs.job import Job, check_no_job_process
 from tidegate.jobs.jobs import Jobs
 from tidegate.jobs.port import JobExecutor
@@ -46,7 +45,7 @@ from tidegate.process_exit import EXIT_AFTER, exit_for_sure, raise_exit
 from tidegate.reminders.reminders import Reminders
 from tidegate.settings import Settings
 from tidegate.stores import make_store
-from tidegate.stores.store import StoreOptions
+from tidegate.stores.store import Store, StoreOptions
 from tidegate.tasks import BackgroundTasks
 from tidegate.upstream.client import UpstreamRegistry
 
@@ -59,6 +58,14 @@ log = logging.getLogger("tidegate")
 NOTICE_LIFETIME: Final = 60.0  # seconds in which a notice, such as "please wait", is of use
 LOOK_AT_FILE, LOOK_AT_SERVER = 3.0, 30.0  # seconds
 RISKS_TIMEOUT: Final = 2.0  # seconds in which a Redis has to say how it keeps its data
+
+
+class Watcher(Protocol):
+    """Something that watches this process while the gate delivers. Both are called in the running loop."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
 
 
 class GateCore:
@@ -83,13 +90,24 @@ class GateCore:
         self.store_name = store
         self._transport = transport
         self._seed = seed
-        self.incidents = IncidentLog(clock)
         self.callbacks = DeliveryCallbacks(clock)
         self.handlers = GateHandlers(self)
         self.attachment: Attachment | None = None
+        self.incidents = IncidentLog(clock)
+        self.slow_calls = SlowCalls(
+            self.incidents,
+            clock,
+            handler=settings.tidegate_slow_handler,
+            http=settings.tidegate_slow_http,
+            sql=settings.tidegate_slow_sql,
+            transaction=settings.tidegate_slow_transaction,
+        )
+        self.watchers: list[Watcher] = []  # given by the gate
+        self._watches = 0
         self.upstreams = UpstreamRegistry(
             clock,
             lambda api, rate: self.store.limiter(api, rate),  # noqa: PLW0108  (of the store that is open then)
+            self.slow_calls,
         )
         self.reminders = Reminders(
             self,
@@ -118,7 +136,7 @@ class GateCore:
     @cached_property
     def database(self) -> "Database":
         """The SQL database, made when it is first asked for, and opened by those who use it."""
-        return make_database(self.store_name, self.settings, self.clock)
+        return make_database(self.store_name, self.settings, self.clock, self.slow_calls)
 
     def _job_executor(self, jobs: dict[str, Job[..., Any]]) -> JobExecutor:
         """Blocks: Celery is slow to import."""
@@ -144,8 +162,9 @@ class GateCore:
             policy=backoff,
             draw=random.Random(self._seed),  # noqa: S311  (jitter)
             outage_limit=settings.tidegate_outage_limit,
+            slow_calls=self.slow_calls,
         )
-        self.store = make_store(
+        self.store: Store = make_store(
             self.store_name,
             StoreOptions(
                 clock=self.clock,
@@ -166,7 +185,7 @@ class GateCore:
             at_once=settings.tidegate_handlers,
             deadline=settings.tidegate_handler_deadline,
             repeats=settings.tidegate_repeat_updates,
-            stall_watch=StallWatch(self.clock) if type(self.clock) is Clock else None,  # not in virtual time
+            slow_calls=self.slow_calls,
         )
         self.producer = Producer(self.outbox, self.clock)
         self.direct = DirectCalls(self.outbox, self.sender, self.clock, settings.telegram_max_retries)
@@ -271,6 +290,7 @@ class GateCore:
         """Become the sender, and run the worker, the pollers, reminders and jobs while the body runs."""
         await self.become_sender()
         async with AsyncExitStack() as around, worker, AsyncExitStack() as stack:
+            around.enter_context(self._watched())
             self._workers.append(worker)
             around.callback(self._workers.remove, worker)  # after its end, which may have to be hastened
             for poller in self.pollers:
@@ -283,6 +303,21 @@ class GateCore:
                 yield worker
             finally:
                 self._delivering.remove(stack)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Watch this process within, once however many workers there are."""
+        self._watches += 1
+        if self._watches == 1:
+            for watcher in self.watchers:
+                watcher.start()
+        try:
+            yield
+        finally:
+            self._watches -= 1
+            if self._watches == 0:
+                for watcher in self.watchers:
+                    watcher.stop()
 
     async def become_sender(self) -> None:
         """Raises NotTheSenderError if the store has one sender only, and another process is it."""

@@ -17,6 +17,7 @@ REDIS_SCHEMES = ("redis", "rediss", "unix")
 AMQP_SCHEMES = ("amqp", "amqps", "pyamqp")
 POSTGRES_SCHEMES = ("postgresql", "postgresql+asyncpg", "postgres")
 SQLITE_SCHEMES = ("sqlite", "sqlite+aiosqlite")
+SHORTEST_LOOP_WARN: Final = 0.02  # seconds: for less, the loop would have to be looked at too often
 STORE_FILE: Final = "tidegate.db"  # in the working directory, if no store is named
 
 
@@ -29,6 +30,7 @@ def _hours(value: object) -> DailyHours:
 
 
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Threshold = Annotated[float, Field(ge=0, le=86_400)]  # seconds; 0: off
 Limit = Annotated[Rate, PlainValidator(_rate)]
 Hours = Annotated[DailyHours, PlainValidator(_hours)]
 
@@ -90,6 +92,16 @@ class Settings(BaseSettings):
     tidegate_jobs: str | None = None  # modules with jobs, between commas, for a worker of Celery
     tidegate_job_workers: Annotated[int, Field(ge=1, le=1000)] | None = None  # None: one for each core
     tidegate_keep_jobs: Annotated[float, Field(gt=0)] = 7 * 86_400.0  # seconds after their end
+    # The watchdog: each of these is reported in a line of the log, and changes nothing else.
+    tidegate_loop_warn: Threshold = 0.1  # an event loop that is blocked
+    tidegate_slow_handler: Threshold = 3.0
+    tidegate_slow_http: Threshold = 0.5
+    tidegate_slow_sql: Threshold = 0.1
+    tidegate_slow_transaction: Threshold = 5.0
+    tidegate_memory_growth: Annotated[float, Field(ge=0, le=100_000)] = (
+        50.0  # percent, 100 MB at least; 0: off
+    )
+    tidegate_error_spike: Annotated[int, Field(ge=0, le=1_000_000)] = 20  # errors within a minute; 0: off
 
     @classmethod
     def read(cls) -> Self:
@@ -132,6 +144,13 @@ class Settings(BaseSettings):
         """Return the default file if it exists and REDIS_URL alone has chosen another store."""
         file = Path(STORE_FILE)
         return file if self.store.variable == "REDIS_URL" and file.exists() else None
+
+    @field_validator("tidegate_loop_warn")
+    @classmethod
+    def _check_loop_warn(cls, seconds: float) -> float:
+        if 0 < seconds < SHORTEST_LOOP_WARN:
+            raise ValueError(f"is too small: write {SHORTEST_LOOP_WARN:g} or more, or 0 to switch it off")
+        return seconds
 
     @field_validator("redis_url")
     @classmethod

@@ -9,6 +9,7 @@ from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.handlers import HandlersHost
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import ThrottleMiddleware
+from tidegate.incidents import SlowCalls
 from tidegate.outbox.tickets import LiveTicket
 from tidegate.settings import Settings
 from tidegate.stores.store import Store
@@ -21,6 +22,7 @@ class Gate(HandlersHost, Protocol):
     direct: DirectCalls
     store: Store
     store_name: str
+    slow_calls: SlowCalls
 
     async def conversations(self) -> Conversations:
         """Return the conversations of the open store, if it keeps any. Opens an attached gate."""

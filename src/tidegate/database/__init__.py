@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tidegate.clock import Clock
 from tidegate.errors import MissingExtraError
 from tidegate.extras import extra
+from tidegate.incidents import SlowCalls
 from tidegate.jobs.port import JobStore
 from tidegate.reminders.port import ReminderCounts, ReminderStore
 from tidegate.settings import STORE_FILE, Settings
@@ -86,7 +87,9 @@ async def _have_tables(database: "Database") -> bool:
         await database.close()
 
 
-def make_database(store: str, settings: Settings, clock: Clock | None = None) -> "Database":
+def make_database(
+    store: str, settings: Settings, clock: Clock | None = None, slow_calls: SlowCalls | None = None
+) -> "Database":
     """Return the database beside the store with this name, not open yet. Raises MissingExtraError.
 
     Imports what it needs, which blocks for a moment.
@@ -94,7 +97,7 @@ def make_database(store: str, settings: Settings, clock: Clock | None = None) ->
     with extra("sql", "sqlalchemy"):
         from tidegate.database.database import Database  # noqa: PLC0415
 
-    return Database.of(store, settings, clock)
+    return Database.of(store, settings, clock, slow_calls)
 
 
 def data_file(store: str) -> Path | None:

@@ -5,7 +5,9 @@ session, as the next transaction may have another one: what a transaction needs 
 """
 
 import asyncio
+import re
 import sqlite3
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
@@ -17,12 +19,14 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, NullPool
 
+from tidegate.call_stack import StackReading, read_stack, thread_frames
 from tidegate.clock import Clock
 from tidegate.database import data_file
 from tidegate.database.address import DRIVERS, file_of, is_sqlite, make_engine, parse_address, public_name
 from tidegate.database.driver_errors import translated
 from tidegate.database.migrations import VERSION_TABLE, Revision, load_upgrade
 from tidegate.errors import BadInputError, ClosedError, StoreAwayError, StoreError
+from tidegate.incidents import IncidentLog, SlowCalls
 from tidegate.model import DailyHours
 from tidegate.settings import Settings
 from tidegate.stores.sqlite.file import LEFT_BEHIND, LEFT_IN_LOG, create_file, use_wal, write_anew
@@ -33,23 +37,30 @@ T = TypeVar("T")
 IDLE_TIMEOUT: Final = 60.0  # seconds between two statements of a transaction
 NETWORK_MARGIN: Final = 5.0  # seconds after which an answer that the server should have given is missing
 MIGRATION_LOCK: Final = 7_433_683_010  # any number that no other program takes for its advisory lock
+_LITERAL: Final = re.compile(r"'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|(?<![\w:$])\d[\d.]*", re.DOTALL)
 PRAGMAS: Final = ("foreign_keys = ON", "synchronous = FULL", "journal_size_limit = 67108864")
 
 
 class Transaction:
     """A transaction that is open. Its errors are Tidegate's."""
 
-    def __init__(self, connection: AsyncConnection, url: URL) -> None:
+    def __init__(self, connection: AsyncConnection, url: URL, clock: Clock, slow_calls: SlowCalls) -> None:
         self._connection = connection
         self._url = url
+        self._clock = clock
+        self._slow_calls = slow_calls
         self.dialect = connection.dialect.name
 
     async def execute(
         self, statement: Executable, parameters: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     ) -> CursorResult[Any]:
         """Run a statement, once or once for each of several parameters. Raises StoreError."""
-        with translated(self._url):
-            return await self._connection.execute(statement, parameters)
+        began = self._clock.monotonic()
+        try:
+            with translated(self._url):
+                return await self._connection.execute(statement, parameters)
+        finally:
+            self._slow_calls.note_sql(lambda: text_without_values(statement), self._clock.monotonic() - began)
 
     async def run(self, function: Callable[[Connection], T]) -> T:
         """Run a function that needs a connection of SQLAlchemy that is not async."""
@@ -79,6 +90,7 @@ class Database:
         statement_timeout: float = 30.0,
         busy_timeout: float = 5.0,
         hours: DailyHours | None = None,
+        slow_calls: SlowCalls | None = None,
     ) -> None:
         self.url = parse_address(address) if isinstance(address, str) else address
         self._replica_url = None if replica is None else parse_address(replica)
@@ -87,6 +99,7 @@ class Database:
         self._statement_timeout = statement_timeout
         self._busy_timeout = busy_timeout
         self._hours = hours
+        self._slow_calls = slow_calls or SlowCalls(IncidentLog(self._clock), self._clock)
         self._engine: AsyncEngine | None = None
         self._identity: tuple[int, int] | None = None  # of a file, by which it is known again
         self._replica: AsyncEngine | None = None
@@ -96,7 +109,13 @@ class Database:
         self._writer = asyncio.Lock()  # SQLite has one writer: the tasks of this process take turns
 
     @classmethod
-    def of(cls, store: str, settings: Settings, clock: Clock | None = None) -> Self:
+    def of(
+        cls,
+        store: str,
+        settings: Settings,
+        clock: Clock | None = None,
+        slow_calls: SlowCalls | None = None,
+    ) -> Self:
         """Return the database of the settings, not open yet; by default a file beside the store."""
         replica = settings.database_replica_url
         return cls(
@@ -108,6 +127,7 @@ class Database:
             statement_timeout=settings.tidegate_statement_timeout,
             busy_timeout=settings.tidegate_busy_timeout,
             hours=settings.tidegate_analytics_hours,
+            slow_calls=slow_calls,
         )
 
     @property
@@ -267,9 +287,13 @@ class Database:
                     await stack.enter_async_context(turn)
                 with translated(engine.url):
                     connection = await _begin(stack, engine, begin)
-                yield Transaction(connection, engine.url)
-                with translated(engine.url):
-                    await connection.commit()
+                began = self._clock.monotonic()
+                try:
+                    yield Transaction(connection, engine.url, self._clock, self._slow_calls)
+                    with translated(engine.url):
+                        await connection.commit()
+                finally:
+                    self._slow_calls.note_transaction(_user_of_transaction, self._clock.monotonic() - began)
         finally:
             self._transactions -= 1
             if not self._transactions:
@@ -347,6 +371,19 @@ def address_for(store: str, settings: Settings) -> URL:
     if file is not None and file.absolute() == own.absolute():
         raise BadInputError(f"{own} is the store: write another file into DATABASE_URL, or leave it out")
     return url
+
+
+def text_without_values(statement: Executable) -> str:
+    """Return the SQL of a statement for the log. Values that its author wrote into the text are left out."""
+    return _LITERAL.sub("…", str(statement))
+
+
+def _user_of_transaction() -> StackReading:
+    """Return the place at which the transaction that ends now is used."""
+    frames = thread_frames(sys._getframe())  # noqa: SLF001  (the documented way to a frame)
+    while frames and frames[-1].f_globals.get("__name__") in {__name__, "contextlib"}:
+        frames.pop()
+    return read_stack(frames)
 
 
 def _set_pragmas(connection: DBAPIConnection, _record: object) -> None:

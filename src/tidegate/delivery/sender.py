@@ -12,8 +12,10 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.delivery.outage_tracker import GIVE_WAY, OutageTracker
 from tidegate.delivery.outcome_policy import RetryBackoff, judge
+from tidegate.delivery.request_body import files_in
 from tidegate.delivery.transport import ApiAnswer, BotApiTransport, NoAnswer
 from tidegate.errors import name_of
+from tidegate.incidents import SlowCalls
 from tidegate.model import (
     LOST_ANSWERS,
     BotId,
@@ -88,12 +90,14 @@ class Sender:
         late: float = LATE_AFTER,
         silence: float = SILENCE_AFTER,
         outage_limit: float | None = None,
+        slow_calls: SlowCalls | None = None,
     ) -> None:
         self._wire = wire
         self._clock = clock
         self._policy = policy or RetryBackoff()
         self._draw = draw or random.Random()  # noqa: S311  (jitter)
         self._late, self._silence = late, silence
+        self._slow_calls = slow_calls
         self._outages = OutageTracker(self._policy, self._draw, outage_limit)
         self._tasks = BackgroundTasks()
         self.bots: dict[BotId, BotAccess] = {}
@@ -143,6 +147,7 @@ class Sender:
 
     async def _make(self, call: OutgoingCall, access: BotAccess) -> ApiAnswer | NoAnswer:
         timer: asyncio.TimerHandle | None = None
+        began = self._clock.monotonic()
 
         def left() -> None:
             call.left = True
@@ -169,6 +174,13 @@ class Sender:
             call.ended_at = self._clock.monotonic()
             if timer is not None:
                 timer.cancel()
+            self._note_duration(call, call.ended_at - began)
+
+    def _note_duration(self, call: OutgoingCall, seconds: float) -> None:
+        """Report a slow call, but no upload: that takes as long as the file is large."""
+        slow = self._slow_calls
+        if slow is not None and slow.is_slow_http(seconds) and not files_in(call.method, call.params):
+            slow.note_http("Telegram", call.method, seconds)
 
     def _judge(self, call: OutgoingCall, answer: ApiAnswer | NoAnswer) -> Outcome:
         policy = self._policy

@@ -2,19 +2,18 @@
 
 import asyncio
 import logging
-import sys
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
 import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreAwayError, StoreError
-from tidegate.failure import describe_error, running_place, traceback_text, waiting_place
+from tidegate.failure import describe_error, traceback_text, waiting_place
 from tidegate.handler_run import HandlerRun, running
 from tidegate.inbound.inbox import UNREADABLE, ClaimedItem, Inbox, InboxItem, InboxSource, UnreadableBodyError
+from tidegate.incidents import SlowCalls
 from tidegate.outbox.effect_keys import effect_keys_for
 from tidegate.stop_notice import log_wait
 from tidegate.tasks import BackgroundTasks, SupervisedLoop
@@ -28,9 +27,7 @@ STORE_RETRY_PAUSE: Final = 1.0  # seconds after a failure of the store
 CANCEL_GRACE: Final = 5.0  # seconds that a cancelled handler has to end
 CLAIM_BATCH: Final = 25  # items claimed in a step: the first steps of their handlers must not block the loop
 MAX_HANDLER_BACKOFF: Final = 300.0  # seconds
-HEARTBEAT_INTERVAL: Final = 0.5  # seconds, of the event loop
 SHORTEST_LOOK: Final = 0.1  # seconds between two looks at a handler that is near its deadline
-STALL_SECONDS: Final = 2.0  # without a heartbeat
 
 Turn = Callable[[InboxItem], Awaitable[float]]
 ItemHandler = Callable[[ClaimedItem], Awaitable[None]]
@@ -61,6 +58,7 @@ class InboxDispatcher:
         at_once: int = HANDLERS_AT_ONCE,
         deadline: float = HANDLER_DEADLINE,
         turn: Turn | None = None,
+        slow_calls: SlowCalls | None = None,
     ) -> None:
         """`turn` returns the seconds that an item has to wait before it is handled."""
         if at_once < 1 or deadline <= 0:
@@ -71,6 +69,7 @@ class InboxDispatcher:
         self._at_once = at_once
         self._deadline = deadline
         self._turn = turn
+        self._slow_calls = slow_calls
         self._handling: dict[asyncio.Task[None], ClaimedItem] = {}
         self._finishing: set[asyncio.Task[None]] = set()  # those whose end is waited for
         self._handled: list[ClaimedItem] = []
@@ -209,7 +208,7 @@ class InboxDispatcher:
             return
         run = HandlerRun()
         work = self._handler_tasks.start(
-            _call(handler.handle, claimed, run), claimed.item.source, awaited=True
+            _call(handler.handle, claimed, run, self._slow_calls), claimed.item.source, awaited=True
         )
         try:
             while not work.done() and (left := self._deadline - run.own_seconds()) > 0:
@@ -300,8 +299,9 @@ class InboxDispatcher:
         self._changed.set()
 
 
-async def _call(handle: ItemHandler, claimed: ClaimedItem, run: HandlerRun) -> None:
-    with running(run), effect_keys_for(f"{claimed.item.source}:{claimed.item.key}"):
+async def _call(handle: ItemHandler, claimed: ClaimedItem, run: HandlerRun, slow: SlowCalls | None) -> None:
+    watch = nullcontext() if slow is None else slow.handler(run)
+    with running(run), watch, effect_keys_for(f"{claimed.item.source}:{claimed.item.key}"):
         await handle(claimed)
 
 
@@ -314,43 +314,3 @@ def _describe(claimed: ClaimedItem) -> str:
 def _log_abandoned(claimed: ClaimedItem, work: asyncio.Task[None]) -> None:
     place = waiting_place(work)
     log.error("%s does not end, though it was cancelled %s: it goes on alone", _describe(claimed), place)
-
-
-class StallWatch:
-    """Reports, from a thread, that a handler blocks the loop: no deadline reaches it. Real time only."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._beat_at = 0.0
-        self._next_beat: asyncio.TimerHandle | None = None
-        self._stopped = threading.Event()
-
-    def start(self) -> None:
-        self._stopped.clear()
-        self._beat()
-        loop_thread = threading.get_ident()
-        threading.Thread(
-            target=self._watch, args=(loop_thread,), name="tidegate: stalls", daemon=True
-        ).start()
-
-    def stop(self) -> None:
-        self._stopped.set()
-        if self._next_beat is not None:
-            self._next_beat.cancel()
-
-    def _beat(self) -> None:
-        self._beat_at = self._clock.monotonic()
-        self._next_beat = self._clock.call_later(HEARTBEAT_INTERVAL, self._beat)
-
-    def _watch(self, loop_thread: int) -> None:
-        reported = 0.0  # the heartbeat after which a stall was reported
-        while not self._stopped.wait(HEARTBEAT_INTERVAL):
-            beat_at, late = self._beat_at, self._clock.monotonic() - self._beat_at
-            if late > STALL_SECONDS and reported != beat_at:
-                reported = beat_at
-                frame = sys._current_frames().get(loop_thread)  # noqa: SLF001  (there is no other way)
-                log.warning(
-                    "everything has stood still for %.1f s %s: call what blocks with asyncio.to_thread",
-                    late,
-                    running_place(frame),
-                )

@@ -12,10 +12,10 @@ from tidegate.inbound.dispatcher import (
     InboxDispatcher,
     ItemHandler,
     RegisteredHandler,
-    StallWatch,
 )
 from tidegate.inbound.inbox import Inbox, InboxItem, InboxSource, InboxStats
 from tidegate.inbound.updates import Order
+from tidegate.incidents import SlowCalls
 
 
 class AcceptFilter(Protocol):
@@ -52,17 +52,22 @@ class HandlerRegistry:
         at_once: int = HANDLERS_AT_ONCE,
         deadline: float = HANDLER_DEADLINE,
         repeats: bool = False,
-        stall_watch: StallWatch | None = None,
+        slow_calls: SlowCalls | None = None,
     ) -> None:
         self.inbox = inbox
         self._handlers: dict[InboxSource, RegisteredHandler] = {}
         self._filters: dict[InboxSource, AcceptFilter | None] = {}  # of every known source
         self._orders: dict[InboxSource, Order] = {}
         self._dispatcher = InboxDispatcher(
-            inbox, clock, self._handlers, at_once=at_once, deadline=deadline, turn=self._turn
+            inbox,
+            clock,
+            self._handlers,
+            at_once=at_once,
+            deadline=deadline,
+            turn=self._turn,
+            slow_calls=slow_calls,
         )
         self._repeats = repeats  # whatever is cut off is handled again
-        self._stall_watch = stall_watch
         self._starts = 0
         self._starting = asyncio.Lock()
 
@@ -151,8 +156,6 @@ class HandlerRegistry:
         async with self._starting:
             if self._starts == 0:
                 await self._dispatcher.start()
-                if self._stall_watch is not None:
-                    self._stall_watch.start()
             self._starts += 1
 
     def end_at_once(self) -> None:
@@ -164,6 +167,4 @@ class HandlerRegistry:
         async with self._starting:
             self._starts = max(0, self._starts - 1)
             if self._starts == 0:
-                if self._stall_watch is not None:
-                    self._stall_watch.stop()
                 await self._dispatcher.stop(grace)

@@ -1,1 +1,1 @@
-"""How Tidegate is watched."""
+"""Watching a process from within: its event loop, its memory, its errors; reports to Sentry."""

@@ -86,7 +86,7 @@ class Poller:
         self._restores = restore
         self._restore = StaggeredRestore(self._clock, restore_group, restore_every, on_progress)
         self._totals = PollingTotals()
-        self._failures = FailureLog(name)
+        self._failures = FailureLog(name, log)
         self._tracked = TrackedSubscriptions()
         self._leader_lease = LeaderLease(
             self._subscriptions.leases,

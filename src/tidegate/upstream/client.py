@@ -10,6 +10,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, UpstreamGarbledError
+from tidegate.incidents import SlowCalls
 from tidegate.model import Rate
 from tidegate.upstream.cache import ResponseCache
 from tidegate.upstream.http_transport import HttpTransport, limit_identity
@@ -45,6 +46,7 @@ class Upstream:
         clock: Clock | None = None,
         policy: UpstreamRetryPolicy = UpstreamRetryPolicy(),  # noqa: B008  (frozen)
         lockout: float = LOCKOUT,
+        slow_calls: SlowCalls | None = None,
     ) -> None:
         if not 0 <= lockout <= LONGEST_RETRY_AFTER:
             raise BadInputError(
@@ -54,7 +56,7 @@ class Upstream:
         self.name = name
         self.totals = RequestTotals()
         self._limiter = limiter or MemoryLimiter(DEFAULT_RATE, clock)
-        self._log = RequestLog(self.totals)
+        self._log = RequestLog(self.totals, slow_calls)
         self._requester = Requester(
             name, transport, self._limiter, clock, policy=policy, lockout=lockout, log=self._log
         )
@@ -178,8 +180,14 @@ class UpstreamTerms(NamedTuple):
 class UpstreamRegistry:
     """Clients for several paths of one host have their own connections and share one limiter."""
 
-    def __init__(self, clock: Clock, make_limiter: Callable[[str, Rate], Limiter]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        make_limiter: Callable[[str, Rate], Limiter],
+        slow_calls: SlowCalls | None = None,
+    ) -> None:
         self._clock, self._make_limiter = clock, make_limiter
+        self._slow_calls = slow_calls
         self._limiters: dict[str, tuple[Limiter, UpstreamTerms]] = {}  # by API and token
         self._clients: dict[tuple[object, ...], Upstream] = {}
 
@@ -199,7 +207,12 @@ class UpstreamRegistry:
         key = (limit, parts.path.rstrip("/"), tuple(sorted(headers.items())), name)
         if key not in self._clients:
             self._clients[key] = Upstream(
-                transport, name=name, limiter=limiter, clock=self._clock, lockout=terms.lockout
+                transport,
+                name=name,
+                limiter=limiter,
+                clock=self._clock,
+                lockout=terms.lockout,
+                slow_calls=self._slow_calls,
             )
         return self._clients[key]
 

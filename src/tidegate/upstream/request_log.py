@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tidegate.incidents import SlowCalls
 from tidegate.upstream.transport import OK_STATUSES, NoResponse, UpstreamOutcome
 
 log = logging.getLogger("tidegate.upstream")
@@ -72,8 +73,9 @@ class RequestTotals(msgspec.Struct):
 class RequestLog:
     """Counts and logs exchanges and calls hooks. A hook that raises is logged and affects nothing else."""
 
-    def __init__(self, totals: RequestTotals) -> None:
+    def __init__(self, totals: RequestTotals, slow_calls: SlowCalls | None = None) -> None:
         self._totals = totals
+        self._slow_calls = slow_calls
         self._hooks: list[ExchangeHook] = []
 
     @property
@@ -87,6 +89,10 @@ class RequestLog:
     def add(self, exchange: Exchange) -> None:
         self._totals.count(exchange)
         _log_exchange(exchange)
+        if self._slow_calls is not None:
+            self._slow_calls.note_http(
+                exchange.api, exchange.method, exchange.seconds, path=exchange.endpoint
+            )
         for hook in self._hooks:
             try:
                 hook(exchange)

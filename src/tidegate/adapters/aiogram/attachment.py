@@ -413,7 +413,7 @@ class Attachment:
         bot: Bot = data["bot"]
         chats = (context.chat, context.user) if context is not None else ()
         before = begin_reply(BotId(bot.id), [chat.id for chat in chats if chat is not None])
-        with self._mark_busy():
+        with self._mark_busy(), self._gate.slow_calls.outer_handler():
             result = await handler(event, data)
             if isinstance(result, TelegramMethod):
                 # In the response to a webhook it would bypass every limit.

@@ -121,21 +121,27 @@ class _MethodCall(Generic[TelegramType]):
         self, number: int, max_wait: float | None
     ) -> tuple[Outcome, Response[TelegramType] | AiogramError]:
         method, bot_id = self.method, BotId(self._bot.id)
+        is_upload = has_upload(method)
         turn = self._gate.direct.turn(
             bot_id,
             self._name,
             {field: getattr(method, field) for field in _fields_that_limits_read(type(method))},
             priority=reply_priority(bot_id, self._chat_id, Priority.NORMAL),
             max_wait=max_wait,
-            uploads=has_upload(method),
+            uploads=is_upload,
         )
         try:
             async with turn as held:
+                began = self._gate.clock.monotonic()
                 try:
                     response = await self._make_request(self._bot, method)
                 except AiogramError as error:
                     held.outcome = outcome_of(error, self._name, number, self._backoff)
                     return held.outcome, error
+                finally:
+                    if not is_upload:
+                        seconds = self._gate.clock.monotonic() - began
+                        self._gate.slow_calls.note_http("Telegram", self._name, seconds)
                 held.outcome = delivered_outcome(self._chat_id, response)
                 return held.outcome, response
         except LimitedError as error:

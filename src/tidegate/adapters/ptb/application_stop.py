@@ -22,6 +22,11 @@ class ApplicationStop:
     def reset(self) -> None:
         self._signals = 0
 
+    async def handle(self, handling: Awaitable[None]) -> None:
+        """Handle an update. One that takes long is reported."""
+        with self._limiter.gate.slow_calls.outer_handler():
+            await handling
+
     async def stop(self, application: App, stop: Callable[[], Awaitable[None]]) -> None:
         """Stop it as the library does, which waits for its handlers however long they take.
 
@@ -68,6 +73,9 @@ def stoppable(application_class: type[App], stop: ApplicationStop) -> type[App]:
 
         async def stop(self) -> None:
             await stop.stop(self, super().stop)
+
+        async def process_update(self, update: object) -> None:
+            await stop.handle(super().process_update(update))
 
         def _raise_system_exit(self) -> None:
             """Called for each stop signal of `run_polling` and `run_webhook`, by the event loop."""

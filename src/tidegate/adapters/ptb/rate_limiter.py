@@ -291,10 +291,16 @@ class _DirectPtbCall:
             raise
 
     async def _make_once(self) -> tuple[Outcome, Result | TelegramError]:
+        gate = self._calls.gate
+        began = gate.clock.monotonic()
         try:
             result = await self._call.make()
         except TelegramError as error:
             return outcome_of(error, self._call.endpoint), error
+        finally:
+            if not self._call.has_upload:
+                seconds = gate.clock.monotonic() - began
+                gate.slow_calls.note_http("Telegram", self._call.endpoint, seconds)
         return Delivered(result), result
 
     def readdress(self, chat_id: ChatId) -> None:

@@ -48,7 +48,7 @@ class FlowRecovery:
         self._inspect = inspect
         self._legacy = legacy
         self._polls = polls
-        self._failures = FailureLog(self._name)
+        self._failures = FailureLog(self._name, log)
         self._sweep_at = 0.0  # monotonic
 
     @property

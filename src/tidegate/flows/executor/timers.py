@@ -32,7 +32,7 @@ class SessionTimers:
         self._name = f"flow:{flow}:timers"
         self._clock = clock
         self._ring = ring
-        self._failures = FailureLog(self._name)
+        self._failures = FailureLog(self._name, log)
         self._count = 0
         self._wakes_at = 0.0
         self._changed = asyncio.Event()

@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import text
 
-from tidegate import ClosedError, Tidegate
+from tidegate import ClosedError, Incident, Settings, Tidegate
 
 
 async def test_an_application_keeps_its_own_tables_there_and_it_is_closed_with_the_gate() -> None:
@@ -19,3 +19,27 @@ async def test_an_application_keeps_its_own_tables_there_and_it_is_closed_with_t
     with pytest.raises(ClosedError):
         async with database.read():
             pass
+
+
+async def test_slow_statements_and_transactions_are_told_without_values() -> None:
+    at_once = 1e-9
+    settings = Settings(tidegate_slow_sql=at_once, tidegate_slow_transaction=at_once)
+    async with Tidegate("memory://", settings=settings) as gate:
+        await gate.database.open()
+        told: list[Incident] = []
+        gate.core.incidents.subscribe(told.append)
+        async with gate.database.read() as transaction:
+            await transaction.scalar(text("SELECT :name || 'secret' || 4711"), {"name": "Ann"})
+
+    assert [one.text.split("s: ")[-1] for one in told[:1]] == ["SELECT :name || … || …"]
+    assert "system/test_gate_database.py:" in told[1].text
+    assert [one.kind for one in told] == ["slow_sql", "slow_transaction"]
+
+
+async def test_quick_ones_are_not_told() -> None:
+    settings = Settings(tidegate_slow_sql=60, tidegate_slow_transaction=60)
+    async with Tidegate("memory://", settings=settings) as gate:
+        await gate.database.open()
+        async with gate.database.read() as transaction:
+            await transaction.scalar(text("SELECT 1"))
+        assert gate.core.incidents.counts == {}

@@ -78,7 +78,7 @@ def slow_api() -> Iterator[str]:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Print nothing."""
 
     with http.server.HTTPServer(("127.0.0.1", 0), Slow) as server:

@@ -150,3 +150,28 @@ def test_the_database_of_an_application_that_is_no_postgresql_keeps_no_bot_from_
     monkeypatch.setenv("DATABASE_URL", "mysql://root:secret@localhost/shop")
 
     assert "secret" not in repr(Settings.read())
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("0", 0.0), ("0.02", 0.02), ("0.5", 0.5)])
+def test_the_watchdog_can_be_set_and_switched_off(
+    monkeypatch: pytest.MonkeyPatch, value: str, seconds: float
+) -> None:
+    monkeypatch.setenv("TIDEGATE_LOOP_WARN", value)
+    assert Settings.read().tidegate_loop_warn == seconds
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TIDEGATE_LOOP_WARN", "0.001"),
+        ("TIDEGATE_LOOP_WARN", "-1"),
+        ("TIDEGATE_SLOW_SQL", "soon"),
+        ("TIDEGATE_ERROR_SPIKE", "2.5"),
+    ],
+)
+def test_a_threshold_that_makes_no_sense_is_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadInputError, match=name):
+        Settings.read()

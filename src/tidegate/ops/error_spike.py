@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections import Counter, deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from tidegate.clock import Clock
 from tidegate.failure import scrub
@@ -28,7 +28,7 @@ class ErrorSpikes(logging.Filter):
         self._incidents = incidents
         self._clock = clock
         self._lock = threading.Lock()
-        self._errors: deque[tuple[float, str]] = deque(maxlen=limit + 1)  # the last ones
+        self._errors: deque[_SeenError] = deque(maxlen=limit + 1)  # the last ones
 
     def start(self) -> None:
         for name in (*LOGGERS, *LIBRARY_LOGGERS):
@@ -40,28 +40,34 @@ class ErrorSpikes(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.ERROR:
-            self._note(_kind_of(record))
+            self._note(_seen(record, self._clock.monotonic()))
         return True
 
-    def _note(self, kind: str) -> None:
-        now = self._clock.monotonic()
+    def _note(self, error: "_SeenError") -> None:
+        now = error.at
         with self._lock:
-            self._errors.append((now, kind))
-            first = self._errors[0][0]
+            self._errors.append(error)
+            first = self._errors[0].at
             if len(self._errors) < (self._errors.maxlen or 0) or now - first > SPIKE_SECONDS:
                 return
-            [(most, times)] = Counter(kind for _, kind in self._errors).most_common(1)
+            [(most, times)] = Counter(one.kind for one in self._errors).most_common(1)
+            example = next(one.text for one in self._errors if one.kind == most)
             number = len(self._errors)
             self._errors.clear()  # the next spike is told after as many errors again
-        text = f"{number} errors within {max(1, round(now - first))} s, most often ({times} times): {most}"
+        text = f"{number} errors within {max(1, round(now - first))} s, most often ({times} times): {example}"
         self._incidents.note(
             Incident(kind="error_spike", text=text, group="error_spike", seconds=now - first)
         )
 
 
-def _kind_of(record: logging.LogRecord) -> str:
-    """Errors are of one kind if they have the same text and exception, whatever their numbers are."""
+class _SeenError(NamedTuple):
+    at: float  # monotonic
+    kind: tuple[str, str, str]  # errors of one kind differ in their values only
+    text: str
+
+
+def _seen(record: logging.LogRecord, now: float) -> _SeenError:
     error = record.exc_info[1] if record.exc_info else None
-    text = str(record.msg) if record.args else record.getMessage()
-    first = scrub(text.partition("\n")[0])[:LONGEST_TEXT]
-    return first if error is None else f"{first} ({type(error).__name__})"
+    name = "" if error is None else type(error).__name__
+    text = scrub(record.getMessage().partition("\n")[0])[:LONGEST_TEXT]
+    return _SeenError(now, (record.name, str(record.msg), name), f"{text} ({name})" if name else text)

@@ -12,6 +12,8 @@ BUCKETS: Final = (
     *(1.0, 2.0, 5.0, 10.0, 30.0),
 )
 
+ROUNDING: Final = 1e-9  # seconds
+
 
 class LoopDelay(msgspec.Struct, frozen=True):
     """How late the event loop was since it has been watched, in seconds.
@@ -44,7 +46,7 @@ class DelayHistogram:
         self._worst = max(self._worst, delay)
         self._add(max(delay, 0.0))
         left = delay - every
-        while left > 0.0:
+        while left > ROUNDING:
             self._add(left)
             left -= every
 

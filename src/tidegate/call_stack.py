@@ -44,6 +44,7 @@ class StackReading(msgspec.Struct, frozen=True):
     function: str | None = None  # in which that line is
     call: str | None = None  # that is made there
     handler: str | None = None
+    outer: str | None = None  # the outermost function of the application, such as that of a task
     chat: int | None = None
     lines: tuple[str, ...] = ()  # "folder/file.py:line function", the innermost last
     step: int = 0  # names the callback of the loop that runs
@@ -61,18 +62,16 @@ def read_stack(frames: Sequence[FrameType]) -> StackReading:
     if not frames:
         return StackReading()
     handler, chat = _handler_and_chat(frames)
-    home = _package(getattr(handler, "__module__", None))
+    home = _package(getattr(handler, "__module__", None))  # a code object has none
     ours = [at for at, frame in enumerate(frames) if _is_ours(frame, home)]
     at = ours[-1] if ours else len(frames) - 1
     inner = frames[at + 1] if at + 1 < len(frames) else None
-    name = function_name(handler) if handler is not None else None
-    if name is None and ours:
-        name = frames[ours[0]].f_code.co_name  # the outermost function of the application
     return StackReading(
         place=f"{short_path(frames[at].f_code.co_filename)}:{frames[at].f_lineno}",
         function=frames[at].f_code.co_name,
         call=_call_in(frames[at]) or (None if inner is None else _name_of(inner)),
-        handler=name,
+        handler=function_name(handler) if handler is not None else None,
+        outer=frames[ours[0]].f_code.co_name if ours else None,
         chat=chat,
         lines=tuple(_line(frame) for frame in frames),
         step=id(frames[0]),
@@ -115,7 +114,8 @@ def function_name(function: object) -> str:
     """The name of a function, also one that is wrapped or partial, or of the class of an object."""
     while (inner := getattr(function, "__wrapped__", None) or getattr(function, "func", None)) is not None:
         function = inner
-    return getattr(function, "__name__", None) or type(function).__name__
+    name = getattr(function, "__name__", None) or getattr(function, "co_name", None)
+    return name or type(function).__name__
 
 
 def _awaited_frames(waiting: Any) -> Iterator[FrameType]:  # noqa: ANN401  (a coroutine, of whichever kind)
@@ -187,19 +187,21 @@ def _dotted(function: ast.expr) -> str:
 
 
 def _handler_and_chat(frames: Sequence[FrameType]) -> tuple[object | None, int | None]:
-    """Return the innermost handler of a bot library, and the chat of its update."""
+    """Return the innermost handler, of a bot library or of the gate, and the chat of its update."""
     handler: object | None = None
     chat: int | None = None
+    inner: FrameType | None = None
     for frame in reversed(frames):
-        key = (frame.f_globals.get("__name__"), frame.f_code.co_name)
+        key, found = (frame.f_globals.get("__name__"), frame.f_code.co_name), None
         if key in _HANDLER_FRAMES and handler is None:
             handler, found = _of_handler(frame.f_locals)
         elif key in _UPDATE_FRAMES:
             found = _chat_of(frame.f_locals.get("update"))
         elif key == _INBOX_FRAME:
             found = _chat_of_item(frame.f_locals.get("claimed"))
-        else:
-            continue
+            if handler is None and inner is not None and is_own_file(inner.f_code.co_filename):
+                handler = inner.f_code  # a function of the application that the gate itself calls
+        inner = frame
         chat = chat if chat is not None else found
     return handler, chat
 

@@ -24,6 +24,10 @@ class Clock:
         """CPU seconds that all threads of this process have used."""
         return time.process_time()
 
+    def thread_cpu(self) -> float:
+        """CPU seconds that the calling thread has used."""
+        return time.thread_time()
+
     async def sleep(self, seconds: float) -> None:
         """Let others run for at least `seconds`; zero or less yields once."""
         await asyncio.sleep(seconds)

@@ -185,7 +185,7 @@ class SlowCalls:
             yield
 
     def _note_handler(self, stack: StackReading, seconds: float) -> None:
-        name = stack.handler or stack.function or "of an update"
+        name = stack.handler or stack.outer or "of an update"
         chat = f", chat {stack.chat}" if stack.chat is not None else ""
         text = f"slow handler: {name} took {seconds:.1f} s{chat}, it waited {stack.where}"
         self._note("slow_handler", text, f"slow_handler {name}", seconds, stack)

@@ -29,6 +29,7 @@ class LoopBlock(msgspec.Struct, kw_only=True):
     samples: Sequence[StackReading] = ()  # of the loop's thread, taken one after another; empty: it waits
     overslept: float = 0.0  # how much later than it wanted the watching thread ran
     cpu: float = 0.0  # that the process used meanwhile
+    loop_cpu: float | None = None  # of which the thread of the loop; None: not known
     collections: Sequence[GcPause] = ()
     other: StackReading | None = None  # another thread, seen while the loop was ready to run
     is_over: bool = True
@@ -37,6 +38,11 @@ class LoopBlock(msgspec.Struct, kw_only=True):
     def without_cpu(self) -> float:
         """Seconds in which no thread of the process ran, though the watching thread was due."""
         return min(self.seconds, max(0.0, self.overslept - self.cpu))
+
+    @property
+    def kept_by_others(self) -> float:
+        """Seconds in which other threads ran and let neither the loop nor the watching thread run."""
+        return 0.0 if self.loop_cpu is None else min(self.overslept, self.cpu - self.loop_cpu)
 
 
 def describe_block(block: LoopBlock) -> Incident:
@@ -48,7 +54,7 @@ def describe_block(block: LoopBlock) -> Incident:
     if block.without_cpu > MAIN_SHARE * block.seconds:
         return _incident(block, "a machine that gave the process no CPU: it is busy, or was suspended", "by")
     seen = [sample for sample in block.samples if sample.place is not None]
-    if len(seen) * 2 < len(block.samples):
+    if len(seen) * 2 < len(block.samples) or block.kept_by_others > MAIN_SHARE * block.seconds:
         return _incident(block, _other_thread(block.other), "by")
     if not seen:
         return _incident(block, "a place that was not seen", "at")
@@ -66,6 +72,8 @@ def _named(block: LoopBlock, seen: Sequence[StackReading]) -> Incident:
     steps = Counter(one.step for one in seen)
     is_split = len(steps) >= MANY_STEPS and max(steps.values()) * 2 <= len(seen)
     handler = f", handler {sample.handler}" if sample.handler else ""
+    if not handler and sample.outer not in {None, sample.function}:
+        handler = f", called from {sample.outer}"
     chat = f", chat {sample.chat}" if sample.chat is not None else ""
     starved = ""
     if block.without_cpu > SHARE_WORTH_SAYING * block.seconds:

@@ -35,6 +35,7 @@ class _Beat(msgspec.Struct, frozen=True):
     at: float  # monotonic
     due: float  # when the next one is due
     cpu: float  # that the process has used
+    loop_cpu: float  # that the thread of the loop has used
 
 
 class _Late(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class LoopWatch:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._loop_thread = 0
         self._base: FrameType | None = None  # of the loop itself: what it runs is above
-        self._beat_now = _Beat(0.0, 0.0, 0.0)
+        self._beat_now = _Beat(0.0, 0.0, 0.0, 0.0)
         self._late: deque[_Late] = deque(maxlen=100)
         self._timer: DeadlineTimer | None = None
         self._next_beat: asyncio.Handle | None = None
@@ -96,7 +97,7 @@ class LoopWatch:
             self._base = self._base.f_back
         self._timer = timer = make_deadline_timer()
         now = self._clock.monotonic()
-        self._beat_now = _Beat(now, now, self._clock.cpu())
+        self._beat_now = _Beat(now, now, self._clock.cpu(), self._clock.thread_cpu())
         threading.Thread(
             target=self._watch, args=(timer, self._stopped), name="tidegate: watchdog", daemon=True
         ).start()
@@ -108,7 +109,8 @@ class LoopWatch:
         now, before = self._clock.monotonic(), self._beat_now
         late = now - before.due
         self._histogram.record(late, self._every)
-        self._beat_now = beat = _Beat(now, now + self._every, self._clock.cpu())
+        cpu, loop_cpu = self._clock.cpu(), self._clock.thread_cpu()
+        self._beat_now = beat = _Beat(now, now + self._every, cpu, loop_cpu)
         if late >= self._late_after:
             self._late.append(_Late(before, beat))
             self._timer.arm(0.0)  # the thread reports it
@@ -122,9 +124,9 @@ class LoopWatch:
         try:
             while True:
                 timer.wait()
+                self._look(stopped)
                 if stopped.is_set():
                     return
-                self._look(stopped)
         except Exception:
             log.exception("the watchdog has failed, and watches the loop no longer")
         finally:
@@ -166,6 +168,7 @@ class LoopWatch:
     ) -> None:
         block = self._block(late.before, late.beat.at, samples, overslept, other)
         block.cpu = late.beat.cpu - late.before.cpu
+        block.loop_cpu = late.beat.loop_cpu - late.before.loop_cpu
         self._incidents.note(describe_block(block))
 
     def _block(
@@ -195,7 +198,7 @@ class LoopWatch:
         stack = thread_frames(innermost, self._base)
         if stack and stack[-1].f_code.co_name in WAITING_FUNCTIONS and len(stack) <= 2:  # noqa: PLR2004
             stack = []
-        if not stack and other is None:
+        if other is None:
             other = _busy_thread(frames, but={self._loop_thread, threading.get_ident()})
         return read_stack(stack), other
 

@@ -93,3 +93,18 @@ def test_many_steps_are_blamed_together() -> None:
 
 def test_lengths_have_two_digits() -> None:
     assert [spoken(seconds) for seconds in (0.154, 2.06, 41.7)] == ["0.15 s", "2.1 s", "42 s"]
+
+
+def test_a_task_that_is_no_handler_is_named_by_its_outermost_function() -> None:
+    sample = StackReading(
+        place="bot/rates.py:9", function="fetch", call="time.sleep", outer="refresh", step=1
+    )
+    text = describe_block(LoopBlock(seconds=0.4, samples=[sample])).text
+    assert text == "loop blocked 0.4 s in bot/rates.py:9 time.sleep, called from refresh"
+
+
+def test_a_loop_that_waits_for_the_interpreter_lock_is_not_blamed_for_the_line_at_which_it_waits() -> None:
+    block = LoopBlock(seconds=0.5, samples=[PAY], overslept=0.4, cpu=0.5, loop_cpu=0.01)
+    assert (
+        describe_block(block).text == "loop blocked 0.5 s by another thread that keeps the interpreter lock"
+    )

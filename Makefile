@@ -81,7 +81,7 @@ $(PEERS)/%/.complete: benchmarks/peers/%.lock | $(VENV)/.python
 	@touch $@
 
 bench: setup peers ## measure the hot paths, print the tables (65 minutes)
-	@set -e; for name in simulator scheduler outbox redis_store pacing overhead flood throttle webhook inbound upstream flows fsm reminder_store reminders; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
+	@set -e; for name in simulator scheduler outbox redis_store pacing overhead flood throttle webhook inbound watchdog upstream flows fsm reminder_store reminders; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 proof: servers examples ## the long runs: many seeds, kill loops (at most 40 minutes)
 	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m "proof or not proof" --timeout 1200

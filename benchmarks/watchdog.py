@@ -1,11 +1,13 @@
 """Measures the CPU that the watchdog costs, beside an idle loop and beside a busy one.
 
-    python benchmarks/watchdog.py [--rounds 7] [--idle 10] [--steps 600000] [--json]
+    python benchmarks/watchdog.py [--rounds 3] [--idle 6] [--pairs 20] [--steps 60000] [--json]
 
 Idle: an event loop that waits, for some seconds; the CPU of the process as a share of a core. Busy: a fixed
-number of short steps of 100 tasks, each with a look at the sockets in between; the CPU that the same work
-takes, and the difference. Each measurement is a process of its own; with and without take turns, round after
-round; the table shows medians. "polling thread" is what the watchdog does not do: a thread that looks at the
+number of short steps of 100 tasks, each with a look at the sockets in between; once without and once with the
+watchdog, turn by turn in one process, which of them first changes; the CPU that the same work takes more.
+Both in a new process for each round. The table shows medians of all rounds, and for busy the middle half.
+A busy loop varies by more than the limit, so the beats are also measured alone: their time is what a busy
+loop does more, as the thread sleeps. "polling thread" is what the watchdog does not do: a thread that looks at the
 loop every 50 ms, and has to wait for the interpreter lock beside a busy loop.
 """
 
@@ -17,117 +19,163 @@ import statistics
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from tidegate.clock import Clock
 from tidegate.incidents import IncidentLog
+from tidegate.ops.loop_watch import BEAT_INTERVAL, LoopWatch
 from tidegate.ops.watchdog import Watchdog
 from tidegate.settings import Settings
 
 WAYS: Final = ("without", "watchdog", "polling thread")
 TASKS: Final = 100
 LIMIT: Final = 0.5  # percent of a core
+CLOCK: Final = Clock()
 
 
 class PollingThread:
     """The design that costs too much."""
 
-    def __init__(self) -> None:
-        self._stopped = threading.Event()
-
     def start(self) -> None:
-        threading.Thread(target=self._run, daemon=True).start()
+        self._stopped = threading.Event()
+        threading.Thread(target=self._run, args=(self._stopped,), daemon=True).start()
 
     def stop(self) -> None:
         self._stopped.set()
 
-    def _run(self) -> None:
-        while not self._stopped.wait(0.05):
-            time.monotonic()
+    @staticmethod
+    def _run(stopped: threading.Event) -> None:
+        while not stopped.wait(0.05):
+            CLOCK.monotonic()
+
+
+class Nothing:
+    """Without: what the same work takes twice."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+def watch_of(way: str) -> Watchdog | PollingThread | Nothing:
+    if way == "watchdog":
+        return Watchdog(IncidentLog(CLOCK), Settings(), CLOCK)
+    return PollingThread() if way == "polling thread" else Nothing()
+
+
+async def idle_percent(way: str, seconds: float) -> list[float]:
+    watch = watch_of(way)
+    watch.start()
+    await CLOCK.sleep(0.2)
+    began = CLOCK.cpu()
+    await CLOCK.sleep(seconds)
+    used = CLOCK.cpu() - began
+    watch.stop()
+    return [100 * used / seconds]
+
+
+async def busy_percent_more(way: str, pairs: int, steps: int) -> list[float]:
+    await busy(Nothing(), steps)
+    found = []
+    for turn in range(pairs):
+        order = (Nothing(), watch_of(way)) if turn % 2 else (watch_of(way), Nothing())
+        used = [await busy(watch, steps) for watch in order]
+        plain, watched = used if turn % 2 else used[::-1]
+        found.append(100 * (watched / plain - 1))
+    return found
+
+
+async def busy(watch: Watchdog | PollingThread | Nothing, steps: int) -> float:
+    watch.start()
+    await CLOCK.sleep(0.02)
+    began = CLOCK.cpu()
+    await asyncio.gather(*(work(steps // TASKS) for _ in range(TASKS)))
+    used = CLOCK.cpu() - began
+    watch.stop()
+    return used
 
 
 async def work(steps: int) -> None:
     for _ in range(steps):
-        await asyncio.sleep(0)
+        await CLOCK.sleep(0)
         {number: str(number) for number in range(20)}
 
 
-async def measure(way: str, *, idle: float, steps: int) -> float:
-    clock = Clock()
-    watch: Watchdog | PollingThread | None = None
-    if way == "watchdog":
-        watch = Watchdog(IncidentLog(clock), Settings(), clock)
-    elif way == "polling thread":
-        watch = PollingThread()
-    if watch is not None:
-        watch.start()
-    await asyncio.sleep(0.2)
-    began = clock.cpu()
-    if steps:
-        await asyncio.gather(*(work(steps // TASKS) for _ in range(TASKS)))
-    else:
-        await asyncio.sleep(idle)
-    used = clock.cpu() - began
-    if watch is not None:
-        watch.stop()
-    return used
+async def beat_percent(beats: int = 20_000) -> list[float]:
+    """Return the share of a core that the beats take, without the wake-ups of an idle process."""
+    watch = LoopWatch(IncidentLog(CLOCK), CLOCK, Settings().tidegate_loop_warn)
+    watch.start()
+    await CLOCK.sleep(0.2)
+    began = CLOCK.cpu()
+    for _ in range(beats):
+        watch._next_beat.cancel()  # type: ignore[union-attr]  # noqa: SLF001  (each plans the next one)
+        watch._beat()  # noqa: SLF001
+    used = CLOCK.cpu() - began
+    watch.stop()
+    return [100 * used / beats / BEAT_INTERVAL]
 
 
-def in_process(way: str, *, idle: float, steps: int) -> float:
-    command = [sys.executable, __file__, "--measure", way, "--idle", str(idle), "--steps", str(steps)]
-    return float(subprocess.run(command, capture_output=True, check=True, text=True).stdout)  # noqa: S603
+def in_process(kind: str, way: str, given: argparse.Namespace) -> list[float]:
+    options = ["--idle", str(given.idle), "--pairs", str(given.pairs), "--steps", str(given.steps)]
+    command = [sys.executable, __file__, "--measure", kind, way, *options]
+    found: list[float] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)  # noqa: S603
+    return found
 
 
-def report(rounds: int, idle: float, steps: int) -> dict[str, Any]:
-    used: dict[tuple[str, str], list[float]] = {}
-    for _ in range(rounds):
-        for way in WAYS:
-            used.setdefault(("idle", way), []).append(in_process(way, idle=idle, steps=0))
-            used.setdefault(("busy", way), []).append(in_process(way, idle=0, steps=steps))
-    median = {key: statistics.median(values) for key, values in used.items()}
-    # The speed of a machine changes from minute to minute: each round is compared with itself.
-    busy = {
-        way: statistics.median(
-            100 * (mine / plain - 1)
-            for mine, plain in zip(used["busy", way], used["busy", "without"], strict=True)
-        )
-        for way in WAYS
-    }
-    ways = {
-        way: {
-            "idle_percent": round(100 * median["idle", way] / idle, 3),
-            "busy_seconds": round(median["busy", way], 3),
-            "busy_percent_more": round(busy[way], 2),
+def report(given: argparse.Namespace) -> dict[str, Any]:
+    found: dict[tuple[str, str], list[float]] = {(kind, way): [] for kind in ("idle", "busy") for way in WAYS}
+    for _ in range(given.rounds):
+        for kind, way in found:
+            found[kind, way] += in_process(kind, way, given)
+    ways = {}
+    for way in WAYS:
+        low, middle, high = statistics.quantiles(found["busy", way], n=4)
+        ways[way] = {
+            "idle_percent": round(statistics.median(found["idle", way]), 3),
+            "busy_percent_more": round(middle, 2),
+            "busy_middle_half": [round(low, 2), round(high, 2)],
         }
-        for way in WAYS
+    beat = statistics.median(in_process("beat", "watchdog", given)[0] for _ in range(given.rounds))
+    return {
+        "rounds": given.rounds,
+        "load": round(os.getloadavg()[0], 1),
+        "limit_percent": LIMIT,
+        "beats_percent": round(beat, 3),
+        "ways": ways,
     }
-    return {"rounds": rounds, "load": round(os.getloadavg()[0], 1), "limit_percent": LIMIT, "ways": ways}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--idle", type=float, default=10.0)
-    parser.add_argument("--steps", type=int, default=600_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--idle", type=float, default=6.0)
+    parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--measure", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
-        print(asyncio.run(measure(given.measure, idle=given.idle, steps=given.steps)))
+        kind, way = given.measure
+        measures: dict[str, Callable[[], Coroutine[Any, Any, list[float]]]] = {
+            "idle": lambda: idle_percent(way, given.idle),
+            "busy": lambda: busy_percent_more(way, given.pairs, given.steps),
+            "beat": beat_percent,
+        }
+        print(json.dumps(asyncio.run(measures[kind]())))
         return
-    found = report(given.rounds, given.idle, given.steps)
+    found = report(given)
     if given.json:
         print(json.dumps(found, indent=2))
         return
-    print(f"medians of {given.rounds} rounds, load {found['load']}; the limit is {LIMIT} %\n")
-    print("|                | idle, % of a core | busy, CPU s | busy, % more |")
+    print(f"{given.rounds} rounds of {given.pairs} pairs, load {found['load']}; the limit is {LIMIT} %\n")
+    print("| | idle, % of a core | busy, % more CPU | middle half |")
     print("|---|---|---|---|")
     for way, row in found["ways"].items():
-        print(
-            f"| {way:14} | {row['idle_percent']:17.2f} | {row['busy_seconds']:11.2f} |"
-            f" {row['busy_percent_more']:12.2f} |"
-        )
+        low, high = row["busy_middle_half"]
+        more = f"{row['busy_percent_more']:+.2f} | {low:+.1f} … {high:+.1f}"
+        print(f"| {way} | {row['idle_percent']:.2f} | {more} |")
+    print(f"\nThe beats alone take {found['beats_percent']:.2f} % of a core.")
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ number of short steps of 100 tasks, each with a look at the sockets in between; 
 watchdog, turn by turn in one process, which of them first changes; the CPU that the same work takes more.
 Both in a new process for each round. The table shows medians of all rounds, and for busy the middle half.
 A busy loop varies by more than the limit, so the beats are also measured alone: their time is what a busy
-loop does more, as the thread sleeps. "polling thread" is what the watchdog does not do: a thread that looks at the
-loop every 50 ms, and has to wait for the interpreter lock beside a busy loop.
+loop does more, as the thread sleeps. "polling thread" is what the watchdog does not do: a thread that looks
+at the loop every 50 ms, and has to wait for the interpreter lock beside a busy loop.
 """
 
 import argparse

@@ -157,7 +157,7 @@ async def test_a_filter_of_aiogram_is_no_handler() -> None:
         return True
 
     await asyncio.create_task(aiogram_handler.FilterObject(is_rich).call(message_in(1001)))
-    assert (readings[0].handler, readings[0].outer) == (None, "is_rich")
+    assert (readings[0].handler, readings[0].function) == (None, "is_rich")
 
 
 async def test_the_place_where_a_task_waits_is_read(clock: VirtualClock) -> None:

@@ -1,11 +1,11 @@
 """Records of jobs in SQL: claimed, settled and reported in short transactions."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, RowMapping, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, delete, func, insert, select, update
 
 from tidegate.clock import Clock
 from tidegate.database.database import Database, Transaction
@@ -100,8 +100,7 @@ class SqlJobs(JobStore):
 
     async def get(self, ids: Iterable[int]) -> list[JobRecord]:
         async with self._database.read(latest=True) as transaction:
-            rows = await transaction.rows(select(table).where(_id.in_(list(ids))).order_by(_id))
-        return list(map(_decode, rows))
+            return [_decode(row) for some in _chunks(ids) for row in await transaction.rows(_rows_of(some))]
 
     async def find(
         self,
@@ -143,12 +142,18 @@ class SqlJobs(JobStore):
 
         return await self._change(ids, decide)
 
-    async def remove(self, *, ended_before: float | None = None, chat_id: ChatId | None = None) -> int:
+    async def remove(
+        self, *, ended_before: float | None = None, chat_id: ChatId | None = None, bot: BotId | None = None
+    ) -> int:
         conditions: list[ColumnElement[bool]] = []
         if ended_before is not None:
             conditions += [table.c.ended_at < ended_before, table.c.report_at.is_(None)]
         if chat_id is not None:
             conditions.append(table.c.chat_id == str(chat_id))
+        if not conditions:  # whoever names nothing deletes nothing
+            return 0
+        if bot is not None:
+            conditions.append(table.c.bot == bot)
         async with self._database.write() as transaction:
             return (await transaction.execute(delete(table).where(*conditions))).rowcount
 
@@ -160,10 +165,12 @@ class SqlJobs(JobStore):
         now = self._clock.now()
         query = _due(table.c.due_at, names, now, limit)
         async with self._database.write() as transaction:
-            claimed = [
-                claim_job(job, state, now, lease) for job in await _readable(transaction, query, "due_at")
-            ]
+            found = await _readable(transaction, query, "due_at")
+            claimed = [claim_job(job, state, now, lease) for job in found]
             await _write(transaction, claimed)
+        for before, job in zip(found, claimed, strict=True):
+            if job.crashes > before.crashes:
+                _log_crash(job)
         return [job for job in claimed if not job.has_ended]
 
     async def begin(self, lease: JobLease, seconds: float) -> JobRecord | None:
@@ -207,22 +214,19 @@ class SqlJobs(JobStore):
             await transaction.execute(query)
 
     async def next_due(self, names: Iterable[str]) -> float | None:
-        wanted = table.c.name.in_(list(names))
+        due, wanted = table.c.due_at, table.c.name.in_(list(names))
         async with self._database.read(latest=True) as transaction:
-            times = [
-                await transaction.scalar(select(func.min(column)).where(wanted, column.is_not(None)))
-                for column in (table.c.due_at, table.c.report_at)
-            ]
-        return min((at for at in times if at is not None), default=None)
+            found = await transaction.scalar(select(func.min(due)).where(wanted, due.is_not(None)))
+        return None if found is None else float(found)
 
     async def _change(self, ids: Iterable[int], decide: Decide) -> list[JobRecord]:
         """Change jobs one by one in a transaction; return those that have changed."""
         now, changed = self._clock.now(), list[JobRecord]()
         async with self._database.write() as transaction:
-            query = select(table).where(_id.in_(list(ids)[:IDS_AT_ONCE])).order_by(_id).with_for_update()
-            for row in await transaction.rows(query):
-                if (after := decide(_decode(row), now)) is not None:
-                    changed.append(after)
+            for some in _chunks(ids):
+                for row in await transaction.rows(_rows_of(some).with_for_update()):
+                    if (after := decide(_decode(row), now)) is not None:
+                        changed.append(after)
             await _write(transaction, changed)
         return changed
 
@@ -260,6 +264,16 @@ async def _insert(
         place: JobRecord(**msgspec.structs.asdict(job), id=number, created_at=now, due_at=now + job.delay)
         for (place, job), number in zip(jobs.items(), numbers, strict=True)
     }
+
+
+def _chunks(ids: Iterable[int]) -> Iterator[list[int]]:
+    """In the order in which rows are locked: two that change the same ones do not wait for each other."""
+    wanted = sorted(set(ids))
+    return (wanted[at : at + IDS_AT_ONCE] for at in range(0, len(wanted), IDS_AT_ONCE))
+
+
+def _rows_of(ids: list[int]) -> "Select[Any]":
+    return select(table).where(_id.in_(ids)).order_by(_id)
 
 
 def _due(column: Any, names: Iterable[str], now: float, limit: int) -> Any:  # noqa: ANN401  (SQLAlchemy's)
@@ -307,6 +321,13 @@ def _new_row(job: NewJob) -> dict[str, Any]:
     }
 
 
+def _log_crash(job: JobRecord) -> None:
+    if job.has_ended:
+        log.error("job %s (%s) is dead: %s", job.id, job.name, job.error)
+    else:
+        log.warning("job %s (%s) runs again, from its start: %s", job.id, job.name, job.error)
+
+
 def _state_row(job: JobRecord) -> dict[str, Any]:
     row = {name: getattr(job, name) for name in _STATE_COLUMNS if name != "report_at"}
     is_told = job.has_ended and job.state is not JobState.CANCELLED
@@ -315,6 +336,7 @@ def _state_row(job: JobRecord) -> dict[str, Any]:
         "state": str(job.state),
         "report_at": job.ended_at if is_told else None,
         "result": packed,
+        "error": None if job.error is None else job.error.replace("\0", "\\0"),  # PostgreSQL takes none
     }
 
 

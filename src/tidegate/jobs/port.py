@@ -86,11 +86,13 @@ class JobStore(Protocol):
         """The end of a job was reported: nobody has to do it any more."""
 
     async def next_due(self, names: Iterable[str]) -> float | None:
-        """Return when the next job can be claimed, or reported."""
+        """Return when the next job can be claimed."""
         ...
 
-    async def remove(self, *, ended_before: float | None = None, chat_id: ChatId | None = None) -> int:
-        """Delete jobs that ended before a time, or every job of a chat; return how many."""
+    async def remove(
+        self, *, ended_before: float | None = None, chat_id: ChatId | None = None, bot: BotId | None = None
+    ) -> int:
+        """Delete jobs that ended before a time and were reported, or every job of a chat; return how many."""
         ...
 
 

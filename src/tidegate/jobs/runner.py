@@ -7,6 +7,7 @@ and the next one runs the job again, from its start.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Self
 
 from tidegate.clock import Clock
@@ -27,6 +28,17 @@ CLAIMED_AT_ONCE: Final = 100
 POLL_EVERY: Final = 1.0  # seconds after which a job that another process has submitted or ended is found
 STOP_GRACE: Final = 5.0  # seconds that jobs have to end when the process stops
 CLEAN_EVERY: Final = 3600.0  # seconds
+
+
+class JobAttempt:
+    """One run of a job in this process, under the lease of its claim."""
+
+    def __init__(self, job: JobRecord) -> None:
+        self.job = job
+        self.lease = JobLease(job.id, job.token)
+        self.task: asyncio.Task[None]
+        self.is_lost = False  # the job was cancelled, or given to another: there is nothing to settle
+        self.is_settling = False  # it has run, and its end is being noted
 
 
 class JobRunner:
@@ -52,29 +64,23 @@ class JobRunner:
         self._tasks = BackgroundTasks()
         self._work = BackgroundTasks()
         self._loop: SupervisedLoop
-        self._running: dict[int, asyncio.Task[None]] = {}  # by id
-        self._leases: dict[int, JobLease] = {}  # of those that run here
-        self._lost: set[int] = set()  # those that were cancelled meanwhile, or given to another process
+        # By lease, not by id: a job that was cancelled and is retried begins while its first run is ended.
+        self._attempts: dict[JobLease, JobAttempt] = {}
+        self._renewed_at = clock.monotonic()
         self._steps = StoreLoop("jobs", self.step, clock, log)
         self._cleaned_at: float | None = None
 
     async def __aenter__(self) -> Self:
         self._loop = self._tasks.supervise(self._steps.run, "the runner of jobs", self._clock)
-        self._tasks.supervise(self._renew, "the renewal of leases of jobs", self._clock)
+        self._tasks.supervise(self._keep_leases, "the renewal of leases of jobs", self._clock)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         self._steps.stop()
         await asyncio.wait([self._loop.task], timeout=STOP_GRACE)  # not cancelled at once: see StoreLoop.stop
-        await self._tasks.stop()
-        if running := list(self._running.values()):
-            log_wait(log, STOP_GRACE, tasks=len(running))
-            _, late = await asyncio.wait(running, timeout=STOP_GRACE)
-            for task in late:
-                task.cancel()  # they give their jobs back, if the database can be reached
-            if late:
-                await asyncio.wait(late, timeout=STOP_GRACE)
-        await self._work.stop()
+        self._loop.task.cancel()
+        await self._end_attempts()
+        await self._tasks.stop()  # last: the lease of a job that is being given back must not run out
         await self._executor.stop()
 
     def wake(self) -> None:
@@ -83,10 +89,10 @@ class JobRunner:
 
     def drop(self, ids: Iterable[int]) -> None:
         """End jobs that were cancelled, if they run here."""
-        for number in ids:
-            if (task := self._running.get(number)) is not None:
-                self._lost.add(number)
-                task.cancel()
+        cancelled = set(ids)
+        for attempt in self._attempts.values():
+            if attempt.job.id in cancelled:
+                _abandon(attempt)
 
     def problems(self) -> list[str]:
         """Why jobs are not run as they should be, a line each."""
@@ -94,6 +100,8 @@ class JobRunner:
 
     async def step(self) -> float:
         """Begin the jobs that are due; return the seconds until there may be more."""
+        if self._clock.monotonic() - self._renewed_at > RUN_LEASE / 2:
+            await self._renew()  # first: after an outage, this process would claim what it still runs
         await self._begin_due()
         await self._clean()
         if self._executor.room <= 0:
@@ -115,46 +123,70 @@ class JobRunner:
             await self._clock.sleep(0)
 
     def _begin(self, job: JobRecord) -> None:
-        if job.state is JobState.RUNNING:
-            self._leases[job.id] = JobLease(job.id, job.token)
-        self._running[job.id] = self._work.start(self._execute(job), f"job {job.id}")
+        self.drop([job.id])  # an earlier run of it has lost its lease
+        attempt = JobAttempt(job)
+        self._attempts[attempt.lease] = attempt
+        attempt.task = self._work.start(self._execute(attempt), f"job {job.id}")
+        # Also if it is cancelled before it has begun, when nothing of `_execute` runs.
+        attempt.task.add_done_callback(lambda _: self._forget(attempt))
 
-    async def _execute(self, job: JobRecord) -> None:
-        outcome: JobOutcome | None = JobReturned()
+    def _forget(self, attempt: JobAttempt) -> None:
+        del self._attempts[attempt.lease]
+        self._steps.wake()
+        self._on_end()
+
+    async def _execute(self, attempt: JobAttempt) -> None:
+        outcome = await self._run(attempt)
+        if outcome is not None:
+            attempt.is_settling = True
+            await settle_attempt(self._store, self._clock, attempt.job, outcome)
+
+    async def _run(self, attempt: JobAttempt) -> JobOutcome | None:
+        job = attempt.job
         try:
-            outcome = await self._executor.run(job)
+            return await self._executor.run(job)
         except asyncio.CancelledError:  # the process stops, or the job was cancelled
-            if job.id not in self._lost:
-                log.warning(
-                    "job %s (%s) was cut off by a stop: it runs again, from its start", job.id, job.name
-                )
+            if attempt.is_lost:
+                raise
+            log.warning("job %s (%s) was cut off by a stop: it runs again, from its start", job.id, job.name)
+            return JobReturned()
         except Exception as error:  # noqa: BLE001  (an error of ours: others must run)
             log.error("job %s (%s) could not be started:\n%s", job.id, job.name, traceback_text(error))  # noqa: TRY400
-            outcome = JobReturned(after=job.pause)
-        finally:
-            try:
-                if outcome is not None and job.id not in self._lost:
-                    await settle_attempt(self._store, self._clock, job, outcome)
-            finally:
-                self._running.pop(job.id, None)
-                self._leases.pop(job.id, None)
-                self._lost.discard(job.id)
-                self._steps.wake()
-                self._on_end()
+            return JobReturned(after=job.pause)
 
-    async def _renew(self) -> None:
+    async def _end_attempts(self) -> None:
+        """Let the jobs end that can in time. The others give theirs back, if the database can be reached."""
+        if running := [attempt.task for attempt in self._attempts.values()]:
+            log_wait(log, STOP_GRACE, tasks=len(running))
+            _, late = await asyncio.wait(running, timeout=STOP_GRACE)
+            for attempt in self._attempts.values():
+                if not attempt.is_settling:  # else its result would be lost
+                    attempt.task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=STOP_GRACE)
+        await self._work.stop()
+
+    # --- leases ---
+
+    async def _keep_leases(self) -> None:
         while True:
             await self._clock.sleep(RUN_LEASE / 3)
-            leases = list(self._leases.values())
-            if not leases:
-                continue
-            try:
-                held = await self._store.renew(leases, RUN_LEASE)
-            except StoreError:  # logged by the loop that claims; another process may run these again
-                continue
-            self.drop(
-                lease.id for lease in leases if lease.id not in held and self._leases.get(lease.id) == lease
-            )
+            with suppress(StoreError):  # logged by the loop that claims; another process may run these again
+                await self._renew()
+
+    async def _renew(self) -> None:
+        began = self._clock.monotonic()
+        held = [
+            attempt
+            for attempt in self._attempts.values()
+            if attempt.job.state is JobState.RUNNING and not attempt.is_lost
+        ]
+        if held:
+            renewed = await self._store.renew([attempt.lease for attempt in held], RUN_LEASE)
+            for attempt in held:
+                if attempt.job.id not in renewed:
+                    _abandon(attempt)
+        self._renewed_at = began
 
     # --- the rest ---
 
@@ -163,6 +195,13 @@ class JobRunner:
         if self._cleaned_at is None or now - self._cleaned_at > CLEAN_EVERY:
             self._cleaned_at = now
             await self._store.remove(ended_before=self._clock.now() - self._keep)
+
+
+def _abandon(attempt: JobAttempt) -> None:
+    """End the run of a job that is not this process's any more. One that has run learns that by settling."""
+    if not attempt.is_settling and not attempt.is_lost:  # a second time would cut its end off
+        attempt.is_lost = True
+        attempt.task.cancel()
 
 
 async def settle_attempt(store: JobStore, clock: Clock, job: JobRecord, outcome: JobOutcome) -> None:

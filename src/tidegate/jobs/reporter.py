@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, Final, Self
 
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError
-from tidegate.failure import traceback_text
+from tidegate.errors import BadInputError, StoreError
+from tidegate.failure import pause_after, traceback_text
 from tidegate.jobs.job import Job, JobCallback
 from tidegate.jobs.port import JobLease, JobStore
 from tidegate.jobs.record import JobRecord, JobState
@@ -41,6 +41,7 @@ class JobReporter:
         self._jobs = jobs
         self._tasks = BackgroundTasks()
         self._reports = BackgroundTasks()
+        self._reporting: set[JobLease] = set()  # not twice at once, however long the database is away
         self._steps = StoreLoop("reports of jobs", self.step, clock, log)
 
     async def __aenter__(self) -> Self:
@@ -64,12 +65,30 @@ class JobReporter:
             return POLL_EVERY
         ended = await self._store.claim_ended(self._jobs, room, REPORT_LEASE)
         for job in ended:  # side by side: a callback that is slow keeps no other from being called
-            self._reports.start(self._report(self._jobs[job.name], job), f"report of job {job.id}")
+            if JobLease(job.id, job.token) not in self._reporting:
+                self._reports.start(self._report(job), f"report of job {job.id}")
         return 0.05 if len(ended) == room else POLL_EVERY
 
-    async def _report(self, declared: Job[..., Any], job: JobRecord) -> None:
+    async def _report(self, job: JobRecord) -> None:
+        lease = JobLease(job.id, job.token)
+        self._reporting.add(lease)
+        try:
+            if await self._tell(self._jobs[job.name], job):
+                await self._note_reported(lease)
+        finally:
+            self._reporting.discard(lease)
+
+    async def _tell(self, declared: Job[..., Any], job: JobRecord) -> bool:
+        """Return whether that is done. If not, it is tried again when its lease has run out."""
         try:
             message = await self._message_about(declared, job)
+            if message is not None and job.chat_id is not None:
+                await self._send(declared, job, message)
+        except StoreError as error:
+            log.warning(
+                "the end of job %s (%s) is told in a minute, and not lost: %s", job.id, job.name, error
+            )
+            return False
         except Exception as error:  # noqa: BLE001  (the application's)
             again = self._clock.now() < (job.ended_at or 0.0) + REPORT_FOR
             advice = "is called again in a minute" if again else "is not called any more"
@@ -80,12 +99,18 @@ class JobReporter:
                 advice,
                 traceback_text(error),
             )
-            if again:
-                return  # its lease runs out
-            message = None
-        if message is not None and job.chat_id is not None and job.bot is not None:
-            await self._send(declared, job, message)
-        await self._store.reported(JobLease(job.id, job.token))
+            return not again
+        return True
+
+    async def _note_reported(self, lease: JobLease) -> None:
+        """However long the database is away: otherwise the callback would be called again."""
+        failures = 0
+        while True:
+            try:
+                return await self._store.reported(lease)
+            except StoreError:  # logged by the loop that claims
+                failures += 1
+                await self._clock.sleep(pause_after(failures))
 
     async def _message_about(self, declared: Job[..., Any], job: JobRecord) -> Any:  # noqa: ANN401
         is_done = job.state is JobState.DONE

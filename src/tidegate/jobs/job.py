@@ -16,6 +16,7 @@ from tidegate.errors import BadInputError
 from tidegate.jobs.record import JobRecord, NewJob
 from tidegate.jobs.values import check_storable, pack_values
 from tidegate.model import ChatId
+from tidegate.outbox.admission import MAX_TEXT
 
 if TYPE_CHECKING:
     from tidegate.jobs.jobs import Jobs, JobTicket
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MAX_ARGUMENT_BYTES: Final = 1_000_000
+MAX_ARGUMENT_BYTES: Final = 2**20  # an event of a hook fits in
+MAX_NAME_LENGTH: Final = 255  # of a job or a key
 MAX_RESULT_BYTES: Final = 50_000_000  # as large as a file that a bot may upload
 LONGEST_TIMEOUT: Final = 86_400.0  # seconds
 MOST_RETRIES: Final = 1_000
@@ -52,6 +54,11 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise BadInputError(
                     f"{name} is {seconds!r}: give seconds, {LONGEST_TIMEOUT:,.0f} (a day) at most"
                 )
+        text: object = self.failed_text
+        if text is not None and not (isinstance(text, str) and text.strip() and len(text) <= MAX_TEXT):
+            raise BadInputError(
+                f"failed_text is a text of 1 to {MAX_TEXT} characters, or None for no message"
+            )
 
 
 class FunctionPlace(msgspec.Struct, frozen=True):
@@ -65,7 +72,7 @@ class FunctionPlace(msgspec.Struct, frozen=True):
     def of(cls, function: Callable[..., Any]) -> "FunctionPlace":
         """Raises BadInputError for a function that no other process could find."""
         name = getattr(function, "__qualname__", "")
-        if not inspect.isroutine(function) or not name.isidentifier():
+        if not inspect.isfunction(function) or not name.isidentifier():
             raise BadInputError(
                 "a job is a function at the top of a module, which other processes can import: not"
                 f" {name or repr(function)}"
@@ -109,7 +116,7 @@ class Job(Generic[P, R]):
     ) -> None:
         self.place = FunctionPlace.of(function)
         self.function = function
-        self.name = name or self.place.name
+        self.name = checked_name("the name of a job", self.place.name if name is None else name)
         self.options_of_job = options
         self.jobs = jobs
         self.done_callback: JobCallback | None = None
@@ -165,6 +172,7 @@ class Job(Generic[P, R]):
             raise BadInputError(f"job {self.name} cannot be called so: {error}") from None
         named = {f"argument {at}": value for at, value in enumerate(args, 1)} | kwargs
         for place, value in named.items():
+            check_storable(place, f"the name of an argument of job {self.name}")
             check_storable(value, f"{place} of job {self.name}")
         size = len(pack_values([list(args), kwargs]))
         if size > MAX_ARGUMENT_BYTES:
@@ -226,6 +234,16 @@ def run_function(job: Job[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     if len(pack_values(result)) > MAX_RESULT_BYTES:
         raise BadInputError(f"the result of job {job.name} is too large: write it to a file, return its path")
     return result
+
+
+def checked_name(what: str, text: object) -> str:
+    """Raise BadInputError unless it is a text that every database can keep and find again."""
+    if not isinstance(text, str):
+        raise BadInputError(f"{what} is a text: got {text!r}, of type {type(text).__name__}")
+    check_storable(text, what)
+    if not 0 < len(text) <= MAX_NAME_LENGTH or "\0" in text:
+        raise BadInputError(f"{what} has 1 to {MAX_NAME_LENGTH} characters, none of which is a zero byte")
+    return text
 
 
 def check_no_job_process() -> None:

@@ -1,6 +1,7 @@
 """`gate.jobs`: declare and submit jobs, look at them, cancel and retry them, and run them."""
 
 import asyncio
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +12,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError, TidegateError
 from tidegate.failure import pause_after
-from tidegate.jobs.job import LONGEST_TIMEOUT, Job, JobOptions
+from tidegate.jobs.job import LONGEST_TIMEOUT, MAX_NAME_LENGTH, Job, JobOptions, checked_name
 from tidegate.jobs.port import JobExecutor, JobStore
 from tidegate.jobs.record import JobRecord, JobState, NewJob
 from tidegate.jobs.reporter import JobReporter
@@ -29,7 +30,6 @@ R = TypeVar("R")
 
 KEEP: Final = 7 * 86_400.0  # seconds that a job is remembered after its end
 LOOK_EVERY: Final = 0.2  # seconds, of a ticket that waits for a result
-MAX_KEY_LENGTH: Final = 255
 FoundJobs = list[JobRecord]  # `list` is a method below
 Problems = list[str]
 
@@ -140,10 +140,9 @@ class Jobs:
         if new.chat_id is not None:
             chat_id = check_chat(new.chat_id)
             new = msgspec.structs.replace(new, chat_id=chat_id, bot=self._host.bot_id(bot))
-        if not 0 <= new.delay <= LONGEST_TIMEOUT * 365:
-            raise BadInputError(f"delay is {new.delay!r}: give seconds, 0 or more")
-        if new.key is not None and not 0 < len(new.key) <= MAX_KEY_LENGTH:
-            raise BadInputError(f"the key of a job has 1 to {MAX_KEY_LENGTH} characters")
+        _check_delay(new.delay)
+        if new.key is not None:
+            checked_name("the key of a job", new.key)
         key = new.key or effect_key(("job", new.name, new.args, new.kwargs, new.chat_id))
         [(job, is_new)] = await (await self.opened()).add([msgspec.structs.replace(new, key=key)])
         self._wake()
@@ -298,11 +297,22 @@ def submits_events(job: Job[..., Any]) -> Callable[[Any], Awaitable[None]]:
 
     async def submit(event: ReceivedEvent) -> None:
         known = {name: getattr(event, name) for name in ("hook", "id", "timestamp", "received_at", "headers")}
+        given = {**known, "body": event.body}
+        key = _event_key(event)
         try:
-            decoded = event.json()
-        except BadInputError:
-            decoded = None
-        key = f"hook:{event.hook}:{event.id}"[:MAX_KEY_LENGTH]
-        await job.options(key=key).submit({**known, "body": event.body, "json": decoded})
+            await job.options(key=key).submit({**given, "json": event.json()})
+        except BadInputError:  # it is not JSON, or holds what cannot be stored, or is too large twice
+            await job.options(key=key).submit({**given, "json": None})
 
     return submit
+
+
+def _event_key(event: ReceivedEvent) -> str:
+    """Two events never have the same, however long their ids are."""
+    key = f"hook:{event.hook}:{event.id}"
+    return key if len(key) <= MAX_NAME_LENGTH else f"hook:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _check_delay(seconds: object) -> None:
+    if type(seconds) not in {int, float} or not 0 <= seconds <= LONGEST_TIMEOUT * 365:  # type: ignore[operator]
+        raise BadInputError(f"delay is {seconds!r}: give seconds, 0 or more, and a year at most")

@@ -22,8 +22,7 @@ from tidegate.jobs.reporter import (
     REPORTS_AT_ONCE,
     JobReporter,
 )
-from tidegate.model import File, Message
-from tidegate.outbox.port import Ticket
+from tidegate.model import File, Message, Ticket
 from tidegate.outbox.producer import Producer
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.outbox import MemoryOutbox

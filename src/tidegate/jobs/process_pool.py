@@ -128,9 +128,9 @@ class ProcessPool(JobExecutor):
         await self._tasks.join()
 
     async def _take(self) -> PoolProcess:
-        alive = [process for process in self._idle if process.is_alive]
-        process = alive[-1] if alive else await PoolProcess.start()
-        self._idle = alive[:-1]
+        self._idle = [process for process in self._idle if process.is_alive]
+        # Taken before anything is awaited: another may come back while one is started.
+        process = self._idle.pop() if self._idle else await PoolProcess.start()
         if process.idle_timer is not None:
             process.idle_timer.cancel()
         self._busy.add(process)

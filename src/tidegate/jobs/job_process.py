@@ -44,24 +44,31 @@ class FunctionReply(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    replies = _take_standard_output()
+    stream, replies = _take_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends this process
     with suppress(OSError, AttributeError):  # there is no such thing on Windows
         os.nice(NICENESS)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     calls: queue.SimpleQueue[FunctionCall] = queue.SimpleQueue()
-    threading.Thread(target=_read_calls, args=(sys.stdin.buffer, calls), daemon=True).start()
+    threading.Thread(target=_read_calls, args=(stream, calls), daemon=True).start()
     while True:
         data = msgspec.msgpack.encode(_reply_to(calls.get()))
         replies.write(HEADER.pack(len(data)) + data)
         replies.flush()
 
 
-def _take_standard_output() -> BinaryIO:
-    """Keep it for replies. What a job prints goes to the standard error."""
-    own = os.dup(1)
+def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Keep standard input for calls and standard output for replies, and from the programs that a job starts.
+
+    What they print goes to the standard error. What they read is empty: one that reads its input, such as
+    ffmpeg, would take the next calls.
+    """
+    calls, replies = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
-    return os.fdopen(own, "wb")
+    return os.fdopen(calls, "rb"), os.fdopen(replies, "wb")
 
 
 def _read_calls(stream: BinaryIO, calls: "queue.SimpleQueue[FunctionCall]") -> None:

@@ -174,6 +174,9 @@ class MemoryJobs(JobStore):
             self._report_at.pop(number, None)
         return len(gone)
 
+    async def rewrite(self) -> None:
+        await self._reach("rewrite")
+
     def _ended_before(self, job: JobRecord, time: float) -> bool:
         return job.ended_at is not None and job.ended_at < time and job.id not in self._report_at
 

@@ -192,7 +192,7 @@ def test_a_backup_has_the_reminders_beside_it_and_a_restore_leaves_them_alone(de
     desk.told("reminders", "remove", "1", "--yes")
     code, out, _ = desk.quickly("restore", "copy.db", "--park", "--yes")
     assert code == 0
-    assert "Reminders stay as they are. To go back to those of copy-data.db: stop everything" in out
+    assert "Reminders and jobs stay as they are. To go back to those of copy-data.db: stop everything" in out
     assert len(desk.told("reminders", "list")["reminders"]) == 1
 
     (desk.folder / "other-data.db").touch()

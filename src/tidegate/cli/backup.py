@@ -38,7 +38,8 @@ def backup(target: Target, *, store: Store = None, as_json: AsJson = False) -> N
     """Copy a store into a file, also while it is in use.
 
     The copy is consistent: the state of one moment. It does not contain the key that decrypts the bots'
-    tokens: keep that elsewhere. Reminders in the file beside the store are copied into a file beside FILE.
+    tokens: keep that elsewhere. Reminders and jobs, in the file beside the store, are copied into one beside
+    FILE.
     """
     path = file_of(store)
     if not path.exists():
@@ -52,7 +53,7 @@ def backup(target: Target, *, store: Store = None, as_json: AsJson = False) -> N
     lines = [f"{path} is copied to {target}, {size:,} bytes."]
     if data is not None and copy is not None:
         back_up(data, copy, any_database=True)
-        lines.append(f"{data}, with the reminders, is copied to {copy}.")
+        lines.append(f"{data}, with reminders and jobs, is copied to {copy}.")
     terminal.report(
         {"store": str(path), "file": target, "bytes": size, "reminders": None if copy is None else str(copy)},
         *lines,
@@ -62,7 +63,7 @@ def backup(target: Target, *, store: Store = None, as_json: AsJson = False) -> N
 
 
 def reminders_file(store: Path) -> Path | None:
-    """Return the file beside a store in which its reminders are; None if there are none, or elsewhere."""
+    """Return the file beside a store with its reminders and jobs; None if there are none, or elsewhere."""
     file = None if Settings.read().database_url is not None else data_file(str(store))
     return file if file is not None and file.is_file() else None
 
@@ -104,8 +105,9 @@ def restore(
     copy = data_file(source)
     if copy is not None and copy.is_file():
         lines.append(
-            f"Reminders stay as they are. To go back to those of {copy}: stop everything, move"
-            f" {data_file(str(path))}* away, and copy it there; what was due since then fires late."
+            f"Reminders and jobs stay as they are. To go back to those of {copy}: stop everything, move"
+            f" {data_file(str(path))}* away, and copy it there; what was due since then fires late,"
+            " and jobs that have ended since then run again."
         )
     if parked:
         lines.append("Next: tidegate dlq list --state parked --reason restored; then replay or drop")

@@ -15,7 +15,7 @@ from tidegate.settings import Settings
 if TYPE_CHECKING:  # an extra
     from tidegate.database.database import Database
 
-app = command_group("Show and upgrade the SQL database, which holds the reminders.")
+app = command_group("Show and upgrade the SQL database, which holds reminders and jobs.")
 
 
 @app.command(epilog="[b]Try it:[/b]  tidegate database status  ·  tidegate database status --json")

@@ -34,8 +34,9 @@ from tidegate.cli.store import (
     quietly,
 )
 from tidegate.clock import Clock
-from tidegate.database import count_reminders, data_file
+from tidegate.database import count_jobs, count_reminders, data_file
 from tidegate.errors import BadInputError, TidegateError
+from tidegate.jobs.record import JobState
 from tidegate.outbox.port import StoreHealth
 from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES, Settings
 from tidegate.stores.redis.durability import RedisFacts, judge_redis, redis_facts_at
@@ -110,6 +111,7 @@ async def _all_checks() -> list[Check]:
     if settings.database_url is None:
         probes.append(_bounded("database", asyncio.to_thread(probe_data_file, settings.store.place)))
     probes.append(_bounded("reminders", probe_reminders(settings)))
+    probes.append(_bounded("jobs", probe_jobs(settings)))
     found = [check for found in await asyncio.gather(*probes) for check in found]
     chosen = [store_choice_check(settings), database_choice_check(settings), *sentry_checks(settings)]
     return [*complaints, *chosen, *found]
@@ -277,7 +279,7 @@ async def _probe_postgres(url: str, variable: str) -> Check:
 
 
 def probe_data_file(store: str) -> list[Check]:
-    """Check the file beside the store that holds the reminders, if there is one. Blocks on the disk."""
+    """Check the file beside the store that holds reminders and jobs, if there is one. Blocks on the disk."""
     file = data_file(store)
     if file is None or not file.exists():
         return []
@@ -299,6 +301,26 @@ async def probe_reminders(settings: Settings) -> list[Check]:
         return []
     found = f"{counts.active:,} active, {counts.paused:,} paused, {counts.ended:,} ended"
     return [Check("reminders", "info", found)]
+
+
+async def probe_jobs(settings: Settings) -> list[Check]:
+    """Say how many wait and how many are dead, if there are any. Makes and upgrades no database."""
+    clock = Clock()
+    try:
+        async with clock.timeout(COUNT_SECONDS):
+            counts = await count_jobs(settings.store.place, settings, clock)
+    except TimeoutError:
+        return [Check("jobs", "info", f"there are some: counting took more than {COUNT_SECONDS:g} s")]
+    except TidegateError:
+        return []  # the check of the database says why
+    return [] if not counts else [jobs_check(counts)]
+
+
+def jobs_check(counts: Mapping[JobState, int]) -> Check:
+    waiting = counts.get(JobState.QUEUED, 0) + counts.get(JobState.SENT, 0)
+    running, dead = counts.get(JobState.RUNNING, 0), counts.get(JobState.DEAD, 0)
+    found = f"{waiting:,} waiting, {running:,} running, {dead:,} dead"
+    return Check("jobs", "info", found, "see why: tidegate jobs list --state dead" if dead else "")
 
 
 def probe_sqlite(name: str, *, shown: bool = True, advice: str = "correct DATABASE_URL") -> Check:
@@ -397,7 +419,7 @@ def store_choice_check(settings: Settings) -> Check:
 
 
 def database_choice_check(settings: Settings) -> Check:
-    """Say where reminders are kept, and why."""
+    """Say where reminders and jobs are kept, and why."""
     if settings.database_url is not None:
         where = public_address(settings.database_url.get_secret_value())
         return Check("database chosen", "info", f"{where}, by DATABASE_URL")

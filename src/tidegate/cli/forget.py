@@ -31,9 +31,9 @@ def forget(
 ) -> None:
     """Erase every message to a chat, waiting or ended. Asks first.
 
-    Also erases its reminders, updates, conversations, sessions of flows and subscriptions. A file is then
-    written anew, so that nothing of it can be found there; processes that write wait meanwhile, seconds for a
-    large file.
+    Also erases its reminders, jobs, updates, conversations, sessions of flows and subscriptions. A file is
+    then written anew, so that nothing of it can be found there; processes that write wait meanwhile, seconds
+    for a large file.
     A message that is being sent stays: run the command again when it has ended. Backups are named, not
     touched.
     """
@@ -41,24 +41,32 @@ def forget(
     known = Selection(states=frozenset(State), bot=bot_id, chat_id=chat_id)
     sending = Selection(states=frozenset({State.SENDING}), bot=bot_id, chat_id=chat_id)
 
-    async def look(gate: "Tidegate") -> tuple[int, int]:
+    async def look(gate: "Tidegate") -> dict[str, int]:
         await gate.outbox.settle_crashed()
-        return await known.how_many(gate.outbox), await _count_reminders(gate, chat_id, bot_id)
+        return {
+            "message": await known.how_many(gate.outbox),
+            "reminder": await _count_reminders(gate, chat_id, bot_id),
+            "job": await _count_jobs(gate, chat_id, bot_id),
+        }
 
-    count, reminders = using_gate(store, look)
-    what = counted(count, "message") + (f" and {counted(reminders, 'reminder')}" if reminders else "")
+    found_things = using_gate(store, look)
+    what = " and ".join(
+        counted(count, thing) for thing, count in found_things.items() if count or thing == "message"
+    )
     confirm(f"Erase {what} to {chat_id} for good, waiting ones too?", yes=yes)
 
-    async def act(gate: "Tidegate") -> "tuple[Erasure, int, int]":
-        # Reminders first: they put messages.
+    async def act(gate: "Tidegate") -> "tuple[Erasure, int, int, int]":
+        # Reminders and jobs first: they put messages.
         removed = await gate.reminders.forget(chat_id, known_bot(gate, bot), rewrite=True)
+        jobs = await gate.jobs.forget(chat_id, known_bot(gate, bot), rewrite=True)
         erased = await gate.core.store.erase(chat_id, bot_id)
-        return erased, await sending.how_many(gate.outbox), removed
+        return erased, await sending.how_many(gate.outbox), removed, jobs
 
-    erased, left, removed = using_gate(store, act)
+    erased, left, removed, jobs = using_gate(store, act)
     lines = [f"Erased {amount(erased.messages, 'message')} to {chat_id}."]
     parts = {
         "reminder": removed,
+        "job": jobs,
         "update": erased.updates,
         "conversation": erased.conversations,
         "session": erased.sessions,
@@ -69,7 +77,7 @@ def forget(
         lines.append(f"Erased {also} of it.")
     if left:
         lines.append(f"{amount(left, 'message')} being sent stayed: run the command again when it has ended.")
-    copies = [*erased.copies, *_copies_of_reminders(erased.copies)]
+    copies = [*erased.copies, *_copies_of_data(erased.copies)]
     lines.append(
         f"Backups are unchanged. These files may hold what was erased: {', '.join(copies)}"
         if copies
@@ -85,8 +93,8 @@ def forget(
     terminal.report(found, *lines, as_json=as_json)
 
 
-def _copies_of_reminders(stores: Iterable[str]) -> list[str]:
-    """Return the files beside other stores in which their reminders are."""
+def _copies_of_data(stores: Iterable[str]) -> list[str]:
+    """Return the files beside other stores in which their reminders and jobs are."""
     files = [data_file(store) for store in stores]
     return [str(file) for file in files if file is not None and file.is_file()]
 
@@ -97,3 +105,10 @@ async def _count_reminders(gate: "Tidegate", chat_id: ChatId, bot: BotId | None)
         return 0
     whose = known_bot(gate, bot)
     return len(await gate.reminders.list(chat_id=chat_id, bot=whose, limit=COUNTED + 1))
+
+
+async def _count_jobs(gate: "Tidegate", chat_id: ChatId, bot: BotId | None) -> int:
+    """Likewise, the jobs that tell a chat."""
+    if not await gate.jobs.exist():
+        return 0
+    return len(await gate.jobs.list(chat_id=chat_id, bot=known_bot(gate, bot), limit=COUNTED + 1))

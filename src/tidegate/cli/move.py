@@ -116,12 +116,12 @@ def move_lines(found: dict[str, Any]) -> list[str]:
 
 
 def reminders_lines(found: dict[str, Any]) -> list[str]:
-    """Say how processes find the reminders, which stay in their file, if they would look elsewhere."""
+    """Say how processes find reminders and jobs, which stay in their file, if they would look elsewhere."""
     file, beside_redis = found["reminders"], data_file(REDIS)
     if file is None or (beside_redis is not None and Path(file).absolute() == beside_redis.absolute()):
         return []
     address = f"DATABASE_URL=sqlite:///{Path(file).absolute()}"
-    return [f"Reminders stay in {file}: processes on this machine find them there with {address}"]
+    return [f"Reminders and jobs stay in {file}: processes on this machine find them there with {address}"]
 
 
 def _moved(found: dict[str, Any]) -> list[str]:

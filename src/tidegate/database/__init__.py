@@ -1,15 +1,17 @@
 """SQL through SQLAlchemy: reminders, jobs, and audiences from a query."""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.errors import MissingExtraError
 from tidegate.extras import extra
 from tidegate.incidents import SlowCalls
 from tidegate.jobs.port import JobStore
+from tidegate.jobs.record import JobState
 from tidegate.reminders.port import ReminderCounts, ReminderStore
 from tidegate.settings import STORE_FILE, Settings
 from tidegate.stores import is_redis
@@ -18,7 +20,17 @@ from tidegate.stores.memory.reminders import MemoryReminders
 if TYPE_CHECKING:  # an extra
     from tidegate.database.database import Database
 
-__all__ = ["count_reminders", "data_file", "make_database", "make_jobs", "make_reminders", "tables_exist"]
+__all__ = [
+    "count_jobs",
+    "count_reminders",
+    "data_file",
+    "make_database",
+    "make_jobs",
+    "make_reminders",
+    "tables_exist",
+]
+
+T = TypeVar("T")
 
 
 def make_reminders(
@@ -64,15 +76,37 @@ async def tables_exist(store: str, settings: Settings, clock: Clock) -> bool:
 
 async def count_reminders(store: str, settings: Settings, clock: Clock) -> ReminderCounts | None:
     """Count the reminders, and change nothing; None if there are no tables, or those of an older Tidegate."""
+
+    async def count(database: "Database") -> ReminderCounts:
+        from tidegate.database.reminders import SqlReminders  # noqa: PLC0415  (an extra)
+
+        return await SqlReminders(database, clock).counts(clock.now())
+
+    return await _if_current(store, settings, clock, count)
+
+
+async def count_jobs(store: str, settings: Settings, clock: Clock) -> Counter[JobState] | None:
+    """Likewise, the jobs in each state."""
+
+    async def count(database: "Database") -> Counter[JobState]:
+        found = await make_jobs(lambda: database, clock).counts()
+        counts = Counter[JobState]()
+        for (_, state), number in found.items():
+            counts[state] += number
+        return counts
+
+    return await _if_current(store, settings, clock, count)
+
+
+async def _if_current(
+    store: str, settings: Settings, clock: Clock, ask: "Callable[[Database], Awaitable[T]]"
+) -> T | None:
     if not await tables_exist(store, settings, clock):
         return None
     database = await asyncio.to_thread(make_database, store, settings, clock)
-    from tidegate.database.reminders import SqlReminders  # noqa: PLC0415  (an extra)
-
     await database.open(upgrade=False)
     try:
-        is_current = not (await database.revision()).pending
-        return await SqlReminders(database, clock).counts(clock.now()) if is_current else None
+        return await ask(database) if not (await database.revision()).pending else None
     finally:
         await database.close()
 

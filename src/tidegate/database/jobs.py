@@ -157,6 +157,9 @@ class SqlJobs(JobStore):
         async with self._database.write() as transaction:
             return (await transaction.execute(delete(table).where(*conditions))).rowcount
 
+    async def rewrite(self) -> None:
+        await self._database.rewrite()
+
     # --- the runner's verbs ---
 
     async def claim(

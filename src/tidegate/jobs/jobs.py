@@ -162,13 +162,17 @@ class Jobs:
         states: Iterable[JobState | str] = (),
         name: str | None = None,
         chat_id: ChatId | None = None,
+        bot: object = None,
         before: int | None = None,
         limit: int = 100,
     ) -> FoundJobs:
         """Return jobs, the newest first, from the one before the id `before` on."""
         wanted = [JobState(state) for state in states]
+        whose = None if bot is None else self._host.bot_id(bot)
         store = await self.opened()
-        return await store.find(states=wanted, name=name, chat_id=chat_id, before=before, limit=limit)
+        return await store.find(
+            states=wanted, name=name, chat_id=chat_id, bot=whose, before=before, limit=limit
+        )
 
     async def counts(self) -> Mapping[tuple[str, JobState], int]:
         """Return how many jobs of each name are in each state: the lengths of the queues."""
@@ -205,9 +209,19 @@ class Jobs:
         self._wake()
         return queued
 
-    async def forget(self, chat_id: ChatId) -> int:
-        """Delete every job of a chat; return how many there were. Creates no database."""
-        return await (await self.opened()).remove(chat_id=chat_id) if await self.exist() else 0
+    async def forget(self, chat_id: ChatId, bot: object = None, *, rewrite: bool = False) -> int:
+        """Delete every job of a chat; return how many there were. Creates no database.
+
+        With `rewrite`, a SQLite file is then written anew, so that nothing of them can be found in it.
+        """
+        if not await self.exist():
+            return 0
+        store = await self.opened()
+        whose = None if bot is None else self._host.bot_id(bot)
+        removed = await store.remove(chat_id=chat_id, bot=whose)
+        if removed and rewrite:
+            await store.rewrite()
+        return removed
 
     # --- running ---
 

@@ -95,6 +95,9 @@ class JobStore(Protocol):
         """Delete jobs that ended before a time and were reported, or every job of a chat; return how many."""
         ...
 
+    async def rewrite(self) -> None:
+        """Leave no byte of what was removed in a file. Raises StoreError if that fails."""
+
 
 class JobExecutor(Protocol):
     """Runs jobs, or hands them to those that do."""

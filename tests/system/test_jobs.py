@@ -157,7 +157,7 @@ async def workers(stage: Stage, processes: int) -> AsyncIterator[None]:
 
 async def test_200_jobs_of_two_seconds_keep_nobody_waiting(stage: Stage, broker: dict[str, str]) -> None:
     stage.environment |= broker
-    async with workers(stage, 40), stage.bot() as bot:
+    async with workers(stage, 20), stage.bot() as bot:
         found = await do(bot, "submit nap 200 2.0")
         states = await do(bot, "wait 200")
         await finish(bot, stage, 200)

@@ -84,14 +84,15 @@ class SqlJobs(JobStore):
         now = self._clock.now()
         async with self._database.write() as transaction:
             known = await _known_keys(transaction, [job for request in requests for job in request])
-            is_new: list[list[bool]] = []
             added: dict[Place, NewJob] = {}
+            is_new: list[list[bool]] = []
             for request in requests:
-                places = [_place_of(job) for job in request]
-                is_new.append([place not in known and place not in added for place in places])
-                added |= {
-                    place: job for place, job, new in zip(places, request, is_new[-1], strict=True) if new
-                }
+                is_new.append([])
+                for job in request:
+                    place = _place_of(job)
+                    is_new[-1].append(place not in known and place not in added)
+                    if is_new[-1][-1]:
+                        added[place] = job
             known |= await _insert(transaction, added, now)
         return [
             [Submission(known[_place_of(job)], new) for job, new in zip(request, news, strict=True)]

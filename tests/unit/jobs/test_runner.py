@@ -22,7 +22,7 @@ from tidegate.jobs.runner import CLEAN_EVERY, POLL_EVERY, RUN_LEASE, SENT_LEASE,
 from tidegate.sim.virtual_time import VirtualClock
 from unit.jobs.office_jobs import ScriptedExecutor, add, declared, get
 
-KEEP = 7 * 86_400.0
+KEEP = 2 * CLEAN_EVERY
 FOREVER = 10_000.0
 
 

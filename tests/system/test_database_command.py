@@ -65,7 +65,7 @@ def test_a_server_is_shown_without_its_password(postgres: str, capsys: pytest.Ca
     assert run(["database", "status"]) == 0
     after = capsys.readouterr().out
 
-    assert f"database  {shown}\nschema    no tables yet, {NEWEST} is pending" in before
+    assert f"database  {shown}\nschema    no tables yet, {', '.join(REVISIONS)} are pending" in before
     assert f"schema    {NEWEST}, upgraded by {', '.join(REVISIONS)}\n" in after
     assert after.endswith(f"database  {shown}\nschema    {NEWEST}, up to date\n")
     assert PASSWORD not in before + after

@@ -27,7 +27,8 @@ def status(*, store: Store = None, as_json: AsJson = False) -> None:
     database = _database_beside(store)
     revision = loop.run(_look(database))
     advice = "tidegate database upgrade brings it up to date, as does the next process that uses it"
-    line = f"{', '.join(revision.pending)} is pending: {advice}" if revision.pending else "up to date"
+    are = "is" if len(revision.pending) == 1 else "are"
+    line = f"{', '.join(revision.pending)} {are} pending: {advice}" if revision.pending else "up to date"
     _report(database, revision, f"{revision.current or 'no tables yet'}, {line}", {}, as_json=as_json)
 
 

@@ -416,13 +416,16 @@ class Tidegate:
         """The name before 1.0: use `inbox`."""
         return self.core.handler_registry
 
-    def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
-        """Return a throttle of your own, shared by all processes if the store is Redis."""
+    def throttle(self, rules: ThrottleRules | None = None, name: str = "own") -> Throttle:
+        """Return a throttle of your own, shared by all processes if the store is Redis.
+
+        There, throttles of the same name count together: give each a name, such as that of its handler.
+        """
         if rules is not None and rules.is_queue:
             raise BadInputError(
                 'over="queue" needs an inbox: give the rules to attach, with updates="durable"'
             )
-        return self.core.throttle(rules)
+        return self.core.throttle(rules, name)
 
     # --- APIs behind the bot ---
 

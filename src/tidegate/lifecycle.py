@@ -449,10 +449,10 @@ class GateCore:
             user=settings.tidegate_user_rate or usual.user, text=settings.tidegate_busy_text or usual.text
         )
 
-    def throttle(self, rules: ThrottleRules | None = None) -> Throttle:
+    def throttle(self, rules: ThrottleRules | None = None, name: str = "") -> Throttle:
         """Return a throttle. In Redis it counts for all processes, otherwise for this one."""
         rules = rules or self.throttle_rules()
-        return Throttle(rules, self.store.throttle(rules))
+        return Throttle(rules, self.store.throttle(rules, name))
 
     def throttle_middleware(self, throttle: Throttle) -> ThrottleMiddleware:
         """Return the middleware that puts a throttle before the inbox."""

@@ -75,6 +75,14 @@ def answers(verdicts: list[ThrottleVerdict]) -> list[bool]:
     return [isinstance(verdict, Throttled) and verdict.notify for verdict in verdicts]
 
 
+async def test_throttles_of_two_names_do_not_count_for_each_other_in_redis(clock: VirtualClock) -> None:
+    link = InlineConnection(redis_url(), clock)
+    orders, updates = (Throttle(RULES, RedisThrottle(RULES, link, clock, name)) for name in ("order", ""))
+    assert passed(await flood(orders, private(71), 5)) == 3
+    assert passed(await flood(updates, private(71), 5)) == 3
+    await link.close()
+
+
 async def test_a_user_who_writes_too_much_is_throttled_told_once_and_may_write_again(
     throttle: Throttle, clock: VirtualClock
 ) -> None:

@@ -54,8 +54,8 @@ class Store(Protocol):
     conversations: Conversations | None = None  # None: the bot library keeps them, in memory or in Redis
     follows_bots: bool  # whether somebody has to look for bots that other processes have registered
 
-    def throttle(self, rules: ThrottleRules) -> ThrottleStore:
-        """Return the counters of a throttle."""
+    def throttle(self, rules: ThrottleRules, name: str = "") -> ThrottleStore:
+        """Return the counters of a throttle. In Redis, those of one name are shared by all processes."""
         ...
 
     def subscriptions(self, name: str) -> Subscriptions:

@@ -25,7 +25,7 @@ class MemoryStore(Store):
         self.inbox = MemoryInbox(options.clock)
         self.campaigns = MemoryCampaigns()
 
-    def throttle(self, rules: ThrottleRules) -> MemoryThrottle:
+    def throttle(self, rules: ThrottleRules, name: str = "") -> MemoryThrottle:  # noqa: ARG002  (not shared)
         return MemoryThrottle(rules, self._clock)
 
     def subscriptions(self, name: str) -> MemorySubscriptions:

@@ -43,8 +43,8 @@ class RedisStore(Store):
         self.inbox = RedisInbox(link, clock)
         self.campaigns = RedisCampaigns(link)
 
-    def throttle(self, rules: ThrottleRules) -> RedisThrottle:
-        return RedisThrottle(rules, self._link, self._clock)
+    def throttle(self, rules: ThrottleRules, name: str = "") -> RedisThrottle:
+        return RedisThrottle(rules, self._link, self._clock, name)
 
     def subscriptions(self, name: str) -> RedisSubscriptions:
         return RedisSubscriptions(self._link, self._clock, name)

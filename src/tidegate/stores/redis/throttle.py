@@ -38,7 +38,10 @@ class RedisThrottle(ThrottleStore):
     the connection.
     """
 
-    def __init__(self, rules: ThrottleRules, connection: RedisConnection, clock: Clock) -> None:
+    def __init__(
+        self, rules: ThrottleRules, connection: RedisConnection, clock: Clock, name: str = ""
+    ) -> None:
+        self._prefix = f"throttle:{name}:" if name else "throttle:"
         user, chat = rules.user, rules.chat or UNUSED_RATE
         pause = 0.0 if rules.is_queue else rules.pause
         self._limits = (user.count, user.seconds, chat.count, chat.seconds, rules.stubborn, pause)
@@ -79,7 +82,7 @@ class RedisThrottle(ThrottleStore):
         ]
 
     def _key(self, bot: int, what: str, number: int) -> str:
-        return self._connection.key(f"throttle:{bot}:{what}:{number}")
+        return self._connection.key(f"{self._prefix}{bot}:{what}:{number}")
 
     def _failed(self, error: Exception) -> None:
         if self._breaker.failed():

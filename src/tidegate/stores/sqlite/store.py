@@ -45,7 +45,7 @@ class SqliteStore(Store):
         self.campaigns = SqliteCampaigns(self.outbox.file)
         self.conversations = SqliteConversations(self.outbox.file, options.clock)
 
-    def throttle(self, rules: ThrottleRules) -> MemoryThrottle:
+    def throttle(self, rules: ThrottleRules, name: str = "") -> MemoryThrottle:  # noqa: ARG002  (not shared)
         return MemoryThrottle(rules, self._clock)
 
     def subscriptions(self, name: str) -> SqliteSubscriptions:

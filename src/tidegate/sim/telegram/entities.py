@@ -116,9 +116,15 @@ class User(msgspec.Struct, eq=False):
     first_name: str
     username: str | None = None
     deactivated: bool = False
+    language_code: str = "en"
 
     def json(self) -> Json:
-        user = {"id": self.id, "is_bot": False, "first_name": self.first_name, "language_code": "en"}
+        user = {
+            "id": self.id,
+            "is_bot": False,
+            "first_name": self.first_name,
+            "language_code": self.language_code,
+        }
         return user | {"username": self.username} if self.username else user
 
 

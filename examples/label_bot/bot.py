@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import signal
 import sys
 import tempfile
 from contextlib import suppress
@@ -70,6 +71,7 @@ async def run(config: Config, *, blocking: bool) -> None:
 async def run_simulated() -> int:
     """Simulate Telegram here, and run the bot in a process of its own, on files that end with it."""
     async with TelegramServer(limits=Limits()) as telegram:
+        telegram.telegram.world.bot(SIMULATED_TOKEN)  # messages to it wait until it is there
         sys.stdout.write(_how_to(telegram.url))
         sys.stdout.flush()
         with tempfile.TemporaryDirectory(prefix="label-bot-") as folder:
@@ -80,12 +82,11 @@ async def run_simulated() -> int:
             }
             command = (sys.executable, "-m", "label_bot", *sys.argv[1:])
             bot = await asyncio.create_subprocess_exec(*command, env=os.environ | given)
-            try:
-                return await bot.wait()
-            finally:
-                if bot.returncode is None:
-                    bot.terminate()
-                    await bot.wait()
+            with suppress(NotImplementedError):  # on Windows
+                loop = asyncio.get_running_loop()
+                loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C reaches the bot by itself
+                loop.add_signal_handler(signal.SIGTERM, bot.terminate)
+            return await bot.wait()
 
 
 def main() -> None:

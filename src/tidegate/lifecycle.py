@@ -24,6 +24,7 @@ from tidegate.delivery.transport import BotApiTransport
 from tidegate.delivery.worker import Worker
 from tidegate.errors import ClosedError, StoreAwayError, TidegateError
 from tidegate.extras import extra
+from tidegate.frozen_heap import frozen_heap
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import AttachedLibrary, GateHandlers
@@ -57,6 +58,7 @@ log = logging.getLogger("tidegate")
 
 NOTICE_LIFETIME: Final = 60.0  # seconds in which a notice, such as "please wait", is of use
 LOOK_AT_FILE, LOOK_AT_SERVER = 3.0, 30.0  # seconds
+SETTLED_AFTER: Final = 10.0  # seconds after the start, when everything is imported and opened
 RISKS_TIMEOUT: Final = 2.0  # seconds in which a Redis has to say how it keeps its data
 
 
@@ -291,6 +293,7 @@ class GateCore:
         await self.become_sender()
         async with AsyncExitStack() as around, worker, AsyncExitStack() as stack:
             around.enter_context(self._watched())
+            self._freeze_heap(around)
             self._workers.append(worker)
             around.callback(self._workers.remove, worker)  # after its end, which may have to be hastened
             for poller in self.pollers:
@@ -318,6 +321,14 @@ class GateCore:
             if self._watches == 0:
                 for watcher in self.watchers:
                     watcher.stop()
+
+    def _freeze_heap(self, while_open: AsyncExitStack) -> None:
+        """Spare the event loop the search for garbage among what was there before, and soon after."""
+        if type(self.clock) is not Clock:  # in virtual time nobody waits
+            return
+        frozen_heap.hold()
+        while_open.callback(frozen_heap.release)
+        while_open.callback(self.clock.call_later(SETTLED_AFTER, frozen_heap.add).cancel)
 
     async def become_sender(self) -> None:
         """Raises NotTheSenderError if the store has one sender only, and another process is it."""

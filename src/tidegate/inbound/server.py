@@ -1,7 +1,6 @@
 """Serves an ASGI application with uvicorn in the running event loop."""
 
 import asyncio
-import gc
 import signal
 import socket
 import threading
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.extras import extra
+from tidegate.frozen_heap import frozen_heap
 from tidegate.inbound.webhook_request import Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ async def serve(
     application does not start.
     """
     listening = listen(host, port, reuse_port=reuse_port)
+    frozen_heap.hold()
     try:
         server = _server(app, on_ready, on_second_signal)
         serving = asyncio.create_task(server.serve([listening]), name="tidegate: http")
@@ -56,7 +57,7 @@ async def serve(
             await asyncio.gather(serving, return_exceptions=True)
             raise
     finally:
-        gc.unfreeze()
+        frozen_heap.release()
         listening.close()
 
 
@@ -127,8 +128,7 @@ def _server(app: AsgiApp, on_ready: OnReady | None, on_second_signal: Callable[[
                 await super().startup(sockets)
             except SystemExit:
                 raise ClosedError(f"the server did not start: {watched.reason}") from None
-            # What exists now stays: it need not be searched for garbage again and again.
-            gc.freeze()
+            frozen_heap.add()
             if on_ready is not None and sockets:
                 on_ready(sockets[0].getsockname()[1])
 

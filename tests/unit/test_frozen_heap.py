@@ -1,0 +1,66 @@
+"""What exists when a gate begins to deliver is kept out of garbage collections, and let go in the end."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from tidegate import Tidegate
+from tidegate.frozen_heap import FrozenHeap
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_frozen() -> Iterator[None]:
+    was_frozen = gc.get_freeze_count() > 0
+    gc.unfreeze()
+    yield
+    if was_frozen:
+        gc.freeze()
+
+
+def test_the_last_of_several_holders_lets_go() -> None:
+    heap = FrozenHeap()
+    heap.hold()
+    heap.hold()
+    heap.release()
+    assert gc.get_freeze_count() > 0
+    heap.release()
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_was_made_since_then_can_be_added_while_it_is_held() -> None:
+    heap = FrozenHeap()
+    heap.add()
+    assert gc.get_freeze_count() == 0
+    heap.hold()
+    before = gc.get_freeze_count()
+    made = [[number] for number in range(1_000)]
+    heap.add()
+    assert gc.get_freeze_count() >= before + len(made)
+    heap.release()
+
+
+def test_what_the_application_has_frozen_itself_stays_frozen() -> None:
+    gc.freeze()
+    heap = FrozenHeap()
+    heap.hold()
+    heap.release()
+    assert gc.get_freeze_count() > 0
+
+
+def test_garbage_that_is_made_while_it_is_held_is_collected() -> None:
+    heap = FrozenHeap()
+    heap.hold()
+    cycle: list[object] = []
+    cycle.append(cycle)
+    del cycle
+    assert gc.collect() >= 1
+    heap.release()
+
+
+async def test_a_gate_that_delivers_holds_it_until_it_stops() -> None:
+    async with Tidegate("memory://") as gate:
+        assert gc.get_freeze_count() == 0
+        async with gate.worker():
+            assert gc.get_freeze_count() > 0
+        assert gc.get_freeze_count() == 0

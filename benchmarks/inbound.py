@@ -45,20 +45,20 @@ async def perform(scene: Scene) -> Result:
     """One bot before its crowd: what both processes tell."""
     told = msgspec.json.encode(scene).decode()
     async with child(TELEGRAM, told) as telegram:
-        url = (await _hear(telegram))["url"]
+        url = (await hear(telegram))["url"]
         async with child(BOT, url, told) as bot:
-            await _hear(bot)
-            _nod(telegram)
-            _nod(bot)
-            found = await _hear(telegram)
-            _nod(bot)
+            await hear(bot)
+            nod(telegram)
+            nod(bot)
+            found = await hear(telegram)
+            nod(bot)
             async with asyncio.timeout(SHUTDOWN_WITHIN):
-                words = await _hear(bot)
+                words = await hear(bot)
                 await bot.wait()
         return judge(found | words)
 
 
-async def _hear(process: asyncio.subprocess.Process) -> Result:
+async def hear(process: asyncio.subprocess.Process) -> Result:
     assert process.stdout is not None
     line = await process.stdout.readline()
     if not line:
@@ -67,7 +67,7 @@ async def _hear(process: asyncio.subprocess.Process) -> Result:
     return words
 
 
-def _nod(process: asyncio.subprocess.Process) -> None:
+def nod(process: asyncio.subprocess.Process) -> None:
     assert process.stdin is not None
     process.stdin.write(b"\n")
 

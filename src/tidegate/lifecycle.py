@@ -324,7 +324,9 @@ class GateCore:
 
     def _freeze_heap(self, while_open: AsyncExitStack) -> None:
         """Spare the event loop the search for garbage among what was there before, and soon after."""
-        if type(self.clock) is not Clock:  # in virtual time nobody waits
+        if (
+            not self.settings.tidegate_gc_freeze or type(self.clock) is not Clock
+        ):  # in virtual time nobody waits
             return
         frozen_heap.hold()
         while_open.callback(frozen_heap.release)

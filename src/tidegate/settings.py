@@ -88,6 +88,8 @@ class Settings(BaseSettings):
     sentry_traces_sample_rate: str | None = None  # a share of requests, from 0 to 1, that is measured
     sentry_profiles_sample_rate: str | None = None  # a share of those
     tidegate_sentry_texts: bool = False  # the texts of exceptions and log lines, too; they may quote users
+    # What exists when a gate begins to deliver is not searched for garbage: that would stop the event loop.
+    tidegate_gc_freeze: bool = True
     celery_broker_url: SecretStr | None = None  # RabbitMQ or Redis: jobs run on Celery's workers
     tidegate_jobs: str | None = None  # modules with jobs, between commas, for a worker of Celery
     tidegate_job_workers: Annotated[int, Field(ge=1, le=1000)] | None = None  # None: one for each core

@@ -64,3 +64,9 @@ async def test_a_gate_that_delivers_holds_it_until_it_stops() -> None:
         async with gate.worker():
             assert gc.get_freeze_count() > 0
         assert gc.get_freeze_count() == 0
+
+
+async def test_a_setting_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEGATE_GC_FREEZE", "0")
+    async with Tidegate("memory://") as gate, gate.worker():
+        assert gc.get_freeze_count() == 0

@@ -80,8 +80,8 @@ $(PEERS)/%/.complete: benchmarks/peers/%.lock | $(VENV)/.python
 	@$(PEERS)/$*/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
 	@touch $@
 
-bench: setup peers ## measure the hot paths, print the tables (65 minutes)
-	@set -e; for name in simulator scheduler outbox redis_store pacing overhead flood throttle webhook inbound watchdog upstream flows fsm reminder_store reminders; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
+bench: setup peers ## measure the hot paths, print the tables (75 minutes)
+	@set -e; for name in simulator scheduler outbox redis_store pacing overhead flood throttle webhook inbound watchdog upstream flows fsm reminder_store reminders jobs label_bot; do echo "== $$name"; $(BIN)/python benchmarks/$$name.py; done
 
 proof: servers examples ## the long runs: many seeds, kill loops (at most 40 minutes)
 	@HYPOTHESIS_PROFILE=proof $(BIN)/python -m pytest -m "proof or not proof" --timeout 1200

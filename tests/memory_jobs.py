@@ -158,13 +158,18 @@ class MemoryJobs(JobStore):
         return min(times, default=None)
 
     async def remove(
-        self, *, ended_before: float | None = None, chat_id: ChatId | None = None, bot: BotId | None = None
+        self,
+        *,
+        ended_before: float | None = None,
+        unreported: bool = False,
+        chat_id: ChatId | None = None,
+        bot: BotId | None = None,
     ) -> int:
         await self._reach("remove")
         gone = [
             job.id
             for job in self._jobs.values()
-            if (ended_before is None or self._ended_before(job, ended_before))
+            if (ended_before is None or self._ended_before(job, ended_before, unreported=unreported))
             and chat_id in {None, job.chat_id}
             and bot in {None, job.bot}
             and not (ended_before is None and chat_id is None)
@@ -177,8 +182,9 @@ class MemoryJobs(JobStore):
     async def rewrite(self) -> None:
         await self._reach("rewrite")
 
-    def _ended_before(self, job: JobRecord, time: float) -> bool:
-        return job.ended_at is not None and job.ended_at < time and job.id not in self._report_at
+    def _ended_before(self, job: JobRecord, time: float, *, unreported: bool) -> bool:
+        is_meant = unreported or job.id not in self._report_at
+        return job.ended_at is not None and job.ended_at < time and is_meant
 
     def _change(
         self, ids: Iterable[int], decide: Callable[[JobRecord, float], JobRecord | None]

@@ -566,6 +566,16 @@ async def test_jobs_that_ended_long_ago_and_were_reported_are_removed(
     assert await store.get([old.id, cancelled.id]) == []
 
 
+async def test_ends_that_nobody_reports_any_more_can_be_removed(store: JobStore, clock: SetClock) -> None:
+    await ended_as(store, JobDone(1))
+    clock.at += 100.0
+    fresh, waiting = await ended_as(store, JobDone(2)), await make(store, QUEUED)
+
+    assert await store.remove(ended_before=clock.at - 50.0) == 0
+    assert await store.remove(ended_before=clock.at - 50.0, unreported=True) == 1
+    assert ids(await store.find()) == [waiting.id, fresh.id]
+
+
 async def test_every_job_of_a_chat_is_removed_whatever_its_state(store: JobStore) -> None:
     await running(store, chat_id=7, bot=BOT)
     await ended_as(store, JobDone(1), chat_id=7, bot=BOT)

@@ -144,11 +144,18 @@ class SqlJobs(JobStore):
         return await self._change(ids, decide)
 
     async def remove(
-        self, *, ended_before: float | None = None, chat_id: ChatId | None = None, bot: BotId | None = None
+        self,
+        *,
+        ended_before: float | None = None,
+        unreported: bool = False,
+        chat_id: ChatId | None = None,
+        bot: BotId | None = None,
     ) -> int:
         conditions: list[ColumnElement[bool]] = []
         if ended_before is not None:
-            conditions += [table.c.ended_at < ended_before, table.c.report_at.is_(None)]
+            conditions.append(table.c.ended_at < ended_before)
+            if not unreported:
+                conditions.append(table.c.report_at.is_(None))
         if chat_id is not None:
             conditions.append(table.c.chat_id == str(chat_id))
         if not conditions:  # whoever names nothing deletes nothing

@@ -90,9 +90,17 @@ class JobStore(Protocol):
         ...
 
     async def remove(
-        self, *, ended_before: float | None = None, chat_id: ChatId | None = None, bot: BotId | None = None
+        self,
+        *,
+        ended_before: float | None = None,
+        unreported: bool = False,
+        chat_id: ChatId | None = None,
+        bot: BotId | None = None,
     ) -> int:
-        """Delete jobs that ended before a time and were reported, or every job of a chat; return how many."""
+        """Delete jobs that ended before a time and were reported, or every job of a chat; return how many.
+
+        `unreported`: also those of whose end nobody was told, as no process declares them any more.
+        """
         ...
 
     async def rewrite(self) -> None:

@@ -194,7 +194,9 @@ class JobRunner:
         now = self._clock.monotonic()
         if self._cleaned_at is None or now - self._cleaned_at > CLEAN_EVERY:
             self._cleaned_at = now
-            await self._store.remove(ended_before=self._clock.now() - self._keep)
+            too_old = self._clock.now() - self._keep
+            await self._store.remove(ended_before=too_old)
+            await self._store.remove(ended_before=too_old - self._keep, unreported=True)
 
 
 def _abandon(attempt: JobAttempt) -> None:

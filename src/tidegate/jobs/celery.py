@@ -77,6 +77,7 @@ def make_worker(settings: Settings) -> Celery:
     made = make_celery(settings.celery_broker_url.get_secret_value(), longest)
     for job in jobs.values():
         _add_task(made, job)
+        job.jobs.prepare()
     return made
 
 

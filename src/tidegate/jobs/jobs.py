@@ -251,6 +251,10 @@ class Jobs:
         if store is not None:
             await store.close()
 
+    def prepare(self) -> None:
+        """Import what the store needs, before a process forks: its children need not do so again."""
+        self._make_store()
+
     async def opened(self) -> JobStore:
         """Return the open store. Raises StoreAwayError."""
         async with self._opening:

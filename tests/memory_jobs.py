@@ -135,7 +135,7 @@ class MemoryJobs(JobStore):
 
     async def retry(self, ids: Iterable[int]) -> list[JobRecord]:
         await self._reach("retry")
-        again = {JobState.DEAD, JobState.CANCELLED}
+        again = {JobState.DEAD, JobState.CANCELLED, JobState.SENT}
         return self._change(ids, lambda job, now: retry_job(job, now) if job.state in again else None)
 
     async def claim_ended(self, names: Iterable[str], limit: int, lease: float) -> list[JobRecord]:

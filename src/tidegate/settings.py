@@ -159,6 +159,15 @@ class Settings(BaseSettings):
     def _check_redis(cls, url: SecretStr | None) -> SecretStr | None:
         return _normal(url, REDIS_SCHEMES, "redis://host:6379/0 (rediss:// with TLS)")
 
+    @field_validator("celery_broker_url")
+    @classmethod
+    def _check_broker(cls, url: SecretStr | None) -> SecretStr | None:
+        example = "amqp://user:password@host:5672// or redis://host:6379/0"
+        scheme, slashes, _ = ("", "", "") if url is None else url.get_secret_value().strip().partition("://")
+        if slashes and scheme.lower() not in AMQP_SCHEMES + REDIS_SCHEMES:
+            return url  # the application's own, such as sqs://: refused where jobs are run
+        return _normal(url, AMQP_SCHEMES + REDIS_SCHEMES, example)
+
     @field_validator("database_url", "database_replica_url")
     @classmethod
     def _check_database(cls, url: SecretStr | None) -> SecretStr | None:

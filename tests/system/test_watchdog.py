@@ -258,16 +258,13 @@ async def test_many_short_steps_are_no_fault_of_one_of_them() -> None:
     assert "most often in bots/blocking_bots.py" in incident.text
 
 
-async def test_another_thread_that_keeps_the_interpreter_lock_is_told_from_the_loop() -> None:
+async def test_a_loop_that_waits_for_another_thread_is_blamed_on_no_line() -> None:
+    """Which thread it was is decided in test_loop_block.py: on a busy machine the CPU is blamed instead."""
     async with watching() as (heard, _):
-        incident = await heard.of(
-            lambda: asyncio.to_thread(
-                lambda: sum(range(40_000_000))
-            ),  # one call of C, which gives no lock up
-            "by another thread that keeps the interpreter lock",
-        )
+        await asyncio.to_thread(lambda: sum(range(40_000_000)))  # one call of C, which gives no lock up
+        incident = await heard.first("loop blocked")
 
-    assert incident.handler is None
+    assert (incident.place, incident.handler) == (None, None)
 
 
 async def test_a_process_that_was_suspended_blames_no_line() -> None:

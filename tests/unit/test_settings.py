@@ -175,3 +175,23 @@ def test_a_threshold_that_makes_no_sense_is_refused(
     monkeypatch.setenv(name, value)
     with pytest.raises(BadInputError, match=name):
         Settings.read()
+
+
+@pytest.mark.parametrize("url", ["garbage", "redis://127.0.0.1:abc/0", "redis:///7", "amqp://host:99999//"])
+def test_a_broker_that_cannot_be_used_is_refused_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("CELERY_BROKER_URL", url)
+    with pytest.raises(BadInputError, match="CELERY_BROKER_URL is not an address that can be used") as error:
+        Settings.read()
+    assert url not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["amqp://guest:guest@host:5672//", "redis://host:6379/1", "sqs://own"])
+def test_a_broker_that_can_be_used_or_is_the_application_s_own_is_taken(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setenv("CELERY_BROKER_URL", url)
+    found = Settings.read().celery_broker_url
+    assert found is not None
+    assert found.get_secret_value() == url

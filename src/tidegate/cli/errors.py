@@ -99,7 +99,8 @@ def _usage(error: typer.TyperException) -> str:
     text = _INVALID.sub(r"\1: ", text)
     for theirs, ours in _OURS:
         text = theirs.sub(ours, text)
-    return f"{text[:1].lower()}{text[1:]}; see {command} --help"
+    first = text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"  # ID stays ID
+    return f"{first}; see {command} --help"
 
 
 def _one_line(text: str) -> str:

@@ -45,7 +45,7 @@ def _checked_id(given: Any) -> Any:  # noqa: ANN401  (one number or several)
     """Check numbers that a database has to hold; a range would be shown in --help with all its digits."""
     for number in given if isinstance(given, list) else [given]:
         if number is not None and not 0 < number <= LARGEST_ID:
-            raise typer.BadParameter("the id of a job is a number, as shown by jobs list")
+            raise typer.BadParameter("ids of jobs are 1 or more, as shown by jobs list")
     return given
 
 
@@ -126,7 +126,7 @@ def retry(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Queue jobs that are dead or cancelled again, as if they were new: by their ids, or all that are dead.
+    """Queue jobs that are dead, cancelled or sent again, as if they were new: by ids, or all that are dead.
 
     Their functions run from the start. Asks before it retries all that are dead.
     """
@@ -147,7 +147,9 @@ def retry(
             for job in await gate.jobs.retry(*(one.id for one in jobs[at : at + PAGE]))
         ]
 
-    _report_change("queued again", jobs, _in_jobs(store, act), "is not dead or cancelled", as_json=as_json)
+    _report_change(
+        "queued again", jobs, _in_jobs(store, act), "is not dead, cancelled or sent", as_json=as_json
+    )
 
 
 async def find_jobs(gate: "Tidegate", ids: Sequence[int]) -> list[JobRecord]:

@@ -138,7 +138,7 @@ class SqlJobs(JobStore):
 
     async def retry(self, ids: Iterable[int]) -> list[JobRecord]:
         def decide(job: JobRecord, now: float) -> JobRecord | None:
-            is_meant = job.has_ended and job.state is not JobState.DONE
+            is_meant = job.state in {JobState.DEAD, JobState.CANCELLED, JobState.SENT}
             return retry_job(job, now) if is_meant else None
 
         return await self._change(ids, decide)

@@ -113,7 +113,7 @@ def run_task(job: Job[..., Any], lease: JobLease) -> None:
     thread, clock = _thread(), Clock()
     record = thread.call(_begin(job, lease, clock))
     if record is None:
-        log.info("job %s (%s) is not run: it was cancelled, or runs elsewhere", lease.id, job.name)
+        thread.call(_log_refusal(job, lease))
         return
     with thread.meanwhile(_renew(job, lease, clock)):
         outcome = _run(job, record)
@@ -139,6 +139,20 @@ async def _begin(job: Job[..., Any], lease: JobLease, clock: Clock) -> JobRecord
             log.warning("job %s (%s) waits for the database: %s", lease.id, job.name, error)
             await clock.sleep(pause_after(failures))
     raise Reject("the database cannot be reached", requeue=True)
+
+
+async def _log_refusal(job: Job[..., Any], lease: JobLease) -> None:
+    """A job that is unknown is a mistake of the configuration, which nobody else would notice."""
+    store = await job.jobs.opened()
+    if await store.get([lease.id]):
+        log.info("job %s (%s) is not run: it was cancelled, or runs elsewhere", lease.id, job.name)
+        return
+    log.error(
+        "job %s (%s) is not in the database of this worker: give it the DATABASE_URL of the bot, or start it"
+        " in the folder of the bot. It is sent again in ten minutes; tidegate jobs retry does so at once",
+        lease.id,
+        job.name,
+    )
 
 
 async def _renew(job: Job[..., Any], lease: JobLease, clock: Clock) -> None:

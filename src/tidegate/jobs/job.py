@@ -48,11 +48,11 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if type(self.retries) is not int or not 0 <= self.retries <= MOST_RETRIES:
             raise BadInputError(f"retries is {self.retries!r}: give a whole number, 0 to {MOST_RETRIES:,}")
-        for name, lowest in (("pause", 0.0), ("timeout", 0.001)):
+        for name, lowest in (("pause", 0.0), ("timeout", 0.001)):  # seconds
             seconds: object = getattr(self, name)
             if type(seconds) not in {int, float} or not lowest <= seconds <= LONGEST_TIMEOUT:  # type: ignore[operator]
                 raise BadInputError(
-                    f"{name} is {seconds!r}: give seconds, {LONGEST_TIMEOUT:,.0f} (a day) at most"
+                    f"{name} is {seconds!r}: give seconds, {lowest:g} to {LONGEST_TIMEOUT:,.0f} (a day)"
                 )
         text: object = self.failed_text
         if text is not None and not (isinstance(text, str) and text.strip() and len(text) <= MAX_TEXT):
@@ -173,7 +173,7 @@ class Job(Generic[P, R]):
         named = {f"argument {at}": value for at, value in enumerate(args, 1)} | kwargs
         for place, value in named.items():
             check_storable(place, f"the name of an argument of job {self.name}")
-            check_storable(value, f"{place} of job {self.name}")
+            check_storable(value, f"job {self.name}: {place}")
         size = len(pack_values([list(args), kwargs]))
         if size > MAX_ARGUMENT_BYTES:
             raise BadInputError(
@@ -230,9 +230,11 @@ def run_function(job: Job[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     result = job.function(*args, **kwargs)
     if inspect.iscoroutine(result):
         result = asyncio.run(result)
-    check_storable(result, f"the result of job {job.name}")
+    check_storable(result, f"job {job.name}: its result")
     if len(pack_values(result)) > MAX_RESULT_BYTES:
-        raise BadInputError(f"the result of job {job.name} is too large: write it to a file, return its path")
+        raise BadInputError(
+            f"job {job.name}: its result is too large: write it to a file, and return its path"
+        )
     return result
 
 

@@ -204,7 +204,10 @@ class Jobs:
         return cancelled
 
     async def retry(self, *ids: int) -> FoundJobs:
-        """Run jobs that are dead or cancelled again, as if they were new; return them."""
+        """Run jobs that are dead or cancelled again, as if they were new; return them.
+
+        Also those that were sent to a broker, and lost by it or by a worker that does not know them.
+        """
         queued = await (await self.opened()).retry(ids)
         self._wake()
         return queued

@@ -75,7 +75,7 @@ class JobStore(Protocol):
         ...
 
     async def retry(self, ids: Iterable[int]) -> list[JobRecord]:
-        """Queue jobs that are dead or cancelled again, as if they were new; return them."""
+        """Queue jobs that are dead, cancelled or sent again, as if they were new; return them."""
         ...
 
     async def claim_ended(self, names: Iterable[str], limit: int, lease: float) -> list[JobRecord]:

@@ -131,7 +131,7 @@ class JobReporter:
     async def _put(self, job: JobRecord, message: object) -> None:
         if not isinstance(message, str | Mapping):
             kind = type(message).__name__
-            raise BadInputError(f"it is a {kind}: return a text, the fields of a message, or None")
+            raise BadInputError(f"it is of type {kind}: return a text, the fields of a message, or None")
         fields = {"text": message} if isinstance(message, str) else message
         key = {"dedup_key": job.message_key, "dedup_for": KEY_LIFETIME}
         made = self._producer.compose(BotId(job.bot or 0), {**fields, "chat_id": job.chat_id, **key})

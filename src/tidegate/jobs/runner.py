@@ -23,7 +23,7 @@ from tidegate.tasks import BackgroundTasks, SupervisedLoop
 log = logging.getLogger("tidegate.jobs")
 
 RUN_LEASE: Final = 15.0  # seconds, renewed three times in it
-SENT_LEASE: Final = 3600.0  # seconds: then a broker that has lost a job gets it again
+SENT_LEASE: Final = 600.0  # seconds: then a broker gets a job again that it, or a worker, has lost
 CLAIMED_AT_ONCE: Final = 100
 POLL_EVERY: Final = 1.0  # seconds after which a job that another process has submitted or ended is found
 STOP_GRACE: Final = 5.0  # seconds that jobs have to end when the process stops
@@ -228,6 +228,6 @@ def _log_end(job: JobRecord, after: JobRecord | None) -> None:
         log.warning("job %s (%s) has ended too late: it was cancelled, or runs elsewhere", job.id, job.name)
     elif after.state is JobState.DEAD:
         log.error("job %s (%s) is dead: %s", job.id, job.name, after.error)
-    elif after.error != job.error or after.attempts + after.crashes > job.attempts + job.crashes:
+    elif after.state is JobState.QUEUED and after.attempts + after.crashes > job.attempts + job.crashes:
         pause = f"in {job.pause:g} s" if after.attempts > job.attempts else "at once"
         log.warning("job %s (%s) has failed, and runs again %s: %s", job.id, job.name, pause, after.error)

@@ -28,7 +28,10 @@ def check_storable(value: object, place: str, depth: int = 0) -> None:
     A tuple becomes a list, a member of a StrEnum or IntEnum its value, and the path of a file absolute.
     """
     if depth > DEEPEST:
-        raise BadInputError(f"{place} is nested too deeply: {_ADVICE}")
+        shown = place.partition("[")[0]
+        raise BadInputError(
+            f"{shown} is nested too deeply: {DEEPEST} lists or dictionaries in each other at most"
+        )
     match value:
         case list() | tuple():
             for at, item in enumerate(value):
@@ -64,7 +67,7 @@ def _trouble_with(value: object) -> str | None:
     if isinstance(value, int) and not -LARGEST_INTEGER <= value < LARGEST_INTEGER:
         return "is a number of more than 64 bits: give it as a text"
     if isinstance(value, float) and not math.isfinite(value):
-        return f"is {value}, which is not a number"
+        return f"is {value}, which is not a finite number"
     if isinstance(value, str) and value != value.encode(errors="replace").decode():
         return "holds half a character, which cannot be stored"
     return None

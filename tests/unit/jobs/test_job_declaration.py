@@ -153,9 +153,9 @@ async def test_a_name_is_taken_once_and_the_same_function_may_be_declared_again(
     [
         ((), {}, "job order cannot be called so: missing a required"),
         ((1,), {"number": 2}, None),  # into **more
-        ((object(),), {}, "argument 1 of job order is of type object"),
-        ((1, "a", {"b": [{1}]}), {}, r"argument 3 of job order\['b'\]\[0\] is of type set"),
-        ((1,), {"note": math.nan}, "note of job order is nan"),
+        ((object(),), {}, "job order: argument 1 is of type object"),
+        ((1, "a", {"b": [{1}]}), {}, r"job order: argument 3\['b'\]\[0\] is of type set"),
+        ((1,), {"note": math.nan}, "job order: note is nan"),
         ((1,), {"\ud800": 1}, "the name of an argument of job order holds half a character"),
         ((b"x" * MAX_ARGUMENT_BYTES,), {}, "the arguments of job order have 1,048,5.. bytes: give 1,048,576"),
         ((File(content=b"x" * MAX_ARGUMENT_BYTES),), {}, "the arguments of job order have"),
@@ -187,7 +187,7 @@ def test_an_async_function_runs_in_a_loop_of_its_own() -> None:
 
 @pytest.mark.parametrize(("kind", "text"), [("set", "is of type set"), ("large", "is too large")])
 def test_a_result_that_cannot_be_stored_is_an_error_that_says_so(kind: str, text: str) -> None:
-    with pytest.raises(BadInputError, match=f"the result of job odd_result {text}"):
+    with pytest.raises(BadInputError, match=f"job odd_result: its result {text}"):
         run_function(make(odd_result), (kind,), {})
     assert run_function(make(odd_result), ("fine",), {}) == {"document": File(content=b"x")}
 

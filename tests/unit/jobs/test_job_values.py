@@ -167,7 +167,7 @@ def test_a_number_of_a_class_of_its_own_is_refused() -> None:
         (Fraction(1, 2), "is of type Fraction"),
         (Point(1, object()), r"\[1\] is of type object"),  # type: ignore[arg-type]
         (2**64, "is a number of more than 64 bits: give it as a text"),
-        (math.nan, "is nan, which is not a number"),
+        (math.nan, "is nan, which is not a finite number"),
         ({1: 2}, "has the key 1: give texts as keys"),
     ],
 )

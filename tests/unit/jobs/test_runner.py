@@ -18,7 +18,15 @@ from tidegate.jobs.record import (
     JobReturned,
     JobState,
 )
-from tidegate.jobs.runner import CLEAN_EVERY, POLL_EVERY, RUN_LEASE, SENT_LEASE, STOP_GRACE, JobRunner
+from tidegate.jobs.runner import (
+    CLEAN_EVERY,
+    POLL_EVERY,
+    RUN_LEASE,
+    SENT_LEASE,
+    STOP_GRACE,
+    JobRunner,
+    settle_attempt,
+)
 from tidegate.sim.virtual_time import VirtualClock
 from unit.jobs.office_jobs import ScriptedExecutor, add, declared, get
 
@@ -553,3 +561,20 @@ async def test_no_job_is_lost_or_run_by_two_at_once_whatever_happens(
     begun = [mark for executor in executors for mark in executor.begun]
     assert len(begun) == len(set(begun))
     assert not any(executor.running for executor in executors)
+
+
+async def test_a_job_that_is_done_after_a_crash_is_not_said_to_have_failed(
+    store: MemoryJobs, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log said that it had failed, and ran again, when it was done."""
+    await add(store)
+    await store.claim(["label"], 1, RUN_LEASE)
+    await clock.sleep(RUN_LEASE + 1.0)
+    [again] = await store.claim(["label"], 1, RUN_LEASE)
+    assert (again.crashes, again.error is None) == (1, False)
+    caplog.clear()
+
+    await settle_attempt(store, clock, again, JobDone("ready"))
+
+    assert (await get(store, again)).state is JobState.DONE
+    assert "has failed" not in caplog.text

@@ -96,7 +96,7 @@ async def test_a_program_that_a_job_starts_does_not_take_the_calls_of_the_next_j
         ("leaves", (3,), JobCrashed("its process ended with code 3")),
         ("exits", (), JobFailed("SystemExit: enough (system/pool_functions.py:")),
         ("broken", ("no\0 42:aaaaaaaaaaaaaaaaaaaaaaaaaaaa",), JobFailed("ValueError: no\0 42:… (system/")),
-        ("returns_a_set", (), JobFailed("BadInputError: the result of job returns_a_set is of type set")),
+        ("returns_a_set", (), JobFailed("BadInputError: job returns_a_set: its result is of type set")),
         ("endless", (), JobFailed("it took longer than 0.5 s, and was ended")),
     ],
 )

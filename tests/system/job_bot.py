@@ -66,6 +66,7 @@ async def main(url: str) -> None:
     async with gate:
         gate.add_bot(TOKEN, api_url=url)
         async with gate.worker():
+            await gate.jobs.counts()  # the database is open: a bot that runs for a while is measured
             print("ready", flush=True)  # noqa: T201
             while line := await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
                 name, *arguments = line.split()

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, delete, fun
 
 from tidegate.clock import Clock
 from tidegate.database.database import Database, Transaction
+from tidegate.database.row_ids import allocate_ids
 from tidegate.database.schema import jobs as table
 from tidegate.file_codec import unpack_file, with_files_packed
 from tidegate.jobs.port import JobLease, JobStore, Submission
@@ -268,13 +269,15 @@ async def _insert(
 ) -> dict[Place, JobRecord]:
     if not jobs:
         return {}
-    rows = [_new_row(job) | {"created_at": now, "due_at": now + job.delay} for job in jobs.values()]
-    statement = insert(table).returning(_id, sort_by_parameter_order=True)
-    numbers = (await transaction.execute(statement, rows)).scalars().all()
-    return {
+    ids = await allocate_ids(transaction, table, len(jobs))  # rows that return theirs are sent one by one
+    added = {
         place: JobRecord(**msgspec.structs.asdict(job), id=number, created_at=now, due_at=now + job.delay)
-        for (place, job), number in zip(jobs.items(), numbers, strict=True)
+        for (place, job), number in zip(jobs.items(), ids, strict=True)
     }
+    times = ("id", "created_at", "due_at")
+    rows = [_new_row(job) | {name: getattr(job, name) for name in times} for job in added.values()]
+    await transaction.execute(insert(table), rows)
+    return added
 
 
 def _chunks(ids: Iterable[int]) -> Iterator[list[int]]:

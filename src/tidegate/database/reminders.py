@@ -18,13 +18,13 @@ from sqlalchemy import (
     insert,
     or_,
     select,
-    text,
     true,
     update,
 )
 
 from tidegate.clock import Clock
 from tidegate.database.database import Database, Transaction
+from tidegate.database.row_ids import allocate_ids
 from tidegate.database.schema import reminders as table
 from tidegate.errors import BadInputError, StoreError
 from tidegate.file_codec import unpack_file, with_files_packed
@@ -64,10 +64,6 @@ _REPLACE: Final = _one.values(
     {column.name: bindparam(column.name) for column in table.c if column is not _id}
 )
 _SET_ASIDE: Final = _one.values(due_at=None, trouble=bindparam("trouble"))
-_NEXT_IDS: Final = text(
-    f"SELECT nextval(pg_get_serial_sequence('{table.name}', 'id')) FROM generate_series(1, :count)"  # noqa: S608
-)
-_LAST_ID: Final = text(f"SELECT max(seq) FROM sqlite_sequence WHERE name = '{table.name}'")  # noqa: S608
 
 
 class SqlReminders(ReminderStore):
@@ -92,7 +88,7 @@ class SqlReminders(ReminderStore):
             known = await _known_keys(transaction, reminders)
             plain = sum(new.key is None for new in reminders)
             keyed = {(new.bot, new.key) for new in reminders if new.key is not None}
-            ids = await _allocate(transaction, plain + len(keyed - known.keys()))
+            ids = await allocate_ids(transaction, table, plain + len(keyed - known.keys()))
             fresh, unused = set(ids), iter(ids)
             additions: list[Addition] = []
             for new in reminders:
@@ -264,14 +260,6 @@ def _of_shard(shard: Shard | None) -> list[ColumnElement[bool]]:
 def _chunks(ids: Iterable[int]) -> Iterable[list[int]]:
     unique = sorted(set(ids))
     return (unique[start : start + IDS_AT_ONCE] for start in range(0, len(unique), IDS_AT_ONCE))
-
-
-async def _allocate(transaction: Transaction, count: int) -> list[int]:
-    """Return new ids: the first state of a reminder depends on its id. SQLite's write lock is held."""
-    if transaction.dialect == "postgresql":
-        return list((await transaction.execute(_NEXT_IDS, {"count": count})).scalars())
-    last = await transaction.scalar(_LAST_ID) or 0
-    return list(range(last + 1, last + 1 + count))
 
 
 async def _known_keys(

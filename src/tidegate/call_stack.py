@@ -38,7 +38,7 @@ _INBOX_FRAME: Final = ("tidegate.inbound.dispatcher", "_call")
 
 
 class StackReading(msgspec.Struct, frozen=True):
-    """What a stack says, without the objects in it."""
+    """The text of a stack, without the objects in it."""
 
     place: str | None = None  # folder/file.py:line, of the application if it is in the stack
     function: str | None = None  # in which that line is
@@ -181,9 +181,6 @@ def _dotted(function: ast.expr) -> str:
             return f"{_dotted(called)}()"
         case _:
             return "…"
-
-
-# --- handler and chat ---
 
 
 def _handler_and_chat(frames: Sequence[FrameType]) -> tuple[object | None, int | None]:

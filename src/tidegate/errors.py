@@ -2,6 +2,9 @@
 
 TidegateError
 ├── BadInputError            what was given cannot be used; the text says what to give instead
+│   ├── BadRowsError         rows of an audience cannot be sent (carries rows and bad)
+│   ├── ConflictError        it contradicts something that is there already
+│   └── UnknownNameError     nothing of that name is known
 ├── ClosedError              the gate or its store is not open, or was closed meanwhile
 ├── StoreError               the store cannot do its work: disk full, file damaged
 │   ├── StoreAwayError       it cannot be reached now
@@ -9,6 +12,10 @@ TidegateError
 ├── NotTheSenderError        another process sends for this store; it is named
 ├── WrongKeyError            the key does not open what is stored
 ├── MissingExtraError        a library is not installed; the text says how to install it
+├── ServiceError             Tidegate's own HTTP API did not do what a client asked (carries status and kind)
+│   ├── ServiceInputError    what was given cannot be used: a BadInputError, too
+│   ├── ServiceRefusedError  the token is wrong, or may not do that
+│   └── ServiceAwayError     it cannot be reached, or asks to try again later (carries retry_after)
 ├── UpstreamError            an API behind the bot did not do what was asked (carries api, method, endpoint)
 │   ├── UpstreamRefusedError     it will not do it: bad token, no such record (carries status)
 │   ├── UpstreamAwayError        it could not be had: unreachable, failing, at its limit (carries retry_after)
@@ -23,7 +30,7 @@ TidegateError
     └── WithdrawnError       it was cancelled, or replaced by a newer one
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tidegate.scrubber import scrub_secrets
@@ -38,6 +45,26 @@ class TidegateError(Exception):
 
 class BadInputError(TidegateError, ValueError):
     """An argument cannot be used. The text says what was given and what is expected."""
+
+
+class BadRowsError(BadInputError):
+    """Rows of an audience cannot be sent, and nothing was. `bad` counts them.
+
+    `rows`: the number of the first of them, with the reason of each; lines of a file count from 1.
+    """
+
+    def __init__(self, text: str, *, bad: int, rows: Sequence[tuple[int, str]]) -> None:
+        super().__init__(text)
+        self.bad = bad
+        self.rows = [(number, scrub_secrets(reason)) for number, reason in rows]
+
+
+class ConflictError(BadInputError):
+    """It contradicts something that is there already. The text says what, and what to do."""
+
+
+class UnknownNameError(BadInputError):
+    """Nothing of that name is known. The text says where to look."""
 
 
 class ClosedError(TidegateError):
@@ -66,6 +93,42 @@ class WrongKeyError(TidegateError):
 
 class MissingExtraError(TidegateError, ImportError):
     """A library that this needs is not installed."""
+
+
+class ServiceError(TidegateError):
+    """The HTTP API of Tidegate answered with an error. `kind` is the last part of its problem's type."""
+
+    def __init__(
+        self, text: str, *, status: int = 0, kind: str = "", more: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.kind = kind
+        self.more = dict(more or {})  # what the problem says beside its text, such as `errors`
+
+
+class ServiceInputError(ServiceError, BadInputError):
+    """The API cannot use what was given. The text says what is expected."""
+
+
+class ServiceRefusedError(ServiceError):
+    """The token is missing, wrong, expired or revoked, or may not do that."""
+
+
+class ServiceAwayError(ServiceError):
+    """The API cannot be reached, or cannot do that now. `retry_after`: seconds, if known."""
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        status: int = 0,
+        kind: str = "",
+        more: Mapping[str, Any] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(text, status=status, kind=kind, more=more)
+        self.retry_after = retry_after
 
 
 class UpstreamError(TidegateError):

@@ -60,7 +60,7 @@ def running(run: HandlerRun) -> Iterator[None]:
 
 @contextmanager
 def waiting_for_gate() -> Iterator[None]:
-    """What is awaited within is the gate's own work, such as a turn: no deadline of a handler counts it."""
+    """While the body runs, the gate itself works, as on a turn: no deadline of a handler counts that."""
     run = _running.get()
     if run is None:
         yield

@@ -52,6 +52,24 @@ class Rate:
         return f"{self.count}/{self.seconds:g}"
 
 
+class BotLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one bot that an operator has set. None: that of the rules holds."""
+
+    bot: Rate | None = None  # all its calls together
+    private: Rate | None = None  # each private chat
+    group: Rate | None = None  # each group and channel
+
+    @property
+    def set_ones(self) -> dict[str, Rate]:
+        """The limits that are set, by name."""
+        named = {"bot": self.bot, "private": self.private, "group": self.group}
+        return {name: rate for name, rate in named.items() if rate is not None}
+
+    def __bool__(self) -> bool:
+        """Return whether any is set."""
+        return bool(self.set_ones)
+
+
 class DailyHours(NamedTuple):
     """A part of each day, written `02:00-05:00` (UTC) or `22:00-05:00 Europe/Berlin`."""
 

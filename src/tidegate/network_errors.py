@@ -1,6 +1,7 @@
-"""One word for each kind of network failure of aiohttp; its own text may hold a token."""
+"""Words for network failures of aiohttp, whose own texts may hold a token, and phrases of HTTP statuses."""
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Final
 
 import aiohttp
@@ -20,6 +21,12 @@ _WORDS: Final[Sequence[tuple[type[BaseException], str]]] = (
     (OSError, "disconnected"),
     (ValueError, "address"),
 )
+
+
+def status_phrase(status: int) -> str:
+    """Return the phrase of an HTTP status as Telegram writes it, whichever one this Python has."""
+    too_large = status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE  # "Content Too Large" from Python 3.13 on
+    return "Request Entity Too Large" if too_large else HTTPStatus(status).phrase
 
 
 def network_failure(error: BaseException) -> str:

@@ -1,7 +1,8 @@
 """The scrubber of secrets: every text that leaves Tidegate passes it, be it a log line, an error or a report.
 
-Bot tokens, and passwords in addresses, are known by their form, wherever they come from. Other secrets (keys,
-secrets of hooks, tokens of other APIs) are known by their value, from the moment they are given to Tidegate.
+Bot tokens, Tidegate's own API tokens, and passwords in addresses are known by their form, wherever they come
+from. Other secrets (keys, secrets of hooks, tokens of other APIs) are known by their value, from the moment
+they are given to Tidegate.
 """
 
 import logging
@@ -17,16 +18,24 @@ MAX_VALUES: Final = 256  # each is looked for in every text; the oldest are drop
 # Telegram's have 35 characters after the colon; those of tests and other servers may have fewer. In an
 # address the colon may be percent-encoded, also more than once.
 _TOKEN: Final = re.compile(r"(\d{1,15})(?::|%(?:25)*3a)[\w-]{20,}", re.ASCII | re.IGNORECASE)
+# API tokens, CSRF tokens, codes of login links, and cookies of sessions (`ops/access.py`). The first
+# characters are public: a person finds the token by them. Names of functions that begin so are shorter.
+_ACCESS: Final = re.compile(r"(tg[cls]?_[\w-]{6})[\w-]{26,}", re.ASCII)
 _PASSWORD: Final = re.compile(r"(://[^\s/@:'\"]*:)[^\s/'\"]+@")
 _PARAMETER: Final = re.compile(
-    r"([?&](?:password|secret|secret_token|access_token)=)[^\s&'\"]+", re.IGNORECASE
+    r"([?&](?:password|secret|secret_token|access_token|code)=)[^\s&'\"]+", re.IGNORECASE
 )
+_BEARER: Final = re.compile(r"(\bBearer\s+)[\w.~+/=-]{16,}", re.IGNORECASE)
 
 # Filters of a logger do not see the records of the loggers below it: each is named.
 LOGGERS: Final = (
     "tidegate",
+    "tidegate.access",
+    "tidegate.api",
     "tidegate.broadcast",
     "tidegate.flows",
+    "tidegate.gateway",
+    "tidegate.history",
     "tidegate.inbound",
     "tidegate.jobs",
     "tidegate.outbox",
@@ -42,11 +51,15 @@ _values: tuple[str, ...] = ()  # the newest first; replaced as a whole, since an
 
 
 def scrub_secrets(text: str) -> str:
-    """Return the text without secrets. A bot's number stays: `42:…`."""
+    """Return the text without secrets. A bot's number stays, `42:…`, and the prefix of an API token."""
     if ":" in text or "%" in text:
         text = _TOKEN.sub(rf"\1:{HIDDEN}", text)
+    if "tg" in text:
+        text = _ACCESS.sub(rf"\1{HIDDEN}", text)
     if "://" in text or "=" in text:
         text = _PARAMETER.sub(rf"\1{HIDDEN}", _PASSWORD.sub(rf"\1{HIDDEN}@", text))
+    if "earer" in text:
+        text = _BEARER.sub(rf"\1{HIDDEN}", text)
     for value in _values:
         if value in text:
             text = text.replace(value, HIDDEN)
@@ -79,6 +92,13 @@ def hide_password(url: str | None) -> None:
         except ValueError:  # not an address: it is refused elsewhere
             return
         hide(password, unquote(password or ""))
+
+
+class ScrubbedFormatter(logging.Formatter):
+    """Python's formatter, without secrets in its lines, whichever logger wrote them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return scrub_secrets(super().format(record))
 
 
 class SecretFilter(logging.Filter):

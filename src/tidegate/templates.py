@@ -10,6 +10,7 @@ from urllib.parse import quote
 ParseMode = Literal["HTML", "MarkdownV2"]
 
 MAX_TEXT_LENGTH: Final = 4_096  # https://core.telegram.org/bots/api#sendmessage
+MAX_CAPTION_LENGTH: Final = 1_024  # of a photo and the like
 MAX_VALUE_LENGTH: Final = 1_000  # less, if several together make a message too long to be sent
 # str.format would reach into objects ({name.__class__}), and fail on a brace in a text.
 _PIECES = re.compile(r"\{\{|\}\}|\{([^\W\d]\w*)\}")
@@ -43,10 +44,15 @@ def fill(
     return _substitute(text, data, _ESCAPES[parse_mode], longest)
 
 
-def fill_message(text: str, data: Mapping[str, Any], parse_mode: ParseMode | None = None) -> str:
+def fill_message(
+    text: str,
+    data: Mapping[str, Any],
+    parse_mode: ParseMode | None = None,
+    longest_text: int = MAX_TEXT_LENGTH,
+) -> str:
     """Fill a text, with values cut so far that Telegram takes the message."""
     longest, filled = MAX_VALUE_LENGTH, fill(text, data, parse_mode)
-    while utf16_length(filled) > MAX_TEXT_LENGTH and longest:
+    while utf16_length(filled) > longest_text and longest:
         longest = longest * 3 // 4
         filled = fill(text, data, parse_mode, longest)
     return filled

@@ -122,9 +122,6 @@ def test_an_empty_stack_says_nothing() -> None:
     assert read_stack([]).where == "at a place that is not known"
 
 
-# --- handler and chat ---
-
-
 async def handled(callback: Callable[..., Any], event: object) -> None:
     await aiogram_handler.HandlerObject(callback).call(event)
 

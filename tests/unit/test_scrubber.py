@@ -14,6 +14,7 @@ from tidegate.scrubber import LOGGERS, MAX_VALUES, contains_token, hide, hide_pa
 SOURCE = Path(scrubber.__file__).parent
 SECRET = "AAEEqwertyuiopasdfghjklzxcvbnm-_123"
 TOKEN = f"42:{SECRET}"
+API_TOKEN = "tg_Ab3dE9" + "x" * 37
 
 url_safe = st.sampled_from("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-")
 secrets = st.text(url_safe, min_size=20, max_size=45)
@@ -23,6 +24,18 @@ secrets = st.text(url_safe, min_size=20, max_size=45)
 def test_a_token_is_hidden_wherever_it_stands(bot: int, secret: str, before: str, after: str) -> None:
     for token in (f"{bot}:{secret}", quote(f"{bot}:{secret}", safe=""), f"bot{bot}%253a{secret}/getMe"):
         assert secret not in scrub_secrets(before + " " + token + " " + after)
+
+
+@given(
+    st.sampled_from(["tg_", "tgc_", "tgl_", "tgs_"]),
+    st.text(url_safe, min_size=43, max_size=43),
+    st.text(max_size=15),
+    st.text(max_size=15),
+)
+def test_an_api_token_a_code_and_a_cookie_are_hidden_wherever_they_stand(
+    kind: str, secret: str, before: str, after: str
+) -> None:
+    assert secret[6:] not in scrub_secrets(before + kind + secret + after)
 
 
 @given(st.text())
@@ -41,6 +54,10 @@ def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
         ("postgresql://me:p@ss@db/app", "postgresql://me:…@db/app"),
         ("http://user:pw@proxy:3128", "http://user:…@proxy:3128"),
         ("redis://db?password=hunter2&db=1", "redis://db?password=…&db=1"),
+        (f"Authorization: Bearer {API_TOKEN}", "Authorization: Bearer tg_Ab3dE9…"),
+        (f"Cookie: a=1; tidegate=tgs_{'y' * 43}; b=2", "Cookie: a=1; tidegate=tgs_yyyyyy…; b=2"),
+        ("GET /login?code=hunter2&next=/ HTTP/1.1", "GET /login?code=…&next=/ HTTP/1.1"),
+        (f"'Authorization': 'Bearer {SECRET}'", "'Authorization': 'Bearer …'"),
     ],
 )
 def test_secrets_are_known_by_their_form(text: str, scrubbed: str) -> None:
@@ -54,6 +71,8 @@ def test_secrets_are_known_by_their_form(text: str, scrubbed: str) -> None:
         "http://127.0.0.1:8080/readyz was asked by someone@example.org",
         "chat 1001: message 5 (normal)",
         "flow 42:1001:1001",
+        "handler tg_on_successful_payment, token tg_Ab3dE9",
+        "the bearer token is missing",
     ],
 )
 def test_ordinary_texts_stay(text: str) -> None:
@@ -88,9 +107,6 @@ def test_hidden_values_are_bounded() -> None:
 def test_an_api_url_can_be_asked_for_a_token() -> None:
     assert contains_token(f"https://proxy/bot{TOKEN}")
     assert not contains_token("https://proxy/bot{token}/{method}")
-
-
-# --- log ---
 
 
 def test_every_logger_of_tidegate_is_scrubbed() -> None:
@@ -141,7 +157,10 @@ def test_the_applications_own_log_is_left_alone(caplog: pytest.LogCaptureFixture
     assert TOKEN in caplog.text
 
 
-# --- errors ---
+def test_a_formatter_of_a_whole_process_scrubs_lines_of_any_logger() -> None:
+    record = logging.makeLogRecord({"msg": f"POST /bot{TOKEN}/getMe", "name": "httpx"})
+
+    assert scrubber.ScrubbedFormatter("%(name)s: %(message)s").format(record) == "httpx: POST /bot42:…/getMe"
 
 
 def test_no_error_shows_a_token() -> None:

@@ -15,7 +15,20 @@ from tidegate.stores.redis.connection import Argument, OnPublished, RedisConnect
 from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS
 from tidegate.stores.redis.scripts import Script
 
-QUIET = frozenset({"claim", "find", "dead_letters", "scan", "stats", "wait_for", "why", "extend"})
+QUIET = frozenset({"claim", "find", "page", "scan", "stats", "wait_for", "why", "extend"})
+
+
+def misplaced(redis: Redis, key: Callable[[str], str]) -> set[object]:
+    """Messages without a place in the order of all, and places without a message: there are none.
+
+    Unless an older version has put messages, and no list was asked for since.
+    """
+    numbers, ordered, unordered = redis.hmget(key("meta"), ["numbers", "ordered", "unordered"])
+    if numbers != ordered or unordered is not None:
+        return set()
+    places, letters = (set(redis.zrange(key(name), 0, -1)) for name in ("order", "letters"))
+    messages = set(redis.hkeys(key("messages")))
+    return (places ^ messages) | (letters - messages)
 
 
 class InlineConnection(RedisConnection):
@@ -44,8 +57,10 @@ class InlineConnection(RedisConnection):
         await self.run("open", "run", 1, "", "epoch")
 
     async def close(self) -> None:
+        wrong = await self._inline(misplaced, self._redis, self.key)
         await self._inline(self._redis.delete, *self._keys, *self._others)
         await self._inline(self._redis.close)
+        assert wrong == set()
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
         reply: list[bytes] = await self._evaluate(OUTBOX_SCRIPTS[step], self._keys, self._terms, *args)

@@ -1,9 +1,11 @@
 """A store and the simple model take the same steps, in any order that Hypothesis can think of."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from typing import Any, ClassVar, Literal, TypeVar
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -28,7 +30,7 @@ from tidegate.model import (
     TicketId,
     Unknown,
 )
-from tidegate.outbox.port import Turn
+from tidegate.outbox.port import OutboxStats, Turn
 from tidegate.pacing.rules import Rules, cost_of, is_private
 from tidegate.sim.telegram.flood_control import FloodControl, Limits
 from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
@@ -103,8 +105,6 @@ class OutboxMachine(RuleBasedStateMachine):
         kind = "private" if is_private(chat) else "group"
         flood = self.referee.admit(self.clock.monotonic(), bot, int(chat), kind, "send", cost=cost)
         assert flood is None, flood
-
-    # --- steps ---
 
     @rule(
         bot=bots,
@@ -290,13 +290,21 @@ class OutboxMachine(RuleBasedStateMachine):
         ticket = self.pick(self.tickets, number)
         assert self.run(self.outbox.cancel([ticket])) == self.model.cancel(ticket)
 
+    @precondition(lambda self: self.tickets)
+    @rule(number=st.integers(0, 99), priority=st.sampled_from(Priority))
+    def reprioritize(self, number: int, priority: Priority) -> None:
+        self.step()
+        ticket = self.pick(self.tickets, number)
+        changed = self.run(self.outbox.reprioritize([ticket], priority))
+        assert changed == self.model.reprioritize(ticket, priority)
+
     @precondition(lambda self: self.model.letters())
     @rule(number=st.integers(0, 99))
     def replay(self, number: int) -> None:
-        self.step()
+        now = self.step()
         ticket = self.pick(self.model.letters(), number)
         assert self.run(self.outbox.replay([ticket])) == 1
-        self.model.replay(ticket)
+        self.model.replay(ticket, now)
         self.look()  # its deadline may have passed
 
     @precondition(lambda self: self.model.letters())
@@ -309,22 +317,25 @@ class OutboxMachine(RuleBasedStateMachine):
         self.tickets.remove(ticket)
         self.stale = [claim for claim in self.stale if claim.message.id != ticket]
 
-    # --- what holds after each ---
-
     @invariant()
     def every_message_is_where_the_model_has_it(self) -> None:
         self.step()
         for ticket, known in self.model.messages.items():
             record = self.run(self.outbox.find(ticket))
             assert record is not None, f"{ticket} is lost"
-            found = (record.state, record.attempts, record.crashes)
-            assert found == (known.state, known.attempts, known.crashes), ticket
+            found = (record.state, record.attempts, record.crashes, record.message.priority)
+            expected = (known.state, known.attempts, known.crashes, known.message.priority)
+            assert found == expected, ticket
 
     @invariant()
     def the_numbers_are_those_of_the_model(self) -> None:
-        stats, expected = self.run(self.outbox.stats()), self.model.stats()
-        for name in stats.__struct_fields__:
-            assert getattr(stats, name) == expected[name], name
+        now = self.step()
+        stats = self.run(self.outbox.stats())
+        check_stats(stats, self.model.stats(), self.model.oldest_at(now))
+        by_bot = self.run(self.outbox.stats_by_bot())
+        assert set(by_bot) >= self.model.bots()
+        for bot, its in by_bot.items():
+            check_stats(its, self.model.stats_of(bot), self.model.oldest_at(now, bot))
 
     def teardown(self) -> None:
         try:
@@ -352,6 +363,13 @@ class OutboxMachine(RuleBasedStateMachine):
         assert self.run(self.outbox.stats()).waiting == 0
         self.every_message_is_where_the_model_has_it()
         self.the_numbers_are_those_of_the_model()
+
+
+def check_stats(found: OutboxStats, counts: Counter[str], oldest_at: float | None) -> None:
+    for name in found.__struct_fields__:
+        if name != "oldest_at":
+            assert getattr(found, name) == counts[name], name
+    assert found.oldest_at == (None if oldest_at is None else pytest.approx(oldest_at, abs=CLOSE, rel=0.0))
 
 
 def machine_for(store: Store) -> type[OutboxMachine]:

@@ -6,6 +6,8 @@ It does not decide who goes next; it knows who may, and what each step makes of 
 from collections import Counter
 from typing import Final
 
+import msgspec
+
 from tidegate.model import (
     MAX_ATTEMPTS,
     BotId,
@@ -34,8 +36,9 @@ LineKey = tuple[BotId, ChatId, Priority]
 class Modelled:
     """One message."""
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, now: float) -> None:
         self.message = message
+        self.since = max(now, message.not_before or 0.0)  # from then on it may go
         self.state = State.QUEUED
         self.attempts = self.crashes = 0
         self.number = 0  # in order of joining its line; 0 until it is due
@@ -61,9 +64,8 @@ class Model:
         self.dedup: dict[tuple[BotId, str], tuple[TicketId, float]] = {}
         self.coalesce: dict[tuple[BotId, ChatId, str], Modelled] = {}
         self.counts: Counter[str] = Counter()
+        self.refused_by_bot: Counter[BotId] = Counter()
         self._joined = 0
-
-    # --- time ---
 
     def boundaries(self) -> list[float]:
         """Instants at which something changes by itself."""
@@ -93,8 +95,6 @@ class Model:
         else:
             self._back(one, State.QUEUED, now)
 
-    # --- verbs ---
-
     def put(self, message: Message, now: float) -> TicketId:
         """Returns the ticket it gets."""
         if message.dedup_key is not None:
@@ -103,7 +103,7 @@ class Model:
             if now < until:
                 return first
             self.dedup[key] = (message.id, now + message.dedup_for)
-        new = self.messages[message.id] = Modelled(message)
+        new = self.messages[message.id] = Modelled(message, now)
         scheduled = message.not_before is not None and message.not_before > now
         if not self._replace(new, scheduled=scheduled):
             if scheduled:
@@ -194,7 +194,7 @@ class Model:
             self._back(one, State.RETRY, now, now + delay)
 
     def refused(self, lane: Lane, now: float, retry_after: float) -> None:
-        self.counts["refused"] += 1
+        self.refused_by_bot[lane[0]] += 1
         self.closed[lane] = max(self.closed.get(lane, 0), now + retry_after)
         self.refusals = [(at, one) for at, one in self.refusals if now - at < self.window]
         if any(one != lane and one[0] == lane[0] for _, one in self.refusals):
@@ -222,8 +222,24 @@ class Model:
         self._end(one, State.CANCELLED)
         return True
 
-    def replay(self, ticket: TicketId) -> None:
+    def reprioritize(self, ticket: TicketId, priority: Priority) -> bool:
+        one = self.messages.get(ticket)
+        if one is None or one.state not in WAITING:
+            return False
+        changed = msgspec.structs.replace(one.message, priority=priority)
+        if one in self.scheduled or one.message.priority == priority:
+            one.message = changed
+            return True
+        self._leave(one)
+        one.message = changed
+        line = self.lines.setdefault(self.line_of(one), [])
+        line.append(one)
+        line.sort(key=lambda other: other.number)
+        return True
+
+    def replay(self, ticket: TicketId, now: float) -> None:
         one = self.messages[ticket]
+        one.since = now
         one.state, one.attempts, one.crashes, one.retry_at = State.QUEUED, 0, 0, 0.0
         self._join(one)
 
@@ -233,16 +249,31 @@ class Model:
         if self.dedup.get(key, ("", 0))[0] == ticket:
             del self.dedup[key]
 
-    # --- views ---
-
     def letters(self) -> list[TicketId]:
         dead = (State.DEAD, State.PARKED)
         return [ticket for ticket, one in self.messages.items() if one.state in dead]
 
     def stats(self) -> Counter[str]:
-        return self.counts + Counter(
-            one.message.priority if one.state == State.QUEUED else one.state for one in self.messages.values()
+        of_bots = sum((self.stats_of(bot) for bot in self.bots()), Counter[str]())
+        return self.counts + of_bots
+
+    def stats_of(self, bot: BotId) -> Counter[str]:
+        theirs = [one for one in self.messages.values() if one.message.bot == bot]
+        counts = Counter(
+            str(one.message.priority if one.state == State.QUEUED else one.state) for one in theirs
         )
+        return counts + Counter({"refused": self.refused_by_bot[bot]})
+
+    def bots(self) -> set[BotId]:
+        return {one.message.bot for one in self.messages.values()} | set(self.refused_by_bot)
+
+    def oldest_at(self, now: float, bot: BotId | None = None) -> float | None:
+        waiting = [
+            one.since
+            for one in self.messages.values()
+            if one.state in WAITING and one.since <= now and bot in {None, one.message.bot}
+        ]
+        return min(waiting, default=None)
 
     def lane_of(self, bot: BotId, chat: ChatId) -> Lane:
         while (bot, chat) in self.aliases:
@@ -251,8 +282,6 @@ class Model:
 
     def line_of(self, one: Modelled) -> LineKey:
         return (*self.lane_of(one.message.bot, one.message.chat_id), one.message.priority)
-
-    # --- inside ---
 
     def _join(self, one: Modelled) -> None:
         self._joined += 1

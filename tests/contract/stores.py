@@ -13,6 +13,8 @@ from typing import Final, Protocol
 from contract.inline_redis import InlineConnection
 from servers import redis_server
 from tidegate.clock import Clock
+from tidegate.events import EventStream
+from tidegate.outbox.event_log import EventLog
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
 from tidegate.stores.memory.outbox import MemoryOutbox
@@ -44,19 +46,28 @@ class OnlySender(SqliteOutbox):
         await self.start_sending()
 
 
+def logged_events(clock: Clock) -> EventStream:
+    """The events of a store, written to the log as a gate does."""
+    events = EventStream()
+    EventLog(events, clock)
+    return events
+
+
 def memory(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
-    return MemoryOutbox(clock, rules, lease=lease, keep=keep)
+    return MemoryOutbox(clock, rules, lease=lease, keep=keep, events=logged_events(clock))
 
 
 def sqlite(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
     folder = tempfile.TemporaryDirectory(dir=FAST)
-    outbox = OnlySender(Path(folder.name, "store.db"), clock, rules, lease=lease, keep=keep, poll=3600.0)
+    path, events = Path(folder.name, "store.db"), logged_events(clock)
+    outbox = OnlySender(path, clock, rules, lease=lease, keep=keep, poll=3600.0, events=events)
     weakref.finalize(outbox, folder.cleanup)
     return outbox
 
 
 def redis(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbox:
-    return RedisOutbox(InlineConnection(redis_url(), clock), clock, rules, lease=lease, keep=keep)
+    link, events = InlineConnection(redis_url(), clock), logged_events(clock)
+    return RedisOutbox(link, clock, rules, lease=lease, keep=keep, events=events)
 
 
 @functools.cache

@@ -352,3 +352,32 @@ async def test_a_session_whose_key_is_damaged_stops_no_timer(ground: Ground, sto
 
     assert BOB in {key for key, _ in await store.due(10.0, 1)} | {key for key, _ in await store.due(10.0, 2)}
     assert BOB in await every(store.scan)
+
+
+async def test_sessions_are_counted_by_bot_and_state_but_not_those_that_have_ended(
+    ground: Ground, store: FlowSessionStore
+) -> None:
+    assert await store.count_states() == {}
+    other_bot = SessionKey(43, 1, 1)
+    await store.commit(ALICE, session("waiting"), expected=0)
+    await store.commit(BOB, session("waiting", data={"state": "none of its own"}), expected=0)
+    await store.commit(other_bot, session("start"), expected=0)
+    await store.commit(SessionKey(42, 3, 3), session("paid", ended=True, pending=SAY), expected=0)
+    await ground.of("other").commit(ALICE, session("elsewhere"), expected=0)
+
+    assert await store.count_states() == {(42, "waiting"): 2, (43, "start"): 1}
+
+    await store.commit(ALICE, session("start"), expected=1)
+    await store.commit(BOB, None, expected=1)
+    assert await store.count_states() == {(42, "start"): 1, (43, "start"): 1}
+
+
+async def test_more_sessions_are_counted_than_one_step_looks_at(
+    store: FlowSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.stores.sqlite.flow_sessions.COUNTED_PER_STEP", 3)
+    monkeypatch.setattr("tidegate.stores.redis.flow_sessions.PAGE_SIZE", 3)
+    for user in range(1, 10):
+        await store.commit(SessionKey(42, user, user), session("a" if user < 7 else "b"), expected=0)
+
+    assert await store.count_states() == {(42, "a"): 6, (42, "b"): 3}

@@ -148,13 +148,3 @@ async def test_many_deaths_are_a_few_lines_and_then_one_with_their_number(
     assert lines(caplog, "dead")[LINES_OF_A_KIND:] == [
         (logging.INFO, f"{100 - LINES_OF_A_KIND} more in 10 s: blocked {100 - LINES_OF_A_KIND}")
     ]
-
-
-async def test_what_is_grouped_is_logged_when_the_store_is_closed(
-    post: Post, caplog: pytest.LogCaptureFixture
-) -> None:
-    await post.put_many(20)
-    await post.settle(await post.one(), BLOCKED)
-    await post.outbox.close()
-    more = 20 - LINES_OF_A_KIND
-    assert lines(caplog, "dead")[-1][1] == f"{more} more in 10 s: blocked {more}"

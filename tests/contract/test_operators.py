@@ -1,11 +1,13 @@
 """The verbs of operators: find, why, cancel, wait for ends, dead letters, numbers."""
 
 import asyncio
+import sys
 
 import pytest
 
 from contract.conftest import OpenPost
 from contract.post import BOT, DELIVERED, OTHER_BOT, SOON, Post
+from tidegate.errors import BadInputError
 from tidegate.model import (
     Dead,
     Outcome,
@@ -24,6 +26,7 @@ from tidegate.pacing.rules import Rules
 
 BAD = Dead("bad_request", "no")
 BLOCKED = Dead("blocked", "gone", whole_chat=True)
+LETTERS = frozenset({State.DEAD, State.PARKED})
 
 
 async def test_what_was_never_put_is_not_found(outbox: Outbox) -> None:
@@ -252,6 +255,63 @@ async def test_dead_letters_are_listed_by_what_one_asks_for(post: Post) -> None:
     assert len(await listed(limit=2)) == 2
 
 
+async def test_dead_letters_are_counted_by_bot_state_and_reason(post: Post) -> None:
+    assert await post.outbox.letters_by_reason() == []
+    first_at = post.clock.now()
+    bad, blocked, parked = await bury(post)
+    await post.clock.sleep(60)
+    again = await post.put(3)
+    [claim] = await post.claim_all()
+    await post.settle(claim, Dead("bad_request", "another no"))
+
+    groups = await post.outbox.letters_by_reason()
+
+    found = {(one.bot, one.state, one.reason): (one.count, one.latest) for one in groups}
+    assert found == {
+        (BOT, State.DEAD, "bad_request"): (2, again),
+        (BOT, State.DEAD, "blocked"): (1, blocked),
+        (OTHER_BOT, State.PARKED, "unknown"): (1, parked),
+    }
+    [largest, *_] = groups
+    assert largest.reason == "bad_request"
+    assert largest.first_at == pytest.approx(first_at, abs=2)
+    assert largest.last_at == pytest.approx(post.clock.now(), abs=2)
+    assert [one.reason for one in await post.outbox.letters_by_reason(OTHER_BOT)] == ["unknown"]
+    before = await post.outbox.letters_by_reason(BOT, post.clock.now() - 30)
+    assert {(one.reason, one.count, one.latest) for one in before} == {
+        ("bad_request", 1, bad),
+        ("blocked", 1, blocked),
+    }
+    await post.outbox.replay([bad, parked])
+    await post.outbox.drop([blocked])
+    assert [(one.count, one.latest) for one in await post.outbox.letters_by_reason()] == [(1, again)]
+
+
+async def test_all_messages_are_listed_if_the_limit_is_the_largest_number(post: Post) -> None:
+    tickets = await post.put_many(3)
+    queued = frozenset({State.QUEUED})
+
+    found = await post.outbox.records(states=queued, limit=sys.maxsize)
+
+    assert [record.message.id for record in found] == tickets
+
+
+async def test_letters_of_one_reason_are_listed_oldest_first(post: Post) -> None:
+    tickets = [await post.put(chat) for chat in (1, 2, 3, 4)]
+    for claim in await post.claim_all():
+        await post.settle(claim, BAD)
+        await post.clock.sleep(1)
+    later = post.clock.now()
+
+    found = await post.outbox.records(
+        bot=BOT, states=frozenset({State.DEAD}), reason="bad_request", before=later - 1.5, limit=2
+    )
+
+    assert [record.message.id for record in found] == tickets[:2]
+    others = await post.outbox.records(bot=BOT, states=frozenset({State.DEAD}), reason="blocked")
+    assert others == []
+
+
 async def test_dead_letters_come_oldest_first(post: Post) -> None:
     tickets = await post.put_many(5)
     for _ in tickets:
@@ -360,7 +420,11 @@ async def test_a_bot_that_429s_closed_can_be_opened_with_all_its_chats(open_post
     tickets = {await post.put(chat) for chat in (1, 2, 3)}
     for claim in (await post.claim_all())[:2]:
         await post.settle(claim, Refused(3600))
-    assert None in {state.chat_id for state in await post.outbox.limits() if state.closed_for > 0}
+    closed = [state for state in await post.outbox.limits() if state.closed_for > 0]
+    assert {state.chat_id for state in closed} > {None}
+    bots = await post.outbox.limits(chats=False)
+    assert {(state.bot, state.chat_id) for state in bots} == {(BOT, None)}
+    assert bots[0].closed_for > 3000
 
     await post.outbox.open_limits(BOT)
 
@@ -401,3 +465,100 @@ async def test_ids_of_what_is_forgotten_are_not_found(open_post: OpenPost) -> No
     await post.clock.sleep(62)
 
     assert await post.outbox.ids(ticket) == []
+
+
+async def test_messages_of_a_prefix_are_counted_and_found_however_many_steps_that_takes(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.stores.sqlite.operator.KEYS_PER_STEP", 3)
+    ours = [await post.put(chat, dedup_key=f"broadcast:a:{chat}") for chat in range(1, 10)]
+    await post.put(20, dedup_key="broadcast:b:1")
+    await post.put(21, dedup_key="broadcast:a")
+    await post.put(22)
+    await post.put(1, bot=OTHER_BOT, dedup_key="broadcast:a:1")
+    await post.outbox.cancel(ours[2:4])
+
+    prefix, waits = "broadcast:a:", frozenset({State.QUEUED, State.RETRY})
+    assert await post.outbox.tally(BOT, prefix) == {(State.QUEUED, None): 7, (State.CANCELLED, None): 2}
+    assert {ticket async for ticket in post.outbox.keyed(BOT, prefix)} == set(ours)
+    assert {ticket async for ticket in post.outbox.keyed(BOT, prefix, waits)} == {*ours[:2], *ours[4:]}
+    assert await post.outbox.tally(BOT, "broadcast:none:") == {}
+    assert [ticket async for ticket in post.outbox.keyed(BOT, "broadcast:none:")] == []
+
+
+async def test_pages_of_messages_go_on_where_the_last_one_ended_whatever_ends_meanwhile(post: Post) -> None:
+    ours = [await post.put(chat) for chat in range(1, 8)]
+    await post.put(1, bot=OTHER_BOT)
+    waiting = frozenset({State.QUEUED})
+
+    first = await post.outbox.record_page(bot=BOT, states=waiting, limit=3)
+    await post.outbox.cancel([ours[0], ours[2], ours[4]])  # also the one at which the page ended
+    late = await post.put(9)
+    second = await post.outbox.record_page(bot=BOT, states=waiting, limit=3, cursor=first.cursor)
+    third = await post.outbox.record_page(bot=BOT, states=waiting, limit=3, cursor=second.cursor or "none")
+
+    assert [one.message.id for one in first.records] == ours[:3]
+    assert [one.message.id for one in second.records] == [ours[3], ours[5], ours[6]]
+    assert [one.message.id for one in third.records] == [late]
+    assert third.cursor == ""
+    alone = await post.outbox.record_page(bot=BOT, chat_id=6, states=waiting, limit=1)
+    assert [one.message.id for one in alone.records] == [ours[5]]
+    assert alone.cursor == ""
+    for foreign in ("x", "x_1", "-1"):
+        with pytest.raises(BadInputError, match="cursor is not one of this list"):
+            await post.outbox.record_page(cursor=foreign)
+
+
+async def test_pages_of_dead_letters_have_each_once(post: Post) -> None:
+    tickets = [await post.put(chat) for chat in range(1, 6)]
+    for claim in await post.claim_all():
+        await post.settle(claim, BAD)
+
+    found, cursor, pages = list[str](), "", 0
+    while not pages or cursor:
+        page = await post.outbox.record_page(
+            bot=BOT, states=frozenset({State.DEAD}), reason="bad_request", limit=2, cursor=cursor
+        )
+        found, cursor, pages = [*found, *(one.message.id for one in page.records)], page.cursor, pages + 1
+
+    assert sorted(found) == sorted(tickets)
+    assert pages == 3
+    assert (await post.outbox.record_page(states=frozenset({State.PARKED}))).records == []
+
+
+async def test_pages_of_dead_letters_are_in_the_order_in_which_they_died(post: Post) -> None:
+    tickets = [await post.put(chat) for chat in range(1, 5)]
+    claims = {claim.message.id: claim for claim in await post.claim_all()}
+    died = [tickets[place] for place in (2, 0, 3, 1)]
+    for ticket in died:
+        await post.settle(claims[ticket], BAD)
+        await post.clock.sleep(1)
+
+    first = await post.outbox.record_page(states=LETTERS, limit=2)
+    second = await post.outbox.record_page(states=LETTERS, limit=2, cursor=first.cursor)
+
+    assert [one.message.id for one in (*first.records, *second.records)] == died
+    assert [one.message.id for one in await post.outbox.dead()] == died
+
+
+async def test_messages_of_a_prefix_are_listed_page_by_page_with_what_became_of_them(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.stores.sqlite.operator.KEYS_PER_STEP", 3)
+    ours = [await post.put(chat, dedup_key=f"broadcast:a:{chat}") for chat in range(1, 10)]
+    other = await post.put(20, dedup_key="broadcast:b:1")
+    foreign = await post.put(1, bot=OTHER_BOT, dedup_key="broadcast:a:1")
+    await post.outbox.cancel([*ours[2:8], other, foreign])
+    prefix, cancelled = "broadcast:a:", frozenset({State.CANCELLED})
+
+    found, cursor, pages = list[Record](), "", 0
+    while not pages or cursor:
+        page = await post.outbox.keyed_records(BOT, prefix, cancelled, cursor=cursor, limit=2)
+        assert len(page.records) <= 2
+        found, cursor, pages = [*found, *page.records], page.cursor, pages + 1
+
+    assert {one.message.id for one in found} == set(ours[2:8])
+    assert {one.state for one in found} == {State.CANCELLED}
+    assert (await post.outbox.keyed_records(BOT, prefix, frozenset({State.DEAD}), limit=200)).records == []
+    with pytest.raises(BadInputError, match="cursor"):
+        await post.outbox.keyed_records(BOT, prefix, cancelled, cursor="broadcast:b:")

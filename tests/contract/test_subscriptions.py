@@ -34,9 +34,6 @@ async def kept(ground: Ground) -> Subscriptions:
 shared = pytest.mark.parametrize("made", SHARED, indirect=True)
 
 
-# --- who waits ---
-
-
 async def test_whoever_is_added_waits_with_his_data_in_the_order_of_adding(kept: Subscriptions) -> None:
     added = [order("b", chat=7, name="Ä"), order("a", nested={"x": [1, 2.5, None, True]}), order("c")]
 
@@ -173,9 +170,6 @@ async def test_a_key_is_any_text(kept: Subscriptions, key: str) -> None:
     assert await kept.remove([key]) == 1
 
 
-# --- what is to be told ---
-
-
 async def test_what_is_to_be_told_is_kept_until_it_was(kept: Subscriptions) -> None:
     await kept.add([order("a", chat=7), order("b")])
 
@@ -294,8 +288,6 @@ async def test_a_value_is_told_as_json_has_it_from_the_first_time_on(kept: Subsc
     assert (await kept.after(0))[0].news == found.news
 
 
-# --- what cannot be kept ---
-
 _LOOP: list[Any] = []
 _LOOP.append(_LOOP)
 
@@ -345,9 +337,6 @@ async def test_a_value_that_is_no_json_is_refused_by_name_and_nothing_is_noted(k
 async def test_a_key_that_cannot_be_is_not_removed(kept: Subscriptions) -> None:
     with pytest.raises(BadInputError, match="is 7, not a text"):
         await kept.remove([7])  # type: ignore[list-item]
-
-
-# --- the poller ---
 
 
 async def test_the_watermark_that_was_kept_last_is_there(kept: Subscriptions) -> None:
@@ -470,9 +459,6 @@ async def test_a_leader_that_comes_late_notes_nothing_and_settles_nothing(
     await clock.sleep(10.1)
     await late.settle_news(["b"], "forget")
     assert keys(await late.after(0)) == ["c"]
-
-
-# --- unreadable ---
 
 
 async def test_one_unreadable_subscription_is_skipped_and_told_once(

@@ -227,8 +227,6 @@ async def test_an_album_is_held_as_a_whole_and_is_one_strike(throttle: Throttle,
     assert await throttle.check(private(1), BOT) == ALLOWED
 
 
-# --- any sequence ---
-
 Step = tuple[int, Charge]  # 1024ths of a second since the one before
 
 charges = st.builds(

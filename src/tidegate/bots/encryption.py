@@ -38,7 +38,7 @@ class TokenCipher:
 
     @classmethod
     def of(cls, settings_key: SecretStr | None, store: Path | None) -> Self:
-        """Those of TIDEGATE_KEY, `new,old`; without it those of the key file, made at the first `encrypt`.
+        """Return the keys of TIDEGATE_KEY, `new,old`; without it those of the key file, made when needed.
 
         A store that is no file (None) has no key file: nothing is encrypted or opened without the variable.
         What TIDEGATE_KEY holds is looked at when a key is needed: who only looks needs none.

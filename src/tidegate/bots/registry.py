@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, overload
 
 import msgspec
 
@@ -60,24 +60,33 @@ class BotRegistry:
         self._shelf = shelf
         self._stored: dict[BotId, BotRecord] = {}
         self._unsealed: dict[BotId, BotRecord] = {}  # what their open tokens come from
-        self._added = set(added)  # in this process: what the store says of them does not count here
+        self._added = set(added)  # in this process: what the store says of their tokens does not count here
+        self._without_address: set[BotId] = set()  # those of them that are where the store says
         self._elsewhere: frozenset[BotId] = frozenset()  # for which other processes deliver
         self._sends = False  # or did: it needs the tokens
         self._said = ""  # last, in the log
         self._unreadable: dict[BotId, BotRecord] = {}  # those that were told
 
-    def add(self, token: str, api_url: str, wire: BotApiTransport | None = None) -> Bot:
-        bot, access = _checked_access(token, api_url, wire)
+    def add(self, token: str, api_url: str | None, wire: BotApiTransport | None = None) -> Bot:
+        """Without an address, it is that of the registered bot, or else Telegram's."""
+        bot, access = self._checked(token, api_url, wire)
         self._open[bot.id] = access
         self._added.add(bot.id)
+        if api_url is None:
+            self._without_address.add(bot.id)
+        else:
+            self._without_address.discard(bot.id)
         return bot
 
     def added(self) -> dict[BotId, BotAccess]:
-        """Those of this process."""
+        """The bots that this process has added."""
         return {bot: self._open[bot] for bot in self._added if bot in self._open}
 
-    async def register(self, token: str, api_url: str) -> Bot:
-        bot, access = _checked_access(token, api_url)
+    async def register(self, token: str, api_url: str | None) -> Bot:
+        """Likewise. A bot that this process has added at an address of its own stays there."""
+        bot, access = self._checked(token, api_url)
+        if api_url is None and (known := self._open.get(bot.id)) is not None:
+            access = msgspec.structs.replace(access, api_url=known.api_url)
         if self._shelf is not None:
             await self._shelf.put(bot.id, access.token, access.api_url)
             await self.load()
@@ -113,6 +122,8 @@ class BotRegistry:
         for bot in before.keys() - self._stored.keys() - self._added:
             self._open.pop(bot, None)
             self._unsealed.pop(bot, None)
+        for bot in self._without_address & self._stored.keys() & self._open.keys():
+            self._open[bot] = msgspec.structs.replace(self._open[bot], api_url=self._stored[bot].api_url)
         if self._sends:
             await self._unseal()
 
@@ -164,6 +175,14 @@ class BotRegistry:
         self._unreadable = {other: it for other, it in self._unreadable.items() if other in self._stored}
         self._unreadable[bot.id] = bot
 
+    def _checked(
+        self, token: str, api_url: str | None, wire: BotApiTransport | None = None
+    ) -> tuple[Bot, BotAccess]:
+        bot, access = _checked_access(token, TELEGRAM if api_url is None else api_url, wire)
+        if api_url is None and bot.id in self._stored:
+            access = msgspec.structs.replace(access, api_url=self._stored[bot.id].api_url)
+        return bot, access
+
     def id_of(self, bot: AnyBot | None) -> BotId:
         """The bot that is meant. Raises BadInputError if it is not known, or neither said nor alone."""
         known = self._open.keys() | self._stored.keys() | self._elsewhere
@@ -172,13 +191,28 @@ class BotRegistry:
                 count = "no bot was added" if not known else f"{len(known)} bots were added"
                 raise BadInputError(f"{count}: say which one with bot=…, from add_bot")
             return next(iter(known))
-        number = bot if isinstance(bot, int) else getattr(bot, "id", None)  # a bot of a library has one too
-        if not isinstance(number, int):
-            raise BadInputError("bot must be what add_bot gave, or the bot's number")  # it may be a token
-        bot_id = BotId(number)
+        bot_id = bot_number(bot)
         if bot_id not in known:
             raise BadInputError(f"bot {bot_id} is not known: add it with add_bot")
         return bot_id
+
+
+@overload
+def bot_number(bot: AnyBot) -> BotId: ...
+
+
+@overload
+def bot_number(bot: AnyBot | None) -> BotId | None: ...
+
+
+def bot_number(bot: AnyBot | None) -> BotId | None:
+    """Return the number of a bot, whether it is known here or not. Raises BadInputError."""
+    if bot is None:
+        return None
+    number = bot if isinstance(bot, int) else getattr(bot, "id", None)  # a bot of a library has one too
+    if not isinstance(number, int):
+        raise BadInputError("bot must be what add_bot gave, or the bot's number")  # it may be a token
+    return BotId(number)
 
 
 def _checked_access(token: str, api_url: str, wire: BotApiTransport | None = None) -> tuple[Bot, BotAccess]:

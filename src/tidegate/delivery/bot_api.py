@@ -14,11 +14,12 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from tidegate.clock import Clock
 from tidegate.delivery.request_body import (
@@ -31,19 +32,21 @@ from tidegate.delivery.request_body import (
     inspect_file,
     replace_files,
 )
-from tidegate.delivery.transport import ApiAnswer, NoAnswer
+from tidegate.delivery.transport import ApiAnswer, NoAnswer, RawAnswer
 from tidegate.network_errors import network_failure
 
 ANSWER_TIMEOUT: Final = 20.0  # seconds from the last byte of a request to the last of its answer
 CONNECTIONS_PER_HOST: Final = 100
 CONNECT_TIMEOUT: Final = 30.0  # a bound for callers whose deadline is far
 NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT)  # a request has its own
+DOWNLOAD_TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=60.0)
 DNS_CACHE: Final = 300
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 JSON: Final = "application/json"
 MOST_FILE_IDS: Final = 4_096
 SHORTEST_UPLOAD_WAIT: Final = 1.0  # seconds until a message comes back whose file is being uploaded
 FileKey = Hashable  # bot, kind and content
+T = TypeVar("T")
 
 # Telegram's texts for a file_id that this bot cannot use, or not for this.
 _REJECTED = re.compile(
@@ -51,6 +54,15 @@ _REJECTED = re.compile(
 )
 SessionFactory = Callable[[], Awaitable[aiohttp.ClientSession]]
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class RawCall(NamedTuple):
+    """A call as somebody else has written it."""
+
+    method: str
+    content_type: str
+    parts: Sequence[Part]
+    query: str = ""
 
 
 class BotApiClient:
@@ -94,8 +106,7 @@ class BotApiClient:
         """See `BotApiTransport.call`. A connection that was cut before the server read anything counts as
         left, too: it looks the same from here.
         """
-        pattern = api_url if "{token}" in api_url else f"{api_url.rstrip('/')}/bot{{token}}/{{method}}"
-        url = pattern.replace("{token}", token).replace("{method}", method)
+        url = url_of(api_url, token, method)
         trip = _Request(
             self._clock,
             url,
@@ -117,6 +128,41 @@ class BotApiClient:
         again = _Request(self._clock, url, deadline, self._timeout, wait_for_upload=wait_for_upload)
         return await again.bounded(lambda: self._post_files(again, owner, params, spots))
 
+    async def forward(
+        self,
+        token: str,
+        call: "RawCall",
+        *,
+        api_url: str,
+        deadline: float,
+        timeout: float | None = None,  # noqa: ASYNC109  (of the answer, from the last byte that was sent)
+        on_left: Callable[[], None] | None = None,
+        on_written: Callable[[], None] | None = None,
+    ) -> RawAnswer | NoAnswer:
+        """Make a call whose body is sent as it is, and return the answer as it came. See `call`."""
+        url = url_of(api_url, token, call.method) + (f"?{call.query}" if call.query else "")
+        trip = _Request(
+            self._clock, url, deadline, timeout or self._timeout, on_left=on_left, on_written=on_written
+        )
+        return await trip.bounded(lambda: self._exchange(trip, call.content_type, call.parts, quoted=True))
+
+    @asynccontextmanager
+    async def download(
+        self, url: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse | NoAnswer]:
+        """Ask for a file. The response is open, and its body not read yet, while the caller holds it."""
+        async with AsyncExitStack() as stack:
+            found: aiohttp.ClientResponse | NoAnswer
+            try:
+                session = await self._lend() if self._lend is not None else self._open()
+                asking = session.get(
+                    URL(url, encoded=True), headers=headers, allow_redirects=False, timeout=DOWNLOAD_TIMEOUT
+                )
+                found = await stack.enter_async_context(asking)
+            except (aiohttp.ClientError, OSError, ValueError) as error:
+                found = NoAnswer(left=True, reason=network_failure(error))
+            yield found
+
     async def close(self) -> None:
         """Close the connections. Calls under way return without an answer, later ones do not leave."""
         self._closed = True
@@ -124,15 +170,21 @@ class BotApiClient:
             await self._session.close()
 
     async def _post(self, trip: "_Request", content_type: str, parts: Sequence[Part]) -> ApiAnswer | NoAnswer:
+        answer = await self._exchange(trip, content_type, parts)
+        return answer if isinstance(answer, NoAnswer) else ApiAnswer(answer.status, decode_answer(answer))
+
+    async def _exchange(
+        self, trip: "_Request", content_type: str, parts: Sequence[Part], *, quoted: bool = False
+    ) -> RawAnswer | NoAnswer:
         if self._closed:
             return NoAnswer(left=False, reason="closed")
         body = trip.load(content_type, parts)
         try:
             session = await self._lend() if self._lend is not None else self._open()
-            async with session.post(
-                trip.url, data=body, allow_redirects=False, timeout=NO_TIMEOUT
-            ) as response:
-                return ApiAnswer(response.status, await _read(response))
+            url = URL(trip.url, encoded=True) if quoted else trip.url  # by the client
+            async with session.post(url, data=body, allow_redirects=False, timeout=NO_TIMEOUT) as response:
+                kind = response.headers.get("Content-Type", JSON)
+                return RawAnswer(response.status, kind, await _read(response))
         except (aiohttp.ClientError, OSError, ValueError) as error:
             word = body.failure or network_failure(error)
             return NoAnswer(body.left, word)
@@ -209,7 +261,7 @@ class _Request:
         *,
         on_left: Callable[[], None] | None = None,
         on_written: Callable[[], None] | None = None,
-        wait_for_upload: bool,
+        wait_for_upload: bool = True,
     ) -> None:
         self.url = url
         self.wait_for_upload = wait_for_upload
@@ -222,9 +274,7 @@ class _Request:
         self._timer: asyncio.Timeout
         self._over = False
 
-    async def bounded(
-        self, send: Callable[[], Coroutine[Any, Any, ApiAnswer | NoAnswer]]
-    ) -> ApiAnswer | NoAnswer:
+    async def bounded(self, send: Callable[[], Coroutine[Any, Any, T | NoAnswer]]) -> T | NoAnswer:
         """Run `send`. What it waits for before it writes (files, a connection) ends at the deadline."""
         seconds = self._deadline - self._clock.monotonic()
         if seconds <= 0:
@@ -269,20 +319,30 @@ class _Request:
             self._timer.reschedule(asyncio.get_running_loop().time() + self._timeout)
 
 
-async def _read(response: aiohttp.ClientResponse) -> Mapping[str, Any] | None:
-    """Telegram's JSON; None for anything else, and for an answer too large to be Telegram's."""
+def url_of(api_url: str, token: str, method: str) -> str:
+    """Return the address of a call. It holds the token: it is for the wire alone."""
+    pattern = api_url if "{token}" in api_url else f"{api_url.rstrip('/')}/bot{{token}}/{{method}}"
+    return pattern.replace("{token}", token).replace("{method}", method)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Return the body; an empty one if it is too large to be Telegram's."""
     length = response.content_length
     if length is not None and length <= LARGEST_ANSWER:
-        raw: bytes | bytearray = await response.read()
-    else:
-        raw = bytearray()
-        async for chunk in response.content.iter_any():
-            raw += chunk
-            if len(raw) > LARGEST_ANSWER:
-                response.close()
-                return None
+        return await response.read()
+    raw = bytearray()
+    async for chunk in response.content.iter_any():
+        raw += chunk
+        if len(raw) > LARGEST_ANSWER:
+            response.close()
+            return b""
+    return bytes(raw)
+
+
+def decode_answer(answer: RawAnswer) -> Mapping[str, Any] | None:
+    """Return Telegram's JSON; None for anything else."""
     try:
-        body = _decode(raw)
+        body = _decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return body if isinstance(body.get("ok"), bool) else None

@@ -9,7 +9,8 @@ from typing import Any, Final, TypeVar
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.model import Message, Record, State
+from tidegate.events import Ended, EventStream
+from tidegate.model import Message, State
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate")
@@ -27,8 +28,9 @@ Callback = TypeVar("Callback", OnDelivered, OnDead)
 class DeliveryCallbacks:
     """The application's callbacks, called beside delivery: a slow one delays neither it nor another one."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, events: EventStream) -> None:
         self._clock = clock
+        events.subscribe(Ended, self._note)
         self._on_delivered: list[CallbackQueue] = []
         self._on_dead: list[CallbackQueue] = []
 
@@ -38,8 +40,8 @@ class DeliveryCallbacks:
     def on_dead(self, callback: OnDead) -> None:
         self._on_dead.append(CallbackQueue(_checked(callback, "reason"), self._clock))
 
-    def note(self, record: Record) -> None:
-        """A message has ended. Call it in the event loop."""
+    def _note(self, event: Ended) -> None:
+        record = event.record
         if record.state == State.DELIVERED:
             for queue in self._on_delivered:
                 queue.add(record.message, record.result)

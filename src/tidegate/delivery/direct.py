@@ -18,6 +18,7 @@ from tidegate.errors import (
     StoreError,
     name_of,
 )
+from tidegate.events import CallAttempted, EventStream, TurnTaken
 from tidegate.handler_run import waiting_for_gate
 from tidegate.model import (
     BotId,
@@ -48,11 +49,8 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-# --- the retry loop ---
-
-
 class DirectRetryPolicy(msgspec.Struct, frozen=True):
-    """Which outcomes of a direct call lead to another attempt. Pure.
+    """The rules by which a direct call is attempted again. Pure.
 
     A refusal (429) does. So does whatever surely did not happen: a failure of the server, no connection (both
     for a few seconds), a chat that has moved; with `only_refusals` these end the call, for a library whose
@@ -103,6 +101,34 @@ class DirectCall(Protocol[T_co]):
 
     def readdress(self, chat_id: ChatId) -> None:
         """The chat has moved: the next attempt goes there."""
+
+
+class DescribedCall(Protocol):
+    """A direct call as others are told of it. Its `str` names it in the log."""
+
+    @property
+    def in_lane(self) -> bool: ...
+
+    @property
+    def api_method(self) -> str:
+        """The method, as Telegram spells it."""
+        ...
+
+    @property
+    def chat_id(self) -> ChatId | None: ...
+
+    @property
+    def seconds(self) -> float:
+        """The seconds that the last attempt was on the wire."""
+        ...
+
+    def content(self) -> Mapping[str, Any]:
+        """Return what is sent, as Telegram spells it: texts, and the messages that it refers to."""
+        ...
+
+    def result(self) -> Any:  # noqa: ANN401  (Telegram's)
+        """Return Telegram's answer to the last attempt as plain values; None if it was not delivered."""
+        ...
 
 
 class DirectResult(NamedTuple, Generic[T]):
@@ -159,16 +185,21 @@ async def call_with_retries(
                 await (sleep or clock.sleep)(pause)
 
 
-# --- the gate's own calls ---
-
-
 class DirectCalls:
     """Turns for direct calls, and the calls that the gate makes itself."""
 
-    def __init__(self, outbox: OutboxSender, sender: Sender, clock: Clock, max_attempts: int) -> None:
+    def __init__(
+        self,
+        outbox: OutboxSender,
+        sender: Sender,
+        clock: Clock,
+        max_attempts: int,
+        events: EventStream | None = None,
+    ) -> None:
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
+        self._events = events or EventStream()
         self._policy = DirectRetryPolicy(max_attempts)
         self._silences = SilenceTimer(clock)
 
@@ -197,9 +228,15 @@ class DirectCalls:
         self._note_own(call, outcome)
         return outcome
 
-    def note(self, bot: BotId, call: DirectCall[Any], outcome: Outcome | None) -> None:
+    def note(self, bot: BotId, call: DescribedCall, outcome: Outcome | None) -> None:
         """Count an attempt of a call; None: it was given up because of `max_wait`."""
         self._outbox.note_call(bot, str(call), outcome, in_lane=call.in_lane)
+        if self._events.has(CallAttempted):
+            self._events.publish(
+                CallAttempted(
+                    bot, call.api_method, call.chat_id, outcome, call.seconds, call.content, call.result
+                )
+            )
 
     def _note_own(self, call: "_GateCall", outcome: Outcome | None) -> None:
         if outcome is None or call.made:
@@ -222,7 +259,9 @@ class DirectCalls:
         The slots of a call that uploads are held until it ends, however long it is silent.
         """
         silences = None if uploads else self._silences
-        return HeldTurn(self._outbox, self._clock, bot, method, params, priority, max_wait, silences)
+        return HeldTurn(
+            self._outbox, self._clock, self._events, bot, method, params, priority, max_wait, silences
+        )
 
     async def send(
         self, bot: BotId, method: str, params: Mapping[str, Any], attempt: int, held: "HeldTurn"
@@ -246,6 +285,7 @@ class DirectCalls:
                 raise
             finally:
                 held.ended_at, held.made = call.ended_at, call.left
+                held.seconds = max(0.0, call.ended_at - call.claimed_at)
         return held.outcome
 
 
@@ -258,25 +298,38 @@ class _GateCall:
         self.params = params
         self.bot = bot
         self.made = False  # the last attempt reached the network
+        self.seconds = 0.0
+        self.api_method = method
+        self._outcome: Outcome | None = None  # of the last attempt
         self._calls = calls
-        self._method = method
         self._priority = priority
 
     def __str__(self) -> str:
-        return name_of(self._method, self.params.get("chat_id"))
+        return name_of(self.api_method, self.chat_id)
+
+    @property
+    def chat_id(self) -> ChatId | None:
+        chat_id: ChatId | None = self.params.get("chat_id")
+        return chat_id
 
     @property
     def in_lane(self) -> bool:
-        return has_lane(self._method, self.params)
+        return has_lane(self.api_method, self.params)
+
+    def content(self) -> Mapping[str, Any]:
+        return self.params
+
+    def result(self) -> Any:  # noqa: ANN401  (Telegram's)
+        return self._outcome.result if isinstance(self._outcome, Delivered) else None
 
     async def attempt(self, number: int, max_wait: float | None) -> tuple[Outcome, None]:
         # The sender watches its own silence: a turn of the gate's own call needs no timer.
         held = self._calls.turn(
-            self.bot, self._method, self.params, priority=self._priority, max_wait=max_wait, uploads=True
+            self.bot, self.api_method, self.params, priority=self._priority, max_wait=max_wait, uploads=True
         )
-        outcome = await self._calls.send(self.bot, self._method, self.params, number, held)
-        self.made = held.made
-        return outcome, None
+        self._outcome = await self._calls.send(self.bot, self.api_method, self.params, number, held)
+        self.made, self.seconds = held.made, held.seconds
+        return self._outcome, None
 
     def readdress(self, chat_id: ChatId) -> None:
         self.params = {**self.params, "chat_id": chat_id}
@@ -303,14 +356,12 @@ def error_for(outcome: Outcome, method: str, chat_id: ChatId | None) -> NotDeliv
     return DeadError(method=method, chat_id=chat_id, reason="attempts", description=text)
 
 
-# --- turns ---
-
-
 class HeldTurn(msgspec.Struct, eq=False):
     """The right to make one call now. Its slots are held while the body runs, which sets `outcome`."""
 
     _outbox: OutboxSender
     _clock: Clock
+    _events: EventStream
     _bot: BotId
     _method: str
     _params: Mapping[str, Any]
@@ -320,6 +371,7 @@ class HeldTurn(msgspec.Struct, eq=False):
     # A body that does not set it was cancelled or failed on the way: the call may have been sent.
     outcome: Outcome = Unknown("interrupted")
     ended_at: float | None = None  # monotonic; None: when the body ends
+    seconds: float = 0.0  # on the wire; likewise
     made: bool = False  # known for the gate's own calls: a byte of it may have reached the network
     _turn: Turn | None = None
 
@@ -332,13 +384,16 @@ class HeldTurn(msgspec.Struct, eq=False):
             return self
         cost = cost_of(self._method, self._params)
         paid = bool(self._params.get("allow_paid_broadcast"))
+        began = self._clock.monotonic()
         try:
             self._turn = await self._outbox.turn(
                 self._bot, chat_id, family, cost, self._priority, paid=paid, max_wait=self._max_wait
             )
         except TimeoutError:
+            self._events.publish(TurnTaken(self._bot, None))
             wait = await self._wait(chat_id, family, cost)
             raise LimitedError(method=self._method, chat_id=chat_id, retry_after=wait) from None
+        self._events.publish(TurnTaken(self._bot, self._clock.monotonic() - began))
         if self._silences is not None:
             self._silences.begin(self)
         return self

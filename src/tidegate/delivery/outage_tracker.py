@@ -158,8 +158,6 @@ class OutageTracker:
         if not failing.suspects:
             del self._failing[bot]
 
-    # --- before a call is made ---
-
     def known(self, bot: BotId, now: float) -> KnownOutage | None:
         """The outage that makes a direct call pointless now, if there is one."""
         failing = self._failing.get(bot)
@@ -196,8 +194,6 @@ class OutageTracker:
         failing = self._failing.get(bot)
         suspect = failing.suspects.get(key) if failing is not None else None
         return failing is not None and suspect is not None and suspect.lost and suspect.at > failing.answered
-
-    # --- what a person is told ---
 
     def words(self, now: float) -> list[str]:
         """The bots that cannot send, as far as this process has seen it lately."""

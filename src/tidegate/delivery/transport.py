@@ -13,6 +13,14 @@ class ApiAnswer(msgspec.Struct, frozen=True):
     body: Mapping[str, Any] | None
 
 
+class RawAnswer(msgspec.Struct, frozen=True):
+    """An answer as it came. The body is empty if it is too large to be Telegram's."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
 class NoAnswer(msgspec.Struct, frozen=True):
     """No answer. With `left` false not one byte was sent, so the call surely did not happen.
 

@@ -8,6 +8,7 @@ from typing import Final, Self
 from tidegate.clock import Clock
 from tidegate.delivery.sender import OutgoingCall, Sender, interrupted
 from tidegate.errors import BadInputError, ClosedError
+from tidegate.events import Attempted, Claimed, EventStream
 from tidegate.failure import describe_error, pause_after, traceback_text
 from tidegate.model import Claim, Dead, Delivered, Outcome, Record, Retry, Settlement, Unknown
 from tidegate.outbox.port import OutboxSender
@@ -35,6 +36,7 @@ class Worker:
         outbox: OutboxSender,
         sender: Sender,
         clock: Clock,
+        events: EventStream | None = None,
         *,
         concurrency: int = CONCURRENCY,
         grace: float = 10.0,
@@ -45,6 +47,7 @@ class Worker:
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
+        self._events = events or EventStream()
         self._concurrency = concurrency
         self._grace = grace
         self._heartbeat = heartbeat
@@ -121,6 +124,7 @@ class Worker:
                 await self._clock.sleep(STORE_RETRY_PAUSE)
                 continue
             self._moved("claim")
+            self._events.publish(Claimed(claims))
             for claim in claims:
                 task = asyncio.create_task(self._send(claim))
                 self._calls[task] = claim
@@ -139,10 +143,11 @@ class Worker:
             queued=True,
             probe=claim.probe,
         )
+        began = self._clock.monotonic()
         try:
             outcome = await self._sender.send(call)
         except asyncio.CancelledError:
-            self._end(claim, interrupted(call), call.ended_at)
+            self._end(claim, interrupted(call), call.ended_at, began)
             raise
         except BadInputError as error:  # a file is gone, a parameter cannot be sent
             outcome = Dead("bad_input", str(error))
@@ -150,11 +155,12 @@ class Worker:
             log.error("message %s could not be sent:\n%s", message.id, traceback_text(error))  # noqa: TRY400
             reason, pause = describe_error(error), pause_after(claim.attempt)
             outcome = Unknown(reason, pause) if call.left else Retry(pause, reason)
-        self._end(claim, outcome, call.ended_at)
+        self._end(claim, outcome, call.ended_at, began)
 
-    def _end(self, claim: Claim, outcome: Outcome, at: float) -> None:
+    def _end(self, claim: Claim, outcome: Outcome, at: float, began: float) -> None:
         self._ended.append((claim, outcome, at))
         self._news.set()
+        self._events.publish(Attempted(claim, outcome, max(0.0, at - began)))
 
     async def _settle(self) -> None:
         while not self._over:
@@ -195,7 +201,7 @@ class Worker:
             records = await self._outbox.settle([settlement])
         except (OSError, ClosedError):
             raise
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  (whatever is wrong with this one, it ends alone)
             records = await self._set_aside(settlement, describe_error(error))
         del self._ended[0]
         _report_late([settlement], records)
@@ -208,7 +214,7 @@ class Worker:
             return await self._outbox.settle([Settlement(claim, plain, settlement.age)])
         except (OSError, ClosedError):
             raise
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  (its lease ends by itself)
             log.error(  # noqa: TRY400
                 "message %s is left until its lease runs out: %s", claim.message.id, describe_error(error)
             )

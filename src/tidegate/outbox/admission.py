@@ -21,6 +21,8 @@ from tidegate.scrubber import scrub_secrets
 
 MAX_TEXT: Final = 4096
 MAX_PARAMS: Final = 1024 * 1024  # bytes of JSON, files apart
+BYTES_OF_CHARACTER: Final = 6  # at most, in JSON: \u0001
+LONGEST_NUMBER: Final = 25  # characters, in JSON, with what stands around it
 LARGEST_ID: Final = 2**53  # Telegram promises 52 bits
 MOST_ATTEMPTS: Final = 1_000
 MAX_DEPTH: Final = 32  # levels of lists and objects within a parameter; Telegram's own have fewer than ten
@@ -37,6 +39,25 @@ _QUEUE_OPTIONS: Final = _OPTIONS | {"priority"}
 OPTION_NAMES: Final = _QUEUE_OPTIONS | {"extra"}  # fields of a message that are not for Telegram
 _FIELD_NAMES: Final = OPTION_NAMES | {"chat_id", "method"}
 WAY_OUT: Final = "extra={{{!r}: …}}"
+OPTIONS_BY_OTHER_NAMES: Final = {  # as Celery, arq and APScheduler call them
+    "eta": "not_before",
+    "defer_until": "not_before",
+    "run_date": "not_before",
+    "when": "not_before",
+    "countdown": "delay",
+    "defer_by": "delay",
+    "expires": "expires_at",
+    "task_id": "dedup_key",
+    "job_id": "dedup_key",
+    "max_retries": "max_attempts",
+}
+# They take the bot or its updates away from whoever runs it, or answer with a token, which would be stored.
+NOT_QUEUED: Final = frozenset(
+    (
+        *("close", "deleteWebhook", "getManagedBotToken", "getUpdates"),
+        *("logOut", "replaceManagedBotToken", "setWebhook"),
+    )
+)
 
 
 def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float) -> Message:
@@ -44,10 +65,12 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
     params = dict(fields)
     _check_names(params)
     method = check_method(params.pop("method", "sendMessage"))
+    if method in NOT_QUEUED:
+        raise BadInputError(f"{method} is about the bot itself, and is not queued: call it directly")
     chat_id = check_chat(params.pop("chat_id", None))
     priority = check_priority(params.pop("priority", Priority.NORMAL))
     extra = params.pop("extra", None)
-    options = {name: params.pop(name) for name in _OPTIONS & params.keys()}
+    options = {name: params.pop(name) for name in list(params) if name in _OPTIONS}
     if not TIME_OPTIONS.isdisjoint(options):
         options = absolute_times(options, now)
     check_fields(method, params)
@@ -56,6 +79,8 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
         params |= _extra_params(extra)
     _check_text(method, params)
     _check_size(method, params)
+    if not options:  # as with most messages: there is nothing more to check
+        return Message(id=ticket, bot=bot, chat_id=chat_id, method=method, params=params, priority=priority)
     try:
         checked = msgspec.convert(
             {"id": ticket, "bot": bot, "chat_id": chat_id, "method": method, "params": {}, **options}, Message
@@ -98,6 +123,8 @@ def check_options(names: Iterable[str]) -> None:
 def _check_names(params: Mapping[Any, Any]) -> None:
     """Raise BadInputError for a name of a parameter that is no text, or too long to be one of Telegram's."""
     for name in params:
+        if type(name) is str and name.isascii() and len(name) <= LONGEST_NAME:  # as most are
+            continue
         _check_key_of("the message", name)
         if len(name) > LONGEST_NAME:
             raise BadInputError(f"{_shown(name)} is no parameter: its name has {len(name)} characters")
@@ -124,11 +151,20 @@ def check_parameters(
     if known is None or params.keys() <= known:
         return
     name = next(name for name in params if name not in known)
-    meant = difflib.get_close_matches(name, known | others, 1)
-    hint = f"{meant[0]!r} may be meant" if meant else "see the parameters in Telegram's documentation"
+    meant = _meant(name, known | others)
+    hint = f"{meant!r} may be meant" if meant else "see the parameters in Telegram's documentation"
     raise BadInputError(
         f"{name!r} is no parameter of {method}: {hint}; to send it as it is, give {way_out.format(name)}"
     )
+
+
+def _meant(name: str, known: frozenset[str]) -> str | None:
+    """Return the nearest known name, or the one for what other libraries call so."""
+    other = OPTIONS_BY_OTHER_NAMES.get(name.lstrip("_"))
+    if other in known:
+        return other
+    near = difflib.get_close_matches(name, known, 1)
+    return near[0] if near else None
 
 
 @functools.lru_cache(METHODS_REMEMBERED)
@@ -163,6 +199,8 @@ def check_method(method: object) -> str:
 
 def check_chat(chat_id: object) -> ChatId:
     """A number other than 0, as a number or in digits, or an @name."""
+    if type(chat_id) is int and 0 < abs(chat_id) < LARGEST_ID:  # as most are
+        return chat_id
     if isinstance(chat_id, str):
         text = chat_id.strip()
         if _NAME.fullmatch(text):
@@ -175,6 +213,8 @@ def check_chat(chat_id: object) -> ChatId:
 
 
 def check_priority(priority: object) -> Priority:
+    if type(priority) is Priority:
+        return priority
     try:
         return Priority(priority)  # type: ignore[arg-type]
     except ValueError:
@@ -195,6 +235,8 @@ def _check_text(method: str, params: Mapping[str, Any]) -> None:
 
 
 def _check_size(method: str, params: Mapping[str, Any]) -> None:
+    if _is_surely_small(params):
+        return
     try:
         size = len(_encode(_without_files(params)))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
@@ -203,6 +245,19 @@ def _check_size(method: str, params: Mapping[str, Any]) -> None:
         raise BadInputError(
             f"the parameters of {method} have {size:,} bytes: at most {MAX_PARAMS:,} are taken"
         )
+
+
+def _is_surely_small(params: Mapping[str, Any]) -> bool:
+    """Return True if that is certain without writing the parameters as JSON, which takes longer."""
+    characters = 0
+    for name, value in params.items():
+        kind = type(value)
+        if kind is str:
+            characters += len(value)
+        elif kind is not int and kind is not bool and kind is not float:
+            return False
+        characters += len(name) + LONGEST_NUMBER
+    return characters * BYTES_OF_CHARACTER < MAX_PARAMS
 
 
 def _check_options(message: Message, now: float) -> None:

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Final
 
+from tidegate.events import EventStream, RefusalHeard
 from tidegate.model import BotId, NotSent, Outcome, Refused, Retry, Unreachable
-from tidegate.outbox.event_log import EventLog
 
 STORED_EVERY: Final = 5.0  # seconds; a crash loses at most the counts of these
 SERVER_ERROR: Final = "server_error"  # the reason of a 5xx
@@ -13,7 +13,7 @@ SERVER_ERROR: Final = "server_error"  # the reason of a 5xx
 class CallCounts:
     """The direct calls of this process that the store has not counted yet."""
 
-    def __init__(self, events: EventLog) -> None:
+    def __init__(self, events: EventStream) -> None:
         self._events = events
         self.unstored: Counter[tuple[BotId, str]] = Counter()
 
@@ -32,15 +32,10 @@ class CallCounts:
         elif isinstance(outcome, Refused):
             counts[bot, "direct_refused"] += 1
             if not in_lane:  # else it is logged with what it closes
-                self._events.refused_call(bot, call, outcome.retry_after)
+                refusal = RefusalHeard(bot, outcome.retry_after, "nothing", call=call)
+                self._events.publish(refusal)
 
     def take(self) -> Counter[tuple[BotId, str]]:
         """Return the counts to be stored. Add them again if that fails."""
         taken, self.unstored = self.unstored, Counter()
         return taken
-
-    def totals(self) -> Counter[str]:
-        totals: Counter[str] = Counter()
-        for (_, name), count in self.unstored.items():
-            totals[name] += count
-        return totals

@@ -32,12 +32,18 @@ class FileSource(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
 
+class StoredSource(msgspec.Struct, frozen=True, kw_only=True):
+    """An audience whose rows and letter are in the SQL database."""
+
+    audience: int
+
+
 class CampaignRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A broadcast as its store knows it. Times are seconds since the Unix epoch.
 
     `delivering`: all its messages are in the outbox, and no process has to run for it but a worker.
-    `stopped`: the process that ran it has ended. `source` is None if resuming it needs the application;
-    `file` is that of the command that runs it, if one does.
+    `stopped`: the process that ran it has ended. `source` and `stored` are None if resuming it needs the
+    application; `file` is that of the command that runs it, if one does.
     """
 
     bot: BotId
@@ -55,11 +61,17 @@ class CampaignRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     ahead: int | None = None
     source: SqlSource | None = None
     file: FileSource | None = None
+    stored: StoredSource | None = None
 
     @property
     def is_resumable(self) -> bool:
-        """Whether `gate.campaigns(resume=True)` can go on with it without the application's code."""
-        return self.source is not None and self.state in {"running", "paused", "stopped"}
+        """True if any process can go on with it, without the application's code."""
+        has_source = self.source is not None or self.stored is not None
+        return has_source and self.state in {"running", "paused", "stopped"}
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in {"finished", "cancelled", "failed"}
 
     def at(self, now: float) -> "CampaignRecord":
         """Return it as it is now: `stopped` if its process gave no sign of life lately."""

@@ -5,12 +5,13 @@ It knows entries, not messages: the store that owns it keeps those.
 
 import asyncio
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError
+from tidegate.events import EventStream, LimitChange, LimitChanged, OutageBegan, OutageEnded, RefusalHeard
 from tidegate.model import (
     BotId,
     ChatId,
@@ -26,11 +27,10 @@ from tidegate.model import (
     Unreachable,
     shows_that_bot_sends,
 )
-from tidegate.outbox.event_log import EventLog
 from tidegate.outbox.lanes import LOW_TURN, NEVER, NORMAL_TURN, TURN, Entry, Lane
-from tidegate.outbox.outages import outage_in
 from tidegate.outbox.port import Turn
 from tidegate.outbox.schedule import Schedule
+from tidegate.outbox.transitions import outage_in
 from tidegate.pacing.rules import Family
 
 ALIASES_KEPT: Final = 10_000
@@ -51,15 +51,16 @@ class OutboxDispatcher:
         self,
         schedule: Schedule,
         clock: Clock,
+        events: EventStream,
         *,
         settle_woken: Callable[[list[Entry], list[Entry], float], None],
         watched: Callable[[], bool],
         waiting: Callable[[BotId], int] = lambda _: 0,
     ) -> None:
         self.schedule = schedule
-        self.events = EventLog(clock)
-        schedule.on_recovery = self.events.limit_changed
-        self.refused = 0
+        self.events = events
+        schedule.on_recovery = self._tell_limit
+        self.refused: Counter[BotId] = Counter()
         self.uncertain = 0
         self._clock = clock
         self._settle_woken = settle_woken
@@ -78,7 +79,6 @@ class OutboxDispatcher:
             self._timer.cancel()
         self.refuse(lambda: ClosedError(CLOSED_WHILE_WAITING))
         self.schedule.close()
-        self.events.close()
 
     def refuse(self, error: Callable[[], Exception]) -> None:
         """Fail every task that waits for messages or for a turn."""
@@ -86,8 +86,6 @@ class OutboxDispatcher:
             claimer.set_exception(error())
         for turn in (future for future in self._turns.values() if not future.done()):
             turn.set_exception(error())
-
-    # --- steps ---
 
     def wake(self, now: float) -> None:
         """Let due timers act."""
@@ -153,8 +151,6 @@ class OutboxDispatcher:
                 entries.append(entry)
         return entries
 
-    # --- messages ---
-
     async def claim(self, room: int) -> list[Entry]:
         """Wait for up to `room` entries that may go. Cancelling it gives back what it was granted."""
         if not self._claimers:
@@ -195,23 +191,26 @@ class OutboxDispatcher:
         """Apply an outcome to closures, limits and outages. Call it before `release`."""
         owner = entry.lane.bot
         if isinstance(outcome, Refused):
-            self.refused += 1
+            self.refused[owner.id] += 1
             self._apply_refusal(entry, now, outcome.retry_after)
         if owner.obstacle and shows_that_bot_sends(outcome):
             lasted = now - owner.away_since
             self.schedule.end_outage(owner)
-            self.events.outage_end(owner.id, lasted, self._waiting(owner.id))
+            self.events.publish(OutageEnded(owner.id, lasted, self._waiting(owner.id)))
         elif (held := outage_in(outcome)) is not None:
             wait, obstacle = held
             if self.schedule.hold(entry, now, wait, obstacle):
-                self.events.outage(owner.id, obstacle, self._waiting(owner.id))
+                self.events.publish(OutageBegan(owner.id, obstacle, self._waiting(owner.id)))
 
     def _apply_refusal(self, entry: Entry, now: float, retry_after: float) -> None:
         bot, chat = entry.lane.bot.id, entry.lane.chat
         effect = self.schedule.refused(entry, now, retry_after)
-        self.events.refused(bot, chat, retry_after, whole_bot=effect.closes_bot)
+        self.events.publish(RefusalHeard(bot, retry_after, "bot" if effect.closes_bot else "chat", chat))
         if effect.cut is not None:
-            self.events.limit_changed(bot, None if effect.cuts_bot else chat, effect.cut)
+            self._tell_limit(bot, None if effect.cuts_bot else chat, effect.cut)
+
+    def _tell_limit(self, bot: BotId, chat: ChatId | None, change: LimitChange) -> None:
+        self.events.publish(LimitChanged(bot, chat, change))
 
     def release(self, entry: Entry, outcome: Outcome, at: float) -> None:
         """A call is over and was answered `at`: its slots cool, or are free if it was not sent."""
@@ -221,8 +220,6 @@ class OutboxDispatcher:
     def cool(self, entry: Entry | None) -> None:
         if entry is not None and self.schedule.cool(entry, self._clock.monotonic()):
             self.uncertain += 1
-
-    # --- turns ---
 
     async def turn(
         self,
@@ -293,8 +290,6 @@ class OutboxDispatcher:
             return
         self._held_turns[entry.token] = entry
         granted.set_result(entry.token)
-
-    # --- chats by several names ---
 
     def chat(self, bot: BotId, chat: ChatId) -> ChatId:
         """The present id of a chat, which may have been given as a name, and have migrated since."""

@@ -12,7 +12,16 @@ from typing import Final
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.model import BotId, ChatId, Rate, Record, State
+from tidegate.events import (
+    Ended,
+    EventStream,
+    LimitChanged,
+    LimitsSet,
+    OutageBegan,
+    OutageEnded,
+    RefusalHeard,
+)
+from tidegate.model import Rate, State
 from tidegate.outbox.transitions import UNREADABLE
 
 log = logging.getLogger("tidegate.outbox")
@@ -26,19 +35,6 @@ LONGEST_DESCRIPTION: Final = 200
 _USUAL_DEATHS: Final = frozenset(("blocked", "deactivated", "kicked"))
 
 
-class LimitChange(msgspec.Struct, frozen=True):
-    """A learned limit went down after a 429, or up after quiet time. `restored`: it is the rule again."""
-
-    rule: Rate
-    before: Rate
-    after: Rate
-    restored: bool = False
-
-    @property
-    def is_cut(self) -> bool:
-        return self.after.count * self.before.seconds < self.before.count * self.after.seconds
-
-
 class _Group(msgspec.Struct):
     """The events of one kind in the present interval."""
 
@@ -50,11 +46,17 @@ class _Group(msgspec.Struct):
 
 
 class EventLog:
-    """One for each open outbox. Its memory is bounded: a group for each kind, a few names in each."""
+    """A subscriber to the events of one gate. Its memory is bounded: a few names for each kind of event."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, events: EventStream, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, _Group] = {}
+        events.subscribe(RefusalHeard, self._refused)
+        events.subscribe(LimitChanged, self._limit_changed)
+        events.subscribe(LimitsSet, self._limits_set)
+        events.subscribe(Ended, self._ended)
+        events.subscribe(OutageBegan, self._outage)
+        events.subscribe(OutageEnded, self._outage_end)
 
     def close(self) -> None:
         """Log what is still held."""
@@ -64,23 +66,19 @@ class EventLog:
             self._tell_group(kind, group)
         self._groups.clear()
 
-    # --- the events ---
+    def _refused(self, event: RefusalHeard) -> None:
+        if event.closes == "nothing":
+            text = f"bot {event.bot}:… was refused: {event.call} may be made again in {event.retry_after:g} s"
+        else:
+            is_bot = event.closes == "bot"
+            closed = "the whole bot, as several chats were refused," if is_bot else "this chat"
+            closed = f"{closed} is closed for {event.retry_after:g} s"
+            text = f"bot {event.bot}:… was refused in chat {event.chat_id}: {closed}"
+        self._add("429", logging.WARNING, f"bot {event.bot}:…", text)
 
-    def refused(self, bot: BotId, chat: ChatId, seconds: float, *, whole_bot: bool) -> None:
-        """A 429, and what it has closed."""
-        closed = "the whole bot, as several chats were refused," if whole_bot else "this chat"
-        text = f"bot {bot}:… was refused in chat {chat}: {closed} is closed for {seconds:g} s"
-        self._add("429", logging.WARNING, f"bot {bot}:…", text)
-
-    def refused_call(self, bot: BotId, call: str, seconds: float) -> None:
-        """A 429 to a call that no limit is known for, so that it closes nothing."""
-        text = f"bot {bot}:… was refused: {call} may be made again in {seconds:g} s"
-        self._add("429", logging.WARNING, f"bot {bot}:…", text)
-
-    def limit_changed(self, bot: BotId, chat: ChatId | None, change: LimitChange) -> None:
-        """A learned limit was cut, has recovered a step, or is the nominal one again."""
-        name = f"bot {bot}:…"
-        place = name if chat is None else f"chat {chat} of {name}"
+    def _limit_changed(self, event: LimitChanged) -> None:
+        change, name = event.change, f"bot {event.bot}:…"
+        place = name if event.chat_id is None else f"chat {event.chat_id} of {name}"
         if change.restored:
             self._add("limit restored", logging.INFO, name, f"{place} may send {_words(change.rule)} again")
             return
@@ -91,8 +89,17 @@ class EventLog:
         else:
             self._add("limit raised", logging.INFO, name, f"{text}, after a time without a 429{nominal}")
 
-    def ended(self, record: Record) -> None:
-        """A message has ended, perhaps without having been delivered."""
+    def _limits_set(self, event: LimitsSet) -> None:
+        name, names = f"bot {event.bot}:…", {"bot": "in all", "private": "in a chat", "group": "in a group"}
+        given = [f"{_words(rate)} {names[what]}" for what, rate in event.limits.set_ones.items()]
+        before = [f"{_words(rate)} {names[what]}" for what, rate in event.before.set_ones.items()]
+        text = f"{name} may send {', '.join(given) or 'what the settings allow, again'}"
+        if before:
+            text = f"{text} (before: {', '.join(before)})"
+        self._add("limits set", logging.INFO, name, text)
+
+    def _ended(self, event: Ended) -> None:
+        record = event.record
         state, message = record.state, record.message
         if state is State.DELIVERED or state is State.CANCELLED or state is State.REPLACED:
             return
@@ -107,16 +114,14 @@ class EventLog:
             text += f" ({_one_line(record.description)})"
         self._add(state.value, level, reason, text)
 
-    def outage(self, bot: BotId, obstacle: str, waiting: int) -> None:
-        text = f"bot {bot}:… cannot send ({obstacle}): {waiting} messages wait"
-        name = f"bot {bot}:…"
-        self._add("outage", logging.WARNING, name, f"{text}, and one tries again at growing intervals")
+    def _outage(self, event: OutageBegan) -> None:
+        text = f"bot {event.bot}:… cannot send ({event.obstacle}): {event.waiting} messages wait"
+        text = f"{text}, and one tries again at growing intervals"
+        self._add("outage", logging.WARNING, f"bot {event.bot}:…", text)
 
-    def outage_end(self, bot: BotId, lasted: float, waiting: int) -> None:
-        text = f"bot {bot}:… sends again after {lasted:.0f} s; {waiting} messages waited"
-        self._add("outage over", logging.WARNING, f"bot {bot}:…", text)
-
-    # --- groups ---
+    def _outage_end(self, event: OutageEnded) -> None:
+        text = f"bot {event.bot}:… sends again after {event.lasted:.0f} s; {event.waiting} messages waited"
+        self._add("outage over", logging.WARNING, f"bot {event.bot}:…", text)
 
     def _add(self, kind: str, level: int, name: str, text: str) -> None:
         now, group = self._clock.monotonic(), self._groups.get(kind)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tidegate.events import LimitChange
 from tidegate.model import BotId, ChatId
-from tidegate.outbox.event_log import LimitChange
 from tidegate.outbox.lanes import Entry, Lane, Pool
 from tidegate.pacing.learned import LearnedLimit, LearnedSnapshot
 from tidegate.pacing.rules import Rules
@@ -19,7 +19,7 @@ FULL_FOR_WINDOWS = 1.5  # windows since the last call, within which a limit of o
 
 
 class RefusalEffect(NamedTuple):
-    """What a 429 has changed."""
+    """The changes that a 429 has made."""
 
     closes_bot: bool  # else the chat alone
     cut: LimitChange | None = None
@@ -86,9 +86,6 @@ def _fullness(lane: Lane, now: float) -> float:
     if window.count == 1:  # it holds the refused call alone: look at the call before
         return 1.0 if now - lane.last_call < FULL_FOR_WINDOWS * window.seconds else 0.0
     return _others(window, now)
-
-
-# --- over a restart ---
 
 
 class StoredLimit(msgspec.Struct, frozen=True, array_like=True):

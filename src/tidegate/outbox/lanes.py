@@ -9,9 +9,10 @@ from typing import Final
 
 import msgspec
 
-from tidegate.model import BotId, ChatId
+from tidegate.model import BotId, BotLimits, ChatId
 from tidegate.outbox.transitions import SUSPECT_CRASHES
 from tidegate.pacing.learned import LearnedLimit
+from tidegate.pacing.rules import ChatKind, Rules
 from tidegate.pacing.window import Window
 
 # The lines of a lane. Urgent goes before all; turns, from TURN on, share the weights of messages.
@@ -138,9 +139,7 @@ class Lane(msgspec.Struct, gc=False, eq=False):
     def touch(self) -> None:
         """Give it windows of its own."""
         if self.shared:
-            self.windows = tuple(
-                [Window(window.count, window.seconds, is_burst=window.is_burst) for window in self.windows]
-            )
+            self.windows = tuple([window.copy() for window in self.windows])
             self.shared = False
 
     @property
@@ -242,6 +241,9 @@ class BotLanes(msgspec.Struct, eq=False):
     """One bot: its pools by budget, and what closes all of them."""
 
     id: BotId
+    rules: Rules = Rules()
+    untouched: dict[ChatKind, tuple[Window, ...]] = {}  # the windows of lanes without a call yet
+    own: BotLimits = BotLimits()  # that an operator has set; `rules` has them
     pools: dict[str, Pool] = {}
     closed_until: float = 0.0  # by a 429
     # An outage: it cannot send. Messages wait until then, and go one at a time until one shows that it can.

@@ -24,8 +24,8 @@ def limit_states(closures: Closures, learned: Learned) -> list[LimitState]:
     return [LimitState(*place, learned.get(place), *closed.get(place, (0.0, ""))) for place in places]
 
 
-def limits_in(schedule: Schedule, now: float) -> list[LimitState]:
-    return limit_states(schedule.closures(now), schedule.learned())
+def limits_in(schedule: Schedule, now: float, *, chats: bool = True) -> list[LimitState]:
+    return limit_states(schedule.closures(now, chats=chats), schedule.learned(chats=chats))
 
 
 def closure_notes(closed: Iterable[tuple[BotId, float]]) -> list[str]:

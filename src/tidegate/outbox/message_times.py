@@ -63,6 +63,10 @@ def check_times(not_before: float | None, expires_at: float | None, now: float) 
             )
 
 
+def is_duration(text: str) -> bool:
+    return _DURATION.fullmatch(text.strip()) is not None
+
+
 def duration(option: str, text: str) -> float:
     """Read a number and a unit; return seconds. Raises BadInputError that names the option."""
     match = _DURATION.fullmatch(text.strip())

@@ -4,13 +4,15 @@ Order holds within a line (one priority of one chat of one bot), with one call i
 Every verb is one atomic step: it happens as a whole or not at all, and is never seen half done.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from tidegate.model import (
     BotId,
+    BotLimits,
     ChatId,
     Claim,
     Message,
@@ -28,7 +30,11 @@ from tidegate.pacing.rules import Family
 
 
 class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Numbers of messages by state. `high`, `normal`, `low` wait in line; `retry` wait for their next try."""
+    """Numbers of messages by state. `high`, `normal`, `low` wait in line; `retry` wait for their next try.
+
+    `oldest_at` is the time from which the oldest message that waits could have gone: the later of its put (or
+    replay) and its `not_before`, which has passed. None if no message waits that may go by its time.
+    """
 
     high: int = 0
     normal: int = 0
@@ -49,14 +55,57 @@ class OutboxStats(msgspec.Struct, frozen=True, kw_only=True):
     direct_failed: int = 0  # of these, answered 5xx
     direct_given_up: int = 0  # direct calls not made in time: `max_wait` had passed
     spooled: int = 0  # accepted by this process, and on its disk until the store can be reached
+    oldest_at: float | None = None  # seconds since the epoch
 
     @property
     def waiting(self) -> int:
         return self.high + self.normal + self.low + self.retry
 
+    @classmethod
+    def of(cls, counts: Mapping[str, int], oldest_at: float | None = None, **others: int) -> "OutboxStats":
+        """Make it of counts by name; names that it does not have are left out."""
+        known = {name: count for name, count in counts.items() if name in cls.__struct_fields__}
+        return cls(**known | others, oldest_at=oldest_at)
+
+
+def stats_of_bots(
+    counts: Mapping[tuple[BotId, str], int], oldest: Mapping[BotId, float]
+) -> dict[BotId, OutboxStats]:
+    """The statistics of each bot that a count names."""
+    found: dict[BotId, dict[str, int]] = {}
+    for (bot, name), count in counts.items():
+        found.setdefault(bot, {})[name] = count
+    return {bot: OutboxStats.of(named, oldest.get(bot)) for bot, named in found.items()}
+
+
+def stats_of_all(
+    counts: Mapping[tuple[BotId, str], int], oldest: Mapping[BotId, float], **others: int
+) -> OutboxStats:
+    """The statistics of all bots together."""
+    totals: Counter[str] = Counter()
+    for (_, name), count in counts.items():
+        totals[name] += count
+    return OutboxStats.of(totals, min(oldest.values(), default=None), **others)
+
+
+class BotCalls(msgspec.Struct, frozen=True, array_like=True):
+    """Calls of a bot to Telegram that a limit counts, a second, on average over the last seconds."""
+
+    bot: BotId
+    made: float
+    refused: float  # of these, answered 429
+
+
+class ProcessVitals(msgspec.Struct, frozen=True, kw_only=True):
+    """How a process that delivers does. The delay of its event loop is of the last minute, in seconds."""
+
+    process: str  # host and number
+    calls: tuple[BotCalls, ...] = ()
+    loop_p99: float | None = None  # None: it is not watched
+
 
 class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether everything works that is promised, as far as this process knows; `reasons` say what does not.
+    """The health of a store as this process knows it; `reasons` say which promise is not kept.
 
     There may be reasons while it is ready: something to know that needs nobody's help.
     """
@@ -65,6 +114,7 @@ class StoreHealth(msgspec.Struct, frozen=True, kw_only=True):
     spooled: int = 0
     reasons: tuple[str, ...] = ()
     bots: tuple[BotId, ...] = ()  # for which the process delivers
+    vitals: tuple[ProcessVitals, ...] = ()  # of the processes that deliver
 
     def with_problems(self, problems: Iterable[str]) -> "StoreHealth":
         """The health with further problems. With any of them it is not ready."""
@@ -88,12 +138,31 @@ class LimitState(msgspec.Struct, frozen=True):
     obstacle: str = ""  # why the bot cannot send, in an outage
 
 
+class LetterGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """The dead letters of a bot that ended in one state for one reason. Times are seconds since the epoch."""
+
+    bot: BotId
+    state: State
+    reason: str | None
+    count: int
+    first_at: float
+    last_at: float
+    latest: TicketId  # the one that ended last
+
+
 class Turn(msgspec.Struct, frozen=True):
     """The right to make one direct call now. End it, whatever happens."""
 
     bot: BotId
     chat_id: ChatId
     token: int
+
+
+class RecordPage(msgspec.Struct, frozen=True):
+    """`cursor` leads to further ones; an empty one says that there are none."""
+
+    records: list[Record]
+    cursor: str = ""
 
 
 class OutboxSender(Protocol):
@@ -212,6 +281,24 @@ class OutboxOperator(Protocol):
         """Known messages, oldest first. `before`: that ended, or else were put, before that time."""
         ...
 
+    async def record_page(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> RecordPage:
+        """Known messages in pages, oldest first; the cost of a page does not depend on those before it.
+
+        What comes, ends or is forgotten between two pages moves no other message from one to another. A page
+        has fewer than `limit`, or none, and a cursor to go on, if they are too far apart to be found at once.
+        Raises BadInputError for a foreign cursor.
+        """
+        ...
+
     async def dead(
         self,
         *,
@@ -224,8 +311,47 @@ class OutboxOperator(Protocol):
         """Dead letters, oldest first."""
         ...
 
+    async def letters_by_reason(
+        self, bot: BotId | None = None, ended_by: float | None = None
+    ) -> list[LetterGroup]:
+        """Dead letters, counted by bot, state and reason, the largest group first.
+
+        `ended_by`: only those that ended then or before. Counted without their bodies, in one step or
+        several short ones: each letter as it was in one of them.
+        """
+        ...
+
     async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
-        """Numbers of messages by state and reason, of those whose dedup key begins with the prefix."""
+        """Numbers of messages by state and reason, of those whose dedup key begins with the prefix.
+
+        Counted in short steps, so that nobody waits for it: each message as it was in one of them.
+        """
+        ...
+
+    def keyed(
+        self, bot: BotId, dedup_prefix: str, states: frozenset[State] = frozenset(State)
+    ) -> AsyncIterator[TicketId]:
+        """The ids of messages whose dedup key begins with the prefix, in no order.
+
+        Found in short steps, so that nobody waits for it. One whose state changes meanwhile may be missed; an
+        id may come twice.
+        """
+        ...
+
+    async def keyed_records(
+        self,
+        bot: BotId,
+        dedup_prefix: str,
+        states: frozenset[State],
+        *,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> RecordPage:
+        """At most `limit` messages in these states whose dedup key begins with the prefix, in no order.
+
+        One short step: a page may have few messages, or none, and a cursor all the same. A message whose
+        state changes meanwhile may be missed, or come twice. Raises BadInputError for a foreign cursor.
+        """
         ...
 
     async def settle_crashed(self) -> int:
@@ -237,6 +363,15 @@ class OutboxOperator(Protocol):
 
     async def cancel(self, ids: Iterable[TicketId]) -> int:
         """Take messages out that are not being sent; returns how many."""
+        ...
+
+    async def reprioritize(self, ids: Iterable[TicketId], priority: Priority) -> int:
+        """Give messages that wait another priority; returns how many of them have it now.
+
+        In the line of that priority each stands in its place by order of arrival (one that is due later joins
+        it then), and that line is in this order as a whole. State, attempts, deadlines and keys stay. Urgent
+        messages and those that are being sent stay as they are.
+        """
         ...
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
@@ -261,15 +396,37 @@ class OutboxOperator(Protocol):
         """The limits that 429s have cut, of a bot (None) or one of its chats, and what is allowed now."""
         ...
 
-    async def limits(self) -> list[LimitState]:
-        """Bots and chats that are closed, that learned a limit, or that cannot send."""
+    async def limits(self, *, chats: bool = True) -> list[LimitState]:
+        """Bots and, if `chats`, chats that are closed, that learned a limit, or that cannot send.
+
+        Bots alone are few; of chats every one that is known is looked at.
+        """
         ...
 
     async def open_limits(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         """End the closures of a bot and all its chats, or of one chat, and the wait of an outage."""
 
+    async def own_limits(self) -> dict[BotId, BotLimits]:
+        """The limits that were set for single bots. A bot that is not there has those of the rules."""
+        ...
+
+    async def set_limits(self, bot: BotId, limits: BotLimits) -> None:
+        """Give a bot limits of its own, instead of those that it had before; empty ones: those of the rules.
+
+        They hold at once, in every process, and survive a restart. Calls that were made before count, so a
+        new limit is not exceeded from then on; a longer window begins full. A learned limit that its 429s
+        have taught goes on below the new one, or ends if it has other seconds. Raises BadInputError.
+        """
+
     async def stats(self) -> OutboxStats:
         """Numbers of messages by state."""
+        ...
+
+    async def stats_by_bot(self) -> dict[BotId, OutboxStats]:
+        """The same for each bot that has messages or had some.
+
+        `uncertain`, `urgent` and `spooled` are not counted by bot, and 0 here.
+        """
         ...
 
 

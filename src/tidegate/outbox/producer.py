@@ -9,7 +9,8 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.model import BotId, Message, TicketId
+from tidegate.events import Accepted, EventStream
+from tidegate.model import BotId, Message, Ticket, TicketId
 from tidegate.outbox.admission import compose
 from tidegate.outbox.effect_keys import effect_key
 from tidegate.outbox.port import Outbox
@@ -23,9 +24,10 @@ Fields = Mapping[str, Any]
 class Producer:
     """Accepts messages for one store."""
 
-    def __init__(self, outbox: Outbox, clock: Clock) -> None:
+    def __init__(self, outbox: Outbox, clock: Clock, events: EventStream) -> None:
         self._outbox = outbox
         self._clock = clock
+        self._events = events
         self._ids = _message_ids()
 
     async def send_many(
@@ -53,8 +55,15 @@ class Producer:
 
     async def put(self, messages: list[Message]) -> list[LiveTicket]:
         """Accept messages, all or none. What this returned for is not lost."""
-        tickets = await self._outbox.put(messages)
+        tickets = await self.accept(messages)
         return [LiveTicket(ticket.id, self._outbox, self._clock, fresh=ticket.fresh) for ticket in tickets]
+
+    async def accept(self, messages: list[Message]) -> list[Ticket]:
+        """As `put`, for callers that do not wait for what becomes of the messages."""
+        tickets = await self._outbox.put(messages)
+        if fresh := [one for one, ticket in zip(messages, tickets, strict=True) if ticket.fresh]:
+            self._events.publish(Accepted(fresh))
+        return tickets
 
 
 def with_effect_key(message: Message) -> Message:

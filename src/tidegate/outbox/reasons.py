@@ -1,6 +1,7 @@
 """The reasons why a message has not left yet, in words."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import msgspec
 
@@ -8,6 +9,7 @@ from tidegate.model import State, Why
 from tidegate.outbox.lanes import NEVER, BotLanes, Entry, Lane, Line
 from tidegate.outbox.transitions import SUSPECT_CRASHES
 
+MAY_GO: Final = "it may go: a worker has to claim it, others of its bot may be first"
 Wait = tuple[str, float]  # what for, and how many seconds
 
 
@@ -59,7 +61,7 @@ def explain(facts: WaitFacts) -> Why:
         return Why(facts.state, (f"its time comes in {facts.until_due:.1f} s",), facts.until_due)
     waits = [*_of_itself(facts), *_closed(facts), *_full(facts)]
     if not waits:
-        waits.append(("it may go: a worker has to claim it, others of its bot may be first", 0.0))
+        waits.append((MAY_GO, 0.0))
     longest = max(wait for _, wait in waits)
     return Why(facts.state, tuple(text for text, _ in waits), None if longest == NEVER else longest)
 
@@ -90,11 +92,18 @@ def _closed(facts: WaitFacts) -> Iterator[Wait]:
 
 
 def _full(facts: WaitFacts) -> Iterator[Wait]:
+    longest: dict[str, float] = {}  # a chat has several limits, of which the slowest counts
     for name, wait in facts.full:
+        longest[name] = max(wait, longest.get(name, 0.0))
+    for name, wait in longest.items():
         if wait > 0:
-            duration = "until an answer comes" if wait == NEVER else f"for {wait:.1f} s"
+            duration = "until an answer comes" if wait == NEVER else f"for {_in_words(wait)}"
             # How long the call in flight takes is not known; it is rarely long.
             yield f"the limit of its {name} is full {duration}", 0.0 if wait == NEVER else wait
+
+
+def _in_words(wait: float) -> str:
+    return f"{wait:.1f} s" if wait >= 0.05 else "a moment"  # noqa: PLR2004  (else it would be 0.0 s)
 
 
 def _limits(entry: Entry, now: float) -> Iterator[Wait]:

@@ -6,11 +6,13 @@ The cost of a step does not grow with the number of lines that wait.
 
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from tidegate.model import BotId, ChatId, Probe, Rate
-from tidegate.outbox.event_log import LimitChange
+import msgspec
+
+from tidegate.events import LimitChange
+from tidegate.model import BotId, BotLimits, ChatId, Probe, Rate
 from tidegate.outbox.flood_control import RefusalEffect, learn_from_refusal, step_up
 from tidegate.outbox.lanes import (
     BLOCKED,
@@ -33,8 +35,9 @@ from tidegate.outbox.lanes import (
     TimerKind,
 )
 from tidegate.outbox.shares import account, join, next_line, rest_until, share_of, spacing
-from tidegate.pacing.rules import Family, Rules, chat_kind
-from tidegate.pacing.window import Window, chat_windows
+from tidegate.pacing.learned import LearnedLimit
+from tidegate.pacing.rules import Family, Rules, chat_kind, own_rules
+from tidegate.pacing.window import Window, chat_windows, reshaped_windows
 
 LINE_SKIPS_BEFORE_RESERVATION: Final = 8  # times a line is passed over before slots are reserved for it
 RESERVATION_WINDOWS: Final = (
@@ -57,7 +60,9 @@ class Schedule:
         self.no_bursts_until = 0.0  # after a crash: replies of the last seconds may not be known
         # Told when a learned limit has recovered a step.
         self.on_recovery: Callable[[BotId, ChatId | None, LimitChange], None] | None = None
-        self._untouched = chat_windows(rules)  # of lanes without a call yet
+        self._untouched = chat_windows(
+            rules
+        )  # of lanes without a call yet, of bots without limits of their own
         self._kinds = ("send", "action", "edit") if rules.edits == "separate" else ("send", "action")
         self._active: deque[Pool] = deque()
         self._timers = ScheduleTimers()
@@ -69,8 +74,6 @@ class Schedule:
         self._suspects: set[Line] = set()  # lines that wait for the suspect in flight
         self._suspect: Entry | None = None  # the one in flight
         self._offered: Line | None = None  # the one that may be next
-
-    # --- what comes in ---
 
     def lane(self, bot: BotId, chat: ChatId, family: Family) -> Lane:
         """The lane of a chat, made if need be."""
@@ -86,8 +89,6 @@ class Schedule:
             self._timers.set(due, TimerKind.JOIN, entry)
         else:
             self._join(entry, now)
-
-    # --- who may go ---
 
     def wake(self, now: float) -> tuple[list[Entry], list[Entry]]:
         """Let due timers act. Returns the entries that expired, and those whose lease ran out.
@@ -198,8 +199,6 @@ class Schedule:
                 wait = max(wait, _known(shared.wait(now, cost), shared))
         return max(0.0, wait)
 
-    # --- how it ended ---
-
     def extend(self, entry: Entry, now: float) -> None:
         """Grant or renew a lease."""
         entry.leased_until = now + self.lease
@@ -296,7 +295,7 @@ class Schedule:
 
     @staticmethod
     def probe_of(entry: Entry, now: float) -> Probe | None:
-        """What an entry that was granted finds out, if its bot could not send."""
+        """Return what an entry that was granted finds out, if its bot could not send."""
         bot = entry.lane.bot
         if bot.probe is not entry:
             return None
@@ -304,7 +303,7 @@ class Schedule:
 
     def refused(self, entry: Entry, now: float, retry_after: float) -> RefusalEffect:
         """A 429: close the chat or the bot, and cut a limit. Call it before `release`."""
-        return learn_from_refusal(entry.lane, self._pool_of(entry), self.rules, now, retry_after)
+        return learn_from_refusal(entry.lane, self._pool_of(entry), entry.lane.bot.rules, now, retry_after)
 
     def remove(self, entry: Entry, now: float) -> None:
         """Take a waiting entry out of its line."""
@@ -329,6 +328,40 @@ class Schedule:
         if line.place == SUSPECT and line.head is entry:
             self._place(line, now)
 
+    def change_level(self, entries: Iterable[Entry], level: int, now: float) -> list[Entry]:
+        """Move messages to other lines of their lanes, which are in order of arrival then.
+
+        Returns the entries that stand for them from now on. One that is not due yet, or in flight, joins the
+        other line later, or returns to it.
+        """
+        moved, coming = list[Entry](), dict[Line, list[Entry]]()
+        for entry in entries:
+            if entry.level == level or entry.token or not entry.seq:
+                entry.level = level
+                moved.append(entry)
+                continue
+            newer = msgspec.structs.replace(entry, level=level, next=None)  # the other stays in its chain
+            self.remove(entry, now)
+            if newer.expires < NEVER:
+                self._timers.set(newer.expires, TimerKind.EXPIRE, newer)
+            coming.setdefault(newer.lane.line(level), []).append(newer)
+            moved.append(newer)
+        for line, its in coming.items():
+            self._merge(line, its, now)
+        return moved
+
+    def _merge(self, line: Line, coming: list[Entry], now: float) -> None:
+        first = line.first()
+        entries = sorted([*line.entries(), *coming], key=lambda entry: entry.seq)
+        line.head = line.tail = None
+        for entry in entries:
+            entry.next = None
+            line.append(entry)
+        if line.head is not first:
+            if first is not None:
+                self._unreserve(line, self._pool_of(first), now)
+            self._place(line, now)
+
     def move(self, lane: Lane, chat: ChatId, now: float) -> None:
         """The chat has another id: entries of this lane move there, in order of arrival.
 
@@ -341,11 +374,14 @@ class Schedule:
         target.paused = target.paused or lane.paused
         target.closed_until = max(target.closed_until, lane.closed_until)
         target.touch()
-        for ours, theirs in zip(lane.windows, target.windows, strict=True):
+        # A private chat has one window more. It does not migrate, but a broken server may say so.
+        for ours, theirs in zip(lane.windows, target.windows, strict=False):
             theirs.cooling, theirs.cooled = sorted([*theirs.cooling, *ours.cooling]), 0
         for line in lane.lines:
-            into = target.line(line.level)
-            entries = sorted([*line.entries(), *into.entries()], key=lambda entry: entry.seq)
+            into, coming = target.line(line.level), [*line.entries()]
+            entries = [*coming, *into.entries()]
+            if coming:
+                entries.sort(key=lambda entry: entry.seq)
             line.head = line.tail = into.head = into.tail = None
             for entry in entries:
                 entry.next = None
@@ -362,17 +398,23 @@ class Schedule:
         for lane in self.lanes.values():
             lane.part()
 
-    def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
+    def learned(self, *, chats: bool = True) -> dict[tuple[BotId, ChatId | None], Rate]:
         """The limits that 429s have cut: of a bot (None), or of one of its chats."""
-        pools = {(bot.id, None): pool.learned for bot in self.bots.values() for pool in bot.pools.values()}
-        chats = {(lane.bot.id, lane.chat): lane.learned for lane in self.lanes.values()}
-        return {place: learned.rate for place, learned in (pools | chats).items() if learned is not None}
+        found: dict[tuple[BotId, ChatId | None], LearnedLimit | None] = {
+            (bot.id, None): pool.learned for bot in self.bots.values() for pool in bot.pools.values()
+        }
+        if chats:
+            found |= {(lane.bot.id, lane.chat): lane.learned for lane in self.lanes.values()}
+        return {place: learned.rate for place, learned in found.items() if learned is not None}
 
-    def closures(self, now: float) -> list[tuple[BotId, ChatId | None, float, str]]:
+    def closures(self, now: float, *, chats: bool = True) -> list[tuple[BotId, ChatId | None, float, str]]:
         """Closed bots (None) and chats: for how many seconds, and why a bot cannot send."""
-        bots = [(bot.id, None, bot.closed_until - now, bot.obstacle) for bot in self.bots.values()]
-        chats = [(lane.bot.id, lane.chat, lane.closed_until - now, "") for lane in self.lanes.values()]
-        return [place for place in (*bots, *chats) if place[2] > 0 or place[3]]
+        found: list[tuple[BotId, ChatId | None, float, str]] = [
+            (bot.id, None, bot.closed_until - now, bot.obstacle) for bot in self.bots.values()
+        ]
+        if chats:
+            found += [(lane.bot.id, lane.chat, lane.closed_until - now, "") for lane in self.lanes.values()]
+        return [place for place in found if place[2] > 0 or place[3]]
 
     def open(self, bot: BotId, chat: ChatId | None, now: float) -> None:
         """End the closures of a bot and its chats, or of one chat; the wait of an outage, too."""
@@ -390,8 +432,6 @@ class Schedule:
         """Every entry that waits in a lane, except turns."""
         return [entry for line in lane.lines if line.level < TURN for entry in line.entries()]
 
-    # --- operators ---
-
     def pause(self, bot: BotId, chat: ChatId | None, *, paused: bool, now: float) -> None:
         """Pause or resume the messages of a bot or of one of its chats. Turns are not paused."""
         owner = self.bot(bot)
@@ -408,11 +448,76 @@ class Schedule:
             if not paused:
                 self._rest(lane, now)
 
+    @property
+    def own_limits(self) -> dict[BotId, BotLimits]:
+        """The bots that have limits of their own."""
+        return {bot.id: bot.own for bot in self.bots.values() if bot.own}
+
+    @property
+    def longest(self) -> float:
+        """The seconds of the longest window of any bot."""
+        return max(self.rules.longest, *(bot.rules.longest for bot in self.bots.values()), 0.0)
+
+    @property
+    def longest_replies(self) -> float:
+        """The seconds of the longest window of replies of any bot; 0 if there is none."""
+        all_rules = (self.rules, *(bot.rules for bot in self.bots.values()))
+        return max(rules.replies.seconds if rules.replies is not None else 0.0 for rules in all_rules)
+
+    def set_limits(self, bot: BotId, own: BotLimits, now: float) -> None:
+        """Give a bot limits of its own, which hold at once for what was sent lately and for what waits."""
+        owner = self.bot(bot)
+        if own == owner.own:
+            return
+        owner.own, owner.rules = own, own_rules(self.rules, own)
+        empty = chat_windows(owner.rules)
+        owner.untouched = {
+            kind: reshaped_windows(owner.untouched[kind], windows, now) for kind, windows in empty.items()
+        }
+        for budget, pool in owner.pools.items():
+            if pool.window is not None and budget != "paid":
+                _reshape_pool(pool, pool.window, owner.rules.bot, now)
+        for lane in [lane for lane in self.lanes.values() if lane.bot is owner]:
+            self._reshape_lane(lane, empty[chat_kind(lane.kind, lane.chat)], now)
+        self._activate_all(owner)
+
+    def restore_limits(self, bot: BotId, own: BotLimits, full_until: Mapping[str, float]) -> None:
+        """Restore the limits of a bot before any of its calls, and the windows that a change has filled."""
+        owner = self.bot(bot)
+        owner.own, owner.rules = own, own_rules(self.rules, own)
+        owner.untouched = chat_windows(owner.rules)
+        for kind, windows in owner.untouched.items():
+            for window in windows if kind in full_until else ():
+                window.fill(full_until[kind])
+        if "bot" in full_until:
+            for budget in self._kinds:
+                if (shared := self.pool_of(owner, budget).window) is not None:
+                    shared.fill(full_until["bot"])
+
+    def _reshape_lane(self, lane: Lane, empty: tuple[Window, ...], now: float) -> None:
+        if lane.shared:
+            lane.windows = lane.bot.untouched[chat_kind(lane.kind, lane.chat)]
+        else:
+            learned = lane.learned
+            memory = lane.windows[0].seconds
+            if learned is not None:
+                memory = min(memory, learned.rule.seconds)
+            lane.windows = reshaped_windows(lane.windows, empty, now, memory)
+            if learned is not None:
+                lane.learned = learned.rebased(empty[0].rate, is_burst=empty[0].is_burst)
+                if lane.learned is not None:
+                    lane.windows[0].resize(lane.learned.rate)
+        longest = max(window.seconds for window in lane.windows)
+        lane.reserved_until = min(lane.reserved_until, now + RESERVATION_WINDOWS * longest)
+        for line in lane.lines:
+            if line.place == WAITING:
+                self._place(line, now)
+
     def lane_of(self, bot: BotId, chat: ChatId, kind: str) -> Lane:
         lane = self.lanes.get((bot, chat, kind))
         if lane is None:
             owner = self.bot(bot)
-            windows = self._untouched[chat_kind(kind, chat)]
+            windows = owner.untouched[chat_kind(kind, chat)]
             pool = self.pool_of(owner, kind)
             lane = self.lanes[bot, chat, kind] = Lane(owner, chat, kind, pool, windows)
         return lane
@@ -424,15 +529,15 @@ class Schedule:
         """The lanes of a bot, made if need be."""
         owner = self.bots.get(bot)
         if owner is None:
-            owner = self.bots[bot] = BotLanes(bot)
+            owner = self.bots[bot] = BotLanes(bot, self.rules, self._untouched)
         return owner
 
     def pool_of(self, bot: BotLanes, budget: str) -> Pool:
         pool = bot.pools.get(budget)
         if pool is None:
-            rate: Rate | None = self.rules.bot
+            rate: Rate | None = bot.rules.bot
             if budget == "paid":
-                rate = self.rules.paid
+                rate = bot.rules.paid
             elif budget == "action":
                 rate = None
             pool = bot.pools[budget] = Pool(bot, Window.of(rate) if rate else None)
@@ -734,6 +839,17 @@ class Schedule:
                 lane.part()
             elif all(line.head is None for line in lane.lines) and lane.in_flight is None:
                 self._rest(lane, now)
+
+
+def _reshape_pool(pool: Pool, window: Window, rule: Rate, now: float) -> None:
+    learned, memory = pool.learned, window.seconds
+    if learned is not None:
+        memory = min(memory, learned.rule.seconds)
+        pool.learned = learned.rebased(rule)
+    window.reshape(rule, now, memory=memory)
+    if pool.learned is not None:
+        window.resize(pool.learned.rate)
+    pool.spaced_until = min(pool.spaced_until, now + spacing(pool, 1))
 
 
 def _can_send(bot: BotLanes, now: float) -> bool:

@@ -5,6 +5,7 @@ from typing import Final, assert_never
 import msgspec
 
 from tidegate.model import (
+    LOST_ANSWERS,
     MAX_ATTEMPTS,
     ChatId,
     Dead,
@@ -122,3 +123,14 @@ _IN_WORDS: Final = {
 def given_up(attempts: str, last: str) -> str:
     """Describe the end of a message or call whose attempts have all failed."""
     return f"given up after {attempts} attempts; the last failure: {_IN_WORDS.get(last, last)}"
+
+
+def outage_in(outcome: Outcome) -> tuple[float, str] | None:
+    """The seconds for which its bot must wait, and why; None if the outcome says nothing of the kind."""
+    match outcome:
+        case Unreachable(wait=wait, reason=reason):
+            return wait, reason
+        case Unknown(wait=wait) if wait > 0:
+            return wait, LOST_ANSWERS
+        case _:
+            return None

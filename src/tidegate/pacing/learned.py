@@ -93,6 +93,13 @@ class LearnedLimit:
         learned._next_up = now - elapsed + kept.up_in
         return learned
 
+    def rebased(self, rule: Rate, *, is_burst: bool = False) -> Self | None:
+        """Return what holds of it under another rule; None if nothing does, as its steps mean other rates."""
+        if rule.seconds != self._rule.seconds or is_burst != self._is_burst:
+            return None
+        learned = self.load(rule, self.dump(0.0), 0.0, 0.0, is_burst=is_burst)
+        return None if learned.intact else learned
+
     def refused(self, now: float, *, in_burst: bool = False) -> bool:
         """A 429 was blamed on this limit. Cuts once in a window; True if it did."""
         if now - self._cut_at < self.rate.seconds:

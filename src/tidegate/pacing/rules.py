@@ -6,7 +6,8 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from tidegate.model import ChatId, Rate
+from tidegate.errors import BadInputError
+from tidegate.model import BotLimits, ChatId, Rate
 
 Family = Literal["send", "edit", "action", "free"]
 ChatKind = Literal["private", "group", "action"]  # those have limits of their own
@@ -46,6 +47,56 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if family == "action":
             return "action"
         return "edit" if family == "edit" and self.edits == "separate" else "send"
+
+
+MOST_CALLS: Final = 10_000  # in one window of a bot's own limit
+SHORTEST_WINDOW: Final = 0.1  # seconds
+# A window that gets longer begins full: an operator must not silence a bot for hours by a slip.
+LONGEST_WINDOWS: Final = {"bot": 600.0, "private": 60.0, "group": 600.0}  # seconds
+
+
+def own_rules(rules: Rules, own: BotLimits) -> Rules:
+    """Return the rules of a bot that has limits of its own."""
+    return msgspec.structs.replace(rules, **own.set_ones) if own else rules
+
+
+def check_limits(own: BotLimits) -> BotLimits:
+    """Return the limits. Raises BadInputError for one that no operator can mean."""
+    for name, rate in own.set_ones.items():
+        longest = LONGEST_WINDOWS[name]
+        if not 1 <= rate.count <= MOST_CALLS:
+            raise BadInputError(f"{rate} is no limit to set: give 1 to {MOST_CALLS:,} calls, such as 25/1")
+        if not SHORTEST_WINDOW <= rate.seconds <= longest:
+            what = "a private chat" if name == "private" else f"a {name}"
+            text = f"{rate} is no limit to set: the seconds of {what} are {SHORTEST_WINDOW:g} to {longest:g}"
+            raise BadInputError(f"{text}, such as 25/1")
+    return own
+
+
+def above_published(own: BotLimits) -> list[str]:
+    """Return the names of limits that are faster than what Telegram publishes."""
+    published = Rules()
+    return [
+        name
+        for name, rate in own.set_ones.items()
+        if rate.count * getattr(published, name).seconds > getattr(published, name).count * rate.seconds
+    ]
+
+
+def window_growth(before: Rules, after: Rules) -> dict[str, float]:
+    """Return by how many seconds the windows of a bot, its private chats and groups get longer; 0 if not.
+
+    Calls are remembered for as long as their window is: older ones may count in a longer one.
+    """
+    replies = 0.0
+    if after.replies is not None:
+        replies = after.replies.seconds - (before.replies or before.private).seconds
+    private = max(replies, after.private.seconds - before.private.seconds)
+    return {
+        "bot": max(0.0, after.bot.seconds - before.bot.seconds),
+        "private": max(0.0, private),
+        "group": max(0.0, after.group.seconds - before.group.seconds),
+    }
 
 
 # Methods by prefix that put no message into a chat.

@@ -2,12 +2,13 @@
 
 Telegram counts a call somewhere between our sending it and our hearing back. Take any W seconds at its
 end and, among the calls counted in them, the one claimed last: every other one was then in flight or
-answered less than W ago, so it held a slot, and there were at most n-1 of those. Hence no window at its
+answered less than W ago, so it held a slot, and there were at most n-1 of those. So no window at its
 end ever holds more than n calls, whatever the latency.
 """
 
 import math
 from bisect import insort
+from collections import Counter
 from typing import Self
 
 import msgspec
@@ -99,6 +100,32 @@ class Window(msgspec.Struct, gc=False, eq=False):
         """Change the rate. Slots that cool already keep their time."""
         self.count, self.seconds = rate.count, rate.seconds
 
+    def reshape(self, rate: Rate, now: float, *, memory: float, is_burst: bool = False) -> None:
+        """Make it the window of another limit, which holds at once for the calls that were made before, too.
+
+        `memory`: the seconds for which calls were remembered. In a longer window the older ones may count
+        still, so it begins full. A time at which all slots get free may stand for a call larger than the
+        window was: it fills the new one, whatever that has room for.
+        """
+        shift, all_slots = rate.seconds - memory, self.largest
+        if self.is_burst:
+            shift = max(0.0, shift)  # while it learned, its seconds were others
+        times = [at + shift for at in self.cooling if at > now]
+        if rate.count > self.count:
+            large = [at for at, slots in Counter(times).items() if slots >= all_slots]
+            times += [at for at in large for _ in range(rate.count)]
+        if shift > 0:
+            times += [now + shift] * rate.count
+        self.count, self.seconds, self.is_burst = rate.count, rate.seconds, is_burst
+        self.cooling, self.cooled = sorted(at for at in times if at > now), 0
+
+    def fill(self, until: float) -> None:
+        """Let every slot be free only then, as calls are not known that may count until then."""
+        self.cooling, self.cooled = sorted([*self.cooling, *([until] * self.count)]), self.cooled
+
+    def copy(self) -> Self:
+        return msgspec.structs.replace(self, cooling=[*self.cooling])
+
     def idle(self, now: float) -> bool:
         """Return whether nothing is in flight and nothing cools, so that it can be forgotten."""
         return self.held == 0 and (not self.cooling or self.cooling[-1] <= now)
@@ -121,3 +148,22 @@ def chat_windows(rules: Rules) -> dict[ChatKind, tuple[Window, ...]]:
         "private": (*replies, Window.of(rules.private)),
         "group": (Window.of(rules.group),),
     }
+
+
+def reshaped_windows(
+    before: tuple[Window, ...], after: tuple[Window, ...], now: float, memory: float | None = None
+) -> tuple[Window, ...]:
+    """Return the windows of a chat under other rules, with the calls that they know.
+
+    `after` are the empty windows of these rules. The average is always the last one; a window of replies
+    that there was not begins with what the average knows. `memory`: of the first one, if it is another than
+    its seconds.
+    """
+    made = []
+    for place, target in enumerate(after):
+        source = before[0 if place < len(after) - 1 else -1]
+        window = source.copy()
+        known = source.seconds if memory is None or source is not before[0] else memory
+        window.reshape(target.rate, now, memory=known, is_burst=target.is_burst)
+        made.append(window)
+    return tuple(made)

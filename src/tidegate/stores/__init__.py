@@ -5,10 +5,10 @@ from pathlib import Path
 from tidegate.extras import extra
 from tidegate.scrubber import hide_password
 from tidegate.settings import REDIS_SCHEMES
-from tidegate.store_name import check_store_name
 from tidegate.stores.memory.store import MemoryStore
 from tidegate.stores.sqlite.store import SqliteStore
 from tidegate.stores.store import Store, StoreOptions
+from tidegate.stores.store_name import check_store_name
 
 __all__ = ["Store", "StoreOptions", "is_redis", "make_store"]
 
@@ -20,7 +20,7 @@ def make_store(store: str, options: StoreOptions) -> Store:
         return MemoryStore(options)
     if is_redis(store):
         hide_password(store)
-        with extra("redis", "redis"):
+        with extra("redis"):
             from tidegate.stores.redis.store import RedisStore  # noqa: PLC0415  (imported only if it is used)
         return RedisStore(store, options)
     return SqliteStore(Path(store.removeprefix("sqlite:///")), options)

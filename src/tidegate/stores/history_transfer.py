@@ -1,9 +1,11 @@
-"""What a SQLite store remembers moves to Redis: dead letters, limits, parked updates, conversations.
+"""Moves what a SQLite store remembers to Redis: dead letters, limits, parked updates, conversations.
 
 Each step writes there first and removes here then, and changes nothing for what Redis has: a move that is
 killed anywhere is run again. Bytes are carried as they are stored, whether they can be decoded or not.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,7 +16,7 @@ from tidegate.outbox.flood_control import WHOLE_BOT
 from tidegate.outbox.lanes import URGENT
 from tidegate.pacing.learned import LearnedSnapshot
 from tidegate.pacing.rules import Rules
-from tidegate.stores.sqlite import export, inbox_sql
+from tidegate.stores.sqlite import export, inbox_sql, own_limits
 from tidegate.stores.sqlite.conversations import UNREADABLE_DESTINY
 from tidegate.stores.sqlite.export import EndedRow
 from tidegate.stores.sqlite.file import StoreFile, Transaction
@@ -36,6 +38,14 @@ async def carry_aliases(file: StoreFile, link: "RedisConnection") -> None:
 
 def _aliases(tx: Transaction) -> list[Any]:
     return tx.execute("SELECT bot, old, new FROM aliases ORDER BY n").fetchall()
+
+
+async def carry_own_limits(file: StoreFile, link: "RedisConnection") -> int:
+    """Copy the limits of single bots; return how many bots. They stay here, for what is sent meanwhile."""
+    from tidegate.stores.redis.importer import bring_own_limits  # noqa: PLC0415  (likewise)
+
+    found = await file.read(own_limits.read)
+    return await bring_own_limits(link, {bot: stored.own for bot, stored in found.items() if stored.own})
 
 
 async def carry_limits(file: StoreFile, link: "RedisConnection", clock: Clock) -> int:
@@ -100,7 +110,7 @@ async def carry_ended(
     letters = ended = 0
     while rows := await file.read(lambda tx: export.ended_chunk(tx, clock.now())):
         await bring_messages(link, [(_brought(row, rules), row.body, row.result) for row in rows])
-        await file.write(lambda tx, rows=rows: export.remove_ended(tx, rows))  # type: ignore[misc]
+        await file.write(partial(export.remove_ended, rows=rows))
         letters += sum(row.forget_at is None for row in rows)
         ended += sum(row.forget_at is not None for row in rows)
     return letters, ended
@@ -139,10 +149,12 @@ async def carry_parked_updates(file: StoreFile, link: "RedisConnection", clock: 
     while parked := await file.read(lambda tx: inbox_sql.oldest_parked(tx, ROWS_PER_STEP)):
         moved += await there.bring(parked)
         gone = [(one.item.source, one.item.key) for one in parked]
-        await file.write(
-            lambda tx, gone=gone: tx.executemany("DELETE FROM parked WHERE source = ? AND key = ?", gone)  # type: ignore[misc]
-        )
+        await file.write(partial(_forget_parked, gone=gone))
     return moved
+
+
+def _forget_parked(tx: Transaction, gone: Sequence[tuple[str, str]]) -> None:
+    tx.executemany("DELETE FROM parked WHERE source = ? AND key = ?", gone)
 
 
 async def carry_conversations(file: StoreFile, link: "RedisConnection") -> int:
@@ -159,7 +171,7 @@ async def carry_conversations(file: StoreFile, link: "RedisConnection") -> int:
             else:
                 moved += await bring_conversation(link, key, state, data)
         last = rows[-1][0]
-        await file.write(lambda tx, last=last: tx.execute("DELETE FROM conversations WHERE n <= ?", (last,)))  # type: ignore[misc]
+        await file.write(partial(_forget_conversations, last=last))
     return moved
 
 
@@ -169,3 +181,7 @@ def _conversations(tx: Transaction) -> list[Any]:
         " ORDER BY n LIMIT ?",
         (ROWS_PER_STEP,),
     ).fetchall()
+
+
+def _forget_conversations(tx: Transaction, last: int) -> None:
+    tx.execute("DELETE FROM conversations WHERE n <= ?", (last,))

@@ -1,16 +1,18 @@
 """The store of a gate: one bundle with an implementation of every stage's port."""
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidegate.bots.port import BotStore
 from tidegate.clock import Clock
+from tidegate.events import EventStream
 from tidegate.flows.port import FlowSessionStore
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.inbox import Inbox
 from tidegate.inbound.throttle import ThrottleRules, ThrottleStore
-from tidegate.model import BotId, ChatId, Rate, Record
+from tidegate.inbound.update_feed import UpdateFeed
+from tidegate.leader_lease import LeaseStore
+from tidegate.model import BotId, ChatId, Rate
 from tidegate.outbox.campaigns import CampaignStore
 from tidegate.outbox.port import Outbox, StoreHealth
 from tidegate.pacing.rules import Rules
@@ -29,7 +31,7 @@ class StoreOptions(NamedTuple):
     clock: Clock
     rules: Rules
     settings: Settings
-    on_end: Callable[[Record], None]  # of a message
+    events: EventStream
     on_bots: Callable[[], None]  # another process has changed what is registered
     serves: Callable[[], Sequence[BotId]]  # the bots that this process sends for
     health: Callable[[], StoreHealth] = StoreHealth  # of this process, for others that ask
@@ -50,6 +52,7 @@ class Store(Protocol):
     outbox: Outbox
     bots: BotStore | None  # None: bots cannot be registered
     inbox: Inbox
+    update_feed: UpdateFeed
     campaigns: CampaignStore
     conversations: Conversations | None = None  # None: the bot library keeps them, in memory or in Redis
     follows_bots: bool  # whether somebody has to look for bots that other processes have registered
@@ -68,6 +71,10 @@ class Store(Protocol):
 
     def limiter(self, name: str, rate: Rate) -> Limiter:
         """Return the limiter of the API and token with this name, which holds no secret."""
+        ...
+
+    def leases(self) -> LeaseStore:
+        """Return a holder of leases, by which one process of many does what one has to do."""
         ...
 
     async def risks(self) -> list[str]:
@@ -96,11 +103,4 @@ class Store(Protocol):
 
     async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:
         """Return the paused bots (chat None) and, if `chats`, the paused chats."""
-        ...
-
-    async def counts_by_bot(self, *, letters: bool = True) -> Counter[tuple[BotId, str]]:
-        """Count the messages of each bot: "waiting", "dead", "parked".
-
-        Redis counts the oldest 10,000 dead letters, and none unless `letters`.
-        """
         ...

@@ -5,6 +5,7 @@ import secrets
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -17,16 +18,18 @@ from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFull
 from tidegate.extras import extra
 from tidegate.flows.port import SessionConflictError, parse_session_key
 from tidegate.inbound.inbox import DEDUP_SECONDS, InboxItem, InboxSource
-from tidegate.model import Delivered, Message, Ticket, TicketId
+from tidegate.model import BotLimits, Delivered, Message, Ticket, TicketId
 from tidegate.outbox.port import Outbox
-from tidegate.pacing.rules import FAMILIES, Family, Rules, chat_kind
+from tidegate.pacing.rules import FAMILIES, Family, Rules, chat_kind, own_rules
 from tidegate.pacing.window import Window, chat_windows
 from tidegate.settings import Settings
+from tidegate.stores.feed_transfer import carry_feeds
 from tidegate.stores.history_transfer import (
     carry_aliases,
     carry_conversations,
     carry_ended,
     carry_limits,
+    carry_own_limits,
     carry_parked_updates,
 )
 from tidegate.stores.sqlite import export, inbox_sql, message_rows, recovery
@@ -55,6 +58,8 @@ CARRIED: Final = (
     "subscriptions",
     "sessions",
     "moved_conversations",
+    "moved_fed_updates",
+    "moved_readers",
 )
 SUBSCRIPTIONS_PER_STEP: Final = 500
 
@@ -102,7 +107,8 @@ async def _move(
     rules = settings.rules()
     await settle_crashes(file, clock, rules)
     await carry_aliases(file, there.link)
-    limits = await carry_limits(file, there.link, clock)
+    limits = await carry_own_limits(file, there.link)  # first: they are what the others are about
+    limits += await carry_limits(file, there.link, clock)
     await remember_calls(there.outbox, await file.read(export.recent_calls), rules, clock.now())
     bots = await transfer_bots(file, there.shelf, path, settings)
     pauses = await file.read(message_rows.pauses)
@@ -122,6 +128,7 @@ async def _move(
         counts["sessions"] = await carry_flow_sessions(file, there.link, clock)
     if not stop.is_set():
         counts["moved_conversations"] = await carry_conversations(file, there.link)
+        counts["moved_fed_updates"], counts["moved_readers"] = await carry_feeds(file, there.link)
     return {**counts, **bots, "paused": len(pauses), "moved_limits": limits}
 
 
@@ -299,7 +306,7 @@ async def _carry_poller(file: StoreFile, link: "RedisConnection", clock: Clock, 
             [RawSubscription(key, body, met, news or b"") for _, key, body, met, news in rows]
         )
         last = rows[-1][0]
-        await file.write(lambda tx, last=last: _forget_subscriptions(tx, name, last))  # type: ignore[misc]
+        await file.write(partial(_forget_subscriptions, name=name, last=last))
     return moved
 
 
@@ -334,12 +341,12 @@ async def carry_flow_sessions(file: StoreFile, link: "RedisConnection", clock: C
                     await there.commit(key, stored.session, expected=0)
                     moved += 1
                 await here.commit(key, None, expected=stored.version)
-        while events := await file.read(lambda tx, flow=flow: _seen_events(tx, flow)):  # type: ignore[misc]
+        while events := await file.read(partial(_seen_events, flow=flow)):
             for text, event, seen_at in events:
                 key = parse_session_key(text)
                 known = await there.load(key, event)
                 await there.commit(key, known.session, expected=known.version, seen=event, at=seen_at)
-            await file.write(lambda tx, rows=events: _forget_seen_events(tx, rows))  # type: ignore[misc]
+            await file.write(partial(_forget_seen_events, rows=events))
     for flow, text, body in await file.read(_unreadable_sessions):  # last: some are found only now
         aside = link.key(f"flows:{flow.removeprefix(UNREADABLE_FLOW)}:unreadable")
         await link.command("HSETNX", aside, text, b"1:" + body)
@@ -352,7 +359,7 @@ def _flows(tx: Transaction) -> list[str]:
 
 
 def _unreadable_sessions(tx: Transaction) -> list[tuple[str, str, bytes]]:
-    """Those that were set aside. They stay here, too."""
+    """Return the sessions that were set aside. They stay here, too."""
     find = "SELECT flow, key, body FROM flow_sessions WHERE flow GLOB ? || '*'"
     return tx.execute(find, (UNREADABLE_FLOW,)).fetchall()
 
@@ -378,7 +385,7 @@ async def open_target(
     url: str, settings: Settings, clock: Clock, *, touch: bool = True
 ) -> AsyncIterator[TransferTarget]:
     """Open the Redis without a spool: what it has not taken must stay in the file. Write only if `touch`."""
-    with extra("redis", "redis"):
+    with extra("redis"):
         from tidegate.stores.redis.bots import RedisBotStore  # noqa: PLC0415
         from tidegate.stores.redis.connection import RedisPyConnection  # noqa: PLC0415
         from tidegate.stores.redis.durability import durability_warnings  # noqa: PLC0415
@@ -398,9 +405,10 @@ async def open_target(
 
 async def remember_calls(target: Outbox, calls: Iterable[AnsweredCall], rules: Rules, now: float) -> None:
     """Take the slots that still cool, as if the calls had been made there and answered so long ago."""
+    own = await target.own_limits()
     for call in calls:
         age = max(0.0, now - call.at)
-        if call.cost and age < _longest(call, rules):
+        if call.cost and age < _longest(call, own_rules(rules, own.get(call.bot, BotLimits()))):
             family: Family = call.kind  # type: ignore[assignment]  # of one that has such a lane
             try:
                 turn = await target.turn(call.bot, call.chat, family, call.cost, paid=call.paid, max_wait=0)
@@ -429,7 +437,7 @@ async def carry_updates(file: StoreFile, link: "RedisConnection", clock: Clock) 
     while rows := await file.read(_first):
         await there.accept([InboxItem(InboxSource(source), *rest) for _, source, *rest in rows])
         last = rows[-1][0]
-        await file.write(lambda tx, last=last: _forget_updates(tx, last))  # type: ignore[misc]
+        await file.write(partial(_forget_updates, last=last))
         moved += len(rows)
     await _carry_known(file, link, clock.now())
     return moved
@@ -440,7 +448,7 @@ async def _carry_known(file: StoreFile, link: "RedisConnection", now: float) -> 
     from tidegate.stores.redis.inbox_codec import seen_key  # noqa: PLC0415  (likewise)
 
     after = ("", "")
-    while rows := await file.read(lambda tx, after=after: _known(tx, after, now)):  # type: ignore[misc]
+    while rows := await file.read(partial(_known, after=after, now=now)):
         bits: defaultdict[str, list[str | int]] = defaultdict(list)
         for source, key, at in rows:
             memory = seen_key(InboxItem(InboxSource(source), key, "", b""))

@@ -115,9 +115,6 @@ async def test_a_body_of_any_bytes_and_a_key_of_any_text_come_back(driver: Inbox
     assert await driver.inbox.accept([strange]) == [False]
 
 
-# --- full ---
-
-
 async def test_a_full_inbox_takes_all_of_a_batch_or_none(
     driver: InboxDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,8 +5,6 @@ import pytest
 from contract.inbox.inbox_driver import BOT, OTHER_BOT, InboxDriver, arrival, keys, set_bound
 from tidegate.inbound.inbox import InboxSource
 
-# --- back ---
-
 
 async def test_what_is_released_is_at_the_head_of_its_lane_again(driver: InboxDriver) -> None:
     await driver.accept("1", "2")
@@ -56,9 +54,6 @@ async def test_what_comes_meanwhile_waits_behind_what_shall_wait(driver: InboxDr
     assert await driver.handle_all() == ["1", "2"]
 
 
-# --- done ---
-
-
 async def test_what_is_not_held_any_more_cannot_be_done(driver: InboxDriver) -> None:
     await driver.accept("1", "2")
     first = await driver.claim_one()
@@ -96,9 +91,6 @@ async def test_what_is_not_held_any_more_cannot_be_parked(driver: InboxDriver) -
 
     assert await driver.parked() == []
     assert await driver.handle_all() == ["1"]
-
-
-# --- parked ---
 
 
 async def test_a_lane_goes_on_when_one_of_it_is_parked(driver: InboxDriver) -> None:

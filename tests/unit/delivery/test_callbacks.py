@@ -9,6 +9,7 @@ import pytest
 from tidegate.delivery import callbacks as module
 from tidegate.delivery.callbacks import CALL_TIMEOUT, CALLBACK_GRACE, CALLS_AT_ONCE, DeliveryCallbacks
 from tidegate.errors import BadInputError
+from tidegate.events import Ended, EventStream
 from tidegate.model import BotId, Message, Record, State, TicketId
 from tidegate.sim import VirtualClock
 
@@ -19,8 +20,13 @@ def ended(chat: int, state: State = State.DELIVERED) -> Record:
 
 
 @pytest.fixture
-def callbacks(clock: VirtualClock) -> DeliveryCallbacks:
-    return DeliveryCallbacks(clock)
+def events() -> EventStream:
+    return EventStream()
+
+
+@pytest.fixture
+def callbacks(clock: VirtualClock, events: EventStream) -> DeliveryCallbacks:
+    return DeliveryCallbacks(clock, events)
 
 
 async def test_a_callback_with_a_wrong_signature_is_refused_when_it_is_registered(
@@ -40,7 +46,9 @@ async def test_a_function_that_is_not_async_is_refused(callbacks: DeliveryCallba
         callbacks.on_delivered(print)  # type: ignore[arg-type]  # that is the mistake
 
 
-async def test_an_object_whose_call_is_async_is_a_callback(callbacks: DeliveryCallbacks) -> None:
+async def test_an_object_whose_call_is_async_is_a_callback(
+    callbacks: DeliveryCallbacks, events: EventStream
+) -> None:
     results: list[object] = []
 
     class Told:
@@ -48,13 +56,13 @@ async def test_an_object_whose_call_is_async_is_a_callback(callbacks: DeliveryCa
             results.append(result)
 
     callbacks.on_delivered(Told())
-    callbacks.note(ended(1))
+    events.publish(Ended(ended(1)))
     await callbacks.stop()
     assert results == [{"message_id": 1}]
 
 
 async def test_a_failing_callback_ends_neither_itself_nor_another(
-    callbacks: DeliveryCallbacks, caplog: pytest.LogCaptureFixture
+    callbacks: DeliveryCallbacks, events: EventStream, caplog: pytest.LogCaptureFixture
 ) -> None:
     failing, other = [], []
 
@@ -68,13 +76,15 @@ async def test_a_failing_callback_ends_neither_itself_nor_another(
 
     callbacks.on_delivered(works)
     for number in range(60):
-        callbacks.note(ended(number))
+        events.publish(Ended(ended(number)))
     await callbacks.stop()
     assert failing == other == list(range(60))
     assert caplog.text.count("fails failed for message") == 60
 
 
-async def test_a_callback_that_cancels_itself_is_called_for_the_rest(callbacks: DeliveryCallbacks) -> None:
+async def test_a_callback_that_cancels_itself_is_called_for_the_rest(
+    callbacks: DeliveryCallbacks, events: EventStream
+) -> None:
     called = []
 
     async def cancels(message: Message, _result: object) -> None:
@@ -83,13 +93,13 @@ async def test_a_callback_that_cancels_itself_is_called_for_the_rest(callbacks: 
 
     callbacks.on_delivered(cancels)
     for number in range(CALLS_AT_ONCE * 2):
-        callbacks.note(ended(number))
+        events.publish(Ended(ended(number)))
     await callbacks.stop()
     assert called == list(range(CALLS_AT_ONCE * 2))
 
 
 async def test_sixty_hanging_calls_are_cut_off_and_all_sixty_are_told(
-    callbacks: DeliveryCallbacks, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    callbacks: DeliveryCallbacks, events: EventStream, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[Any] = []
 
@@ -99,14 +109,14 @@ async def test_sixty_hanging_calls_are_cut_off_and_all_sixty_are_told(
 
     callbacks.on_delivered(hangs)
     for number in range(60):
-        callbacks.note(ended(number))
+        events.publish(Ended(ended(number)))
     await clock.sleep(3 * CALL_TIMEOUT + 1)
     assert told == list(range(60))
     assert caplog.text.count("hangs did not end within 30 s") == 60
 
 
 async def test_a_hanging_callback_delays_no_other_one(
-    callbacks: DeliveryCallbacks, clock: VirtualClock
+    callbacks: DeliveryCallbacks, events: EventStream, clock: VirtualClock
 ) -> None:
     buried: list[Any] = []
 
@@ -120,14 +130,15 @@ async def test_a_hanging_callback_delays_no_other_one(
     callbacks.on_dead(hangs)
     callbacks.on_dead(buries)
     for number in range(60):
-        callbacks.note(ended(number))
-        callbacks.note(ended(number, State.DEAD))
+        events.publish(Ended(ended(number)))
+        events.publish(Ended(ended(number, State.DEAD)))
     await clock.sleep(0.1)
     assert buried == [(number, "blocked") for number in range(60)]
 
 
 async def test_calls_beyond_the_bound_are_dropped_counted_and_said(
     callbacks: DeliveryCallbacks,
+    events: EventStream,
     clock: VirtualClock,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -142,7 +153,7 @@ async def test_calls_beyond_the_bound_are_dropped_counted_and_said(
 
     callbacks.on_delivered(slow)
     for number in range(150):
-        callbacks.note(ended(number))
+        events.publish(Ended(ended(number)))
     assert callbacks.dropped == 50
     free.set()
     await clock.sleep(1)
@@ -153,14 +164,14 @@ async def test_calls_beyond_the_bound_are_dropped_counted_and_said(
 
 
 async def test_closing_waits_for_callbacks_for_a_while_and_says_how_many_it_gave_up(
-    callbacks: DeliveryCallbacks, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+    callbacks: DeliveryCallbacks, events: EventStream, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def hangs(_message: Message, _result: object) -> None:
         await asyncio.Event().wait()
 
     callbacks.on_delivered(hangs)
     for number in range(CALLS_AT_ONCE + 5):
-        callbacks.note(ended(number))
+        events.publish(Ended(ended(number)))
     caplog.set_level(logging.WARNING)
     began = clock.monotonic()
     await callbacks.stop()

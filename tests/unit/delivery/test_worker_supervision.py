@@ -63,9 +63,6 @@ async def states(gate: Tidegate) -> dict[Any, tuple[State, str | None]]:
     return {record.message.chat_id: (record.state, record.reason) for record in records}
 
 
-# --- settling ---
-
-
 def refusing_to_settle(gate: Tidegate, chat: int, monkeypatch: pytest.MonkeyPatch, *, ever: bool) -> None:
     """The store does not take how the message to this chat ended: as it is, or at all."""
     settle = gate.outbox.settle
@@ -131,9 +128,6 @@ async def test_settlements_that_failed_together_can_be_settled_one_by_one(
         assert (stats.delivered, stats.waiting, stats.dead, stats.sending) == (1, 1, 1, 0)
 
 
-# --- sending ---
-
-
 async def test_a_call_that_fails_as_nobody_expects_is_tried_again_and_dies_alone(
     gate: Tidegate, wire: Wire
 ) -> None:
@@ -145,9 +139,6 @@ async def test_a_call_that_fails_as_nobody_expects_is_tried_again_and_dies_alone
     assert found.pop(3) == (State.DEAD, "attempts")
     assert set(found.values()) == {(State.DELIVERED, None)}
     assert wire.calls.count(3) == 5
-
-
-# --- loops ---
 
 
 async def test_a_worker_whose_claims_fail_is_not_ready_and_delivers_once_they_succeed(
@@ -185,9 +176,6 @@ async def test_a_worker_that_fails_again_and_again_says_that_it_is_hopeless(
             reason = await worker.hopeless()
         assert "has failed 6 times in a row: ValueError: a damaged row" in reason
         assert gate.health().ready  # there is no worker any more
-
-
-# --- progress ---
 
 
 async def test_a_worker_is_not_ready_when_messages_may_go_and_none_does(

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, File, Message, TicketId
-from tidegate.outbox.admission import MAX_DEPTH, check_call, compose, plain_value
+from tidegate.outbox.admission import (
+    BYTES_OF_CHARACTER,
+    LONGEST_NUMBER,
+    MAX_DEPTH,
+    MAX_PARAMS,
+    _is_surely_small,
+    check_call,
+    compose,
+    plain_value,
+)
 from tidegate.stores.message_codec import pack, read_body
 
 NESTED_TEXT = {"chat_id": 7, "text": "x"}
@@ -135,3 +144,38 @@ def _without_files(value: object) -> object:
     if isinstance(value, dict):
         return {key: _without_files(item) for key, item in value.items()}
     return [_without_files(item) for item in value] if isinstance(value, list) else value
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.text(st.characters(exclude_categories=["Cs"])) | st.integers() | st.floats() | st.booleans(),
+    )
+)
+def test_parameters_that_are_surely_small_are_so_as_json(params: dict[str, Any]) -> None:
+    sizes = {name: len(msgspec.json.encode({name: value})) for name, value in params.items()}
+    bound = sum(
+        BYTES_OF_CHARACTER * (_characters(value) + len(name) + LONGEST_NUMBER)
+        for name, value in params.items()
+    )
+    assert sum(sizes.values()) <= bound
+    assert _is_surely_small(params) == (bound < MAX_PARAMS)
+
+
+def _characters(value: object) -> int:
+    return len(value) if isinstance(value, str) else 0
+
+
+def test_parameters_that_may_be_large_are_measured() -> None:
+    assert not _is_surely_small({"text": "x" * (MAX_PARAMS // BYTES_OF_CHARACTER)})
+    assert not _is_surely_small({"reply_markup": {}})
+    assert composed({"text": "x" * (MAX_PARAMS - 100), "parse_mode": "HTML"}).params["parse_mode"] == "HTML"
+    with pytest.raises(BadInputError, match="at most 1,048,576 are taken"):
+        composed({"text": "x" * MAX_PARAMS, "parse_mode": "HTML"})
+
+
+@pytest.mark.parametrize("method", ["logOut", "setWebhook", "getUpdates", "getManagedBotToken"])
+def test_calls_that_take_a_bot_away_are_not_queued(method: str) -> None:
+    """Whoever may put messages, such as an API token of an operator, could end the bot or get its updates."""
+    with pytest.raises(BadInputError, match=f"{method} is about the bot itself"):
+        compose(TicketId("m1"), BotId(42), {"chat_id": 7, "method": method}, now=0.0)

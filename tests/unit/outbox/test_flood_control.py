@@ -197,9 +197,6 @@ def test_a_limit_recovers_step_by_step_and_is_then_forgotten() -> None:
     assert (pool.window.rate, pool.learned) == (Rate(10, 1), None)
 
 
-# --- over a restart ---
-
-
 def restart(schedule: Schedule, entry: Entry, at: float, downtime: float) -> Schedule:
     stored = msgspec.msgpack.encode(limits_of(schedule, entry, at))
     new = Schedule(RULES)
@@ -277,9 +274,6 @@ def test_a_stored_limit_of_a_budget_without_a_window_is_only_a_closure() -> None
     remember_limit(schedule, StoredLimit(BOT, WHOLE_BOT, "action", 30.0, None), 100.0, 10.0)
 
     assert schedule.bot(BOT).closed_until == 120.0
-
-
-# --- calls before the restart ---
 
 
 def remembered(at: float, now: float, *, chat: ChatId = 1, cost: int = 1, paid: bool = False) -> Schedule:

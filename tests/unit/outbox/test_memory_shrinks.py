@@ -120,6 +120,7 @@ async def test_nothing_is_left_of_messages_that_expired(clock: VirtualClock) -> 
     await outbox.put([message(number, expires_at=clock.now() + 5) for number in range(BATCH)])
 
     await idle(outbox, clock, 100)
+    await outbox.resume(BOT)
 
     assert (await outbox.stats()).expired == BATCH
     assert left_of(outbox) == {}

@@ -15,9 +15,11 @@ from redis.exceptions import OutOfMemoryError, ResponseError
 from contract.post import BOT, DELIVERED, OTHER_BOT, Post
 from contract.stores import redis_url
 from redis_hub import Hub, inline, processes, promise_of
+from tidegate import Tidegate
 from tidegate.clock import Clock
-from tidegate.errors import StoreError
+from tidegate.errors import ClosedError, StoreError
 from tidegate.model import (
+    BotLimits,
     Dead,
     Migrated,
     NotSent,
@@ -45,7 +47,7 @@ from tidegate.stores.redis.outbox_codec import OUTBOX_SCRIPTS
 
 FAST: Final = Rules(bot=Rate(1_000_000, 1), private=Rate(1_000, 1), group=Rate(1_000, 1))
 MOST: Final = 12_000  # commands that one step gives: about 50 ms of Redis
-LASTING: Final = {"meta", "counts", "pools", "bots", "claimed"}  # few, whatever was sent
+LASTING: Final = {"meta", "counts", "bot_counts", "pools", "bots", "claimed"}  # few, whatever was sent
 
 
 def sources() -> dict[str, str]:
@@ -71,9 +73,6 @@ def redis_asks_for_its_own_version(no_blocking_calls: BlockBuster) -> None:
 def redis() -> Iterator[Redis]:
     with Redis.from_url(redis_url()) as client:
         yield client
-
-
-# --- what they are ---
 
 
 def test_every_step_compiles_and_is_known_by_the_hash_that_we_compute(redis: Redis) -> None:
@@ -108,7 +107,11 @@ def test_no_file_names_a_key_by_itself() -> None:
     assert {name: found for name, found in named.items() if found} == {}
 
 
-# --- what they touch ---
+async def change_limits(post: Post) -> None:
+    await post.outbox.open_limits(BOT)
+    await post.outbox.open_limits(BOT, 9)
+    await post.outbox.set_limits(BOT, BotLimits(group=Rate(5, 1)))
+    await post.outbox.set_limits(BOT, BotLimits())
 
 
 async def do_everything(post: Post) -> None:
@@ -120,6 +123,7 @@ async def do_everything(post: Post) -> None:
     await post.put(9, coalesce_key="c")
     cancelled = await post.put(9, not_before=now + 50)
     await post.put(9, expires_at=now + 0.5)
+    await outbox.reprioritize([cancelled], Priority.LOW)
     await outbox.cancel([cancelled])
     await outbox.resume(BOT, 9)
     await outbox.resume(BOT)
@@ -146,13 +150,16 @@ async def do_everything(post: Post) -> None:
     await outbox.end_turn(await waiting, Refused(0.1))
     await post.run(5)
     letters = [record.message.id for record in await outbox.dead()]
+    await outbox.letters_by_reason()
     await outbox.replay(letters[:1])
     await outbox.drop(letters[1:])
     await outbox.wait_for(BOT, 1, "send", 1)
     await outbox.why(await post.put(1))
     await outbox.records()
     await outbox.find(letters[0])
-    await outbox.stats()
+    await outbox.stats_by_bot()
+    await outbox.connection.command("HINCRBY", outbox.connection.key("bot_counts"), "42/dead", 1)  # type: ignore[attr-defined]
+    await outbox.stats_by_bot()  # they do not add up: it counts anew
     brought = BroughtMessage("b", "42", "9", "send", 1, 1, State.DEAD, now, now, reason="blocked")
     await bring_messages(outbox.connection, [(brought, b"", None)])  # type: ignore[attr-defined]
     learned = BroughtLearned(step=1, bad=2, interval=60.0, cut_ago=1.0, up_in=9.0)
@@ -160,8 +167,7 @@ async def do_everything(post: Post) -> None:
     await bring_limits(outbox.connection, [limit])  # type: ignore[attr-defined]
     await paused_chats(outbox.connection)  # type: ignore[attr-defined]
     await outbox.limits()
-    await outbox.open_limits(BOT)
-    await outbox.open_limits(BOT, 9)
+    await change_limits(post)
     await outbox.learned()
     await post.run(5)
     await outbox.forget(9)
@@ -196,9 +202,6 @@ def commands_of_lua(hub: Hub, monitor: Monitor) -> list[list[str]]:
             found.append(told["command"].split(" "))
 
 
-# --- who may open the store ---
-
-
 def opened(redis: Redis, prefix: str, schema: int | None) -> None:
     """A process opens a store that was written by that version."""
     link = RedisPyConnection(redis_url(), Clock(), "me", prefix=prefix)
@@ -231,6 +234,27 @@ def test_a_new_store_or_an_older_one_is_accepted(redis: Redis, schema: int | Non
     assert redis.hget(f"older{schema}:{{0}}:meta", "schema") == str(REDIS_SCHEMA).encode()
 
 
+def test_a_gate_on_redis_that_was_not_opened_says_so() -> None:
+    gate = Tidegate(redis_url())
+
+    with pytest.raises(ClosedError, match="is not open: use the gate inside async with gate:"):
+        asyncio.run(gate.outbox.why(TicketId("9f3a41c2d5e6-0000001b")))
+
+
+def test_a_number_of_a_database_that_redis_does_not_have_is_named(redis: Redis) -> None:
+    most = redis.config_get("databases")["databases"]
+    link = RedisPyConnection(redis_url().rpartition("/")[0] + f"/{most}", Clock(), "me")
+
+    async def main() -> None:
+        try:
+            await link.open(b"\x81\xa2me\xa2me")
+        finally:
+            await link.close()
+
+    with pytest.raises(StoreError, match="no database of that number: correct the number at the end"):
+        asyncio.run(main())
+
+
 async def test_a_redis_that_forgets_the_scripts_changes_nothing(clock: VirtualClock) -> None:
     async with processes(clock, 1) as (hub, [post]):
         flush = hub.redis.script_flush
@@ -242,9 +266,6 @@ async def test_a_redis_that_forgets_the_scripts_changes_nothing(clock: VirtualCl
         await inline(flush)
 
         assert len(await post.order()) == 2
-
-
-# --- how much one of them does ---
 
 
 class Cost:
@@ -302,7 +323,8 @@ async def test_ten_thousand_that_expire_at_once_end_in_short_steps(clock: Virtua
 
         assert (await post.outbox.stats()).expired == 10_000
         assert cost.largest < (MOST, "")
-        assert set(not_woken(await sizes(hub))) <= {"messages", "ended", "bots", "lanes", "resting", "active"}
+        kept = {"messages", "order", "ended", "bots", "lanes", "resting", "active"}
+        assert set(not_woken(await sizes(hub))) <= kept
 
 
 async def test_a_chat_that_dies_with_ten_thousand_messages_is_buried_in_short_steps(
@@ -388,9 +410,6 @@ async def test_a_claim_is_as_short_with_many_ready_lines_as_with_few(clock: Virt
         assert cost.largest < (MOST, "")
 
 
-# --- what they leave behind ---
-
-
 async def sizes(hub: Hub) -> dict[str, int]:
     """How many things each key holds, but for what is always there."""
     count = {"hash": "HLEN", "zset": "ZCARD", "list": "LLEN"}
@@ -428,7 +447,7 @@ async def test_nothing_is_left_of_what_was_kept_for_its_dedup_lifetime(clock: Vi
             await post.put(chat, dedup_key=f"d{chat}", dedup_for=100)
         await post.run(2)
         await idle(post, 60)
-        assert not_woken(await sizes(hub)) == {"messages": 200, "dedup": 200, "ended": 200}
+        assert not_woken(await sizes(hub)) == {"messages": 200, "order": 200, "dedup": 200, "ended": 200}
 
         await idle(post, 60)
 
@@ -487,9 +506,6 @@ def not_woken(found: dict[str, int]) -> dict[str, int]:
     """A wake-up may be left for whoever comes next: one."""
     assert found.pop("wake", 0) <= 2
     return found
-
-
-# --- a Redis whose memory is full ---
 
 
 @pytest.mark.parametrize("due", [False, True])

@@ -100,9 +100,6 @@ def test_several_processes_break_no_limit_lose_nothing_and_leave_nobody_asleep(
     judge(company.far_end, company.put)
 
 
-# --- wake-ups that must not be lost ---
-
-
 async def test_a_worker_that_brings_its_own_process_a_turn_keeps_watch_for_messages(
     clock: VirtualClock,
 ) -> None:

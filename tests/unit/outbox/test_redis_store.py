@@ -7,6 +7,7 @@ import pytest
 from contract.post import BOT, DELIVERED, ROOMY, Post
 from redis_hub import Hub, SharedConnection, inline, processes
 from tidegate.delivery.sender import LATE_AFTER, SILENCE_AFTER
+from tidegate.events import Ended, EventStream
 from tidegate.model import (
     Dead,
     Migrated,
@@ -31,9 +32,6 @@ def link_of(post: Post) -> SharedConnection:
     assert isinstance(post.outbox, RedisOutbox)
     assert isinstance(post.outbox.connection, SharedConnection)
     return post.outbox.connection
-
-
-# --- answers that are lost ---
 
 
 async def test_a_turn_whose_answer_was_lost_blocks_nobody(clock: VirtualClock) -> None:
@@ -114,7 +112,9 @@ async def test_the_end_of_a_message_is_told_though_the_answer_to_its_settlement_
     clock: VirtualClock,
 ) -> None:
     told: list[Record] = []
-    async with processes(clock, 1, on_end=told.append) as (_, [post]):
+    events = EventStream()
+    events.subscribe(Ended, lambda event: told.append(event.record))
+    async with processes(clock, 1, events=events) as (_, [post]):
         ticket = await post.put()
         claim = await post.one()
         link_of(post).deaf = {"settle"}
@@ -146,6 +146,17 @@ async def test_ends_of_turns_that_could_not_be_told_are_told_once_each(clock: Vi
                 await other.outbox.end_turn(await other.turn(chat), DELIVERED)
 
 
+async def test_calls_that_come_at_a_time_are_asked_for_and_ended_in_few_steps(clock: VirtualClock) -> None:
+    async with processes(clock, 1) as (hub, [post]):
+        link_of(post).delay = lambda *_: 0.01
+        turns = await asyncio.gather(*(post.turn(chat) for chat in range(1, 101)))
+        await asyncio.gather(*(post.outbox.end_turn(turn, DELIVERED) for turn in turns))
+
+    assert len({turn.token for turn in turns}) == 100
+    assert hub.steps.count("turn") <= 3
+    assert hub.steps.count("end_turn") <= 3
+
+
 async def test_a_turn_that_another_process_grants_is_heard_however_many_wait(clock: VirtualClock) -> None:
     async with processes(clock, 2, SLOW) as (_, [one, other]):
         first = await one.turn(-1)
@@ -162,9 +173,6 @@ async def test_a_turn_that_another_process_grants_is_heard_however_many_wait(clo
             task.cancel()
         await asyncio.wait(crowd)
         await one.outbox.end_turn(first, DELIVERED)
-
-
-# --- Redis is away ---
 
 
 async def test_a_turn_that_waits_when_redis_goes_away_is_paced_by_its_process_then(
@@ -217,9 +225,6 @@ async def test_who_waits_for_the_end_of_a_message_does_not_spin_while_redis_is_a
         await post.send()
         async with clock.timeout(1):
             await waiting
-
-
-# --- callers that go away ---
 
 
 @pytest.mark.parametrize("steps", range(1, 16))
@@ -276,9 +281,6 @@ async def test_a_settlement_goes_on_though_its_caller_is_cancelled(clock: Virtua
         await clock.sleep(0.1)
 
         assert await post.state(ticket) == State.DELIVERED
-
-
-# --- Redis restarts ---
 
 
 async def restart(hub: Hub, posts: list[Post]) -> None:
@@ -395,9 +397,6 @@ async def test_a_second_process_that_greets_the_same_redis_begins_no_new_quarant
         assert len(await posts[0].claim()) == 1
 
 
-# --- Redis's clock is set back ---
-
-
 async def test_deliveries_go_on_and_no_slot_is_free_early_after_the_clock_was_set_back(
     clock: VirtualClock,
 ) -> None:
@@ -424,9 +423,6 @@ async def test_what_is_put_after_the_clock_was_set_back_goes_when_it_is_due(cloc
         assert at == pytest.approx(100, abs=0.1)
         assert await post.state(expiring) == State.DELIVERED
         assert message.chat_id == 1
-
-
-# --- what an answer leaves behind ---
 
 
 async def test_what_was_put_for_a_chat_is_found_under_the_id_it_was_put_for(clock: VirtualClock) -> None:

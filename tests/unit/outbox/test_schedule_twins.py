@@ -47,6 +47,7 @@ TIGHT: Final = Rules(bot=Rate(6, 1), private=Rate(2, 1), group=Rate(4, 3))
 LOOSE: Final = Rules(bot=Rate(40, 1), private=Rate(1, 1), group=Rate(3, 2), edits="separate", paid=Rate(5, 1))
 CHATS: Final = (1, 2, 3, -1, -2)
 SEEDS: Final = {"pauses": 10, "refusals": 0, "costly turns": 0}  # that once went differently are among them
+FEW_SEEDS: Final = [0, 1, 2, 3, *(pytest.param(seed, marks=pytest.mark.proof) for seed in range(4, 8))]
 PAID_CHATS: Final = (4, -4)  # calls of one chat that wait in two pools would go as the pools take turns
 
 
@@ -252,12 +253,12 @@ async def play(
         await twins.both(lambda outbox: outbox.close())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", FEW_SEEDS)
 def test_the_same_workload_of_one_bot_goes_in_the_same_order(seed: int) -> None:
     virtual_time.run(lambda clock: play(clock, TIGHT, seed, one_pool=True))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", FEW_SEEDS)
 def test_the_same_workload_of_two_bots_goes_at_the_same_times(seed: int) -> None:
     virtual_time.run(lambda clock: play(clock, LOOSE, seed, one_pool=False))
 

@@ -30,9 +30,6 @@ async def spool(machine: Machine) -> Spool:
     return await machine.process()
 
 
-# --- in and out ---
-
-
 async def test_nothing_is_on_disk_as_long_as_nothing_is_added(machine: Machine, spool: Spool) -> None:
     await spool.add([])
 
@@ -226,9 +223,6 @@ async def test_a_spool_that_is_not_open_says_so(spool: Spool) -> None:
             await step
 
 
-# --- cancelling ---
-
-
 async def test_what_is_cancelled_is_not_put(spool: Spool) -> None:
     first, second, third = messages = some(3)
     redis = Redis()
@@ -259,9 +253,6 @@ async def test_what_is_being_put_cannot_be_cancelled(spool: Spool) -> None:
     redis.meanwhile = None
     await spool.drain(redis.put)
     assert redis.taken == messages[1:-1]
-
-
-# --- processes ---
 
 
 async def test_what_a_process_leaves_is_put_by_the_next(machine: Machine, spool: Spool) -> None:

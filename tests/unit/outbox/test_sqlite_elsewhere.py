@@ -10,12 +10,15 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from contract.machine import machine_for
+from contract.post import BOT
 from contract.stores import FAST, OnlySender
+from restarts import Disk
 from shrinking import ROOM_TO_SHRINK
 from tidegate.clock import Clock
-from tidegate.model import BotId, ChatId, Message, Record, Ticket, TicketId
+from tidegate.model import BotId, ChatId, Message, Priority, Record, Ticket, TicketId
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
+from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 
 
@@ -43,6 +46,11 @@ class Elsewhere(OnlySender):
         cancelled = await self.other.cancel(ids)
         await self._catch_up()
         return cancelled
+
+    async def reprioritize(self, ids: Iterable[TicketId], priority: Priority) -> int:
+        changed = await self.other.reprioritize(ids, priority)
+        await self._catch_up()
+        return changed
 
     async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         await self.other.pause(bot, chat_id)
@@ -73,6 +81,32 @@ def elsewhere(clock: Clock, rules: Rules, *, lease: float, keep: float) -> Outbo
     outbox = Elsewhere(Path(folder.name, "store.db"), clock, rules, lease=lease, keep=keep, poll=3600.0)
     weakref.finalize(outbox, folder.cleanup)
     return outbox
+
+
+async def test_the_sender_hears_of_a_priority_that_another_process_has_changed(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    disk = Disk(tmp_path / "store.db", clock)
+    sender, other = await disk.sender(), await disk.opener()
+    lows = await sender.put_many(30, 1, priority="low")
+    due = clock.now() + 10
+    later = await sender.put(1, priority="low", not_before=due)
+    await sender.outbox.pause(BOT)
+    await sender.put(1, priority="high")
+
+    assert await other.outbox.reprioritize([lows[29], later], Priority.HIGH) == 2
+    await clock.sleep(0.2)
+    await sender.outbox.resume(BOT)
+
+    order = await sender.order(5)
+    assert order[0] == lows[29]
+    assert (await sender.outbox.stats_by_bot())[BOT].high == 1
+    assert (await other.outbox.stats()).oldest_at is None
+    await clock.sleep(8)
+    assert (await other.outbox.stats()).oldest_at == due
+    assert await sender.order(5) == [later]
+    for outbox in disk.opened:
+        await outbox.close()
 
 
 @ROOM_TO_SHRINK

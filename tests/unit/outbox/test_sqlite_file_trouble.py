@@ -15,16 +15,7 @@ from tidegate.cli.store import check_store_exists
 from tidegate.errors import ClosedError, NotTheSenderError, StoreError
 from tidegate.model import State
 from tidegate.outbox.port import StoreHealth
-from tidegate.sim.virtual_time import VirtualClock
 from unit.outbox.test_sqlite_full_disk import flaky
-
-
-@pytest.fixture
-async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
-    disk = Disk(tmp_path / "store.db", clock)
-    yield disk
-    for outbox in disk.opened:
-        await outbox.close()
 
 
 @pytest.fixture
@@ -36,9 +27,6 @@ def reasons(post: Post) -> str:
     health = post.outbox.health()
     assert health.ready == (not health.reasons)
     return "; ".join(health.reasons)
-
-
-# --- full ---
 
 
 async def test_a_full_disk_is_not_ready_while_every_put_fails_and_ready_by_itself_when_there_is_space(
@@ -68,9 +56,6 @@ async def test_steps_that_are_not_written_yet_are_not_ready_and_counted(post: Po
     connection.full = False
     await post.clock.sleep(1)
     assert reasons(post) == ""
-
-
-# --- locked ---
 
 
 @asynccontextmanager
@@ -104,9 +89,6 @@ async def test_a_step_waits_its_full_time_again_after_the_lock_is_gone(disk: Dis
 
     [[milliseconds]] = await store(post).file.read(lambda tx: tx.execute("PRAGMA busy_timeout").fetchall())
     assert milliseconds == 100
-
-
-# --- deleted or replaced ---
 
 
 async def test_a_deleted_file_accepts_nothing_more_and_what_it_holds_is_delivered(
@@ -190,9 +172,6 @@ async def test_a_replaced_file_is_neither_written_nor_sent_from(disk: Disk, post
     assert await in_thread(disk.path.read_bytes) == b""
 
 
-# --- the lock of the sender ---
-
-
 def lock_of(disk: Disk) -> Path:
     return disk.path.with_name("store.db.lock")
 
@@ -247,9 +226,6 @@ async def test_a_sender_whose_lock_another_took_sends_nothing_more_and_the_other
     assert await second.order() == [first, put_here]
     assert "another process has taken over sending" in reasons(post)
     assert reasons(second) == ""
-
-
-# --- what the sender says of itself ---
 
 
 async def test_another_process_hears_from_the_sender_itself_what_is_wrong(disk: Disk, post: Post) -> None:

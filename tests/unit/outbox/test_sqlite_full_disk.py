@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from contract.post import BOT, DELIVERED, Post
@@ -14,7 +16,7 @@ from restarts import Disk, store
 from tidegate.errors import StoreError
 from tidegate.model import Dead, Migrated, NotSent, Outcome, Rate, Refused, Retry, Settlement, State, Unknown
 from tidegate.pacing.rules import Rules
-from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.sqlite.schema import prepare
 
 
 class Flaky:
@@ -64,26 +66,10 @@ def flaky(post: Post) -> Flaky:
     return connection
 
 
-@pytest.fixture
-async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
-    disk = Disk(tmp_path / "store.db", clock)
-    yield disk
-    for outbox in disk.opened:
-        await outbox.close()
-
-
-@pytest.fixture
-async def post(disk: Disk) -> Post:
-    return await disk.sender()
-
-
 async def space_is_back(connection: Flaky, post: Post) -> None:
     connection.full = connection.unreadable = False
     await post.clock.sleep(0.2)  # it is tried again by itself
     assert store(post).file.owes == 0
-
-
-# --- in ---
 
 
 async def test_put_fails_in_words_and_stores_nothing(disk: Disk, post: Post) -> None:
@@ -139,9 +125,6 @@ async def test_operators_are_told_that_nothing_can_be_written(post: Post) -> Non
     store(post).file._connection.full = False  # type: ignore[union-attr]  # noqa: SLF001
 
 
-# --- out ---
-
-
 async def test_what_is_queued_is_delivered_and_written_down_later(
     disk: Disk, post: Post, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -181,7 +164,7 @@ async def test_what_must_not_be_doubled_waits_until_its_claim_can_be_written(dis
 
 
 async def test_what_came_of_messages_on_a_full_disk_is_written_down_later(disk: Disk, post: Post) -> None:
-    chats = range(1, 9)
+    chats, put_at = range(1, 9), post.clock.now()
     tickets = [await post.put(chat) for chat in chats]
     claims = {claim.message.chat_id: claim for claim in await post.claim_all()}
     connection = flaky(post)
@@ -205,7 +188,9 @@ async def test_what_came_of_messages_on_a_full_disk_is_written_down_later(disk: 
 
     states = [await post.state(ticket) for ticket in tickets]
     assert states == ["delivered", "dead", "retry", "retry", "queued", "queued", "queued", "dead"]
-    assert await post.outbox.stats() == before
+    after = await post.outbox.stats()
+    assert after.oldest_at == put_at
+    assert msgspec.structs.replace(after, oldest_at=before.oldest_at) == before  # its age is of the file
     assert {message.id: message.chat_id for _, message in await post.run(50)} == {
         tickets[5]: -1007,
         tickets[6]: 7,
@@ -284,9 +269,6 @@ async def test_direct_calls_go_on_and_count_once_there_is_space(disk: Disk) -> N
     assert body == 3
 
 
-# --- those who wait ---
-
-
 async def test_whoever_waits_for_a_delivery_hears_of_it(post: Post) -> None:
     ticket = await post.put()
     connection = flaky(post)
@@ -319,9 +301,6 @@ async def test_whoever_waits_for_a_message_that_expires_hears_of_it(post: Post) 
     assert (await post.outbox.stats()).expired == 1
 
 
-# --- other processes ---
-
-
 async def test_what_another_process_did_meanwhile_is_followed_when_it_can_be(disk: Disk, post: Post) -> None:
     other = await disk.opener()
     connection = flaky(post)
@@ -332,9 +311,6 @@ async def test_what_another_process_did_meanwhile_is_followed_when_it_can_be(dis
     await space_is_back(connection, post)
 
     assert await post.order() == [ticket]
-
-
-# --- how much is owed ---
 
 
 async def test_a_long_time_on_a_full_disk_costs_no_more_by_the_message(post: Post) -> None:
@@ -385,3 +361,17 @@ async def test_a_damaged_row_does_not_stop_delivery_on_a_full_disk(
     assert sum("unreadable" in line for line in caplog.messages) == 1
     stats = await post.outbox.stats()
     assert (stats.dead, stats.delivered, stats.sending, stats.waiting) == (1, 1, 0, 0)
+
+
+def test_a_store_that_cannot_be_made_on_a_full_disk_says_so_and_not_that_nothing_is_rolled_back(
+    tmp_path: Path,
+) -> None:
+    def fill_the_disk(connection: sqlite3.Connection) -> None:
+        connection.execute("ROLLBACK")  # as SQLite does by itself then
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with (
+        closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as connection,
+        pytest.raises(sqlite3.OperationalError, match="disk is full"),
+    ):
+        prepare(connection, tmp_path / "store.db", [fill_the_disk])

@@ -21,6 +21,7 @@ async def test_an_operator_opens_a_chat_of_a_running_sender(clock: VirtualClock,
 
     [state] = await operator.limits()
     assert (state.bot, state.chat_id, round(state.closed_for)) == (BOT, 1, 3595)
+    assert await operator.limits(chats=False) == []
     await operator.open_limits(BOT)
 
     assert (await post.one(within=2)).message.id == ticket

@@ -1,33 +1,20 @@
 """A body that cannot be decoded, and answers that cannot be kept: each is set aside, the rest goes on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from contract.post import BOT, DELIVERED, Post
 from restarts import Disk, store
+from tidegate.events import Ended, EventStream
 from tidegate.model import Dead, Delivered, Priority, Rate, Record, Retry, Settlement, State, TicketId
 from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores import message_codec
 
 JUNK = b"\xc1 no msgpack"
-
-
-@pytest.fixture
-async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
-    disk = Disk(tmp_path / "store.db", clock)
-    yield disk
-    for outbox in disk.opened:
-        await outbox.close()
-
-
-@pytest.fixture
-async def post(disk: Disk) -> Post:
-    return await disk.sender()
 
 
 async def damage(post: Post, ticket: TicketId, body: bytes = JUNK) -> None:
@@ -42,9 +29,6 @@ async def assert_buried(disk: Disk, post: Post, ticket: TicketId, body: bytes = 
     assert f"its body of {len(body)} bytes cannot be decoded" in (record.description or "")
     assert record.settled_at is not None
     assert await disk.rows("SELECT body FROM messages WHERE id = ?", ticket) == [(body,)]
-
-
-# --- claim ---
 
 
 async def test_one_damaged_row_does_not_stop_the_others(
@@ -89,7 +73,9 @@ async def test_a_body_of_another_bot_is_not_sent(disk: Disk, post: Post) -> None
 
 async def test_callers_that_wait_for_a_damaged_message_are_told(disk: Disk) -> None:
     ended: list[Record] = []
-    post = await disk.sender(on_end=ended.append)
+    events = EventStream()
+    events.subscribe(Ended, lambda event: ended.append(event.record))
+    post = await disk.sender(events=events)
     ticket = await post.put(5, priority=Priority.LOW)
     await damage(post, ticket)
     waiting = await post.begin(post.outbox.settled(ticket))
@@ -132,9 +118,6 @@ async def test_a_damaged_row_dies_with_its_chat(post: Post) -> None:
     await post.send(Dead("blocked", "bot was blocked", whole_chat=True))
 
     assert [await post.state(first), await post.state(poison)] == [State.DEAD, State.DEAD]
-
-
-# --- restart ---
 
 
 async def test_a_restart_with_a_damaged_row_that_was_being_sent_succeeds(
@@ -205,9 +188,6 @@ async def test_a_damaged_entry_of_the_journal_loses_no_message(disk: Disk, post:
     assert await post.order() == [ticket]
 
 
-# --- operators ---
-
-
 async def test_operators_see_a_damaged_row_with_what_is_known_of_it(disk: Disk, post: Post) -> None:
     ticket = await post.put("@channel", dedup_key="news:1", priority=Priority.HIGH)
     await damage(post, ticket)
@@ -265,8 +245,6 @@ async def test_a_damaged_message_can_be_cancelled_and_forgotten(post: Post) -> N
     assert await post.state(cancelled) == State.CANCELLED
     assert await post.outbox.find(forgotten) is None
 
-
-# --- operators after a crash ---
 
 Act = Callable[[Post, TicketId], Awaitable[int]]
 
@@ -395,9 +373,6 @@ async def test_a_sender_can_start_while_an_operator_settles_a_crash(disk: Disk, 
     await asyncio.gather(other.outbox.settle_crashed(), other.outbox.start_sending())
 
     assert await other.order() == [ticket]
-
-
-# --- answers ---
 
 
 def _nested(depth: int) -> object:

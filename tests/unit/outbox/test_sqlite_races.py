@@ -1,10 +1,7 @@
 """Steps of a store in a file that meet in one commit, or in the same instant."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
-
-import pytest
 
 from contract.post import BOT, DELIVERED, Post
 from restarts import Disk, store
@@ -13,19 +10,6 @@ from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.sender_lock import SenderLock
-
-
-@pytest.fixture
-async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
-    disk = Disk(tmp_path / "store.db", clock)
-    yield disk
-    for outbox in disk.opened:
-        await outbox.close()
-
-
-@pytest.fixture
-async def post(disk: Disk) -> Post:
-    return await disk.sender()
 
 
 async def test_a_message_that_ends_while_it_is_looked_up_is_told_to_whoever_waits_for_it(post: Post) -> None:

@@ -1,13 +1,12 @@
 """A restart of the sender: nothing that was learned or promised is lost with a process."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from contract.post import BOT, DELIVERED, OTHER_BOT, ROOMY, SOON, Post
 from restarts import Disk, store
+from tidegate.events import Ended, EventStream
 from tidegate.model import (
     ChatId,
     Dead,
@@ -31,14 +30,6 @@ STRICT = Rules(bot=Rate(1000, 1), private=Rate(1, 10), burst=1, group=Rate(3, 60
 GROUP = -7
 
 
-@pytest.fixture
-async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
-    disk = Disk(tmp_path / "store.db", clock)
-    yield disk
-    for outbox in disk.opened:
-        await outbox.close()
-
-
 @pytest.fixture(params=["closed", "killed"])
 def how(request: pytest.FixtureRequest) -> str:
     """How the first process ends."""
@@ -57,9 +48,6 @@ async def waits(post: Post, longest: float = 3 * DAY) -> float:
     waited = post.clock.monotonic() - start
     await post.settle(claim)
     return waited
-
-
-# --- windows ---
 
 
 async def test_a_private_chat_waits_out_its_window(disk: Disk, how: str) -> None:
@@ -248,9 +236,6 @@ async def test_after_a_clean_stop_nothing_waits_for_longer_than_it_must(disk: Di
     assert await waits(post) < SOON
 
 
-# --- what 429s taught ---
-
-
 async def test_a_closed_chat_stays_closed(disk: Disk, how: str) -> None:
     post = await disk.sender()
     await post.put()
@@ -350,9 +335,6 @@ async def test_a_call_cools_for_as_long_as_the_learned_limit_says(disk: Disk, ho
     assert post.clock.monotonic() - sent == pytest.approx(rate.seconds, abs=0.1)
 
 
-# --- what operators asked for ---
-
-
 async def test_a_paused_chat_stays_paused(disk: Disk, how: str) -> None:
     post = await disk.sender()
     await post.put(1)
@@ -434,9 +416,6 @@ async def test_what_another_process_did_while_a_sender_starts_is_followed(disk: 
     assert await post.order() == [ticket]
 
 
-# --- names ---
-
-
 async def test_a_migrated_group_is_written_to_under_its_new_number(disk: Disk, how: str) -> None:
     post = await disk.sender()
     await post.put_many(2, GROUP)
@@ -458,9 +437,6 @@ async def test_messages_to_a_name_and_to_its_number_stay_in_one_line(disk: Disk,
 
     assert await post.order() == tickets
     assert len(store(post).schedule.lanes) == 1
-
-
-# --- times ---
 
 
 async def test_a_retry_keeps_its_time_and_its_attempts(disk: Disk, how: str) -> None:
@@ -516,9 +492,6 @@ async def test_a_dedup_key_counts_after_a_restart(disk: Disk, how: str) -> None:
     post = await again(disk, post, how)
 
     assert await post.put(dedup_key="d") == ticket
-
-
-# --- order ---
 
 
 async def test_lines_keep_their_order(disk: Disk, how: str) -> None:
@@ -632,9 +605,6 @@ async def test_messages_that_come_due_while_a_sender_starts_go_in_order_of_their
     assert await post.order() == due
 
 
-# --- crashes ---
-
-
 async def test_a_crash_is_counted_and_the_message_sent_again(disk: Disk) -> None:
     post = await disk.sender()
     ticket = await post.put()
@@ -740,12 +710,12 @@ async def test_hooks_hear_of_what_a_crash_has_ended(disk: Disk) -> None:
     await post.one()
     ended: list[TicketId] = []
 
-    await disk.restart(post, on_end=lambda record: ended.append(record.message.id))
+    events = EventStream()
+    events.subscribe(Ended, lambda event: ended.append(event.record.message.id))
+
+    await disk.restart(post, events=events)
 
     assert ended == [ticket]
-
-
-# --- a clock that was set ---
 
 
 @pytest.mark.parametrize("jump", [-30 * DAY, -3600.0, -30.0, 30.0, 3600.0, 30 * DAY])

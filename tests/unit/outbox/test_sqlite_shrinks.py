@@ -1,8 +1,7 @@
 """A store in a file keeps what is needed, and no more: in the file, and in the sender's memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sized
-from pathlib import Path
+from collections.abc import Sized
 
 import pytest
 
@@ -14,14 +13,6 @@ from tidegate.sim.virtual_time import VirtualClock
 
 FAST = Rules(bot=Rate(1_000_000, 1), private=Rate(1000, 1), group=Rate(1000, 1))
 BATCH = 2_000
-
-
-@pytest.fixture
-async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
-    disk = Disk(tmp_path / "store.db", clock)
-    yield disk
-    for outbox in disk.opened:
-        await outbox.close()
 
 
 async def put_round(post: Post, **fields: object) -> list[TicketId]:

@@ -2,7 +2,7 @@
 
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,25 +16,18 @@ from tidegate.errors import BadInputError, StoreError, TidegateError
 from tidegate.flows.port import SessionKey
 from tidegate.flows.session import Session
 from tidegate.inbound.inbox import InboxItem, bot_source
+from tidegate.inbound.update_feed import NewUpdate, PushTarget, ReadRequest
 from tidegate.model import File
 from tidegate.polling.subscriptions import News, Subscription
-from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.sqlite.conversations import SqliteConversations
 from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.schema import MIGRATIONS, prepare
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
+from tidegate.stores.sqlite.update_feed import SqliteUpdateFeed
 
 SAMPLES = Path(__file__).parents[2] / "data"
 PAGE = 4096
-
-
-@pytest.fixture
-async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
-    disk = Disk(tmp_path / "store.db", clock)
-    yield disk
-    for outbox in disk.opened:
-        await outbox.close()
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -51,9 +44,6 @@ def version_of(path: Path) -> int:
     with closing(connect(path)) as connection:
         version: int = connection.execute("PRAGMA user_version").fetchone()[0]
         return version
-
-
-# --- what is no store ---
 
 
 async def test_an_empty_file_becomes_a_store(disk: Disk) -> None:
@@ -123,9 +113,6 @@ async def test_a_database_of_another_application_without_tables_is_refused_too(d
 
 def listed(folder: Path) -> list[Path]:
     return list(folder.iterdir())
-
-
-# --- versions ---
 
 
 async def test_a_file_of_a_newer_version_is_refused_and_left_alone(disk: Disk) -> None:
@@ -209,9 +196,6 @@ class Interrupted:
             self._other()
             return self.connection.execute(f"SELECT {', '.join('?' * len(rows[0]))}", rows[0])
         return found
-
-
-# --- samples of released versions ---
 
 
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
@@ -333,7 +317,19 @@ async def test_a_file_of_each_version_has_flow_sessions(disk: Disk, version: int
     assert await sessions.commit(SessionKey(42, 8, 8), waiting, expected=0) == 1
 
 
-# --- damage ---
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS) + 1))
+async def test_a_file_of_each_version_has_an_update_feed(disk: Disk, version: int) -> None:
+    await in_thread(shutil.copy, SAMPLES / f"store-v{version}.db", disk.path)
+    feed = SqliteUpdateFeed(store(await disk.sender()).file, disk.clock)
+    is_old = version < 7
+
+    assert (await feed.append(BOT, [NewUpdate(6, "chat_member", 7, b"{}")])).is_new == [is_old]
+    page = await feed.read(BOT, "stats", ReadRequest())
+    targets = {one.name: one.target for one in await feed.readers(BOT)}
+
+    assert [one.number for one in page.updates] == ([] if is_old else [6])
+    hook = PushTarget("http://127.0.0.1/hook", "secret")
+    assert targets == {"default": None, "stats": None} | ({} if is_old else {"pushed": hook})
 
 
 async def filled(disk: Disk) -> bytes:

@@ -18,6 +18,11 @@ TYPOS = [
     ("dedup_kye", "'dedup_key' may be meant"),
     ("prioritty", "'priority' may be meant"),
     ("reply_markp", "'reply_markup' may be meant"),
+    ("eta", "'not_before' may be meant"),
+    ("countdown", "'delay' may be meant"),
+    ("expires", "'expires_at' may be meant"),
+    ("_defer_until", "'not_before' may be meant"),
+    ("task_id", "'dedup_key' may be meant"),
     ("photo", r"'photo' is no parameter of sendMessage: see .* give extra=\{'photo': …\}"),
 ]
 

@@ -112,3 +112,25 @@ def test_a_key_takes_one_token_unless_told_otherwise() -> None:
     buckets = KeyedBuckets(Bucket(2, 1))
 
     assert [buckets.take("user", 10.0) for _ in range(3)] == [0.0, 0.0, 1.0]
+
+
+def test_whoever_only_asks_takes_nothing() -> None:
+    buckets = KeyedBuckets(Bucket(2, 1))
+
+    assert [buckets.wait("user", 10.0) for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert len(buckets) == 0
+    buckets.take("user", 10.0, 2)
+    assert buckets.wait("user", 10.0) == 1.0
+    assert buckets.wait("user", 11.0) == 0.0
+
+
+def test_keys_for_whom_there_is_no_room_share_a_bucket() -> None:
+    buckets = KeyedBuckets(Bucket(2, 1), most=2)
+    for user in ("one", "two", "three", "four"):
+        assert buckets.take(user, 10.0) == 0.0
+
+    assert len(buckets) == 3
+    assert [buckets.wait(user, 10.0) for user in ("one", "four", "five")] == [0.0, 1.0, 1.0]
+    assert buckets.wait("five", 14.0) == 0.0
+    assert buckets.take("five", 14.0) == 0.0
+    assert len(buckets) == 1

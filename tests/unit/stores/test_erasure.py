@@ -16,6 +16,7 @@ from tidegate.flows.port import SessionKey, subscription_data
 from tidegate.flows.session import Session
 from tidegate.inbound.conversations import ConversationKey
 from tidegate.inbound.inbox import InboxItem, bot_source
+from tidegate.inbound.update_feed import NewUpdate
 from tidegate.model import BotId, ChatId, State
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.sim.virtual_time import VirtualClock
@@ -89,6 +90,7 @@ async def test_after_forget_nothing_that_other_parts_kept_about_a_chat_is_left(
     for chat, text in chats.items():
         user = int(chat)
         bodies = [f'{{"text": "{text}"}}'.encode()] * 2
+        await store.update_feed.append(BOT, [NewUpdate(user, "message", user, bodies[0])])
         items = [InboxItem(bot_source(BOT), f"{chat}{n}", str(chat), body) for n, body in enumerate(bodies)]
         await store.inbox.accept(items)
         await store.conversations.set_data(ConversationKey(BOT, user, user), f'{{"a": "{text}"}}'.encode())
@@ -104,9 +106,10 @@ async def test_after_forget_nothing_that_other_parts_kept_about_a_chat_is_left(
 
     erased = await store.erase(CHAT)
 
-    assert (erased.updates, erased.conversations, erased.sessions, erased.subscriptions) == (2, 1, 1, 1)
+    assert (erased.updates, erased.conversations, erased.sessions, erased.subscriptions) == (3, 1, 1, 1)
     assert await found_in(tmp_path) == set()
     assert (await store.inbox.stats()).waiting == 2
+    assert await store.update_feed.pending(BOT, "default") == 1
     assert await store.conversations.get_data(ConversationKey(BOT, OTHER, OTHER)) is not None
     assert (await store.flow_sessions("shop").load(SessionKey(BOT, OTHER, OTHER), "kept")).is_seen
     assert [one.subscription.key for one in await store.subscriptions("orders").after(0)] == ["order kept"]

@@ -1,6 +1,7 @@
 """Sessions of flows in memory, for tests and bots that may forget."""
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
@@ -11,6 +12,7 @@ from tidegate.flows.port import (
     SessionKey,
     SessionPage,
     StoredSession,
+    count_states,
     readable_session,
 )
 from tidegate.flows.session import Session
@@ -94,6 +96,12 @@ class MemoryFlowSessions(FlowSessionStore):
 
     async def scan(self, cursor: str = "") -> SessionPage:  # noqa: ARG002  (one page has them all)
         return SessionPage(list(self._rows))
+
+    async def count_states(self) -> dict[tuple[int, str], int]:
+        counts: Counter[tuple[int, str]] = Counter()
+        for key, (_, body) in list(self._rows.items()):
+            count_states(counts, key.text, body)
+        return dict(counts)
 
     async def forget_seen(self, before: float) -> int:
         old = [event for event, at in self._seen.items() if at < before]

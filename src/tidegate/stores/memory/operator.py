@@ -2,24 +2,40 @@
 
 import heapq
 import itertools
+import math
+import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.model import BotId, ChatId, Message, Priority, Rate, Record, State, TicketId, Why
+from tidegate.errors import BadInputError
+from tidegate.events import Ended, LimitsSet
+from tidegate.model import BotId, BotLimits, ChatId, Message, Priority, Rate, Record, State, TicketId, Why
 from tidegate.outbox.call_counts import CallCounts
 from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.lanes import HIGH, LOW, NEVER, NORMAL, URGENT, Entry
+from tidegate.outbox.letter_groups import grouped
 from tidegate.outbox.limit_states import limits_in
-from tidegate.outbox.port import LimitState, OutboxOperator, OutboxStats
+from tidegate.outbox.port import (
+    LetterGroup,
+    LimitState,
+    OutboxOperator,
+    OutboxStats,
+    RecordPage,
+    stats_of_all,
+    stats_of_bots,
+)
 from tidegate.outbox.reasons import explain, facts_of
 from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES, NextState
-from tidegate.pacing.rules import cost_of, family_of
+from tidegate.pacing.rules import check_limits, cost_of, family_of
 
+WAITING_STATES: Final = frozenset({State.QUEUED, State.RETRY})
+OUTDATED_AGES_KEPT: Final = 1_000  # items, before they are removed together
 LEVELS: Final = {Priority.HIGH: HIGH, Priority.NORMAL: NORMAL, Priority.LOW: LOW}
 
 
@@ -34,6 +50,7 @@ class StoredMessage(msgspec.Struct, eq=False):
     reason: str | None = None
     description: str | None = None
     result: object = None
+    since: float = 0.0  # from when it may go: the later of its put or replay and its `not_before`
 
     def waits(self) -> bool:
         """Return whether it is neither being sent nor just granted."""
@@ -53,6 +70,31 @@ class StoredMessage(msgspec.Struct, eq=False):
         )
 
 
+class WaitingAges:
+    """The messages of one bot that wait, by the time from which they may go. Outdated items are skipped."""
+
+    def __init__(self, messages: Mapping[TicketId, StoredMessage]) -> None:
+        self._messages = messages
+        self._heap: list[tuple[float, TicketId]] = []
+
+    def add(self, stored: StoredMessage, unsettled: int) -> None:
+        """Add a message that waits (anew). `unsettled`: how many of its bot have not ended."""
+        if len(self._heap) > 2 * unsettled + OUTDATED_AGES_KEPT:
+            self._heap = [item for item in set(self._heap) if self._still_waits(*item)]
+            heapq.heapify(self._heap)
+        heapq.heappush(self._heap, (stored.since, stored.message.id))
+
+    def first(self) -> float | None:
+        """The earliest of these times, which may be in the future; None if no message waits."""
+        while self._heap and not self._still_waits(*self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def _still_waits(self, since: float, ticket: TicketId) -> bool:
+        stored = self._messages.get(ticket)
+        return stored is not None and stored.state in WAITING_STATES and stored.since == since
+
+
 class MemoryOperator(OutboxOperator):
     """The table of messages, with the verbs of operators. Keeps what has ended for `keep` seconds."""
 
@@ -63,22 +105,22 @@ class MemoryOperator(OutboxOperator):
         clock: Clock,
         *,
         keep: float,
-        on_end: Callable[[Record], None] | None,
     ) -> None:
         self.schedule = schedule
         self._dispatcher = dispatcher
         self._calls = CallCounts(dispatcher.events)
         self._clock = clock
         self._keep = keep
-        self._on_end = on_end
         self._messages: dict[TicketId, StoredMessage] = {}
         self._letters: dict[TicketId, None] = {}  # dead and parked, in order
         self._dedup: dict[tuple[BotId, str], tuple[TicketId, float]] = {}  # and until when
         self._coalesce: dict[tuple[BotId, ChatId, str], TicketId] = {}
         self._forget: list[tuple[float, TicketId]] = []
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[tuple[BotId, str]] = Counter()
+        self._ages: dict[BotId, WaitingAges] = {}
         self._unsettled: Counter[BotId] = Counter()
         self._waiters = SettledWaiters(self._left)
+        self.pauses: set[tuple[BotId, ChatId | None]] = set()  # until they are resumed
 
     async def cancel(self, ids: Iterable[TicketId]) -> int:
         now = self._wake()
@@ -91,6 +133,17 @@ class MemoryOperator(OutboxOperator):
         self._dispatcher.stir()
         return cancelled
 
+    async def reprioritize(self, ids: Iterable[TicketId], priority: Priority) -> int:
+        now = self._wake()
+        moving = [one for one in self._known(ids) if one.waits() and not one.message.urgent]
+        entries = self.schedule.change_level([one.entry for one in moving], LEVELS[priority], now)
+        for stored, entry in zip(moving, entries, strict=True):
+            self._count(stored, -1)
+            stored.entry, stored.message = entry, msgspec.structs.replace(stored.message, priority=priority)
+            self._count(stored, +1)
+        self._dispatcher.stir()
+        return len(moving)
+
     async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         self._pause(bot, chat_id, paused=True)
 
@@ -101,6 +154,7 @@ class MemoryOperator(OutboxOperator):
     def _pause(self, bot: BotId, chat_id: ChatId | None, *, paused: bool) -> None:
         chat = None if chat_id is None else self._dispatcher.chat(bot, chat_id)
         self.schedule.pause(bot, chat, paused=paused, now=self._clock.monotonic())
+        (self.pauses.add if paused else self.pauses.discard)((bot, chat))
 
     async def find(self, ticket: TicketId) -> Record | None:
         self._wake()
@@ -179,6 +233,41 @@ class MemoryOperator(OutboxOperator):
         )
         return [one.record() for one in itertools.islice(found, limit)]
 
+    async def record_page(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> RecordPage:
+        self._wake()
+        after, place = _place_of(cursor), _place_of_letter if states <= DEAD_LETTER_STATES else _place
+        stored = (one for one in self._messages.values() if one.state in states and place(one) > after)
+        found = heapq.nsmallest(limit + 1, _matching(stored, bot, chat_id, reason), key=place)
+        more = "{!r}_{}".format(*place(found[limit - 1])) if len(found) > limit else ""
+        return RecordPage([one.record() for one in found[:limit]], more)
+
+    async def letters_by_reason(
+        self, bot: BotId | None = None, ended_by: float | None = None
+    ) -> list[LetterGroup]:
+        letters = (self._messages[ticket] for ticket in self._letters)
+        return grouped(
+            LetterGroup(
+                bot=one.message.bot,
+                state=one.state,
+                reason=one.reason,
+                count=1,
+                first_at=one.settled_at or one.created_at,
+                last_at=one.settled_at or one.created_at,
+                latest=one.message.id,
+            )
+            for one in _matching(letters, bot, None, None)
+            if ended_by is None or (one.settled_at or one.created_at) <= ended_by
+        )
+
     async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
         self._wake()
         return Counter(
@@ -186,6 +275,39 @@ class MemoryOperator(OutboxOperator):
             for stored in self._messages.values()
             if stored.message.bot == bot and (stored.message.dedup_key or "").startswith(dedup_prefix)
         )
+
+    async def keyed(
+        self, bot: BotId, dedup_prefix: str, states: frozenset[State] = frozenset(State)
+    ) -> AsyncIterator[TicketId]:
+        self._wake()
+        ours = (one for one in list(self._messages.values()) if one.message.bot == bot)
+        for stored in ours:
+            if stored.state in states and (stored.message.dedup_key or "").startswith(dedup_prefix):
+                yield stored.message.id
+
+    async def keyed_records(
+        self,
+        bot: BotId,
+        dedup_prefix: str,
+        states: frozenset[State],
+        *,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> RecordPage:
+        self._wake()
+        if not cursor.startswith(dedup_prefix) and cursor:
+            raise BadInputError("the cursor is not one of this list")
+        ours = (
+            (key, stored)
+            for stored in self._messages.values()
+            if stored.message.bot == bot
+            and stored.state in states
+            and (key := stored.message.dedup_key or "").startswith(dedup_prefix)
+            and key > cursor
+        )
+        found = heapq.nsmallest(limit + 1, ours, key=operator.itemgetter(0))
+        more = found[limit - 1][0] if len(found) > limit else ""
+        return RecordPage([stored.record() for _, stored in found[:limit]], more)
 
     async def replay(self, ids: Iterable[TicketId]) -> int:
         now = self._wake()
@@ -195,6 +317,7 @@ class MemoryOperator(OutboxOperator):
             if stored.message.id in self._letters:
                 del self._letters[stored.message.id]
                 stored.entry = self._entry(stored.message, offset)
+                stored.since = now + offset
                 stored.settled_at = stored.reason = stored.description = None
                 self._move(stored, State.QUEUED)
                 self._unsettled[stored.message.bot] += 1
@@ -228,21 +351,42 @@ class MemoryOperator(OutboxOperator):
     async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         return self.schedule.learned()
 
-    async def limits(self) -> list[LimitState]:
-        return limits_in(self.schedule, self._wake())
+    async def limits(self, *, chats: bool = True) -> list[LimitState]:
+        return limits_in(self.schedule, self._wake(), chats=chats)
 
     async def open_limits(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         chat = None if chat_id is None else self._dispatcher.chat(bot, chat_id)
         self.schedule.open(bot, chat, self._clock.monotonic())
         self._dispatcher.stir()
 
+    async def own_limits(self) -> dict[BotId, BotLimits]:
+        return self.schedule.own_limits
+
+    async def set_limits(self, bot: BotId, limits: BotLimits) -> None:
+        before = self.schedule.bot(bot).own
+        self.schedule.set_limits(bot, check_limits(limits), self._wake())
+        if limits != before:
+            self._dispatcher.events.publish(LimitsSet(bot, limits, before))
+        self._dispatcher.stir()
+
     async def stats(self) -> OutboxStats:
         self._wake()
-        known = {name: count for name, count in self._counts.items() if name in OutboxStats.__struct_fields__}
-        heard = {"refused": self._dispatcher.refused, "uncertain": self._dispatcher.uncertain}
-        return OutboxStats(**known | heard | self._calls.totals(), urgent=self.schedule.urgent_in_debt)
+        uncertain, urgent = self._dispatcher.uncertain, self.schedule.urgent_in_debt
+        return stats_of_all(self._all_counts(), self._oldest(), uncertain=uncertain, urgent=urgent)
 
-    # --- the table ---
+    async def stats_by_bot(self) -> dict[BotId, OutboxStats]:
+        self._wake()
+        return stats_of_bots(self._all_counts(), self._oldest())
+
+    def _all_counts(self) -> Counter[tuple[BotId, str]]:
+        refused = Counter({(bot, "refused"): count for bot, count in self._dispatcher.refused.items()})
+        return self._counts + self._calls.unstored + refused
+
+    def _oldest(self) -> dict[BotId, float]:
+        """Since when the oldest message of each bot may go that waits."""
+        now = self._clock.now()
+        found = {bot: ages.first() for bot, ages in self._ages.items()}
+        return {bot: since for bot, since in found.items() if since is not None and since <= now}
 
     def _wake(self) -> float:
         """Let due timers act; returns the time."""
@@ -268,6 +412,8 @@ class MemoryOperator(OutboxOperator):
         stored.settled_at = self._clock.now()
         stored.entry.expires = NEVER  # its timer means nothing any more
         self._unsettled[message.bot] -= 1
+        if not self._unsettled[message.bot]:
+            self._ages.pop(message.bot, None)
         if message.coalesce_key is not None:
             key = (message.bot, message.chat_id, message.coalesce_key)
             if self._coalesce.get(key) == message.id:
@@ -276,20 +422,25 @@ class MemoryOperator(OutboxOperator):
             self._letters[message.id] = None
         else:
             self._forget_later(stored)
-        if step.state is not State.DELIVERED:
-            self._dispatcher.events.ended(stored.record())
-        if self._on_end is not None:
-            self._on_end(stored.record())
+        self._dispatcher.events.publish(Ended(stored.record()))
         self._waiters.ended(message.id, stored.record)
 
     def _move(self, stored: StoredMessage, state: State) -> None:
         self._count(stored, -1)
         stored.state = state
         self._count(stored, +1)
+        if state in WAITING_STATES:
+            self._note_age(stored)
 
     def _count(self, stored: StoredMessage, change: int) -> None:
-        queued = stored.state == State.QUEUED
-        self._counts[stored.message.priority if queued else stored.state] += change
+        queued, bot = stored.state == State.QUEUED, stored.message.bot
+        self._counts[bot, stored.message.priority if queued else stored.state] += change
+
+    def _note_age(self, stored: StoredMessage) -> None:
+        bot = stored.message.bot
+        if bot not in self._ages:
+            self._ages[bot] = WaitingAges(self._messages)
+        self._ages[bot].add(stored, self._unsettled[bot])
 
     def _forget_later(self, stored: StoredMessage) -> None:
         lifetime = (
@@ -318,3 +469,22 @@ def _matching(
             and (reason is None or one.reason == reason)
         ):
             yield one
+
+
+def _place(stored: StoredMessage) -> tuple[float, str]:
+    return stored.created_at, stored.message.id
+
+
+def _place_of_letter(stored: StoredMessage) -> tuple[float, str]:
+    return stored.settled_at or stored.created_at, stored.message.id
+
+
+def _place_of(cursor: str) -> tuple[float, str]:
+    """Raises BadInputError."""
+    if not cursor:
+        return -math.inf, ""
+    created_at, _, ticket = cursor.partition("_")
+    with suppress(ValueError):
+        if ticket:
+            return float(created_at), ticket
+    raise BadInputError("the cursor is not one of this list")

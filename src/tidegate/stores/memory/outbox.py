@@ -1,12 +1,13 @@
 """The outbox in memory, for tests and throw-away bots. It ends with the process."""
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from tidegate.clock import Clock
+from tidegate.events import EventStream
 from tidegate.model import (
     BotId,
     ChatId,
@@ -46,17 +47,18 @@ class MemoryOutbox(MemoryOperator, Outbox):
         *,
         lease: float = 30.0,
         keep: float = 600.0,
-        on_end: Callable[[Record], None] | None = None,
+        events: EventStream | None = None,
     ) -> None:
         schedule = Schedule(rules or Rules(), lease=lease)
         dispatcher = OutboxDispatcher(
             schedule,
             clock,
+            events or EventStream(),
             settle_woken=self._settle_woken,
             watched=lambda: bool(self._waiters),
             waiting=self._left,
         )
-        super().__init__(schedule, dispatcher, clock, keep=keep, on_end=on_end)
+        super().__init__(schedule, dispatcher, clock, keep=keep)
 
     def health(self) -> StoreHealth:
         return StoreHealth().with_notes(closure_notes_in(self.schedule, self._clock.monotonic()))
@@ -70,8 +72,6 @@ class MemoryOutbox(MemoryOperator, Outbox):
     async def close(self) -> None:
         self._dispatcher.close()
         self._waiters.close()
-
-    # --- in ---
 
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
         now = self._wake()
@@ -98,7 +98,8 @@ class MemoryOutbox(MemoryOperator, Outbox):
                 self.schedule.remove(older.entry, now)
                 self._end(older, NextState(State.REPLACED, older.entry.attempts))
             self.schedule.add(entry, now, due)
-        self._enter(StoredMessage(message, entry, now + offset))
+        wall = now + offset
+        self._enter(StoredMessage(message, entry, wall, since=max(wall, message.not_before or 0.0)))
         return Ticket(message.id)
 
     def _enter(self, stored: StoredMessage) -> None:
@@ -106,6 +107,7 @@ class MemoryOutbox(MemoryOperator, Outbox):
         self._messages[message.id] = stored
         self._count(stored, +1)
         self._unsettled[message.bot] += 1
+        self._note_age(stored)
         if message.coalesce_key is not None:
             self._coalesce[message.bot, message.chat_id, message.coalesce_key] = message.id
 
@@ -134,8 +136,6 @@ class MemoryOutbox(MemoryOperator, Outbox):
         self.schedule.replace(entry, newer, now)
         self._end(older, NextState(State.REPLACED, older.entry.attempts))
         return entry
-
-    # --- out ---
 
     async def claim(self, room: int) -> list[Claim]:
         return [self._claimed(entry) for entry in await self._dispatcher.claim(room)]
@@ -213,8 +213,6 @@ class MemoryOutbox(MemoryOperator, Outbox):
                 break
             self._drop_record(heapq.heappop(self._forget)[1])
 
-    # --- states ---
-
     def _step(self, stored: StoredMessage, step: NextState, now: float) -> None:
         entry = stored.entry
         entry.attempts = step.attempts
@@ -232,8 +230,6 @@ class MemoryOutbox(MemoryOperator, Outbox):
         for entry in self.schedule.waiting_in(lane):
             self.schedule.remove(entry, now)
             self._end(self._messages[TicketId(str(entry.id))], step)
-
-    # --- turns ---
 
     async def turn(
         self,

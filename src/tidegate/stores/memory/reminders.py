@@ -53,8 +53,6 @@ class MemoryReminders(ReminderStore):
         async with self._writer:
             pass
 
-    # --- the application's verbs ---
-
     async def add(self, reminders: Sequence[NewReminder], first: FirstState) -> list[Addition]:
         if len(reminders) > ADD_AT_ONCE:
             raise BadInputError(f"{len(reminders):,} reminders at once: add at most {ADD_AT_ONCE:,}")
@@ -141,8 +139,6 @@ class MemoryReminders(ReminderStore):
     async def rewrite(self) -> None:
         self._check_open()
 
-    # --- the scheduler's verbs ---
-
     @asynccontextmanager
     async def claim_due(
         self, before: float, limit: int, shard: Shard | None = None
@@ -187,7 +183,13 @@ class MemoryReminders(ReminderStore):
         due = sum(at <= now for at in self._due.values())
         return ReminderCounts(active, len(self._reminders) - active - ended, ended, due)
 
-    # --- inside ---
+    async def due_counts(self, start: float, step: float, steps: int, bot: BotId | None = None) -> list[int]:
+        self._check_open()
+        counts = [0] * steps
+        for one, at in self._due.items():
+            if start <= at < start + step * steps and bot in {None, self._reminders[one].bot}:
+                counts[min(int((at - start) / step), steps - 1)] += 1
+        return counts
 
     def _check_open(self) -> None:
         if not self._is_open:

@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from redis.asyncio import Redis
@@ -30,7 +30,7 @@ from redis.exceptions import (
 )
 
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError, StoreAwayError, StoreError, StoreFullError
+from tidegate.errors import BadInputError, ClosedError, StoreAwayError, StoreError, StoreFullError
 from tidegate.stores.message_codec import encode
 from tidegate.stores.redis.outbox_codec import OUTBOX_KEYS, OUTBOX_SCRIPTS, OutboxReply
 from tidegate.stores.redis.scripts import Script
@@ -38,10 +38,16 @@ from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate")
 
+NO_SUCH_DATABASE: Final = (
+    "this Redis has no database of that number: correct the number at the end of its address,"
+    " or raise `databases` in its settings"
+)
 REDIS_SCHEMA: Final = 1  # the version of the layout of the data in Redis
 LONGEST_BLOCKING_POP: Final = 5.0  # seconds: the most that a lost wake-up costs
 ANSWER_TIMEOUT: Final = 5.0  # seconds that Redis has for one script
 CONNECT_TIMEOUT: Final = 2.0
+MOST_STEPS: Final = 64  # at once, each on a connection; others wait, as for redis-py one more is an error
+MOST_SUBSCRIPTIONS: Final = 10_000  # each on a connection, too
 HEARTBEAT_EVERY: Final = 10.0  # seconds
 DATA_LOST: Final = "EPOCH"  # the error of a step whose process knows other data
 RESUBSCRIBE_AFTER: Final = 0.5  # seconds until a broken subscription is tried again
@@ -112,6 +118,7 @@ class RedisPyConnection(RedisConnection):
         self._epoch = ""  # of the data in the Redis that was last greeted
         self._on_data_loss: OnDataLoss | None = None
         self._greeting = asyncio.Lock()
+        self._greetings = 0  # that have begun
         self._hears_grants = False
         self._tasks = BackgroundTasks()
         self._popping: asyncio.Task[None] | None = None  # the blocking pop, which outlives a wait
@@ -121,11 +128,18 @@ class RedisPyConnection(RedisConnection):
             # No socket_timeout: with one, redis-py uses asyncio.wait_for, which in Python 3.11 may swallow
             # a cancellation: the cancelled task goes on, and whoever waits for its end waits for ever.
             self._redis, self._patient = (
-                Redis.from_url(url, socket_timeout=None, socket_connect_timeout=CONNECT_TIMEOUT, retry=once)
-                for _ in range(2)
+                Redis.from_url(
+                    url,
+                    socket_timeout=None,
+                    socket_connect_timeout=CONNECT_TIMEOUT,
+                    retry=once,
+                    max_connections=most,
+                )
+                for most in (MOST_STEPS, MOST_SUBSCRIPTIONS)
             )
             pool: Any = self._redis.connection_pool
             pool.make_connection()  # raises for options of the address that it does not know
+            self._free = asyncio.Semaphore(min(MOST_STEPS, pool.max_connections))
         except (ValueError, TypeError) as error:
             raise BadInputError("the address of Redis cannot be used: write redis://host:6379/0") from error
         path = urlsplit(url).path.strip("/")
@@ -145,7 +159,7 @@ class RedisPyConnection(RedisConnection):
 
     async def open(self, terms: bytes) -> None:
         self._terms = terms
-        await self._answer(self._greet())
+        await self._answer(self._in_turn(self._greet()))
 
     async def close(self) -> None:
         await self._tasks.stop()
@@ -154,7 +168,9 @@ class RedisPyConnection(RedisConnection):
             await self._patient.aclose()
 
     async def run(self, step: str, *args: Argument) -> list[bytes]:
-        reply: list[bytes] = await self._answer(self._step(step, args))
+        if not self._terms:
+            raise ClosedError("the store in Redis is not open: use the gate inside async with gate:")
+        reply: list[bytes] = await self._answer(self._in_turn(self._step(step, args)))
         return reply
 
     async def _step(self, step: str, args: tuple[Argument, ...]) -> Any:  # noqa: ANN401
@@ -169,10 +185,10 @@ class RedisPyConnection(RedisConnection):
             await self._greet()  # notes the loss; the step has changed nothing
 
     async def script(self, script: Script, keys: Sequence[str], *args: Argument) -> Any:  # noqa: ANN401
-        return await self._answer(self._evaluate(script, keys, ("", *args)))
+        return await self._answer(self._in_turn(self._evaluate(script, keys, ("", *args))))
 
     async def command(self, *parts: Argument) -> Any:  # noqa: ANN401
-        return await self._answer(_execute(self._redis, *parts))
+        return await self._answer(self._in_turn(_execute(self._redis, *parts)))
 
     async def wait(self, seconds: float | None) -> None:
         seconds = LONGEST_BLOCKING_POP if seconds is None else min(max(seconds, 0.001), LONGEST_BLOCKING_POP)
@@ -226,7 +242,13 @@ class RedisPyConnection(RedisConnection):
             return await _execute(self._redis, "EVAL", script.source, *asked)
 
     async def _greet(self) -> None:
+        known = self._greetings
         async with self._greeting:
+            # One that began after this was asked for has noted the same: callers that all meet a Redis
+            # without scripts would else greet it one after the other.
+            if self._greeted and self._greetings > known:
+                return
+            self._greetings += 1
             if not self._greeted:
                 # Redis was away: each idle connection would fail by itself, and report that once more. Only
                 # then: somebody may be about to use one.
@@ -240,7 +262,14 @@ class RedisPyConnection(RedisConnection):
             if opened.emptied and self._on_data_loss is not None:
                 self._on_data_loss(opened.noted)
 
-    async def _answer(self, asked: Any, seconds: float = ANSWER_TIMEOUT) -> Any:  # noqa: ANN401  (an awaitable of redis-py, and what it gives)
+    async def _in_turn(self, asked: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401  (Redis's)
+        try:
+            async with self._free:
+                return await asked
+        finally:
+            asked.close()  # nobody has awaited it if its turn did not come in time
+
+    async def _answer(self, asked: Coroutine[Any, Any, Any], seconds: float = ANSWER_TIMEOUT) -> Any:  # noqa: ANN401  (Redis's)
         """Return the answer, or raise an error of Tidegate: texts of the driver may hold the address."""
         try:
             async with self._clock.timeout(seconds):
@@ -282,8 +311,8 @@ def _ignore_outcome(task: asyncio.Task[None]) -> None:
         task.exception()
 
 
-def _execute(redis: Redis, *parts: Argument) -> Awaitable[Any]:
-    return cast("Awaitable[Any]", redis.execute_command(*parts))  # type: ignore[no-untyped-call]
+def _execute(redis: Redis, *parts: Argument) -> Coroutine[Any, Any, Any]:
+    return redis.execute_command(*parts)  # type: ignore[no-untyped-call]
 
 
 def _store_error(text: str) -> StoreError:
@@ -303,4 +332,4 @@ def _store_error(text: str) -> StoreError:
         return StoreAwayError(f"Redis does not work now: {text.partition(' ')[0]}")
     if "OOM" in text:
         return StoreFullError("Redis has no memory left: raise its maxmemory, or wait for deliveries")
-    return StoreError(f"Redis refused a step: {text}")
+    return StoreError(NO_SUCH_DATABASE if "DB index" in text else f"Redis refused a step: {text}")

@@ -1,18 +1,18 @@
 """The outbox while Redis is away: puts are spooled, direct calls are paced by this process alone."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+from tidegate.breaker import Breaker
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError, StoreError
-from tidegate.model import BotId, ChatId, Message, Outcome, Priority, Rate, Ticket
+from tidegate.model import BotId, BotLimits, ChatId, Message, Outcome, Priority, Rate, Ticket
 from tidegate.outbox.port import StoreHealth, Turn
-from tidegate.pacing.rules import Family, Rules
+from tidegate.pacing.rules import Family, Rules, own_rules
 from tidegate.stores.memory.outbox import MemoryOutbox
-from tidegate.stores.redis.breaker import RedisBreaker
 from tidegate.stores.redis.spool import Spool
 from tidegate.tasks import BackgroundTasks
 
@@ -50,10 +50,11 @@ class OutboxFallback:
     ) -> None:
         self._clock, self._rules, self.spool = clock, rules, spool
         self._probe, self._put = probe, put
-        self._breaker = RedisBreaker(clock, retry_after=PROBE_EVERY, probe_seconds=0.0)
+        self._breaker = Breaker(clock, retry_after=PROBE_EVERY, probe_seconds=0.0)
         self._recovery = BackgroundTasks()  # one task at most
         self._local: MemoryOutbox | None = None  # paces direct calls without Redis
         self.processes = 1  # that share the limits, as far as is known
+        self._own: dict[BotId, BotLimits] = {}  # limits of single bots, as Redis had them
         self._longest_call = longest_call
         self._unsettled, self._counted_at = 0, clock.monotonic()  # messages, as the last step found them
         self._loss: _DataLoss | None = None  # the latest
@@ -70,8 +71,6 @@ class OutboxFallback:
             await self.spool.close()
         if self._local is not None:
             await self._local.close()
-
-    # --- whether Redis is away ---
 
     @property
     def is_away(self) -> bool:
@@ -91,7 +90,8 @@ class OutboxFallback:
                 f"Redis cannot be reached for {away:.0f} s: this process paces its direct calls alone"
             )
         if spooled:
-            reasons.append(f"{spooled} messages wait in the spool of this machine")
+            wait = "1 message waits" if spooled == 1 else f"{spooled} messages wait"
+            reasons.append(f"{wait} in the spool of this machine")
         if self.spool is not None and self.spool.set_aside:
             reasons.append(
                 f"{self.spool.set_aside} messages in the spool of this machine cannot be decoded:"
@@ -107,8 +107,23 @@ class OutboxFallback:
         """Seconds until every limit may be used again after the loss of all data."""
         if self._loss is None:
             return 0.0
-        held = self._longest_call + self._rules.longest
+        all_rules = [self._rules, *(own_rules(self._rules, own) for own in self._own.values())]
+        held = self._longest_call + max(rules.longest for rules in all_rules)
         return max(0.0, self._loss.noted_at + held - self._clock.monotonic())
+
+    def know_limits(self, own: Mapping[BotId, BotLimits]) -> None:
+        """Redis has these limits for single bots."""
+        before, self._own = self._own, dict(own)
+        if self._local is not None:
+            for bot in {*before, *own}:
+                self._share_limits(self._local, bot)
+
+    def _share_limits(self, local: MemoryOutbox, bot: BotId) -> None:
+        """Let this process have its share of a bot's own limits."""
+        own = self._own.get(bot, BotLimits())
+        if own.bot is not None:
+            own = msgspec.structs.replace(own, bot=_share_of_rate(own.bot, max(1, self.processes)))
+        local.schedule.set_limits(bot, own, self._clock.monotonic())
 
     def counted(self, unsettled: int) -> None:
         """A step has found so many messages that are not settled."""
@@ -156,8 +171,6 @@ class OutboxFallback:
             else:
                 return
 
-    # --- messages ---
-
     @property
     def takes_puts(self) -> bool:
         """Return whether new messages are spooled: Redis is away, or older messages are in the spool."""
@@ -168,8 +181,6 @@ class OutboxFallback:
         await self.spool.add(messages)
         self.recover()
         return [Ticket(message.id) for message in messages]
-
-    # --- turns ---
 
     async def turn(
         self,
@@ -185,6 +196,8 @@ class OutboxFallback:
         """Best effort, as the calls of other processes are not known. The token of the turn is negative."""
         if self._local is None:
             self._local = MemoryOutbox(self._clock, share_of_rules(self._rules, self.processes))
+            for known in self._own:
+                self._share_limits(self._local, known)
         turn = await self._local.turn(bot, chat_id, family, cost, priority, paid=paid, max_wait=max_wait)
         return Turn(bot, chat_id, -turn.token)
 

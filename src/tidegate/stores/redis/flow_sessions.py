@@ -2,6 +2,7 @@
 
 import logging
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -15,6 +16,7 @@ from tidegate.flows.port import (
     SessionKey,
     SessionPage,
     StoredSession,
+    count_states,
     readable_keys,
     readable_session,
 )
@@ -118,6 +120,19 @@ class RedisFlowSessions(FlowSessionStore):
         after, found = int(scanned[0]), list(scanned[1])
         keys = readable_keys(key.decode(errors="replace") for key in found)
         return SessionPage(keys, str(after) if after else "")
+
+    async def count_states(self) -> dict[tuple[int, str], int]:
+        counts: Counter[tuple[int, str]] = Counter()
+        cursor = "0"
+        while True:
+            after, found = await self._redis.command(
+                "HSCAN", self._key["sessions"], cursor, "COUNT", PAGE_SIZE
+            )
+            fields = found.items() if isinstance(found, dict) else zip(found[::2], found[1::2], strict=True)
+            for key, stored in fields:
+                count_states(counts, key.decode(errors="replace"), stored.partition(b":")[2])
+            if (cursor := str(int(after))) == "0":
+                return dict(counts)
 
     async def erase(self, key: SessionKey) -> int:
         """Erase a session and the events that it has seen, whatever its version; return how many."""

@@ -1,13 +1,13 @@
 """The target side of a move: what another store has is written into Redis as it was there."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tidegate.model import State
+from tidegate.model import BotId, BotLimits, State
 from tidegate.stores.message_codec import encode
 from tidegate.stores.redis.connection import RedisConnection
-from tidegate.stores.redis.outbox_codec import OutboxReply
+from tidegate.stores.redis.outbox_codec import OutboxReply, encode_limits
 
 
 class BroughtMessage(msgspec.Struct, omit_defaults=True):
@@ -69,6 +69,18 @@ async def bring_messages(
 async def bring_limits(link: RedisConnection, limits: Sequence[BroughtLimit]) -> int:
     reply = OutboxReply(await link.run("bring_limits", encode(list(limits))))
     return int(reply.answer.count)
+
+
+async def bring_own_limits(link: RedisConnection, limits: Mapping[BotId, BotLimits]) -> int:
+    """Write limits of single bots; those that a bot has there stay. Return how many bots are new."""
+    brought = 0
+    for bot, own in limits.items():
+        stored = await link.command("HGET", link.key("bots"), str(bot))
+        known = {} if stored is None else msgspec.msgpack.decode(stored)
+        if not known or "own" not in known:
+            await link.run("set_limits", bot, encode_limits(own), 1)
+            brought += 1
+    return brought
 
 
 async def bring_aliases(link: RedisConnection, aliases: Sequence[tuple[int, str | int, str | int]]) -> int:

@@ -189,8 +189,6 @@ class RedisInbox(Inbox):
         names = [*self._keys, *(self._connection.key(key) for key in keys)]
         return await self._connection.script(SCRIPTS[step], names, self._connection.me, *args)
 
-    # --- accept ---
-
     async def accept(self, items: Sequence[InboxItem]) -> list[bool]:
         if not items:
             return []
@@ -211,8 +209,6 @@ class RedisInbox(Inbox):
         )
         self._changed.set()
         return [[fresh == 1 for fresh in reply] if reply else None for reply in replies]
-
-    # --- claim ---
 
     async def claim(
         self, sources: Collection[InboxSource], limit: int, *, suspects: int
@@ -287,8 +283,6 @@ class RedisInbox(Inbox):
         lost: list[int] = await self._run("renew", *(part for pair in claimed for part in pair))
         return lost
 
-    # --- settle ---
-
     async def done(self, claimed: Sequence[ClaimedItem]) -> None:
         if claimed:
             await self._ending.ask(claimed)
@@ -316,8 +310,6 @@ class RedisInbox(Inbox):
     def _settled(self, claimed: Sequence[ClaimedItem]) -> None:
         self._renewer.forget(claimed)
         self._changed.set()
-
-    # --- operators ---
 
     async def parked(self, source: InboxSource | None = None, *, limit: int = 100) -> list[ParkedItem]:
         if limit < 1:

@@ -8,11 +8,11 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from tidegate.breaker import Breaker
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.model import Rate
 from tidegate.pacing.window import Window
-from tidegate.stores.redis.breaker import RedisBreaker
 from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.scripts import LEARNED_CONSTANTS, load_scripts
 from tidegate.tasks import BackgroundTasks
@@ -60,7 +60,7 @@ class SharedSlots:
         self.held: deque[str] = deque()  # by this process, the oldest first
         self.closed_until = 0.0
         # While it is open, Redis may not know what this process holds.
-        self.breaker = RedisBreaker(clock, retry_after=LIMITER_RETRY_AFTER, probe_seconds=LIMITER_TIMEOUT)
+        self.breaker = Breaker(clock, retry_after=LIMITER_RETRY_AFTER, probe_seconds=LIMITER_TIMEOUT)
         self._rule, self._connection, self._clock = rule, connection, clock
         self._lease = lease + rule.seconds
         self._title = name

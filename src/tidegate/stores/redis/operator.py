@@ -1,28 +1,54 @@
 """The operator's verbs on the outbox in Redis: any process may look and change."""
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.errors import StoreAwayError
-from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.errors import BadInputError, StoreAwayError
+from tidegate.events import (
+    Ended,
+    EventStream,
+    LimitChange,
+    LimitChanged,
+    LimitsSet,
+    OutageBegan,
+    OutageEnded,
+    RefusalHeard,
+)
+from tidegate.model import BotId, BotLimits, ChatId, Priority, Rate, Record, State, TicketId, Why
 from tidegate.outbox.call_counts import CallCounts
-from tidegate.outbox.event_log import EventLog, LimitChange
+from tidegate.outbox.letter_groups import grouped
 from tidegate.outbox.limit_states import limit_states
-from tidegate.outbox.port import LimitState, OutboxOperator, OutboxStats, StoreHealth
+from tidegate.outbox.port import (
+    LetterGroup,
+    LimitState,
+    OutboxOperator,
+    OutboxStats,
+    ProcessVitals,
+    RecordPage,
+    StoreHealth,
+    stats_of_bots,
+)
 from tidegate.outbox.reasons import explain
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNREADABLE, UNSETTLED_STATES
-from tidegate.stores.message_codec import UnreadableBody, encode, report_unreadable
+from tidegate.pacing.rules import check_limits
+from tidegate.stores.message_codec import UnreadableBody, encode, pack, report_unreadable
 from tidegate.stores.redis.outbox_codec import (
+    COUNTED_ANEW,
+    LEVEL_OF_PRIORITY,
     OPEN_COUNT_PREFIX,
     PROCESS_GONE_AFTER,
     TURN_PREFIX,
     OutboxReply,
     ReportedMessage,
+    ScriptReply,
+    bot_limits,
+    encode_limits,
     parse_chat_id,
 )
 from tidegate.stores.redis.waiters import EndedMessages, RedisSettledWaiters
@@ -31,10 +57,13 @@ if TYPE_CHECKING:  # commands read this without the driver
     from tidegate.stores.redis.connection import Argument, RedisConnection
     from tidegate.stores.redis.fallback import OutboxFallback
 
+WAITING_STATES: Final = frozenset({State.QUEUED, State.RETRY})
 IDS_PER_STEP: Final = 200
-DEAD_LETTERS_PER_STEP: Final = 200
 LEASES_EXAMINED: Final = 200
 SCANNED: Final = 500  # messages of one step
+LOOK_FOR: Final = 0.1  # seconds, for a page of messages
+QUEUED_COUNTS: Final = ("high", "normal", "low")
+UNSETTLED_COUNTS: Final = frozenset({*QUEUED_COUNTS, State.RETRY, State.SENDING})
 
 
 class RedisOperator(OutboxOperator):
@@ -43,14 +72,15 @@ class RedisOperator(OutboxOperator):
     _fallback: "OutboxFallback"
 
     def __init__(
-        self, connection: "RedisConnection", clock: Clock, on_end: Callable[[Record], None] | None
+        self, connection: "RedisConnection", clock: Clock, events: EventStream | None = None
     ) -> None:
         self.connection = connection
         self._clock = clock
-        self._on_end = on_end
-        self._events = EventLog(clock)
+        self._events = events or EventStream()
         self._calls = CallCounts(self._events)
         self._waiters = RedisSettledWaiters(clock, self._find_ended)
+        # By how much numbers of all bots differ from the sums of each, after a recount: by damaged records.
+        self._known_drift: dict[str, int] = {}
         self._closed_bots: dict[BotId, float] = {}  # by a 429, until when (monotonic), as far as it is known
 
     async def _run(self, step: str, *args: "Argument") -> OutboxReply:
@@ -72,28 +102,31 @@ class RedisOperator(OutboxOperator):
             self._report_end(record)
         for news in reply.answer.outages:  # only the process whose step it was hears of it
             if news.lasted is None:
-                self._events.outage(news.bot, news.obstacle, news.waiting)
+                self._events.publish(OutageBegan(news.bot, news.obstacle, news.waiting))
             else:
-                self._events.outage_end(news.bot, news.lasted, news.waiting)
+                self._events.publish(OutageEnded(news.bot, news.lasted, news.waiting))
         for refusal in reply.answer.refusals:
             if refusal.whole_bot:
                 until, known = self._clock.monotonic() + refusal.seconds, self._closed_bots
                 known[refusal.bot] = max(until, known.get(refusal.bot, 0.0))
-            self._events.refused(
-                refusal.bot, parse_chat_id(refusal.chat), refusal.seconds, whole_bot=refusal.whole_bot
+            self._events.publish(
+                RefusalHeard(
+                    refusal.bot,
+                    refusal.seconds,
+                    "bot" if refusal.whole_bot else "chat",
+                    parse_chat_id(refusal.chat),
+                )
             )
         for limit in reply.answer.limits:
             rule, before, after = (Rate(*pair) for pair in (limit.rule, limit.before, limit.after))
             chat = None if limit.chat is None else parse_chat_id(limit.chat)
             change = LimitChange(rule, before, after, restored=limit.restored)
-            self._events.limit_changed(limit.bot, chat, change)
+            self._events.publish(LimitChanged(limit.bot, chat, change))
         return reply
 
     def _report_end(self, record: Record) -> None:
-        self._events.ended(record)
         self._waiters.ended(record)
-        if self._on_end is not None:
-            self._on_end(record)
+        self._events.publish(Ended(record))
 
     async def _run_until_due_is_done(self, step: str, *args: "Argument") -> OutboxReply:
         """Run a step that looks, again if more was due than one step may do."""
@@ -101,8 +134,6 @@ class RedisOperator(OutboxOperator):
         while reply.answer.more:
             reply = await self._run(step, *args)
         return reply
-
-    # --- look ---
 
     async def find(self, ticket: TicketId) -> Record | None:
         spool = self._fallback.spool
@@ -124,7 +155,7 @@ class RedisOperator(OutboxOperator):
                 return sorted(found)[:limit]
 
     async def find_by_key(self, bot: BotId, dedup_key: str) -> TicketId | None:
-        """Not those in the spool, which have not been accepted by Redis yet."""
+        """Find a message by its key, except in the spool: Redis has not accepted those yet."""
         stored = await self.connection.command("HGET", self.connection.key("dedup"), f"{bot}/{dedup_key}")
         if stored is None:
             return None
@@ -156,7 +187,7 @@ class RedisOperator(OutboxOperator):
             await self._waiters.pause()
 
     async def _unsettled(self, bot: BotId | None) -> int:
-        counts = await self._counts()
+        counts: dict[str, int] = dict((await self._run_until_due_is_done("stats")).answer.counts)
         if bot is not None:
             return counts.get(f"{OPEN_COUNT_PREFIX}{bot}", 0)
         return sum(count for name, count in counts.items() if name.startswith(OPEN_COUNT_PREFIX))
@@ -170,27 +201,31 @@ class RedisOperator(OutboxOperator):
         states: frozenset[State] = DEAD_LETTER_STATES,
         limit: int = 100,
     ) -> list[Record]:
-        found: list[Record] = []
-        async for record in self._dead_letters():
-            message = record.message
-            if (
-                record.state in states
-                and bot in {None, message.bot}
-                and chat_id in {None, message.chat_id}
-                and reason in {None, record.reason}
-            ):
-                found.append(record)
-            if len(found) >= limit:
-                break
-        return found[:limit]
+        letters = states & DEAD_LETTER_STATES
+        return await self.records(bot=bot, chat_id=chat_id, reason=reason, states=letters, limit=limit)
 
-    async def _dead_letters(self) -> AsyncIterator[Record]:
-        for first in itertools.count(0, DEAD_LETTERS_PER_STEP):
-            reply = await self._run_until_due_is_done("dead_letters", first, DEAD_LETTERS_PER_STEP)
-            for found in reply.answer.found:
-                yield reply.record(found)
-            if len(reply.answer.found) < DEAD_LETTERS_PER_STEP:
-                return
+    async def letters_by_reason(
+        self, bot: BotId | None = None, ended_by: float | None = None
+    ) -> list[LetterGroup]:
+        parts: list[LetterGroup] = []
+        wanted = ("" if bot is None else str(bot), "" if ended_by is None else repr(ended_by))
+        for first in itertools.count(0, SCANNED):
+            answer = (await self._run_until_due_is_done("letters_by_reason", first, SCANNED, *wanted)).answer
+            parts += [
+                LetterGroup(
+                    bot=BotId(int(owner)),
+                    state=state,
+                    reason=reason or None,
+                    count=count,
+                    first_at=first_at,
+                    last_at=last_at,
+                    latest=latest,
+                )
+                for owner, state, reason, count, first_at, last_at, latest in answer.letters
+            ]
+            if answer.count < SCANNED:
+                break
+        return grouped(parts)
 
     async def records(
         self,
@@ -202,23 +237,92 @@ class RedisOperator(OutboxOperator):
         before: float | None = None,
         limit: int = 100,
     ) -> list[Record]:
-        wanted = {
-            "bot": None if bot is None else str(bot),
-            "chat": None if chat_id is None else str(chat_id),
-            "states": {state.value: True for state in states},
-            "reason": reason,
-            "before": before,
-        }
-        await self._run_until_due_is_done("stats")
-        found = {each.id: (each.number, reply, each) async for reply, each in self._scan(wanted)}
-        oldest = sorted(found.values(), key=lambda one: one[0])[:limit]
-        return [reply.record(each) for _, reply, each in oldest]
+        wanted = _Filter(bot, chat_id, states, reason, before)
+        return (await self._page(wanted, "", limit, math.inf)).records
+
+    async def record_page(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> RecordPage:
+        """Dead letters are in the order of their ends, others in that of their puts.
+
+        A list with messages of an older version takes longer once: some seconds for a million.
+        """
+        number, _, _ = cursor.partition("+")  # cursors of an older version have an id, too
+        if cursor and not _is_number(number):
+            raise BadInputError("the cursor is not one of this list")
+        return await self._page(_Filter(bot, chat_id, states, reason), number, limit, LOOK_FOR)
+
+    async def _page(self, wanted: "_Filter", cursor: str, limit: int, patience: float) -> RecordPage:
+        """Look for messages in short steps, between which others are served, until patience is over."""
+        counts = dict((await self._run_until_due_is_done("stats")).answer.counts)
+        if wanted.has_none_in(counts):
+            return RecordPage([])
+        filters, order = encode(wanted.fields()), "letters" if wanted.are_letters else ""
+        needed: Argument = ""  # up to which number messages must have their places
+        until = self._clock.monotonic() + patience
+        found: list[tuple[OutboxReply, ReportedMessage]] = []
+        while len(found) <= limit:  # one more than is wanted: then there are others
+            left = limit + 1 - len(found)
+            reply = await self._run("page", cursor or "0", min(left, SCANNED), filters, order, needed)
+            needed = reply.answer.count
+            if reply.answer.more:  # messages of an older version are given their places first
+                until = self._clock.monotonic() + patience
+                continue
+            found += [(reply, each) for each in reply.answer.found]
+            cursor = reply.answer.cursor
+            if not cursor or self._clock.monotonic() >= until:
+                break
+        if len(found) > limit:
+            found, cursor = found[:limit], str(found[limit - 1][1].number)
+        return RecordPage([reply.record(each) for reply, each in found], cursor)
 
     async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
         wanted = {"bot": str(bot), "dedup": f"{bot}/{dedup_prefix}", "bare": True}
         await self._run_until_due_is_done("stats")
         states = {each.id: (each.state, each.reason) async for _, each in self._scan(wanted)}
         return Counter(states.values())
+
+    async def keyed(
+        self, bot: BotId, dedup_prefix: str, states: frozenset[State] = frozenset(State)
+    ) -> AsyncIterator[TicketId]:
+        among = {state.value: True for state in states}
+        wanted = {"bot": str(bot), "dedup": f"{bot}/{dedup_prefix}", "states": among, "bare": True}
+        await self._run_until_due_is_done("stats")
+        async for _, each in self._scan(wanted):
+            yield each.id
+
+    async def keyed_records(
+        self,
+        bot: BotId,
+        dedup_prefix: str,
+        states: frozenset[State],
+        *,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> RecordPage:
+        """A step of the scan may find more than `limit`: the cursor says how many of it were given."""
+        at, _, given = cursor.partition("+")
+        if cursor and not (_is_number(at) and _is_number(given)):
+            raise BadInputError("the cursor is not one of this list")
+        among = {state.value: True for state in states}
+        wanted = {"bot": str(bot), "dedup": f"{bot}/{dedup_prefix}", "states": among}
+        if not cursor:
+            await self._run_until_due_is_done("stats")
+        reply = await self._run("scan", at or "0", encode(wanted))
+        found = sorted(reply.answer.found, key=lambda each: each.number)
+        start = int(given or 0)
+        records = [reply.record(each) for each in found[start : start + limit]]
+        if len(found) > start + limit:
+            return RecordPage(records, f"{at or '0'}+{start + limit}")
+        after = reply.answer.cursor
+        return RecordPage(records, "" if after == "0" else f"{after}+0")
 
     async def _scan(self, wanted: dict[str, Any]) -> AsyncIterator[tuple[OutboxReply, ReportedMessage]]:
         """Yield messages in no order, some perhaps twice. It takes many short steps, so that nobody waits."""
@@ -242,17 +346,27 @@ class RedisOperator(OutboxOperator):
         return learned
 
     async def stats(self) -> OutboxStats:
-        counts = await self._counts()
-        known = {name: count for name, count in counts.items() if name in OutboxStats.__struct_fields__}
-        for name, count in self._calls.totals().items():
-            known[name] = known.get(name, 0) + count
-        return OutboxStats(**known, spooled=self._fallback.health().spooled)
+        answer = (await self._run_until_due_is_done("stats", "oldest")).answer
+        counts = Counter(dict(answer.counts))
+        for (_, name), count in self._calls.unstored.items():
+            counts[name] += count
+        oldest = min((since for _, since in answer.oldest), default=None)
+        return OutboxStats.of(counts, oldest, spooled=self._fallback.health().spooled)
 
-    async def _counts(self) -> dict[str, int]:
-        counts = (await self._run_until_due_is_done("stats")).answer.counts
-        return counts if isinstance(counts, dict) else {}
+    async def stats_by_bot(self) -> dict[BotId, OutboxStats]:
+        """Messages that an older version has put are counted first: some seconds for a million, once.
 
-    # --- change ---
+        What has ended (delivered, refused and so on) is counted since this version first wrote to the data.
+        """
+        answer = (await self._run_until_due_is_done("stats", "bots")).answer
+        drift = _drift(answer)
+        if drift != self._known_drift:
+            await self._run("recount")
+            answer = (await self._run_until_due_is_done("stats", "bots")).answer
+            self._known_drift = _drift(answer)
+        counts = Counter({(bot, name): count for bot, name, count in answer.of_bots})
+        counts.update(self._calls.unstored)
+        return stats_of_bots(counts, dict(answer.oldest))
 
     async def cancel(self, ids: Iterable[TicketId]) -> int:
         named, spool = list(ids), self._fallback.spool
@@ -268,8 +382,23 @@ class RedisOperator(OutboxOperator):
             found = 0
         return max(found, len(spooled))
 
+    async def reprioritize(self, ids: Iterable[TicketId], priority: Priority) -> int:
+        """Change priorities, except in the spool of a process: Redis does not have those yet."""
+        named, count = list(dict.fromkeys(ids)), 0
+        for first in range(0, len(named), IDS_PER_STEP):
+            reply = await self._run("find", *named[first : first + IDS_PER_STEP])
+            changes: list[Argument] = []
+            for one in reply.answer.found:
+                message = reply.message(one)
+                if one.state in WAITING_STATES and not isinstance(message, UnreadableBody):
+                    changes += [one.id, pack(msgspec.structs.replace(message, priority=priority))]
+            if changes:
+                moved = await self._run("reprioritize", LEVEL_OF_PRIORITY[priority], *changes)
+                count += moved.answer.count
+        return count
+
     async def replay(self, ids: Iterable[TicketId]) -> int:
-        """Not those that cannot be decoded: they would only die again."""
+        """Queue dead letters again, except those that cannot be decoded: they would only die again."""
         readable: list[TicketId] = []
         named = list(dict.fromkeys(ids))
         for first in range(0, len(named), IDS_PER_STEP):
@@ -291,10 +420,15 @@ class RedisOperator(OutboxOperator):
             count += (await self._run(step, *named[first : first + IDS_PER_STEP])).answer.count
         return count
 
-    async def limits(self) -> list[LimitState]:
+    async def limits(self, *, chats: bool = True) -> list[LimitState]:
         closures: list[tuple[BotId, ChatId | None, float, str]] = [
             (bot, None, seconds, obstacle) for bot, seconds, obstacle in await self._find_closed_bots()
         ]
+        if not chats:
+            learned = await self.learned()
+            return limit_states(
+                closures, {place: rate for place, rate in learned.items() if place[1] is None}
+            )
         cursor = "0"
         while True:
             reply = (await self._run("closed_lanes", cursor)).answer
@@ -321,6 +455,26 @@ class RedisOperator(OutboxOperator):
         for state in await self.limits():
             if state.bot == bot and state.chat_id is not None and state.closed_for > 0:
                 await self._run("open_limits", bot, str(state.chat_id))
+
+    async def own_limits(self) -> dict[BotId, BotLimits]:
+        found = _pairs(await self.connection.command("HGETALL", self.connection.key("bots")))
+        stored = {BotId(int(bot)): msgspec.msgpack.decode(packed) for bot, packed in found.items()}
+        # A bot without any field is an empty list: Lua cannot tell it from a table.
+        own = {bot: bot_limits(one["own"]) for bot, one in stored.items() if one and "own" in one}
+        self._fallback.know_limits(own)
+        return own
+
+    async def set_limits(self, bot: BotId, limits: BotLimits) -> None:
+        reply = await self._run("set_limits", bot, encode_limits(check_limits(limits)))
+        before = bot_limits(reply.answer.own)
+        if before != limits:
+            self._events.publish(LimitsSet(bot, limits, before))
+        cursor = "0"
+        while True:  # in short steps: there may be many chats
+            cursor = (await self._run("place_lanes", bot, cursor)).answer.cursor
+            if cursor == "0":
+                break
+        await self.own_limits()  # for a time without Redis
 
     async def pause(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         await self._run("pause", bot, "" if chat_id is None else str(chat_id), 1)
@@ -374,26 +528,16 @@ async def health_of_others(connection: "RedisConnection") -> StoreHealth | None:
         return None
     names = sorted(name.decode() for name in others)
     told = await connection.command("MGET", *(connection.key(HEALTH_PREFIX + name) for name in names))
-    all_of_them, bots = StoreHealth(), set[BotId]()
+    all_of_them, bots, vitals = StoreHealth(), set[BotId](), list[ProcessVitals]()
     for name, body in zip(names, told, strict=True):
         if body is None:
             continue
         health = msgspec.msgpack.decode(body, type=StoreHealth)
         bots.update(health.bots)
+        vitals += health.vitals
         reasons = [f"process {name}: {reason}" for reason in health.reasons]
         all_of_them = all_of_them.with_notes(reasons) if health.ready else all_of_them.with_problems(reasons)
-    return msgspec.structs.replace(all_of_them, bots=tuple(sorted(bots)))
-
-
-async def open_by_bot(connection: "RedisConnection") -> dict[BotId, int]:
-    """Return how many messages of each bot are not settled."""
-    found = _pairs(await connection.command("HGETALL", connection.key("counts")))
-    counts = {name.decode(): int(count) for name, count in found.items()}
-    return {
-        BotId(int(name.removeprefix(OPEN_COUNT_PREFIX))): count
-        for name, count in counts.items()
-        if name.startswith(OPEN_COUNT_PREFIX)
-    }
+    return msgspec.structs.replace(all_of_them, bots=tuple(sorted(bots)), vitals=tuple(vitals))
 
 
 async def paused_bots(connection: "RedisConnection") -> list[BotId]:
@@ -416,6 +560,18 @@ async def paused_chats(connection: "RedisConnection") -> list[tuple[BotId, ChatI
             return sorted(chats, key=lambda chat: (chat[0], str(chat[1])))
 
 
+def _drift(answer: ScriptReply) -> dict[str, int]:
+    """Return by how much the numbers of the bots do not add up to those of all, by name.
+
+    A process of an older version counts for all bots only; one that has changed messages shows here.
+    """
+    sums, counts = Counter[str](), dict(answer.counts)
+    for _, name, count in answer.of_bots:
+        sums[name] += count
+    found = {name: sums[name] - counts.get(name, 0) for name in COUNTED_ANEW}
+    return {name: difference for name, difference in found.items() if difference}
+
+
 def _literally(text: str) -> str:
     """Return a pattern that matches this text and no other."""
     return "".join(f"\\{letter}" if letter in "*?[]\\^-" else letter for letter in text)
@@ -423,3 +579,39 @@ def _literally(text: str) -> str:
 
 def _pairs(found: Any) -> Mapping[bytes, bytes]:  # noqa: ANN401  (a hash, as the protocol spells it)
     return found if isinstance(found, Mapping) else dict(zip(found[::2], found[1::2], strict=True))
+
+
+class _Filter(NamedTuple):
+    """The filters of a list of messages."""
+
+    bot: BotId | None
+    chat_id: ChatId | None
+    states: frozenset[State]
+    reason: str | None
+    before: float | None = None
+
+    @property
+    def are_letters(self) -> bool:
+        return self.states <= DEAD_LETTER_STATES
+
+    def has_none_in(self, counts: Mapping[str, int]) -> bool:
+        """Return whether the counts say that there is none. They know those that wait or are being sent."""
+        names: set[str] = set(self.states - {State.QUEUED})
+        if State.QUEUED in self.states:
+            names.update(QUEUED_COUNTS)
+        return names <= UNSETTLED_COUNTS and not any(counts.get(name, 0) > 0 for name in names)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the filters as the script reads them."""
+        fields = {
+            "bot": None if self.bot is None else str(self.bot),
+            "chat": None if self.chat_id is None else str(self.chat_id),
+            "states": {state.value: True for state in self.states},
+            "reason": self.reason,
+            "before": self.before,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= len(str(2**64))

@@ -12,6 +12,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.delivery.sender import LATE_AFTER, SILENCE_AFTER
 from tidegate.errors import StoreAwayError, StoreError
+from tidegate.events import EventStream
 from tidegate.model import (
     BotId,
     ChatId,
@@ -69,11 +70,11 @@ class RedisOutbox(RedisOperator, Outbox):
         *,
         lease: float = 30.0,
         keep: float = 600.0,
-        on_end: Callable[[Record], None] | None = None,
+        events: EventStream | None = None,
         spool: Spool | None = None,
         longest_call: float = LONGEST_CALL,
     ) -> None:
-        super().__init__(connection, clock, on_end)
+        super().__init__(connection, clock, events)
         self._rules = rules or Rules()
         self._terms = outbox_codec.script_terms(
             connection.me,
@@ -94,7 +95,7 @@ class RedisOutbox(RedisOperator, Outbox):
         self._unsure: set[int] = set()  # tokens of settlements whose answers were lost
         self._heartbeat = BackgroundTasks()
         self.health_told: Callable[[], StoreHealth] = self.health  # to other processes, with each heartbeat
-        self._has_told_reasons = False
+        self._has_told_something = False
         self._finishing = BackgroundTasks()  # steps that must reach Redis though their callers are gone
 
     async def open(self) -> None:
@@ -127,7 +128,6 @@ class RedisOutbox(RedisOperator, Outbox):
         await self._waiters.close()
         await self._heartbeat.stop()
         await self._finishing.join()
-        self._events.close()
         await self._fallback.close()
         with suppress(StoreError):
             if not self._fallback.is_away:
@@ -142,6 +142,7 @@ class RedisOutbox(RedisOperator, Outbox):
             with suppress(StoreError):
                 await self._beat()
                 await self._find_closed_bots()
+                await self.own_limits()  # as other processes may have set them
                 await self._tell_health()
                 await self._store_counts()
             if self._fallback.spool is not None and not self._fallback.is_away:
@@ -154,9 +155,10 @@ class RedisOutbox(RedisOperator, Outbox):
 
     async def _tell_health(self) -> None:
         health = self.health_told()
-        if health.reasons or self._has_told_reasons:
+        says_something = bool(health.reasons or health.bots)
+        if says_something or self._has_told_something:
             await tell_health(self.connection, health)
-        self._has_told_reasons = bool(health.reasons)
+        self._has_told_something = says_something
 
     def _data_lost(self, noted: bool) -> None:  # noqa: FBT001  (a callback)
         self._fallback.data_lost(noted=noted)
@@ -174,8 +176,6 @@ class RedisOutbox(RedisOperator, Outbox):
         if reply.answer.granted:
             self._turns.granted(reply.answer.granted, asked_at)
         return reply
-
-    # --- messages ---
 
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
         if self._fallback.takes_puts:
@@ -336,8 +336,6 @@ class RedisOutbox(RedisOperator, Outbox):
                 self._report_end(record)
         return records
 
-    # --- turns ---
-
     async def turn(
         self,
         bot: BotId,
@@ -380,6 +378,10 @@ class RedisOutbox(RedisOperator, Outbox):
                 await self.connection.command("HINCRBY", self.connection.key("counts"), name, count)
             except StoreError:  # it is counted with the next heartbeat
                 self._calls.unstored[bot, name] += count
+                continue
+            with suppress(StoreError):  # not counted with its bot then, rather than twice for all
+                field = f"{bot}/{name}"
+                await self.connection.command("HINCRBY", self.connection.key("bot_counts"), field, count)
 
     async def wait_for(self, bot: BotId, chat_id: ChatId, family: Family, cost: int) -> float:
         request = {"bot": str(bot), "chat": str(chat_id), "kind": self._rules.kind(family), "cost": cost}

@@ -1,12 +1,13 @@
 """Messages, settlements and turns as the Lua scripts of the outbox read and write them."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from tidegate.model import (
     BotId,
+    BotLimits,
     ChatId,
     Claim,
     Dead,
@@ -31,7 +32,6 @@ from tidegate.outbox import lanes, schedule, shares
 from tidegate.outbox.dispatcher import ALIASES_KEPT
 from tidegate.outbox.flood_control import FULL_FOR_WINDOWS
 from tidegate.outbox.lanes import HIGH, LOW, NORMAL, URGENT
-from tidegate.outbox.outages import outage_in
 from tidegate.outbox.reasons import WaitFacts
 from tidegate.outbox.transitions import (
     AFTER_CRASHES,
@@ -39,6 +39,7 @@ from tidegate.outbox.transitions import (
     SUSPECT_CRASHES,
     UNREADABLE,
     after_call,
+    outage_in,
 )
 from tidegate.pacing.rules import Rules, cost_of, family_of
 from tidegate.stores.message_codec import (
@@ -80,9 +81,14 @@ OUTBOX_KEYS: Final = (
     "claimed",
     "crashed",
     "suspects",
+    "bot_counts",
+    "ages",
+    "order",
 )
 TURN_PREFIX: Final = "turn/"  # the ids of turns begin with it
 OPEN_COUNT_PREFIX: Final = "open:"  # before a bot's id: the name of the count of its unsettled messages
+# The counts of a bot that say how many messages there are; the others say how many there have been.
+COUNTED_ANEW: Final = ("high", "normal", "low", "retry", "sending", "dead", "parked")
 PROCESS_GONE_AFTER: Final = 30.0  # seconds without a heartbeat
 OUTBOX_SCRIPTS: Final = load_scripts(
     "outbox",
@@ -96,6 +102,7 @@ OUTBOX_SCRIPTS: Final = load_scripts(
         "outbox/shared/flood",
         "outbox/shared/schedule",
         "outbox/shared/messages",
+        "outbox/shared/order",
     ),
     constants=LEARNED_CONSTANTS
     | {
@@ -112,6 +119,7 @@ OUTBOX_SCRIPTS: Final = load_scripts(
         "AFTER_CRASHES": AFTER_CRASHES,
         "TURN_PREFIX": TURN_PREFIX,
         "OPEN_COUNT_PREFIX": OPEN_COUNT_PREFIX,
+        "COUNTED_ANEW": dict.fromkeys(COUNTED_ANEW, 1),
         "PROCESS_GONE_AFTER": PROCESS_GONE_AFTER,
         "UNREADABLE": UNREADABLE,
         "DAMAGED_RECORD": "its record in Redis is damaged",
@@ -247,12 +255,17 @@ class ScriptReply(msgspec.Struct):
     ended: list[ReportedMessage] = []
     found: list[ReportedMessage] = []
     count: int = 0
-    counts: dict[str, int] | list[int] = []
+    counts: dict[str, int] | list[tuple[str, int]] = {}
+    of_bots: list[tuple[BotId, str, int]] = []  # counts of bots by name
+    oldest: list[tuple[BotId, float]] = []  # since when the oldest message of a bot may go
     wait: float = 0.0
     why: WaitFacts | None = None
     cursor: str = "0"
     lanes: list[str] = []
+    # bot, state, reason, how many, when the first and the last ended, and the id of the last
+    letters: list[tuple[str, State, str | Literal[False], int, float, float, TicketId]] = []
     closed: list[tuple[str, float, str]] = []  # a lane or a bot, seconds, why a bot cannot send
+    own: dict[str, tuple[int, float]] | None = None  # the limits that a bot had
     unsettled: int = 0  # messages of all bots, after this step
     epoch: str = ""  # of the data in Redis
     emptied: bool = False  # the data that this process knew is gone
@@ -270,6 +283,7 @@ def script_terms(
         {
             "me": me,
             "bot": _pair(rules.bot),
+            "burst": rules.burst,
             "private": [*_replies(rules), _pair(rules.private)],
             "group": [_pair(rules.group)],
             "paid": _pair(rules.paid),
@@ -463,6 +477,14 @@ def parse_chat_id(text: str) -> ChatId:
 def bot_and_chat(lane: str) -> tuple[BotId, ChatId]:
     bot, _, chat = lane.split("/", 2)
     return BotId(int(bot)), parse_chat_id(chat)
+
+
+def encode_limits(limits: BotLimits) -> bytes:
+    return encode({name: _pair(rate) for name, rate in limits.set_ones.items()})
+
+
+def bot_limits(pairs: Mapping[str, tuple[int, float]] | None) -> BotLimits:
+    return BotLimits(**{name: Rate(*pair) for name, pair in (pairs or {}).items()})
 
 
 def _pair(rate: Rate) -> tuple[int, float]:

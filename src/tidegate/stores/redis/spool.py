@@ -133,7 +133,7 @@ class Spool:
             raise ClosedError(f"the spool {self.folder} is not open")
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
-    # --- in the thread ---
+    # Runs in the thread:
 
     def _adopt(self) -> None:
         for lock in lock_dead_files(self.folder, self._files):

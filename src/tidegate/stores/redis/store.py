@@ -1,9 +1,7 @@
 """The store in Redis, for many machines. Imported only if it is used."""
 
 import secrets
-from collections import Counter
 from pathlib import Path
-from typing import Final
 
 from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle import ThrottleRules
@@ -18,14 +16,14 @@ from tidegate.stores.redis.durability import durability_warnings
 from tidegate.stores.redis.erasure import erase_chat
 from tidegate.stores.redis.flow_sessions import RedisFlowSessions
 from tidegate.stores.redis.inbox import RedisInbox
+from tidegate.stores.redis.leases import RedisLeases
 from tidegate.stores.redis.limiter import RedisLimiter
 from tidegate.stores.redis.outbox import RedisOutbox
 from tidegate.stores.redis.spool import Spool
 from tidegate.stores.redis.subscriptions import RedisSubscriptions
 from tidegate.stores.redis.throttle import RedisThrottle
+from tidegate.stores.redis.update_feed import RedisUpdateFeed
 from tidegate.stores.store import Store, StoreActivity, StoreOptions
-
-LETTERS_COUNTED: Final = 10_000
 
 
 class RedisStore(Store):
@@ -36,11 +34,12 @@ class RedisStore(Store):
         self._clock = clock
         self._link = link = RedisPyConnection(url, clock, secrets.token_hex(6))
         spool = Spool(Path(settings.tidegate_spool, link.name), clock)
-        self.outbox = RedisOutbox(link, clock, options.rules, on_end=options.on_end, spool=spool)
+        self.outbox = RedisOutbox(link, clock, options.rules, events=options.events, spool=spool)
         self.outbox.health_told = options.health
         self.outbox.serves = options.serves  # other bots may be other processes' own
         self.bots = RedisBotStore(link, TokenCipher.of(settings.tidegate_key, None))
         self.inbox = RedisInbox(link, clock)
+        self.update_feed = RedisUpdateFeed(link, secrets.token_hex(6))
         self.campaigns = RedisCampaigns(link)
 
     def throttle(self, rules: ThrottleRules, name: str = "") -> RedisThrottle:
@@ -55,11 +54,15 @@ class RedisStore(Store):
     def limiter(self, name: str, rate: Rate) -> RedisLimiter:
         return RedisLimiter(rate, self._link, self._clock, name)
 
+    def leases(self) -> RedisLeases:
+        return RedisLeases(self._link, secrets.token_hex(6), "lease:{}".format)
+
     async def risks(self) -> list[str]:
         return await durability_warnings(self._link)
 
     async def erase(self, chat: ChatId, bot: BotId | None = None) -> Erasure:
-        return await erase_chat(self.outbox, self.inbox, self._clock, chat, bot)
+        erased = await erase_chat(self.outbox, self.inbox, self._clock, chat, bot)
+        return erased._replace(updates=erased.updates + await self.update_feed.erase(chat, bot))
 
     async def activity(self) -> StoreActivity:
         others = await operator.other_processes(self._link)
@@ -73,11 +76,3 @@ class RedisStore(Store):
             (bot, None) for bot in await operator.paused_bots(self._link)
         ]
         return paused + list(await operator.paused_chats(self._link)) if chats else paused
-
-    async def counts_by_bot(self, *, letters: bool = True) -> Counter[tuple[BotId, str]]:
-        waiting = await operator.open_by_bot(self._link)
-        counts = Counter({(bot, "waiting"): count for bot, count in waiting.items()})
-        if letters:
-            dead = await self.outbox.dead(limit=LETTERS_COUNTED)
-            counts.update((record.message.bot, record.state.value) for record in dead)
-        return counts

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from tidegate.breaker import Breaker
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.inbound.throttle import (
@@ -17,7 +18,6 @@ from tidegate.inbound.throttle import (
 )
 from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.memory.throttle import UNUSED_RATE, MemoryThrottle
-from tidegate.stores.redis.breaker import RedisBreaker
 from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.scripts import load_scripts
 
@@ -51,7 +51,7 @@ class RedisThrottle(ThrottleStore):
             self._ask, CHARGES_PER_STEP, "throttle"
         )
         self._local = MemoryThrottle(rules, clock)
-        self._breaker = RedisBreaker(clock, retry_after=RETRY_AFTER, probe_seconds=CHARGE_TIMEOUT)
+        self._breaker = Breaker(clock, retry_after=RETRY_AFTER, probe_seconds=CHARGE_TIMEOUT)
 
     async def charge(self, charge: Charge) -> ThrottleVerdict:
         if not self._breaker.blocks():

@@ -2,9 +2,9 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from tidegate.model import BotId, ChatId, Outcome, Priority
 from tidegate.outbox.dispatcher import CLOSED_WHILE_WAITING, TURN_LEVELS
 from tidegate.outbox.port import Turn
 from tidegate.pacing.rules import Family, Rules
+from tidegate.stores.group_commit import SerialGroupCommit
 from tidegate.stores.message_codec import encode
 from tidegate.stores.redis.connection import Argument, RedisConnection
 from tidegate.stores.redis.outbox_codec import TURN_PREFIX, OutboxReply, TurnEnd, TurnRequest, turn_end
@@ -27,6 +28,7 @@ TURN_RETRY_EVERY: Final = 0.2  # seconds, while Redis is away
 
 RunStep = Callable[..., Awaitable[OutboxReply]]
 TurnGrant = tuple[int, float]  # the token, and when this process made the step that brought it
+T = TypeVar("T")
 
 
 class TurnLostError(StoreAwayError):
@@ -48,6 +50,8 @@ class RedisTurns:
         self._grants_possible = asyncio.Event()
         self._watching, self._renewing = BackgroundTasks(), BackgroundTasks()  # one task each at most
         self._finishing = BackgroundTasks()
+        self._asking: SharedStep[TurnRequest] = SharedStep(run, "turn")
+        self._ending: SharedStep[TurnEnd] = SharedStep(run, "end_turn")
         self._unreported: list[tuple[TurnEnd, float]] = []  # ends that Redis has not heard, and since when
 
     async def close(self) -> None:
@@ -57,8 +61,8 @@ class RedisTurns:
         await self._watching.stop()
         await self._renewing.stop()
         await self._finishing.join()
-
-    # --- a turn ---
+        await self._asking.join()
+        await self._ending.join()
 
     async def turn(
         self,
@@ -77,7 +81,7 @@ class RedisTurns:
         request = TurnRequest(name, str(bot), str(chat_id), kind, level, cost, paid, waits)
         granted: asyncio.Future[TurnGrant] = asyncio.get_running_loop().create_future()
         self._waiting[name] = granted
-        asking = self._finishing.start(self._ask(request), "turn", awaited=True)
+        asking = self._finishing.start(self._asking.take(request), "turn", awaited=True)
         try:
             await asyncio.shield(asking)
             if not granted.done():
@@ -93,9 +97,6 @@ class RedisTurns:
         self._held[token] = (name, chat_id)
         self._renew()
         return Turn(bot, chat_id, token)
-
-    async def _ask(self, request: TurnRequest) -> None:
-        await self._run("turn", encode(request))
 
     async def _wait(
         self,
@@ -141,8 +142,6 @@ class RedisTurns:
         future = self._waiting.pop(name, None)
         return None if future is None or future.done() else future
 
-    # --- its end ---
-
     def id_and_token(self, turn: Turn) -> tuple[str, int] | None:
         held = self._held.get(turn.token)
         return None if held is None else (held[0], turn.token)
@@ -159,7 +158,7 @@ class RedisTurns:
 
     async def _report(self, ending: TurnEnd) -> None:
         try:
-            await self._run("end_turn", encode([ending]))
+            await self._ending.take(ending)
         except StoreError:  # its slots are held until Redis hears of it, or its lease runs out
             self._unreported.append((ending, self._clock.monotonic()))
             self._renew()
@@ -174,8 +173,6 @@ class RedisTurns:
             aged = msgspec.structs.replace(ending, age=ending.age + self._clock.monotonic() - since)
             await self._run("end_turn", encode([aged]))
             self._unreported = [one for one in self._unreported if one[0] is not ending]
-
-    # --- while some wait or are held ---
 
     def _watch(self) -> None:
         self._grants_possible.set()
@@ -235,3 +232,34 @@ class RedisTurns:
                 await self.repeat_ends()
                 if pairs:
                     await self._run("extend", encode(pairs))
+
+
+class SharedStep(Generic[T]):
+    """A step that is made for several requests: the script costs little more for ten than for one.
+
+    A request that comes alone goes at once. Those that come while one is under way go together in the next.
+    """
+
+    def __init__(self, run: RunStep, step: str) -> None:
+        self._run = run
+        self._step = step
+        self._group: SerialGroupCommit[T, None] = SerialGroupCommit(self._make, TURNS_PER_STEP, step)
+        self._is_alone = False  # one is under way that came alone
+
+    async def take(self, request: T) -> None:
+        """Return when the step was made. Raises StoreError."""
+        if self._is_alone or self._group.pending:
+            await self._group.ask([request])
+            return
+        self._is_alone = True
+        try:
+            await self._make([[request]])
+        finally:
+            self._is_alone = False
+
+    async def join(self) -> None:
+        await self._group.join()
+
+    async def _make(self, requests: Sequence[Sequence[T]]) -> list[None]:
+        await self._run(self._step, encode([one for request in requests for one in request]))
+        return [None] * len(requests)

@@ -80,8 +80,6 @@ class Claims:
         held = self._held.get(claim.token)
         return None if held is None else held.entry
 
-    # --- claim ---
-
     async def take(self, entries: list[Entry]) -> list[Claim]:
         """Write that they are being sent, then give out those that have not ended in another process."""
         if self._file.health.place == "replaced":
@@ -189,8 +187,6 @@ class Claims:
             self.settle([Settlement(claim, NotSent("given back")) for claim in written.result()])
         else:
             self._dispatcher.give_back(entries)
-
-    # --- settle ---
 
     def settle(self, settlements: Sequence[Settlement]) -> asyncio.Future[Any]:
         """Settle claims; done when it is on disk. The records, None where the claim is no longer held.
@@ -309,8 +305,6 @@ class Claims:
         else:
             entry.expires = NEVER  # its timer means nothing any more
             self._rows.forget(int(entry.id))
-
-    # --- deadlines and leases ---
 
     def settle_woken(self, expired: list[Entry], lost: list[Entry], now: float) -> None:
         messages = [entry for entry in expired if entry.level < TURN]

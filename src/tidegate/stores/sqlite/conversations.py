@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -105,7 +107,7 @@ class SqliteConversations(Conversations):
         found: list[Conversation] = []
         while (left := limit - len(found)) > 0:
             values = (*(given | {"n > ?": after}).values(), left)
-            rows = await self._file.read(lambda tx, values=values: tx.execute(select, values).fetchall())  # type: ignore[misc]
+            rows = await self._file.read(partial(_page, select=select, values=values))
             found += [one for row in rows if (one := _conversation_in(row)) is not None]
             if len(rows) < left:
                 break
@@ -210,6 +212,10 @@ def _set_aside(tx: Transaction, row: RowKey, error: UnreadableDataError) -> None
     log.error(text, row[2], row[1], error)
     aside = f"UPDATE OR REPLACE conversations SET destiny = ? WHERE {_THIS_ROW}"
     tx.execute(aside, (UNREADABLE_DESTINY + row[-1], *row))
+
+
+def _page(tx: Transaction, select: str, values: Sequence[Any]) -> list[Any]:
+    return tx.execute(select, values).fetchall()
 
 
 def _conversation_in(row: tuple[Any, ...]) -> Conversation | None:

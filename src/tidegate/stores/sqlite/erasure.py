@@ -17,6 +17,7 @@ from tidegate.stores.sqlite import inbox_sql, message_rows
 from tidegate.stores.sqlite.file import Transaction
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.schema import APPLICATION_ID
+from tidegate.stores.sqlite.update_feed import erase_fed
 
 _ID_AT: Final = 68  # where SQLite keeps the application's id, in four bytes
 # The text of a session's key is bot:chat:user, and perhaps :thread.
@@ -42,7 +43,9 @@ def _erase(tx: Transaction, names: Sequence[ChatId], bot: BotId | None, *, is_id
     erased = Erasure()
     for chat in names:
         erased = erased._replace(
-            updates=erased.updates + _erase_updates(tx, chat, bot, is_idle=is_idle),
+            updates=erased.updates
+            + _erase_updates(tx, chat, bot, is_idle=is_idle)
+            + erase_fed(tx, chat, bot),
             conversations=erased.conversations + _erase_conversations(tx, chat, bot),
             sessions=erased.sessions + _erase_sessions(tx, chat, bot),
             subscriptions=erased.subscriptions + _erase_subscriptions(tx, chat, bot),

@@ -142,7 +142,7 @@ class StoreFile:
         return len(self._owed)
 
     def problems(self) -> list[str]:
-        """What is wrong with the file, a line each."""
+        """Return the problems of the file, a line each."""
         return self.health.problems(self.owes)
 
     async def probe(self) -> None:
@@ -161,8 +161,6 @@ class StoreFile:
             raise StoreError(
                 f"what waits in the open file of {self.path} cannot be saved: {error}"
             ) from error
-
-    # --- steps ---
 
     @overload
     def write(
@@ -233,7 +231,7 @@ class StoreFile:
         needs room for two more copies of the file. Raises StoreError if bytes may be left.
         """
         if self._connection is None:
-            raise ClosedError(f"the store {self.path} is not open")
+            raise ClosedError(f"the store {self.path} is not open: use the gate inside async with gate:")
         try:
             emptied = await self._in_thread(self._rewrite)
         except sqlite3.Error as error:
@@ -251,7 +249,7 @@ class StoreFile:
 
     def _submit(self, item: _QueuedStep) -> asyncio.Future[Any]:
         if self._connection is None:
-            raise ClosedError(f"the store {self.path} is not open")
+            raise ClosedError(f"the store {self.path} is not open: use the gate inside async with gate:")
         self._queue.append(item)
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush(), name="tidegate: store")
@@ -298,7 +296,7 @@ class StoreFile:
         if item.pending and not done.owed:
             self.pending.subtract(item.pending)
 
-    # --- in the thread ---
+    # Runs in the thread:
 
     def _perform_here(self, batch: Sequence[_QueuedStep]) -> list[_StepResult]:
         """Perform the steps that may be performed, as long as the file is at its path; else fewer."""
@@ -467,7 +465,13 @@ def create_file(path: Path) -> None:
         if not os.access(path, os.R_OK | os.W_OK):
             raise StoreError(f"{path} is not for this user: let it read and write the file") from None
     except OSError as error:
-        raise StoreError(f"{path} cannot be made: {(error.strerror or 'unknown error').lower()}") from error
+        raise StoreError(cannot_be_made(path, error)) from error
+
+
+def cannot_be_made(path: Path, error: OSError) -> str:
+    """Say why there can be no such file, and what to do."""
+    reason = (error.strerror or "unknown error").lower()
+    return f"{path} cannot be made: {reason}: give a path in a folder that can be written to"
 
 
 def write_anew(connection: sqlite3.Connection) -> bool:

@@ -1,4 +1,4 @@
-"""What is wrong with the store file: full, locked, slow, deleted or replaced while it is open."""
+"""The problems of the store file: full, locked, slow, deleted or replaced while it is open."""
 
 import logging
 from pathlib import Path
@@ -93,7 +93,7 @@ class FileHealth:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """What a path names; None if nothing."""
+    """Return the identity of the file that a path names; None if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -1,7 +1,9 @@
 """Sessions of flows in the SQLite file: one row each, with its timer, and one transaction per event."""
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final
 
 from tidegate.clock import Clock
@@ -12,6 +14,7 @@ from tidegate.flows.port import (
     SessionKey,
     SessionPage,
     StoredSession,
+    count_states,
     readable_keys,
     readable_session,
 )
@@ -20,6 +23,7 @@ from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.leases import SqliteLeases
 
 PAGE_SIZE: Final = 500  # sessions
+COUNTED_PER_STEP: Final = 2_000  # sessions, in which nobody else is served: some ms
 UNREADABLE_FLOW: Final = "unreadable:"  # before the name of a flow: its sessions that cannot be read
 
 
@@ -121,6 +125,21 @@ class SqliteFlowSessions(FlowSessionStore):
         rows = await self._file.read(lambda tx: tx.execute(query, (self.flow, cursor, PAGE_SIZE)).fetchall())
         is_last = len(rows) < PAGE_SIZE
         return SessionPage(readable_keys(text for (text,) in rows), "" if is_last else rows[-1][0])
+
+    async def count_states(self) -> dict[tuple[int, str], int]:
+        query = "SELECT key, body FROM flow_sessions WHERE flow = ? AND key > ? ORDER BY key LIMIT ?"
+        counts: Counter[tuple[int, str]] = Counter()
+
+        def step(tx: Transaction, after: str) -> str:
+            rows = tx.execute(query, (self.flow, after, COUNTED_PER_STEP)).fetchall()
+            for key, body in rows:
+                count_states(counts, key, body)
+            return rows[-1][0] if len(rows) == COUNTED_PER_STEP else ""
+
+        after = await self._file.read(partial(step, after=""))
+        while after:
+            after = await self._file.read(partial(step, after=after))
+        return dict(counts)
 
     async def forget_seen(self, before: float) -> int:
         delete = "DELETE FROM flow_events WHERE flow = ? AND seen_at < ?"

@@ -58,8 +58,6 @@ class SqliteInbox(Inbox):
         with suppress(ClosedError, StoreError):  # the items of a cancelled claim go back first
             await self._file.read(lambda _: None)
 
-    # --- accept ---
-
     async def accept(self, items: Sequence[InboxItem]) -> list[bool]:
         if not items:
             return []
@@ -77,8 +75,6 @@ class SqliteInbox(Inbox):
             return accepted.answers
 
         return self._file.write(lambda tx: inbox_sql.accept(tx, calls, now, after), apply)
-
-    # --- claim ---
 
     async def claim(
         self, sources: Collection[InboxSource], limit: int, *, suspects: int
@@ -134,8 +130,6 @@ class SqliteInbox(Inbox):
             async with self._clock.timeout(self._followed.next_at() - self._clock.monotonic()):
                 await self._changed.wait()
 
-    # --- settle ---
-
     async def done(self, claimed: Sequence[ClaimedItem]) -> None:
         if not claimed:
             return
@@ -166,8 +160,6 @@ class SqliteInbox(Inbox):
         await self._file.write(
             lambda tx: inbox_sql.park(tx, number, source, now, reason), lambda _: self._free([claimed])
         )
-
-    # --- parked items ---
 
     async def parked(self, source: InboxSource | None = None, *, limit: int = 100) -> list[ParkedItem]:
         return await self._file.read(lambda tx: inbox_sql.parked(tx, source, limit))

@@ -47,9 +47,6 @@ class LoadedItems(NamedTuple):
     more: bool
 
 
-# --- accept ---
-
-
 def accept(
     tx: Transaction, calls: Sequence[Sequence[InboxItem]], now: float, after: SourceAndKey
 ) -> AcceptedItems:
@@ -135,9 +132,6 @@ def _forget(tx: Transaction, after: SourceAndKey, rows: int, now: float) -> Sour
     return last
 
 
-# --- counts ---
-
-
 def _waiting(tx: Transaction) -> int:
     [size] = tx.execute("SELECT ifnull((SELECT value FROM facts WHERE name = 'arrivals'), 0)").fetchone()
     return int(size) - _handling(tx)
@@ -194,9 +188,6 @@ def stats(tx: Transaction) -> InboxStats:
     return InboxStats(_waiting(tx), _handling(tx), parked_items)
 
 
-# --- claim ---
-
-
 def take_over(tx: Transaction) -> None:
     """Free the items of a process that died, and count its crash."""
     tx.execute("UPDATE arrivals SET crashes = crashes + 1 WHERE number IN (SELECT number FROM held)")
@@ -230,9 +221,6 @@ def claim(tx: Transaction, numbers: Sequence[int]) -> dict[int, Any]:
         wanted,
     )
     return {number: rest for number, *rest in rows}
-
-
-# --- settle ---
 
 
 def done(tx: Transaction, numbers: Sequence[int]) -> None:
@@ -273,9 +261,6 @@ def park(tx: Transaction, number: int, source: InboxSource, now: float, reason: 
         " (SELECT n FROM parked WHERE source = ? ORDER BY n DESC LIMIT -1 OFFSET ?)",
         (source, MAX_PARKED_PER_SOURCE),
     )
-
-
-# --- parked items ---
 
 
 _PARKED: Final = "SELECT source, key, lane, body, arrived_at, parked_at, reason FROM parked"

@@ -9,9 +9,8 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.pacing.rules import Rules
 from tidegate.stores.message_codec import CODEC_ERRORS
-from tidegate.stores.sqlite import settle_sql
+from tidegate.stores.sqlite import own_limits, settle_sql
 from tidegate.stores.sqlite.file import StoreFile, Transaction
 from tidegate.stores.sqlite.message_rows import WAITING_COLUMNS, WaitingRow
 
@@ -52,6 +51,8 @@ def _arguments(tx: Transaction, n: int, verb: str, body: Any) -> Any:  # noqa: A
             (json.dumps(body),),
         )
         return [WaitingRow(*row) for row in found]
+    if verb == "limits":  # the latest, as the file has them: this process may have changed them since
+        return body, own_limits.read(tx, [body])[body].own
     return (n, body) if verb in QUESTIONS else body
 
 
@@ -82,15 +83,15 @@ class JournalFollower:
     """Runs while a store is open: follows other processes, and removes what can be forgotten.
 
     `catch_up` is called when another process has changed the file; `sends`: whether this process sends;
-    `check` is called before each look.
+    `check` is called before each look; `longest` returns the seconds of the longest window.
     """
 
     def __init__(
         self,
         file: StoreFile,
         clock: Clock,
-        rules: Rules,
         *,
+        longest: Callable[[], float],
         poll: float,
         catch_up: Callable[[], Awaitable[None]],
         sends: Callable[[], bool],
@@ -102,7 +103,7 @@ class JournalFollower:
         self._catch_up = catch_up
         self._sends = sends
         self._check = check
-        self._longest = rules.longest
+        self._longest = longest
         self._cleaned = 0  # the row number up to which forgotten messages were removed
         self._clean_at = 0.0
         self._probe_at = 0.0
@@ -137,8 +138,8 @@ class JournalFollower:
         self._clean_at = self._clock.monotonic() + CLEAN_EVERY
 
     async def _clean(self) -> None:
-        now, after = self._clock.now(), self._cleaned
+        now, after, longest = self._clock.now(), self._cleaned, self._longest()
         self._cleaned, much = await self._file.write(
-            lambda tx: settle_sql.remove_forgotten(tx, now, self._longest, after)
+            lambda tx: settle_sql.remove_forgotten(tx, now, longest, after)
         )
         self._clean_at = self._clock.monotonic() + (0.0 if much else CLEAN_EVERY)

@@ -1,10 +1,13 @@
 """Messages as rows of the file: columns, numbers and queries."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
+from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, Message, Priority, Record, State, TicketId
 from tidegate.outbox.flood_control import WHOLE_BOT
+from tidegate.outbox.port import LetterGroup
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNREADABLE
 from tidegate.pacing.rules import Family, cost_of, family_of
 from tidegate.stores.message_codec import (
@@ -16,6 +19,7 @@ from tidegate.stores.message_codec import (
     stand_in,
 )
 from tidegate.stores.sqlite.file import Transaction
+from tidegate.stores.sqlite.schema import SINCE
 
 PRIORITIES: Final = tuple(Priority)
 Buried = tuple[Record, UnreadableBody]  # a message that cannot be decoded, as it is after it was settled
@@ -45,6 +49,10 @@ RECORD_COLUMNS: Final = (
     "id, bot, chat_id, priority, body,"
     " state, created_at, attempts, crashes, settled_at, reason, description, result, expires_at"
 )
+
+SETTLED_AT: Final = 9  # its place among these columns
+LARGEST_SEQ: Final = 2**63 - 1
+NUMBERS_PER_STEP: Final = 20_000  # messages looked at in one step, in which nobody else is served: 2 ms
 
 
 def waiting_row(message: Message, seq: int, now: float) -> WaitingRow:
@@ -181,39 +189,202 @@ def ids(tx: Transaction, start: str, end: str, now: float, limit: int) -> list[T
     return [ticket for [ticket] in rows]
 
 
-def records(
-    tx: Transaction,
-    now: float,
-    *,
-    bot: BotId | None,
-    chat_id: ChatId | None,
-    states: frozenset[State],
-    reason: str | None,
-    before: float | None,
-    limit: int,
-) -> list[Record]:
-    asked: list[Any] = [now, bot, bot, chat_id, chat_id, reason, reason, before, before]
-    # Written out, so that SQLite can use the index of dead letters.
-    among = ", ".join(f"'{state}'" for state in sorted(states))
-    letters = "settled_at IS NOT NULL AND forget_at IS NULL AND" if states <= DEAD_LETTER_STATES else ""
-    order = "settled_at, seq" if letters else "seq"
-    rows = tx.execute(
-        f"SELECT {RECORD_COLUMNS} FROM messages WHERE {letters} state IN ({among})"
-        " AND (forget_at IS NULL OR forget_at > ?)"
-        " AND (? IS NULL OR bot = ?) AND (? IS NULL OR chat_id = ?) AND (? IS NULL OR reason = ?)"
-        f" AND (? IS NULL OR ifnull(settled_at, created_at) < ?) ORDER BY {order} LIMIT ?",
-        [*asked, limit],
-    )
-    return [record_of(row, now) for row in rows]
+class RecordFilter(NamedTuple):
+    bot: BotId | None
+    chat_id: ChatId | None
+    states: frozenset[State]
+    reason: str | None
+    before: float | None = None
+
+    @property
+    def are_letters(self) -> bool:
+        """Return True if only dead letters are wanted, which are in the order of their ends."""
+        return self.states <= DEAD_LETTER_STATES
+
+    @property
+    def has_index(self) -> bool:
+        """Return True if no other messages are looked at than those in these states."""
+        return self.are_letters or self.states == {State.RETRY}
+
+    def step(
+        self, tx: Transaction, now: float, *, cursor: str, limit: int
+    ) -> tuple[list[tuple[Record, str]], str]:
+        """Look for messages after a cursor, and not further than `NUMBERS_PER_STEP` without an index.
+
+        Return each with the cursor to those after it, and the cursor at which the next step goes on; that is
+        empty at the end. Raises BadInputError for a foreign cursor.
+        """
+        conditions = [self.place_after(cursor)] if cursor else []
+        last = None
+        if not self.has_index:
+            after = conditions[0][1] if conditions else (0,)
+            [first] = tx.execute("SELECT min(seq) FROM messages WHERE seq > ?", after).fetchone()
+            if first is None:
+                return [], ""
+            last = first + NUMBERS_PER_STEP - 1
+            conditions = [("seq BETWEEN ? AND ?", (first, last))]
+        found = [
+            (record_of(row[:-1], now), self.cursor_of(row)) for row in self._rows(tx, now, conditions, limit)
+        ]
+        return found, "" if last is None else f"{last}"
+
+    def _rows(
+        self, tx: Transaction, now: float, conditions: Iterable[tuple[str, tuple[object, ...]]], limit: int
+    ) -> list[tuple[Any, ...]]:
+        """Return `RECORD_COLUMNS` and `seq` of messages, in their order."""
+        # Written out, so that SQLite can use the indexes of dead letters. Those of one bot, state and reason
+        # are in the order of one of them; a plus before a column keeps SQLite from using it for others, and
+        # sorting.
+        among = ", ".join(f"'{state}'" for state in sorted(self.states))
+        letters = "settled_at IS NOT NULL AND forget_at IS NULL AND" if self.are_letters else ""
+        retrying = "retry_at IS NOT NULL AND" if self.states == {State.RETRY} else ""
+        in_order = letters and len(self.states) == 1 and self.bot is not None and self.reason is not None
+        order = "settled_at, seq" if letters else "seq"
+        given: list[tuple[str, tuple[object, ...]]] = [
+            (f"{'' if in_order else '+'}{name} = ?", (value,))
+            for name, value in (("bot", self.bot), ("chat_id", self.chat_id), ("reason", self.reason))
+            if value is not None
+        ]
+        if self.before is not None:
+            given.append(("ifnull(settled_at, created_at) < ?", (self.before,)))
+        # The first columns of a row are read in less time than its state.
+        given += [*conditions, (f"state IN ({among})", ()), ("(forget_at IS NULL OR forget_at > ?)", (now,))]
+        return tx.execute(
+            f"SELECT {RECORD_COLUMNS}, seq FROM messages WHERE {letters} {retrying}"
+            f" {' AND '.join(condition for condition, _ in given)} ORDER BY {order} LIMIT ?",
+            [*(value for _, values in given for value in values), limit],
+        ).fetchall()
+
+    def place_after(self, cursor: str) -> tuple[str, tuple[object, ...]]:
+        """Return the condition for what comes after a page. Raises BadInputError."""
+        ended, _, seq = cursor.rpartition("_")
+        try:
+            if self.are_letters:
+                return "(settled_at, seq) > (?, ?)", (float(ended), _checked_seq(seq))
+            if not ended:
+                return "seq > ?", (_checked_seq(seq),)
+        except ValueError:
+            pass
+        raise BadInputError("the cursor is not one of this list")
+
+    def cursor_of(self, row: tuple[Any, ...]) -> str:
+        settled_at, seq = row[SETTLED_AT], row[-1]
+        return f"{settled_at!r}_{seq}" if self.are_letters else f"{seq}"
 
 
-def tally(tx: Transaction, bot: BotId, prefix: str) -> dict[tuple[State, str | None], int]:
-    rows = tx.execute(
-        "SELECT state, reason, count(*) FROM messages WHERE bot = ? AND dedup_key >= ? AND dedup_key < ?"
-        " GROUP BY state, reason",
-        (bot, prefix, prefix + "\U0010ffff"),
+def _checked_seq(text: str) -> int:
+    """Raises ValueError."""
+    if not text.isascii() or not text.isdecimal() or int(text) > LARGEST_SEQ:
+        raise ValueError(text)
+    return int(text)
+
+
+def oldest(tx: Transaction, bots: Iterable[BotId], now: float) -> dict[BotId, float]:
+    """The time from which the oldest message that waits may go, of each bot that has one."""
+    # In the order of its index, of which only messages in flight are skipped.
+    query = (
+        f"SELECT {SINCE} AS since FROM messages INDEXED BY messages_since"
+        f" WHERE settled_at IS NULL AND bot = ? AND state != 'sending' ORDER BY {SINCE} LIMIT 1"
     )
-    return {(State(state), reason): count for state, reason, count in rows}
+    found = {bot: tx.execute(query, (bot,)).fetchone() for bot in bots}
+    return {bot: row[0] for bot, row in found.items() if row is not None and row[0] <= now}
+
+
+def letters_by_reason(tx: Transaction, bot: BotId | None, ended_by: float | None) -> list[LetterGroup]:
+    """Count dead letters, in the order of their index, which has all that is counted."""
+    is_letter = "settled_at IS NOT NULL AND forget_at IS NULL AND settled_at <= ?"
+    until = math.inf if ended_by is None else ended_by
+    of_bot, values = ("", (until,)) if bot is None else ("AND bot = ?", (until, bot))
+    counted = tx.execute(
+        "SELECT bot, state, reason, count(*), min(settled_at), max(settled_at)"
+        f" FROM messages INDEXED BY messages_by_reason WHERE {is_letter} {of_bot}"
+        " GROUP BY bot, state, reason",
+        values,
+    ).fetchall()
+    latest = (
+        f"SELECT id FROM messages INDEXED BY messages_by_reason WHERE {is_letter}"
+        " AND bot = ? AND state = ? AND reason IS ? ORDER BY settled_at DESC, seq DESC LIMIT 1"
+    )
+    return [
+        LetterGroup(
+            bot=owner,
+            state=State(state),
+            reason=reason,
+            count=count,
+            first_at=first_at,
+            last_at=last_at,
+            latest=tx.execute(latest, (until, owner, state, reason)).fetchone()[0],
+        )
+        for owner, state, reason, count, first_at, last_at in counted
+    ]
+
+
+class KeyRange(NamedTuple):
+    """The dedup keys of a bot from `first` on, up to those that do not begin with the prefix any more."""
+
+    bot: BotId
+    prefix: str
+    first: str
+
+    @classmethod
+    def of(cls, bot: BotId, prefix: str) -> Self:
+        return cls(bot, prefix, prefix)
+
+    def after(self, key: str) -> Self:
+        """The rest of the range, after a key."""
+        return self._replace(first=f"{key}\0")
+
+    def rows(self, columns: str, limit: int) -> tuple[str, tuple[object, ...]]:
+        """The query for the first rows, and its values."""
+        # One lower bound: of two, SQLite would seek one, and compare each row with the other.
+        query = (
+            f"SELECT {columns} FROM messages WHERE bot = ? AND dedup_key >= ? AND dedup_key < ?"
+            " ORDER BY dedup_key LIMIT ?"
+        )
+        return query, (self.bot, self.first, self.prefix + "\U0010ffff", limit)
+
+
+def tally_step(
+    tx: Transaction, keys: KeyRange, limit: int
+) -> tuple[dict[tuple[State, str | None], int], KeyRange | None]:
+    """Count the first messages of a range; return the rest of it, None at the end."""
+    query, values = keys.rows("state, reason, dedup_key", limit)
+    grouped = f"SELECT state, reason, count(*), max(dedup_key) FROM ({query}) GROUP BY state, reason"
+    rows = tx.execute(grouped, values).fetchall()
+    counts = {(State(state), reason): count for state, reason, count, _ in rows}
+    at_end = sum(counts.values()) < limit
+    return counts, None if at_end else keys.after(max(row[3] for row in rows))
+
+
+def keyed_step(
+    tx: Transaction, keys: KeyRange, states: frozenset[State], limit: int
+) -> tuple[list[TicketId], KeyRange | None]:
+    """Find the ids of the first messages of a range; return the rest of it, None at the end."""
+    rows = tx.execute(*keys.rows("id, state, dedup_key", limit)).fetchall()
+    rest = None if len(rows) < limit else keys.after(rows[-1][2])
+    return [ticket for ticket, state, _ in rows if state in states], rest
+
+
+def keyed_records_step(
+    tx: Transaction, now: float, *, keys: KeyRange, states: frozenset[State], looked: int, limit: int
+) -> tuple[list[Record], str]:
+    """Find the first messages of a range that are in these states; return the last key that was looked at.
+
+    At the end of the range, that key is empty.
+    """
+    rows = tx.execute(*keys.rows("id, state, dedup_key", looked)).fetchall()
+    last = rows[-1][2] if len(rows) == looked else ""
+    found = [row for row in rows if row[1] in states]
+    if len(found) > limit:
+        found = found[:limit]
+        last = found[-1][2]
+    marks = ", ".join("?" * len(found))
+    records = tx.execute(
+        f"SELECT {RECORD_COLUMNS} FROM messages WHERE id IN ({marks})"
+        " AND (forget_at IS NULL OR forget_at > ?) ORDER BY dedup_key",
+        [*(row[0] for row in found), now],
+    ).fetchall()
+    return [record_of(row, now) for row in records], last
 
 
 def chat_now(tx: Transaction, bot: BotId, chat: ChatId) -> ChatId:
@@ -241,12 +412,14 @@ def pauses(tx: Transaction) -> list[tuple[BotId, ChatId | None]]:
     return [(bot, None if chat == WHOLE_BOT else chat) for bot, chat in rows]
 
 
-def is_paused(tx: Transaction, bot: BotId, chat: ChatId) -> bool:
-    chats = (WHOLE_BOT, chat_now(tx, bot, chat))
-    return (
-        tx.execute("SELECT 1 FROM pauses WHERE bot = ? AND chat_id IN (?, ?)", (bot, *chats)).fetchone()
-        is not None
+def pauses_of(tx: Transaction, bot: BotId, chat: ChatId) -> list[str]:
+    """Return what of a lane is paused: "bot", "chat", or both."""
+    places = {"bot": WHOLE_BOT, "chat": chat_now(tx, bot, chat)}
+    rows = tx.execute(
+        "SELECT chat_id FROM pauses WHERE bot = ? AND chat_id IN (?, ?)", (bot, *places.values())
     )
+    paused = {place for (place,) in rows}
+    return [name for name, place in places.items() if place in paused]
 
 
 def closures(tx: Transaction, now: float) -> list[tuple[BotId, ChatId | None, float, str]]:

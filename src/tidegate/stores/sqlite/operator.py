@@ -1,32 +1,44 @@
 """The operator's verbs on the file: any process may look and change, the sender follows."""
 
 import asyncio
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import partial
+from typing import Any, Final
 
 from tidegate.clock import Clock
-from tidegate.errors import NotTheSenderError, StoreError
-from tidegate.model import BotId, ChatId, Rate, Record, State, TicketId, Why
+from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, StoreError
+from tidegate.events import Ended, LimitsSet
+from tidegate.model import BotId, BotLimits, ChatId, Priority, Rate, Record, State, TicketId, Why
 from tidegate.outbox.call_counts import CallCounts
 from tidegate.outbox.dispatcher import OutboxDispatcher, SettledWaiters
 from tidegate.outbox.flood_control import WHOLE_BOT
+from tidegate.outbox.letter_groups import grouped
 from tidegate.outbox.limit_states import limit_states, limits_in
-from tidegate.outbox.port import LimitState, OutboxOperator, OutboxStats, StoreHealth
-from tidegate.outbox.reasons import explain, facts_of
+from tidegate.outbox.port import (
+    LetterGroup,
+    LimitState,
+    OutboxOperator,
+    OutboxStats,
+    RecordPage,
+    StoreHealth,
+    stats_of_all,
+    stats_of_bots,
+)
 from tidegate.outbox.transitions import DEAD_LETTER_STATES, UNSETTLED_STATES
-from tidegate.pacing.rules import FAMILIES
-from tidegate.stores.sqlite import journal, message_rows, put_sql, recovery, settle_sql
+from tidegate.pacing.rules import FAMILIES, check_limits
+from tidegate.stores.sqlite import journal, message_rows, own_limits, put_sql, recovery, settle_sql
 from tidegate.stores.sqlite.file import StoreFile, Transaction
-from tidegate.stores.sqlite.message_rows import WaitingRow, record_of
+from tidegate.stores.sqlite.message_rows import PRIORITIES, WaitingRow, record_of
 from tidegate.stores.sqlite.recovery import LoadedRows, ScheduledRows
 from tidegate.stores.sqlite.sender_lock import SenderLock, SenderProcess
+from tidegate.stores.sqlite.sender_questions import ANSWER_WITHIN, SenderQuestions, WaitExplainer
 
-Answer = TypeVar("Answer")
-
-ANSWER_WITHIN: Final = 2.0  # seconds
-UNSETTLED_COUNTS: Final = ("high", "normal", "low", "retry", State.SENDING)
+LOOK_FOR: Final = 0.15  # seconds, for a page of messages
+WAITING_COUNTS: Final = ("high", "normal", "low", "retry")
+UNSETTLED_COUNTS: Final = (*WAITING_COUNTS, State.SENDING)
+KEYS_PER_STEP: Final = 2_000  # messages looked at in one step, in which nobody else is served: some ms
 
 
 class SqliteOperator(OutboxOperator):
@@ -46,7 +58,6 @@ class SqliteOperator(OutboxOperator):
         *,
         keep: float,
         poll: float,
-        on_end: Callable[[Record], None] | None,
         on_bots: Callable[[], None] | None,
     ) -> None:
         self.file = file
@@ -57,7 +68,6 @@ class SqliteOperator(OutboxOperator):
         self._lock = lock
         self._clock = clock
         self._keep = keep
-        self._on_end = on_end
         self._on_bots = on_bots
         self._questions = SenderQuestions(file, clock, poll=poll)
         self._explainer = WaitExplainer(file, rows, lock, clock, self._questions)
@@ -66,8 +76,6 @@ class SqliteOperator(OutboxOperator):
         self._sending = False
         self._kinds: dict[str, str] = {family: self.schedule.kind(family) for family in FAMILIES}
         self._locking = asyncio.Lock()  # held while this process takes the sender's lock
-
-    # --- look ---
 
     async def find(self, ticket: TicketId) -> Record | None:
         self._wake()
@@ -117,20 +125,39 @@ class SqliteOperator(OutboxOperator):
         before: float | None = None,
         limit: int = 100,
     ) -> list[Record]:
+        wanted = message_rows.RecordFilter(bot, chat_id, states, reason, before)
+        return (await self._page(wanted, "", limit, math.inf)).records
+
+    async def record_page(
+        self,
+        *,
+        bot: BotId | None = None,
+        chat_id: ChatId | None = None,
+        states: frozenset[State] = frozenset(State),
+        reason: str | None = None,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> RecordPage:
+        wanted = message_rows.RecordFilter(bot, chat_id, states, reason)
+        return await self._page(wanted, cursor, limit, LOOK_FOR)
+
+    async def _page(
+        self, wanted: message_rows.RecordFilter, cursor: str, limit: int, patience: float
+    ) -> RecordPage:
+        """Look for messages in short steps, between which others are served, until patience is over."""
         self._wake()
-        now = self._clock.now()
-        return await self.file.read(
-            lambda tx: message_rows.records(
-                tx,
-                now,
-                bot=bot,
-                chat_id=chat_id,
-                states=states,
-                reason=reason,
-                before=before,
-                limit=limit,
-            )
-        )
+        until = self._clock.monotonic() + patience
+        found: list[tuple[Record, str]] = []
+        while len(found) <= limit:  # one more than is wanted: then there are others
+            left = min(limit + 1 - len(found), message_rows.LARGEST_SEQ)
+            step = partial(wanted.step, now=self._clock.now(), cursor=cursor, limit=left)
+            some, cursor = await self.file.read(step)
+            found += some
+            if not cursor or self._clock.monotonic() >= until:
+                break
+        if len(found) > limit:
+            found, cursor = found[:limit], found[limit - 1][1]
+        return RecordPage([record for record, _ in found], cursor)
 
     async def dead(
         self,
@@ -144,9 +171,57 @@ class SqliteOperator(OutboxOperator):
         letters = states & DEAD_LETTER_STATES
         return await self.records(bot=bot, chat_id=chat_id, reason=reason, states=letters, limit=limit)
 
+    async def letters_by_reason(
+        self, bot: BotId | None = None, ended_by: float | None = None
+    ) -> list[LetterGroup]:
+        self._wake()
+        return grouped(await self.file.read(lambda tx: message_rows.letters_by_reason(tx, bot, ended_by)))
+
     async def tally(self, bot: BotId, dedup_prefix: str) -> dict[tuple[State, str | None], int]:
         self._wake()
-        return await self.file.read(lambda tx: message_rows.tally(tx, bot, dedup_prefix))
+        counts: Counter[tuple[State, str | None]] = Counter()
+        rest: message_rows.KeyRange | None = message_rows.KeyRange.of(bot, dedup_prefix)
+        while rest is not None:
+            step = partial(message_rows.tally_step, keys=rest, limit=KEYS_PER_STEP)
+            part, rest = await self.file.read(step)
+            counts.update(part)
+        return counts
+
+    async def keyed(
+        self, bot: BotId, dedup_prefix: str, states: frozenset[State] = frozenset(State)
+    ) -> AsyncIterator[TicketId]:
+        self._wake()
+        rest: message_rows.KeyRange | None = message_rows.KeyRange.of(bot, dedup_prefix)
+        while rest is not None:
+            step = partial(message_rows.keyed_step, keys=rest, states=states, limit=KEYS_PER_STEP)
+            ids, rest = await self.file.read(step)
+            for ticket in ids:
+                yield ticket
+
+    async def keyed_records(
+        self,
+        bot: BotId,
+        dedup_prefix: str,
+        states: frozenset[State],
+        *,
+        cursor: str = "",
+        limit: int = 100,
+    ) -> RecordPage:
+        self._wake()
+        keys = message_rows.KeyRange.of(bot, dedup_prefix)
+        if cursor:
+            if not cursor.startswith(dedup_prefix):
+                raise BadInputError("the cursor is not one of this list")
+            keys = keys.after(cursor)
+        step = partial(
+            message_rows.keyed_records_step,
+            now=self._clock.now(),
+            keys=keys,
+            states=states,
+            looked=KEYS_PER_STEP,
+            limit=limit,
+        )
+        return RecordPage(*await self.file.read(step))
 
     async def pauses(self) -> list[tuple[BotId, ChatId | None]]:
         """Paused bots (None) and chats."""
@@ -159,12 +234,13 @@ class SqliteOperator(OutboxOperator):
     async def learned(self) -> dict[tuple[BotId, ChatId | None], Rate]:
         return self.schedule.learned()
 
-    async def limits(self) -> list[LimitState]:
+    async def limits(self, *, chats: bool = True) -> list[LimitState]:
         self._wake()
         if self._sending:
-            return limits_in(self.schedule, self._clock.monotonic())
+            return limits_in(self.schedule, self._clock.monotonic(), chats=chats)
         now = self._clock.now()
-        return limit_states(await self.file.read(lambda tx: message_rows.closures(tx, now)), {})
+        closures = await self.file.read(lambda tx: message_rows.closures(tx, now))
+        return limit_states([place for place in closures if chats or place[1] is None], {})
 
     async def open_limits(self, bot: BotId, chat_id: ChatId | None = None) -> None:
         def step(tx: Transaction) -> ChatId | None:
@@ -184,19 +260,64 @@ class SqliteOperator(OutboxOperator):
             self.schedule.open(bot, chat, self._clock.monotonic())
             self._dispatcher.stir()
 
+    async def own_limits(self) -> dict[BotId, BotLimits]:
+        found = await self.file.read(own_limits.read)
+        return {bot: stored.own for bot, stored in found.items() if stored.own}
+
+    async def set_limits(self, bot: BotId, limits: BotLimits) -> None:
+        given, now, rules = check_limits(limits), self._clock.now(), self.schedule.rules
+
+        def step(tx: Transaction) -> BotLimits:
+            before = own_limits.write(tx, bot, given, rules, now)
+            if not self._sending:
+                tx.note("limits", bot)
+            return before
+
+        def apply(before: BotLimits) -> None:
+            self._follow_limits(bot, given)
+            if given != before:
+                self._dispatcher.events.publish(LimitsSet(bot, given, before))
+
+        await self.file.write(step, apply)
+
+    def _follow_limits(self, bot: BotId, own: BotLimits) -> None:
+        if self._sending:
+            self.schedule.set_limits(bot, own, self._clock.monotonic())
+            self._dispatcher.stir()
+
     async def stats(self) -> OutboxStats:
-        self._wake()
-        totals: Counter[str] = Counter()
-        for (_, name), count in self._counts().items():
-            totals[name] += count
-        totals.update(self._calls.totals())
-        known = {name: count for name, count in totals.items() if name in OutboxStats.__struct_fields__}
+        counts = self._all_counts()  # of now, and not of when the file has answered
         uncertain, urgent = self._dispatcher.uncertain, self.schedule.urgent_in_debt
-        return OutboxStats(**known, uncertain=uncertain, urgent=urgent)
+        return stats_of_all(counts, await self._oldest(), uncertain=uncertain, urgent=urgent)
+
+    async def stats_by_bot(self) -> dict[BotId, OutboxStats]:
+        counts = self._all_counts()
+        return stats_of_bots(counts, await self._oldest())
+
+    def _all_counts(self) -> Counter[tuple[BotId, str]]:
+        counts = self._counts()
+        counts.update(self._calls.unstored)
+        return counts
+
+    async def _oldest(self) -> dict[BotId, float]:
+        """Since when the oldest message of each bot may go that waits, as the file says.
+
+        While the file cannot be written, messages that went back meanwhile are not among them. Once it is
+        closed there are none: the counts are known all the same, for a last line.
+        """
+        self._wake()
+        now = self._clock.now()
+        waiting = {
+            bot for (bot, name), count in self._counts().items() if name in WAITING_COUNTS and count > 0
+        }
+        try:
+            return await self.file.read(lambda tx: message_rows.oldest(tx, waiting, now)) if waiting else {}
+        except ClosedError:
+            return {}
 
     def _counts(self) -> Counter[tuple[BotId, str]]:
-        """Those of the file, and those about to be written. A sum of counters would drop what is below 0."""
-        counts = Counter(self.file.counts)
+        """Return the counts of the file, with those about to be written."""
+        counts = Counter(self.file.counts)  # a sum of counters would drop what is below 0
         counts.update(self.file.pending)
         return counts
 
@@ -215,8 +336,6 @@ class SqliteOperator(OutboxOperator):
     def _held(self) -> int:
         """Messages that this process sends."""
         return 0
-
-    # --- change ---
 
     async def settle_crashed(self) -> int:
         if self._sending or not self._being_sent():
@@ -284,6 +403,25 @@ class SqliteOperator(OutboxOperator):
                 self._tell_end(record_of(tuple(record), now))
             self._dispatcher.stir()
             return len(rows)
+
+        return await self.file.write(step, apply)
+
+    async def reprioritize(self, ids: Iterable[TicketId], priority: Priority) -> int:
+        self._wake()
+        wanted, now = list(ids), self._clock.now()
+        await self._settle_orphans(lambda tx: settle_sql.sending_of(tx, wanted))
+
+        def step(tx: Transaction) -> tuple[int, list[int]]:
+            count, changed = put_sql.reprioritize(tx, wanted, priority, now)
+            if changed and not self._sending:
+                tx.note("priority", (changed, PRIORITIES.index(priority)))
+            return count, changed
+
+        def apply(done: tuple[int, list[int]]) -> int:
+            count, changed = done
+            self._rows.change_level(changed, PRIORITIES.index(priority))
+            self._dispatcher.stir()
+            return count
 
         return await self.file.write(step, apply)
 
@@ -362,8 +500,6 @@ class SqliteOperator(OutboxOperator):
             self.schedule.pause(bot, chat, paused=paused, now=self._clock.monotonic())
             self._dispatcher.stir()
 
-    # --- other processes ---
-
     async def _catch_up(self) -> None:
         """Another process has changed the file."""
         if self._sending:
@@ -377,22 +513,20 @@ class SqliteOperator(OutboxOperator):
         return journal.take(tx) if self._sending else []
 
     def _follow_journal(self, entries: list[journal.JournalEntry]) -> None:
+        follow: dict[str, Callable[[Any], object]] = {
+            "put": self._rows.enter,
+            "left": self._rows.leave,
+            "priority": lambda body: self._rows.change_level(*body),
+            "pause": lambda body: self._follow_pause(body[0], body[1], paused=body[2]),
+            "open": lambda body: self._follow_open(*body),
+            "limits": lambda body: self._follow_limits(*body),
+            "why": lambda body: self._explainer.answer(*body),
+            "health": lambda body: self._tell_health(body[0]),
+            "bots": lambda _: None if self._on_bots is None else self._on_bots(),
+        }
         for verb, body in entries:
-            if verb == "put":
-                self._rows.enter(body)
-            elif verb == "left":
-                self._rows.leave(body)
-            elif verb == "pause":
-                bot, chat, paused = body
-                self._follow_pause(bot, chat, paused=paused)
-            elif verb == "open":
-                self._follow_open(*body)
-            elif verb == "why":
-                self._explainer.answer(*body)
-            elif verb == "health":
-                self._tell_health(body[0])
-            elif verb == "bots" and self._on_bots is not None:
-                self._on_bots()
+            if verb in follow:
+                follow[verb](body)
         self._dispatcher.stir()
 
     async def sender_health(self) -> StoreHealth | None:
@@ -413,17 +547,16 @@ class SqliteOperator(OutboxOperator):
         health = self.health_told()
         self.file.write(lambda tx: journal.answer(tx, question, health), delivers=True)
 
-    # --- ends ---
-
     def _wake(self) -> None:
         """Let due timers act. Those of a process that no longer sends mean nothing."""
         if self._sending:
             self._dispatcher.wake(self._clock.monotonic())
 
     def _tell_end(self, record: Record) -> None:
-        self._dispatcher.events.ended(record)
-        if self._on_end is not None:
-            self._on_end(record)
+        self._dispatcher.events.publish(Ended(record))
+        self._end_waiting(record)
+
+    def _end_waiting(self, record: Record) -> None:
         self._waiters.ended(record.message.id, lambda: record)
 
     def _look_at(self, tickets: set[TicketId]) -> None:
@@ -440,94 +573,4 @@ class SqliteOperator(OutboxOperator):
             if record is None:
                 self._waiters.lost(ticket, LookupError(f"message {ticket} was erased"))
             elif record.settled_at is not None:
-                self._waiters.ended(ticket, lambda record=record: record)  # type: ignore[misc]
-
-
-class SenderQuestions:
-    """Asks the sender, which is another process, through the journal."""
-
-    def __init__(self, file: StoreFile, clock: Clock, *, poll: float) -> None:
-        self._file = file
-        self._clock = clock
-        self._poll = poll
-
-    async def ask(self, verb: str, body: object, kind: type[Answer]) -> Answer | None:
-        """Return None if the sender does not answer in time. Raises StoreError."""
-        question = await self._file.write(lambda tx: journal.ask(tx, verb, body))
-        with suppress(TimeoutError):
-            async with self._clock.timeout(ANSWER_WITHIN):
-                while True:
-                    await self._clock.sleep(self._poll)
-                    answer = await self._file.write(lambda tx: journal.take_answer(tx, question, kind))
-                    if answer is not None:
-                        return answer
-        return None
-
-
-class WaitExplainer:
-    """Explains what a message waits for: the sender from its schedule, other processes by asking it."""
-
-    def __init__(
-        self,
-        file: StoreFile,
-        rows: ScheduledRows,
-        lock: SenderLock,
-        clock: Clock,
-        questions: SenderQuestions,
-    ) -> None:
-        self._file = file
-        self._rows = rows
-        self._lock = lock
-        self._clock = clock
-        self._questions = questions
-
-    async def here(self, ticket: TicketId) -> Why | None:
-        """Explain it in the sender's own process."""
-        seq, record = await self._file.read(lambda tx: self._known(tx, ticket))
-        return self._explain(seq, record)
-
-    def answer(self, question: int, ticket: TicketId) -> None:
-        """Answer another process that asked the sender, which is this one."""
-
-        def tell(found: tuple[int, Record | None]) -> None:
-            why = self._explain(*found)
-            self._file.write(lambda tx: journal.answer(tx, question, why))
-
-        self._file.read(lambda tx: self._known(tx, ticket), tell)
-
-    async def elsewhere(self, ticket: TicketId) -> Why | None:
-        """Explain it in a process that does not send."""
-        _, record = await self._file.read(lambda tx: self._known(tx, ticket))
-        if record is None:
-            return None
-        if record.state not in UNSETTLED_STATES:
-            return Why(record.state, (), None)
-        holder = await self._lock.holder()
-        if holder is None:
-            return await self._as_stored(record, "nobody sends: start a worker (tidegate worker)")
-        answer = await self._questions.ask("why", ticket, Why)
-        return answer or await self._as_stored(record, f"{holder} sends, and has not said why it waits")
-
-    async def _as_stored(self, record: Record, first: str) -> Why:
-        """The part that the file alone tells."""
-        message, now = record.message, self._clock.now()
-        waits = [first]
-        if await self._file.read(lambda tx: message_rows.is_paused(tx, message.bot, message.chat_id)):
-            waits.append("its bot or chat is paused")
-        if message.not_before is not None and message.not_before > now:
-            waits.append(f"its time comes in {message.not_before - now:.1f} s")
-        return Why(record.state, tuple(waits), None)
-
-    def _known(self, tx: Transaction, ticket: TicketId) -> tuple[int, Record | None]:
-        record = message_rows.find(tx, ticket, self._clock.now())
-        return (settle_sql.seqs_of(tx, [ticket])[0], record) if record is not None else (0, None)
-
-    def _explain(self, seq: int, record: Record | None) -> Why | None:
-        if record is None:
-            return None
-        entry = self._rows.get(seq)
-        if entry is None:
-            return Why(record.state, (), None)
-        due = record.message.not_before
-        until_due = max(0.0, due - self._clock.now()) if due is not None and entry.seq == 0 else 0.0
-        return explain(facts_of(entry, record.state, until_due, self._clock.monotonic()))
+                self._end_waiting(record)

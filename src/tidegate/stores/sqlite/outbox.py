@@ -11,6 +11,7 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.errors import ClosedError, NotTheSenderError, StoreError
+from tidegate.events import EventStream
 from tidegate.model import (
     BotId,
     ChatId,
@@ -65,7 +66,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
         keep: float = 600.0,
         poll: float = POLL_EVERY,
         busy_timeout: float = BUSY_TIMEOUT,
-        on_end: Callable[[Record], None] | None = None,
+        events: EventStream | None = None,
         on_bots: Callable[[], None] | None = None,
     ) -> None:
         file = StoreFile(path, clock, busy_timeout=busy_timeout)
@@ -73,6 +74,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
         dispatcher = OutboxDispatcher(
             schedule,
             clock,
+            events or EventStream(),
             settle_woken=self._settle_woken,
             watched=lambda: bool(self._waiters),
             waiting=self._unsettled,
@@ -86,7 +88,6 @@ class SqliteOutbox(SqliteOperator, Outbox):
             clock,
             keep=keep,
             poll=poll,
-            on_end=on_end,
             on_bots=on_bots,
         )
         self._claims = Claims(file, dispatcher, rows, clock, keep=keep, tell_end=self._tell_end)
@@ -94,7 +95,7 @@ class SqliteOutbox(SqliteOperator, Outbox):
         self._follower = JournalFollower(
             file,
             clock,
-            schedule.rules,
+            longest=lambda: schedule.longest,
             poll=poll,
             catch_up=self._catch_up,
             sends=lambda: self._sending,
@@ -111,8 +112,6 @@ class SqliteOutbox(SqliteOperator, Outbox):
         self._check_lock_at = 0.0
         self._is_open = False
         self._store_counts_at: asyncio.TimerHandle | None = None
-
-    # --- begin and end ---
 
     async def open(self) -> None:
         await self._lock.check_not_deleted()
@@ -217,9 +216,9 @@ class SqliteOutbox(SqliteOperator, Outbox):
             # Not every direct call in flight at a crash is in the file: their windows must have passed.
             left = quarantine(self.schedule.rules) - (self._clock.monotonic() - started)
             await self._clock.sleep(left)
-        replies = self.schedule.rules.replies
-        if replies is not None and (not history.clean or replies.seconds > QUARANTINE_AT_MOST):
-            self.schedule.no_bursts_until = started + replies.seconds
+        replies = self.schedule.longest_replies
+        if replies and (not history.clean or replies > QUARANTINE_AT_MOST):
+            self.schedule.no_bursts_until = started + replies
         await self._load(complete=True)
         await self.file.write(journal.take, self._follow_journal)  # what was done meanwhile
 
@@ -240,8 +239,6 @@ class SqliteOutbox(SqliteOperator, Outbox):
             lambda tx: recovery.load(tx, self._rows.last, self._clock.now(), self._kinds), enter
         ):
             pass
-
-    # --- in ---
 
     async def put(self, messages: Sequence[Message]) -> list[Ticket]:
         self._wake()
@@ -274,8 +271,6 @@ class SqliteOutbox(SqliteOperator, Outbox):
             return [list(islice(tickets, len(messages))) for messages in requests]
 
         return self.file.write(step, apply)
-
-    # --- out ---
 
     async def claim(self, room: int) -> list[Claim]:
         await self.start_sending()

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate.model import BotId, Message, State, Ticket, TicketId
+from tidegate.model import BotId, Message, Priority, State, Ticket, TicketId
 from tidegate.pacing.rules import Family
 from tidegate.stores.message_codec import UnreadableBody, pack, read_body
 from tidegate.stores.sqlite.file import Transaction
@@ -214,6 +214,38 @@ def replay(tx: Transaction, ids: Iterable[TicketId], now: float) -> list[Waiting
         tx.count(bot, state, -1)
         tx.count(bot, PRIORITIES[placed[-1].priority])
     return placed
+
+
+def reprioritize(
+    tx: Transaction, ids: Iterable[TicketId], priority: Priority, now: float
+) -> tuple[int, list[int]]:
+    """Give waiting messages another priority; returns how many have it now, and the numbers of changed rows.
+
+    Not urgent ones, nor those that cannot be decoded: the body says the priority as well.
+    """
+    level, count, changed = PRIORITIES.index(priority), 0, list[int]()
+    for ticket in dict.fromkeys(ids):
+        found = tx.execute(
+            "SELECT seq, bot, chat_id, priority, state, body FROM messages WHERE id = ? AND urgent = 0"
+            " AND state IN ('queued', 'retry') AND (expires_at IS NULL OR expires_at > ?)",
+            (ticket, now),
+        ).fetchone()
+        if found is None:
+            continue
+        seq, bot, chat_id, before, state, body = found
+        message = read_body(body, ticket, bot, chat_id)
+        if isinstance(message, UnreadableBody):
+            continue
+        count += 1
+        if before == level:
+            continue
+        packed = bytearray(pack(msgspec.structs.replace(message, priority=priority)))
+        tx.execute("UPDATE messages SET priority = ?, body = ? WHERE seq = ?", (level, packed, seq))
+        if state == State.QUEUED:
+            tx.count(bot, PRIORITIES[before], -1)
+            tx.count(bot, priority)
+        changed.append(seq)
+    return count, changed
 
 
 def _row(place: WaitingRow, message: Message) -> tuple[Any, ...]:

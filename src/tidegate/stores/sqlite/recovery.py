@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from tidegate.clock import Clock
-from tidegate.model import Record, State
+from tidegate.model import BotId, Record, State
 from tidegate.outbox.dispatcher import OutboxDispatcher
 from tidegate.outbox.flood_control import WHOLE_BOT, StoredLimit, remember_call, remember_limit
 from tidegate.outbox.lanes import URGENT, Entry
@@ -17,6 +17,7 @@ from tidegate.outbox.schedule import Schedule
 from tidegate.outbox.transitions import after_crash
 from tidegate.pacing.learned import LearnedSnapshot
 from tidegate.stores.message_codec import CODEC_ERRORS, UnreadableBody, read_body
+from tidegate.stores.sqlite import own_limits
 from tidegate.stores.sqlite.file import Transaction
 from tidegate.stores.sqlite.message_rows import (
     PRIORITIES,
@@ -27,6 +28,7 @@ from tidegate.stores.sqlite.message_rows import (
     bury_unreadable,
     record_of,
 )
+from tidegate.stores.sqlite.own_limits import StoredLimits
 from tidegate.stores.sqlite.settle_sql import AnsweredCall, record_calls
 
 log = logging.getLogger("tidegate.store")
@@ -41,6 +43,7 @@ class SenderHistory(msgspec.Struct, gc=False):
     aliases: list[Any]
     calls: list[AnsweredCall]
     limits: list[tuple[StoredLimit, float]]
+    own_limits: dict[BotId, StoredLimits]
     pauses: list[Any]
 
 
@@ -70,6 +73,7 @@ def take_over(tx: Transaction, now: float) -> SenderHistory:
             (StoredLimit(bot, chat, kind, closed_for, _learned(learned)), heard_at)
             for bot, chat, kind, closed_for, learned, heard_at in limits
         ],
+        own_limits=own_limits.read(tx),
         pauses=tx.execute("SELECT bot, chat_id FROM pauses").fetchall(),
     )
 
@@ -223,6 +227,13 @@ class ScheduledRows:
                 del self._entries[seq]
                 self._schedule.remove(entry, now)
 
+    def change_level(self, seqs: Iterable[int], level: int) -> None:
+        """Move rows to the lines of another priority. One that is being sent returns to that line."""
+        known = [seq for seq in seqs if seq in self._entries]
+        entries = [self._entries[seq] for seq in known]
+        moved = self._schedule.change_level(entries, level, self._clock.monotonic())
+        self._entries.update(zip(known, moved, strict=True))
+
     def load(self, places: list[WaitingRow], last: int) -> None:
         """Add rows as they are read. A row that had to wait stands where the time it became due put it."""
         now = self._clock.monotonic()
@@ -247,6 +258,9 @@ class ScheduledRows:
         now, wall = self._clock.monotonic(), self._clock.now()
         for bot, old, new in before.aliases:
             self._dispatcher.remember_alias(bot, old, new)
+        for bot, stored in before.own_limits.items():  # first: they are what the others are about
+            full = {kind: now + until - wall for kind, until in stored.full_until.items() if until > wall}
+            self._schedule.restore_limits(bot, stored.own, full)
         for limit, heard_at in before.limits:  # before the calls: they cool for as long as these say
             limit = msgspec.structs.replace(limit, chat=self._dispatcher.chat(limit.bot, limit.chat))  # noqa: PLW2901
             remember_limit(self._schedule, limit, now, max(0.0, wall - heard_at))
@@ -282,5 +296,8 @@ class ScheduledRows:
             self._entries[seq] = entry
             self._schedule.add(entry, now, 0.0 if due is None else due - offset)
         elif not there.token:
+            if there.level != entry.level:
+                [there] = self._schedule.change_level([there], entry.level, now)
+                self._entries[seq] = there
             self._schedule.replace(there, entry, now)
             there.attempts, there.crashes, there.retrying = attempts, crashes, entry.retrying

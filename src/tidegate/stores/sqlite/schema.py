@@ -182,6 +182,59 @@ CREATE TABLE campaigns (
 ) STRICT, WITHOUT ROWID;
 """
 
+# The limits of single bots that an operator has set, by what they are about: bot, private or group. Without a
+# count, that of the rules holds again. Until `full_until`, calls may count that nobody knows.
+# The first index has messages that have not ended, by the time from which they may go. The few that are being
+# sent are among them, so that a claim does not have to write there. The second one has dead letters by what
+# they died of: they are counted, and listed, without looking at the others.
+SINCE: Final = "max(created_at, ifnull(not_before, 0))"
+_VERSION_6 = f"""
+CREATE TABLE own_limits (
+    bot INTEGER, kind TEXT, count INTEGER, seconds REAL, full_until REAL NOT NULL, PRIMARY KEY (bot, kind)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX messages_since ON messages (bot, {SINCE}) WHERE settled_at IS NULL;
+CREATE INDEX messages_by_reason ON messages (bot, state, reason, settled_at)
+    WHERE settled_at IS NOT NULL AND forget_at IS NULL;
+"""
+
+# The update feed of each bot (`tidegate gateway --share-updates`). `number` is the update_id that readers
+# see, `last` the highest one given, `held` how many updates there are. `chat` is that of an update, or else
+# its user. `feed_seen` has Telegram's own ids of late updates. `kinds` are those of a reader, JSON.
+_VERSION_7 = """
+CREATE TABLE feeds (
+    bot INTEGER PRIMARY KEY, last INTEGER NOT NULL, held INTEGER NOT NULL, appended_at REAL NOT NULL
+) STRICT;
+CREATE TABLE feed_updates (
+    n INTEGER PRIMARY KEY,
+    bot INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    chat ANY,
+    arrived_at REAL NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (bot, number)
+) STRICT;
+CREATE TABLE feed_seen (
+    bot INTEGER, update_id INTEGER, number INTEGER NOT NULL, PRIMARY KEY (bot, update_id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX feed_seen_by_number ON feed_seen (bot, number);
+CREATE TABLE feed_readers (
+    bot INTEGER,
+    name TEXT,
+    position INTEGER NOT NULL,
+    seen_at REAL NOT NULL,
+    poll TEXT NOT NULL,
+    kinds TEXT NOT NULL,
+    target BLOB,
+    PRIMARY KEY (bot, name)
+) STRICT, WITHOUT ROWID;
+"""
+
+# The few messages that wait for their next try: they are listed without looking at the others.
+_VERSION_8 = """
+CREATE INDEX messages_retrying ON messages (seq) WHERE retry_at IS NOT NULL;
+"""
+
 Migration = Callable[[sqlite3.Connection], None]
 
 
@@ -200,6 +253,9 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     _making(_VERSION_3),
     _making(_VERSION_4),
     _making(_VERSION_5),
+    _making(_VERSION_6),
+    _making(_VERSION_7),
+    _making(_VERSION_8),
 )
 
 
@@ -219,7 +275,8 @@ def prepare(connection: sqlite3.Connection, path: Path, migrations: Sequence[Mig
         connection.execute(f"PRAGMA user_version = {len(migrations)}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # SQLite has rolled back by itself if the disk is full
+            connection.execute("ROLLBACK")
         raise
 
 

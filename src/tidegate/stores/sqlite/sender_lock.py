@@ -16,6 +16,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.errors import NotTheSenderError, StoreError
 from tidegate.scrubber import scrub_secrets
+from tidegate.stores.sqlite.file import cannot_be_made
 
 log = logging.getLogger("tidegate.store")
 
@@ -62,7 +63,7 @@ class SenderLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether the path still names the locked file. Costs microseconds: ask before each claim."""
+        """Return True if the path still names the locked file. Costs microseconds: ask before each claim."""
         return self._locked is not None and _identity(self._locked[0]) == self._locked[1:]
 
     async def keep(self) -> bool:
@@ -159,8 +160,7 @@ def _open(path: Path, flags: int) -> int:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise StoreError(f"{path} is a symbolic link: remove it") from error
-        reason = (error.strerror or "unknown error").lower()
-        raise StoreError(f"{path} cannot be made: {reason}") from error
+        raise StoreError(cannot_be_made(path, error)) from error
     found = os.fstat(file)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         os.close(file)
@@ -169,7 +169,7 @@ def _open(path: Path, flags: int) -> int:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """What a path names now; None if nothing."""
+    """Return the identity of the file that a path names now; None if there is none."""
     try:
         found = os.lstat(path)
     except OSError:

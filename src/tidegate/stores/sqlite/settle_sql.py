@@ -14,6 +14,7 @@ from tidegate.outbox.flood_control import StoredLimit
 from tidegate.outbox.lanes import Entry
 from tidegate.pacing.learned import FORGET_AFTER, LearnedSnapshot
 from tidegate.stores.message_codec import storable_text
+from tidegate.stores.sqlite import own_limits
 from tidegate.stores.sqlite.file import Transaction
 from tidegate.stores.sqlite.message_rows import PRIORITIES, RECORD_COLUMNS, chat_now, pack_result, retire
 
@@ -271,6 +272,7 @@ def remove_forgotten(tx: Transaction, now: float, longest_window: float, after: 
         if removed:
             retire(tx, [last])
     tx.execute("DELETE FROM calls WHERE at < ?", (now - longest_window,))
+    own_limits.remove_passed(tx, now)
     tx.execute("DELETE FROM limits WHERE heard_at + max(closed_for, ?) < ?", (FORGET_AFTER, now))
     tx.execute(
         "DELETE FROM answers WHERE n NOT IN (SELECT n FROM answers ORDER BY n DESC LIMIT ?)", (ANSWERS_KEPT,)

@@ -1,8 +1,6 @@
 """The store in one SQLite file, for one machine."""
 
-from collections import Counter
 from pathlib import Path
-from typing import Final
 
 from tidegate.bots.encryption import TokenCipher
 from tidegate.inbound.throttle import ThrottleRules
@@ -16,12 +14,12 @@ from tidegate.stores.sqlite.conversations import SqliteConversations
 from tidegate.stores.sqlite.erasure import erase_chat
 from tidegate.stores.sqlite.flow_sessions import SqliteFlowSessions
 from tidegate.stores.sqlite.inbox import SqliteInbox
+from tidegate.stores.sqlite.leases import SqliteLeases
 from tidegate.stores.sqlite.outbox import SqliteOutbox
 from tidegate.stores.sqlite.subscriptions import SqliteSubscriptions
+from tidegate.stores.sqlite.update_feed import SqliteUpdateFeed
 from tidegate.stores.store import Store, StoreActivity, StoreOptions
 from tidegate.upstream.limiter import MemoryLimiter
-
-WAITING_COUNTS: Final = ("high", "normal", "low", "retry")
 
 
 class SqliteStore(Store):
@@ -36,12 +34,13 @@ class SqliteStore(Store):
             options.clock,
             options.rules,
             busy_timeout=options.settings.tidegate_busy_timeout,
-            on_end=options.on_end,
+            events=options.events,
             on_bots=options.on_bots,
         )
         self.outbox.health_told = options.health
         self.bots = SqliteBotStore(self.outbox.file, TokenCipher.of(options.settings.tidegate_key, path))
         self.inbox = SqliteInbox(self.outbox.file, options.clock)
+        self.update_feed = SqliteUpdateFeed(self.outbox.file, options.clock)
         self.campaigns = SqliteCampaigns(self.outbox.file)
         self.conversations = SqliteConversations(self.outbox.file, options.clock)
 
@@ -57,6 +56,9 @@ class SqliteStore(Store):
     def limiter(self, name: str, rate: Rate) -> MemoryLimiter:  # noqa: ARG002  (no other process shares it)
         return MemoryLimiter(rate, self._clock)
 
+    def leases(self) -> SqliteLeases:
+        return SqliteLeases(self.outbox.file, self._clock)
+
     async def erase(self, chat: ChatId, bot: BotId | None = None) -> Erasure:
         return await erase_chat(self.outbox, chat, bot)
 
@@ -69,9 +71,3 @@ class SqliteStore(Store):
 
     async def pauses(self, *, chats: bool = True) -> list[tuple[BotId, ChatId | None]]:
         return [place for place in await self.outbox.pauses() if chats or place[1] is None]
-
-    async def counts_by_bot(self, *, letters: bool = True) -> Counter[tuple[BotId, str]]:  # noqa: ARG002  (cheap)
-        counts: Counter[tuple[BotId, str]] = Counter()
-        for (bot, name), count in self.outbox.file.counts.items():
-            counts[bot, "waiting" if name in WAITING_COUNTS else name] += count
-        return counts

@@ -1,6 +1,7 @@
 """Subscriptions and their news in the SQLite file, one transaction per step."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from tidegate.clock import Clock
@@ -73,8 +74,7 @@ class SqliteSubscriptions(Subscriptions):
         found: list[StoredSubscription] = []
         self.unreadable.begin(number)
         while (left := limit - len(found)) > 0:
-            page = (self.name, number, left)
-            rows = await self._file.read(lambda tx, page=page: tx.execute(_PAGE, page).fetchall())  # type: ignore[misc]
+            rows = await self._file.read(partial(_page, name=self.name, after=number, limit=left))
             found += self._readable(rows)
             if len(rows) < left:
                 break
@@ -126,6 +126,10 @@ class SqliteSubscriptions(Subscriptions):
 
     async def save_watermark(self, mark: str) -> None:
         await self._file.write(lambda tx: tx.execute(_SAVE_WATERMARK, (self.name, mark)))
+
+
+def _page(tx: Transaction, name: str, after: int, limit: int) -> list[Any]:
+    return tx.execute(_PAGE, (name, after, limit)).fetchall()
 
 
 def _add(tx: Transaction, name: str, packed: Sequence[tuple[str, bytes]]) -> list[bool]:

@@ -100,6 +100,12 @@ class SqliteTurns:
         if self._recent:
             self._clock.call_later(QUARANTINE_AT_MOST, self._forget)
 
+    def _may_stay_unwritten(self, entry: Entry, outcome: Outcome) -> bool:
+        """Return whether a restart that misses a call waits for it; a limit set meanwhile may be longer."""
+        return isinstance(outcome, _UNWRITTEN) and (
+            isinstance(outcome, _NOT_MADE) or not self._counts_for_long(entry)
+        )
+
     def write_recent(self, tx: Transaction) -> None:
         """This sender ends: write its recent calls and those in flight, so that the next need not wait."""
         now = self._clock.now()
@@ -120,7 +126,7 @@ class SqliteTurns:
         old, alias = lane.chat, other_name(turn.chat_id, outcome)
         call = AnsweredCall(wall - age, bot, old, lane.kind, entry.paid, entry.cost)
         noted = self._noted.pop(turn.token, None)
-        if noted is None and alias is None and isinstance(outcome, _UNWRITTEN):
+        if noted is None and alias is None and self._may_stay_unwritten(entry, outcome):
             self._remember(call, outcome, now)
             self._dispatcher.stir()
             return

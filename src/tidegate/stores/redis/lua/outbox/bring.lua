@@ -15,14 +15,15 @@ local function bring(item, body, result)
     chat = item.chat ~= current and item.chat or nil, lane = Lane.key(item.bot, item.kind, current), level = item.level,
     urgent_as = item.urgent_as, cost = item.cost, paid = item.paid, attempts = item.attempts, crashes = item.crashes,
     created = item.created + Now.offset, settled = item.settled + Now.offset, reason = item.reason,
-    description = item.description, number = Store.next_number(),
+    description = item.description, number = Store.next_number(), counting = Now.counting,
   }
   if item.dedup and mark_dedup(item) then
     message.dedup, message.dedup_until = item.dedup, item.dedup_until + Now.offset
   end
   Now.messages[item.id] = message
+  Message.order(message)
   if Message.DEAD_LETTER[item.state] then
-    Store.count(item.state, 1)
+    Message.count(message, 1)
     Store.later('ZADD', KEY.letters, Store.next_number(), item.id)
   else
     Store.later('ZADD', KEY.ended, math.max(item.forget + Now.offset, message.dedup_until or 0), item.id)

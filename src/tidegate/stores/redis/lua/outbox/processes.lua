@@ -25,6 +25,9 @@ function Steps.open()
     if emptied then Now.numbers = math.max(Now.numbers, Prelude.FIRST_NUMBER + math.floor(Now.time * 1e4)) end
     local away = Now.time - Now.last
     for _, id in ipairs(call('ZRANGE', KEY.leases, 0, -1)) do call('ZINCRBY', KEY.leases, away, id) end
+    -- Another Redis has another order of hashes: a scan of messages that was not over begins anew.
+    if Now.adopted ~= 'all' then Now.adopted = '0' end
+    call('HDEL', KEY.meta, 'order_scan', 'order_scan_from')
   end
   local epoch = meta[3] or ARGV[6]
   call('HSET', KEY.meta, 'schema', ARGV[4], 'run_id', ARGV[3], 'restarted', Now.restarted, 'epoch', epoch)

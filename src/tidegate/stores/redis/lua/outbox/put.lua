@@ -62,9 +62,12 @@ local function accept(item, body)
     urgent_as = item.urgent_as, lane = Lane.key(bot, kind, current), cost = item.cost, paid = item.paid,
     created = Now.time, due = item.due, expires = item.expires, park = item.park, dedup = item.dedup,
     dedup_until = item.dedup and Now.time + item.dedup_for, coalesce = item.coalesce, number = Store.next_number(),
+    counting = Now.counting,
   }
   Now.messages[item.id] = message
-  Store.count(Message.counter(message), 1)
+  Message.order(message)
+  Message.count(message, 1)
+  Message.note_age(message, true)
   Store.count(CONSTANT.OPEN_COUNT_PREFIX .. bot, 1)
   local older = waiting_with_key(item)
   local in_line = (item.due or 0) <= Now.time

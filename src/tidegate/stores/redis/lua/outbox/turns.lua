@@ -1,23 +1,29 @@
 -- Turns: direct calls, which take their place in the same schedule as messages.
 
--- Turn: one direct call is granted at once if nothing is in its way. Else, if the caller waits (`request.waits`), it
--- stands in its chat's line like a message, until it is granted or its lease runs out. ARGV[3]: the request, packed.
-function Steps.turn()
-  local request = unpack_one(ARGV[3])
-  Step.run_due()
+local function ask_for(request)
   local turn = {
     id = request.id, owner = terms.me, level = request.level, cost = request.cost, paid = request.paid,
     lane = Lane.key(request.bot, request.kind, Schedule.current_chat(request.bot, request.chat)),
   }
   if Schedule.grant_at_once(turn, Lane.at(turn.lane)) then
     Now.turns[turn.id] = turn
-    Now.answer.granted = { [turn.id] = turn.token }
+    Now.answer.granted[turn.id] = turn.token
   elseif request.waits then
     Now.turns[turn.id] = turn
     Now.waiting_turns = Now.waiting_turns + 1
     Store.later('ZADD', KEY.leases, Now.time + terms.lease, turn.id)
     Schedule.join(turn)
   end
+end
+
+-- Turn: direct calls, in the order in which they were asked for. One is granted at once if nothing is in its way. Else,
+-- if its caller waits (`request.waits`), it stands in its chat's line like a message, until it is granted or its lease
+-- runs out. ARGV[3]: the requests, packed.
+function Steps.turn()
+  Step.run_due()
+  Now.answer.granted = {}
+  for _, request in ipairs(unpack_one(ARGV[3])) do ask_for(request) end
+  if next(Now.answer.granted) == nil then Now.answer.granted = nil end -- an empty table would be packed as a list
   return Step.finish()
 end
 

@@ -16,6 +16,16 @@ function Learned.rate(learned, rule)
   return { count, seconds, rule[3] }
 end
 
+-- What holds of it under another rule; nil if nothing does, as its steps mean other rates.
+function Learned.rebased(learned, from, to)
+  if from[2] ~= to[2] or from[3] ~= to[3] then return nil end
+  learned.step = math.min(learned.step, to[1])
+  if learned.bad and learned.bad > to[1] then
+    learned.bad, learned.probing = learned.step < to[1] and to[1] or nil, nil
+  end
+  return learned.bad and learned or nil
+end
+
 -- Whether it is so old that starting again from the rule is as good.
 function Learned.stale(learned, now)
   return learned.bad == nil or now - learned.cut_at > CONSTANT.FORGET_AFTER

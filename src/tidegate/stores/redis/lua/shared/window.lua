@@ -53,6 +53,21 @@ function Window.wait(window, rate, cost, now)
   return math.huge
 end
 
+-- The window, as it was stored under a rate, under another one. `memory`: the seconds for which calls were remembered.
+-- A time at which all slots get free may stand for a call larger than the window was: it fills the new one.
+function Window.reshape(stored, from, memory, to, now)
+  local shift = to[2] - memory
+  if from[3] then shift = math.max(0, shift) end -- while it learned, its seconds were others
+  local window = Window.open(stored, now - math.max(0, shift))
+  local changed = { window.held }
+  for i = 1, #window.cooling, 2 do
+    local slots = window.cooling[i + 1]
+    if to[1] > from[1] and slots >= Window.largest(from) then slots = math.max(slots, to[1]) end
+    changed[#changed + 1], changed[#changed + 2] = window.cooling[i] + shift, slots
+  end
+  return Window.open(changed, now)
+end
+
 function Window.take(window, _, cost)
   window.held = window.held + cost
 end

@@ -65,7 +65,7 @@ end
 function Flood.learn(lane, pool, retry_after)
   local bot = Lane.bot_at(lane.bot)
   lane.closed = math.max(lane.closed or 0, Now.time + retry_after)
-  Store.count('refused', 1)
+  Store.count_of(lane.bot, 'refused', 1)
   if Lane.bursts(lane) and Flood.others(lane.open[2], lane.rates[2]) >= 1 then
     Flood.report('refusals', { bot = tonumber(lane.bot), chat = lane.chat, seconds = retry_after, whole_bot = false })
     Flood.cut(lane, true)

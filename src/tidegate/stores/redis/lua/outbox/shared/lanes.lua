@@ -9,6 +9,7 @@ function Lane.bot_at(id)
     local stored = call('HGET', KEY.bots, id)
     bot = stored and unpack_one(stored) or {}
     Now.bots[id] = bot
+    Now.new_bots[id] = not stored
   end
   return bot
 end
@@ -17,10 +18,57 @@ function Lane.is_private(chat)
   return string.find(chat, '^%d') ~= nil
 end
 
-function Lane.rule_of_pool(budget)
-  if budget == 'paid' then return terms.paid end
-  if budget == 'action' then return nil end
-  return terms.bot
+-- The limits of a chat of a bot, or of the bot, and whether they are its own: `kind` is private, group or bot. Own ones
+-- are kept with the bot as rates; those of replies follow from that of the chat, as in `Rules.replies`.
+function Lane.rules_of(own, kind)
+  local rate = own and own[kind]
+  if not rate then return kind == 'bot' and { terms.bot } or terms[kind], false end
+  local rules = { rate }
+  if kind == 'private' and terms.burst > rate[1] then
+    rules = { { terms.burst, rate[2] * terms.burst / rate[1], true }, rate }
+  end
+  return rules, true
+end
+
+function Lane.same_rules(some, others)
+  if #some ~= #others then return false end
+  for i, rate in ipairs(some) do
+    if rate[1] ~= others[i][1] or rate[2] ~= others[i][2] or rate[3] ~= others[i][3] then return false end
+  end
+  return true
+end
+
+-- Opens the windows of a lane or pool. They were stored under `limited.under`, or else under the rules of the settings:
+-- where those that hold are others, they are reshaped. `limited.full`: until then, calls may count that nobody knows.
+function Lane.open_windows(limited, stored, kind)
+  local bot = Lane.bot_at(limited.bot)
+  local rules, is_own = Lane.rules_of(bot.own, kind)
+  local under = limited.under or Lane.rules_of(nil, kind)
+  limited.rule, limited.rates, limited.open = rules[1], {}, {}
+  limited.full = bot.full and bot.full[kind]
+  local changed = (limited.under or is_own) and not Lane.same_rules(under, rules)
+  for i, rate in ipairs(rules) do
+    limited.rates[i] = rate
+    if changed and stored then
+      local from = i < #rules and 1 or #under -- the average is always the last one
+      local memory = under[from][2]
+      if from == 1 and limited.learned then memory = math.min(memory, Learned.rate(limited.learned, under[1])[2]) end
+      limited.open[i] = Window.reshape(stored[from], under[from], memory, rate, Now.time)
+    else
+      limited.open[i] = Window.open(stored and stored[i], Now.time)
+    end
+  end
+  limited.under = is_own and rules or nil
+  if changed and limited.learned then
+    limited.learned = Learned.rebased(limited.learned, under[1], rules[1])
+    if limited.learned then
+      Lane.apply_learned(limited)
+      Flood.publish(limited)
+    else
+      call('HDEL', KEY.learned, Lane.learned_name(limited))
+    end
+  end
+  Lane.apply_learned(limited)
 end
 
 function Lane.apply_learned(limited)
@@ -31,6 +79,7 @@ end
 -- in a table of their own.
 Lane.RARE = {
   'closed', 'paused', 'learned', 'reserved', 'reserved_until', 'bury',
+  'under', -- the limits of its bot's own that its windows were stored under
   'moving', -- the id that the chat has by now, while entries wait here still
   'arriving', -- the keys of the lanes that move here
 }
@@ -64,7 +113,8 @@ function Lane.text(lane)
       end
     end
   end
-  if lane.closed or lane.paused or lane.learned or lane.reserved or lane.bury or lane.moving or lane.arriving then
+  if lane.closed or lane.paused or lane.learned or lane.reserved or lane.bury or lane.under or lane.moving
+    or lane.arriving then
     rare = {}
     for _, name in ipairs(Lane.RARE) do rare[name] = lane[name] end
   end
@@ -78,23 +128,14 @@ function Lane.at(key)
   local stored = call('HGET', KEY.lanes, key)
   local rare, last, flight, windows, lines
   if stored then rare, last, flight, windows, lines = Lane.parse(stored) end
-  local rules = terms.group
-  if kind == 'action' then
-    rules = terms.actions
-  elseif Lane.is_private(chat) then
-    rules = terms.private
-  end
   lane = {
     key = key, bot = bot, kind = kind, chat = chat, last = last or nil, flight = flight or nil, lines = lines or {},
-    rule = rules[1], rates = {}, open = {}, pool = nil, closed = nil,
+    rule = nil, rates = nil, open = nil, pool = nil, closed = nil,
   }
-  for i, rate in ipairs(rules) do
-    lane.rates[i], lane.open[i] = rate, Window.open(windows and windows[i], Now.time)
-  end
   if rare then
     for name, value in pairs(rare) do lane[name] = value end
-    Lane.apply_learned(lane)
   end
+  Lane.open_windows(lane, windows, kind == 'action' and 'actions' or Lane.is_private(chat) and 'private' or 'group')
   Now.lanes[key] = lane
   return lane
 end
@@ -120,10 +161,12 @@ function Lane.pool_at(key)
   pool.key = key
   local budget
   pool.bot, budget = string.match(key, '^([^/]+)/(.+)$')
-  pool.rule = Lane.rule_of_pool(budget)
-  if pool.rule then
-    pool.rates, pool.open = { pool.rule }, { Window.open(pool.windows and pool.windows[1], Now.time) }
+  if budget == 'paid' then
+    pool.rule, pool.rates = terms.paid, { terms.paid }
+    pool.open = { Window.open(pool.windows and pool.windows[1], Now.time) }
     Lane.apply_learned(pool)
+  elseif budget ~= 'action' then
+    Lane.open_windows(pool, pool.windows or nil, 'bot')
   end
   pool.passes = pool.passes or { 0, 0, 0 }
   pool.served, pool.spaced, pool.wake = pool.served or 0, pool.spaced or 0, pool.wake or 0
@@ -163,7 +206,8 @@ end
 
 -- When calls that Redis may have forgotten do not count any more. Those of a burst are made up for by `limits_of`.
 function Lane.forgotten_until(lane)
-  return Now.forgotten_until + (Lane.bursts(lane) and lane.rates[2][2] or Lane.longest(lane))
+  local seconds = Lane.bursts(lane) and lane.rates[2][2] or Lane.longest(lane)
+  return math.max(Now.forgotten_until + seconds, lane.full or 0)
 end
 
 function Lane.longest(lane)
@@ -226,6 +270,7 @@ function Lane.save_pools()
       spaced = pool.spaced,
       reserved = pool.reserved,
       learned = pool.learned,
+      under = pool.under,
       wake = pool.wake,
       ready = pool.ready,
       active = pool.active,
@@ -237,7 +282,7 @@ end
 function Lane.save_bots()
   for id, bot in pairs(Now.bots) do
     if next(bot) == nil then
-      Store.later('HDEL', KEY.bots, id)
+      if not Now.new_bots[id] then Store.later('HDEL', KEY.bots, id) end
     else
       Store.later('HSET', KEY.bots, id, pack(bot))
     end
@@ -343,6 +388,15 @@ function Line.push_front(lane, level, line, entry)
   Line.lead(line, entry)
 end
 
+-- Adds an entry at its place in order of arrival. The line is in this order: see `Line.sort`.
+function Line.insert(lane, level, line, entry)
+  if line.id and line.seq > entry.seq then
+    Line.push_front(lane, level, line, entry)
+  else
+    Line.append(lane, level, line, entry)
+  end
+end
+
 -- Takes the first entry out; the next one leads.
 function Line.pop(lane, level, line)
   Line.leave_ready(lane, level, line)
@@ -354,6 +408,15 @@ function Line.pop(lane, level, line)
     line.more = line.more > 1 and line.more - 1 or nil
     Line.lead(line, Line.parse(member))
   end
+end
+
+-- Puts the first entry, which may have returned to the head of its line, to its place in order of arrival.
+function Line.sort(lane, level, line)
+  if line.id == nil or (line.more or 0) == 0 then return end
+  Line.leave_ready(lane, level, line)
+  call('ZADD', KEY.queue, 0, Line.member(lane, level, Line.head(line)))
+  line.more = line.more + 1
+  Line.pop(lane, level, line)
 end
 
 -- Takes a waiting entry out of its line, wherever it stands. Returns whether it was the first.

@@ -27,7 +27,8 @@ local function is_number_or_false(value) return value == false or type(value) ==
 function Message.is_sound(state, lane, level, cost, seq, token, created, number, rare, body, result)
   if not Message.STATES[state] or type(lane) ~= 'string' or not string.find(lane, '^%d+/%l+/.') then return false end
   if type(level) ~= 'number' or level < 0 or level > Level.TURN + Level.LOW or level % 1 ~= 0 then return false end
-  if type(cost) ~= 'number' or cost < 0 or type(created) ~= 'number' or type(number) ~= 'number' then return false end
+  if type(cost) ~= 'number' or cost < 0 or type(created) ~= 'number' then return false end
+  if type(number) ~= 'number' or not (number >= 0 and number < NEVER) then return false end
   if not is_number_or_false(seq) or not is_number_or_false(token) then return false end
   if type(body) ~= 'string' or not (result == false or type(result) == 'string') then return false end
   if rare ~= false then
@@ -42,13 +43,14 @@ end
 -- There may be millions, each read and written a few times: flat lists are the fastest form in Redis's Lua. Returns nil
 -- for one that cannot be read.
 function Message.parse(id, stored)
-  local read, state, lane, level, cost, seq, token, created, number, rare, body, result = pcall(unpack_one, stored)
+  local read, state, lane, level, cost, seq, token, created, number, rare, body, result, counting =
+    pcall(unpack_one, stored)
   if not read or not Message.is_sound(state, lane, level, cost, seq, token, created, number, rare, body, result) then
     return nil
   end
   local message = {
     id = id, state = state, lane = lane, level = level, cost = cost, seq = seq or nil, token = token or nil,
-    created = created, number = number, body = body, result = result or nil,
+    created = created, number = number, body = body, result = result or nil, counting = counting,
   }
   for name, value in pairs(rare or Store.NOTHING) do message[name] = value end
   return message
@@ -66,7 +68,8 @@ function Message.text(message)
   end
   return pack(
     message.state or false, message.lane, message.level, message.cost, message.seq or false, message.token or false,
-    message.created or 0, message.number or 0, rare, message.body or '', message.result or false)
+    message.created or 0, message.number or 0, rare, message.body or '', message.result or false,
+    message.counting or false)
 end
 
 function Message.chat(message)
@@ -90,6 +93,8 @@ function Message.load(cache, key, id)
     if kept == nil then
       cache[id] = false -- while it is looked for
       kept = Message.bury(id, stored)
+    elseif kept.counting ~= Now.counting and kept.state then
+      Message.adopt(kept)
     end
     cache[id] = kept
   end
@@ -146,6 +151,7 @@ end
 function Message.bury(id, stored)
   local entry = {
     id = id, state = 'queued', lane = nil, level = Level.NORMAL, cost = 1, created = Now.time, number = 0, body = stored,
+    counting = Now.counting,
   }
   if call('ZSCORE', KEY.ended, id) then
     Store.later('ZREM', KEY.ended, id)
@@ -156,6 +162,7 @@ function Message.bury(id, stored)
   if call('ZSCORE', KEY.letters, id) then
     entry.state, entry.reason, entry.settled = 'dead', CONSTANT.UNREADABLE, Now.time
     entry.description = CONSTANT.DAMAGED_RECORD
+    Message.order(entry)
     return entry
   end
   local leased = Now.lapsed == id or call('ZSCORE', KEY.leases, id)
@@ -181,6 +188,7 @@ function Message.bury(id, stored)
     Schedule.settle_lane(lane)
     return false
   end
+  Message.order(entry)
   Message.finish(entry, 'dead', CONSTANT.UNREADABLE, CONSTANT.DAMAGED_RECORD)
   Schedule.settle_lane(lane)
   return entry
@@ -210,6 +218,7 @@ function Message.save_all(cache, key)
       Store.later('HSET', key, id, Message.text(kept))
     else
       Store.later('HDEL', key, id)
+      if key == KEY.messages then Store.later('ZREM', KEY.order, id) end
     end
   end
 end
@@ -223,10 +232,96 @@ function Message.counter(message)
   return message.urgent_as or Message.PRIORITY[message.level]
 end
 
+function Message.count(message, change)
+  Store.count_of(Message.bot(message), Message.counter(message), change)
+end
+
 function Message.change_state(message, state)
-  Store.count(Message.counter(message), -1)
+  local bot = Message.bot(message)
+  Store.count_of(bot, Message.counter(message), -1)
   message.state = state
-  Store.count(Message.counter(message), 1)
+  Store.count_of(bot, Message.counter(message), 1)
+end
+
+-- A message that an older version has stored, or one of a former counting (see `Steps.recount`), is counted with its bot
+-- and by its age from now on. Each that a step changes is adopted before; `Message.adopt_some` adopts the others.
+function Message.adopt(message)
+  message.counting = Now.counting
+  if Message.OPEN[message.state] then
+    Message.note_age(message, true)
+  elseif not Message.DEAD_LETTER[message.state] then
+    return
+  end
+  Message.count(message, 1)
+  Store.count(Message.counter(message), -1) -- of all bots it was counted before
+end
+
+-- Adopts a part of all messages. The scan goes on where the last one ended, whichever process made it.
+function Message.adopt_some()
+  local cursor, fields = unpack(call('HSCAN', KEY.messages, Now.adopted, 'COUNT', Bound.ADOPT))
+  for i = 1, #fields, 2 do
+    local id = fields[i]
+    if Now.messages[id] == nil then
+      local message = Message.parse(id, fields[i + 1])
+      if message == nil then
+        Message.at(id)
+      elseif message.counting ~= Now.counting then
+        Now.messages[id] = message
+        Message.adopt(message)
+      end
+    end
+  end
+  Now.adopted = cursor == '0' and 'all' or cursor
+end
+
+-- From when it may go: a text of fixed length, so that texts sort as times do.
+function Message.since(message)
+  local since = math.max(message.created, message.due or 0)
+  if since ~= Now.since then -- mostly the one of the message before
+    Now.since, Now.since_text = since, string.format('%017.6f', since)
+  end
+  return Now.since_text
+end
+
+-- Notes that a message has, or has not, its place among those of its bot that have not ended, by age.
+function Message.note_age(message, is_open)
+  Now.ages[Message.bot(message) .. '\0' .. Message.since(message) .. '\0' .. message.id] = is_open
+end
+
+function Message.save_ages()
+  local added, removed = {}, {}
+  for member, is_open in pairs(Now.ages) do
+    if is_open then
+      added[#added + 1], added[#added + 2] = 0, member
+    else
+      removed[#removed + 1] = member
+    end
+  end
+  Prelude.call_many('ZADD', KEY.ages, added)
+  Prelude.call_many('ZREM', KEY.ages, removed)
+  Now.ages = {}
+end
+
+-- Since when the oldest message of a bot may go that waits; nil if none does. Only those in flight are passed over, which
+-- have their places, too: so a claim does not have to write here. One that has left without a trace is removed.
+function Message.oldest(bot)
+  local first = bot .. '\0'
+  local last = '(' .. first .. string.format('%017.6f', Now.time) .. '\1'
+  local passed = 0
+  while true do
+    local members = call('ZRANGEBYLEX', KEY.ages, '[' .. first, last, 'LIMIT', passed, 100)
+    for _, member in ipairs(members) do
+      local since, id = string.match(member, '^%d+%z([%d.]+)%z(.+)$')
+      local message = not call('ZSCORE', KEY.leases, id) and Message.peek(id)
+      if message and Message.waits(message) then return tonumber(since) end
+      if message == nil or (message and not Message.OPEN[message.state]) then
+        call('ZREM', KEY.ages, member)
+      else
+        passed = passed + 1
+      end
+    end
+    if #members < 100 then return nil end
+  end
 end
 
 function Message.bot(message)
@@ -258,6 +353,7 @@ function Message.finish(message, state, reason, description, quietly)
   Message.change_state(message, state)
   message.reason, message.description, message.settled = reason, description, Now.time
   Store.count(CONSTANT.OPEN_COUNT_PREFIX .. Message.bot(message), -1)
+  Message.note_age(message, false)
   if message.expires then Store.later('ZREM', KEY.timers, 'E' .. message.id) end
   if (message.crashes or 0) >= CONSTANT.SUSPECT_CRASHES then call('HDEL', KEY.crashed, message.id) end
   if message.coalesce and call('HGET', KEY.coalesce, message.coalesce) == message.id then

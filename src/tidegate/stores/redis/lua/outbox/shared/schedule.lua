@@ -159,7 +159,7 @@ end
 function Schedule.is_free(lane, line)
   if lane.flight or lane.paused or lane.bury or lane.closed then return false end
   if lane.reserved or lane.learned or lane.moving or lane.arriving or line.retry then return false end
-  if Now.restarted + 3600 > Now.time then return false end
+  if Now.restarted + 3600 > Now.time or (lane.full or 0) > Now.time then return false end
   for i = 1, #lane.open do
     if lane.open[i].held > 0 or lane.open[i].sum > 0 then return false end
   end
@@ -246,6 +246,24 @@ function Schedule.again(entry, at)
   local line = Lane.line(lane, entry.level)
   Line.push_front(lane, entry.level, line, entry)
   line.place = Place.BLOCKED
+end
+
+-- Moves a waiting message to the line of another level, which is in order of arrival then. One that is not due yet joins
+-- that line later.
+function Schedule.change_level(message, level)
+  if (message.seq or 0) == 0 then
+    message.level = level
+    return
+  end
+  Schedule.remove(message)
+  message.level = level
+  local lane = Lane.at(message.lane)
+  local line = Lane.line(lane, level)
+  local first, pool = line.id, Lane.pool_for(lane, line.paid)
+  Line.sort(lane, level, line)
+  Line.insert(lane, level, line, message)
+  if first and line.id ~= first then Schedule.unreserve(lane, level, line, pool) end
+  Schedule.place(lane, level, line)
 end
 
 -- Takes a waiting entry out of its line.
@@ -371,7 +389,7 @@ end
 function Schedule.take(pool, messages, room)
   local bot = Lane.bot_at(pool.bot)
   local closed = bot.closed or 0
-  if pool.rule then closed = math.max(closed, Now.forgotten_until + pool.rates[1][2]) end
+  if pool.rule then closed = math.max(closed, Now.forgotten_until + pool.rates[1][2], pool.full or 0) end
   if closed > Now.time then
     Schedule.sleep(pool, closed)
     return nil
@@ -461,6 +479,7 @@ function Schedule.grant_at_once(turn, lane)
     if waiting > 0 then return false end
   end
   if turn.level ~= Level.TURN and Now.time < pool.spaced then return false end
+  if math.max(lane.full or 0, pool.full or 0) > Now.time then return false end
   if pool.rule and not Schedule.fits_by_now(pool.open[1], pool.rates[1], cost) then return false end
   for i = 1, Lane.limits_of(lane, turn.level) do
     if not Schedule.fits_by_now(lane.open[i], lane.rates[i], cost) then return false end
@@ -493,11 +512,7 @@ function Schedule.move_first(lane, level, line, target)
     kept.lane = target.key
   end
   Line.pop(lane, level, line)
-  if into.id and into.seq > entry.seq then
-    Line.push_front(target, level, into, entry)
-  else
-    Line.append(target, level, into, entry)
-  end
+  Line.insert(target, level, into, entry)
 end
 
 -- Moves a part of the entries of a lane that has another id: there may be more than one step may move. A timer that any
@@ -509,6 +524,10 @@ function Schedule.move_some(lane)
   for level, line in pairs(lane.lines) do
     Line.leave_ready(lane, level, line)
     Line.leave_ready(target, level, Lane.line(target, level))
+    if line.id then
+      Line.sort(lane, level, line)
+      Line.sort(target, level, target.lines[level])
+    end
     while line.id and left > 0 do
       Schedule.move_first(lane, level, line, target)
       left = left - 1

@@ -15,11 +15,13 @@ Store.NOTHING = {}
 
 -- How much one call may do, so that Redis is free for others soon. The rest is done by the next call.
 local Bound = { LINES = 2000, POOLS = 128, TIMERS = 200, LEASES = 200, FORGET = 200, SWEEP = 200, KILL = 500, MOVE = 500,
-  SUSPECTS = 1000 }
+  SUSPECTS = 1000,
+  ADOPT = 500,
+  PAGE = 1000, BYTES = 2 ^ 20 }
 
 local Now = {
-  lanes = {}, pools = {}, bots = {}, messages = {}, turns = {}, -- by key or id, as far as they were asked for
-  changes = {}, counted = {}, -- written when the step ends
+  lanes = {}, pools = {}, bots = {}, new_bots = {}, messages = {}, turns = {}, -- by key or id, as far as they were asked for
+  changes = {}, counted = {}, counted_of = {}, ages = {}, -- written when the step ends
   ended = {}, -- messages that ended other than by their own settlement: the caller reports them to the application
   answer = { step = STEP }, -- never empty: Lua packs an empty table as a list
   blobs = {}, -- texts beside the answer, which are not decoded
@@ -32,7 +34,7 @@ local Now = {
 do
   local meta = call(
     'HMGET', KEY.meta, 'numbers', 'last', 'offset', 'turns', 'restarted', 'watch_at', 'watch_by', 'claimers',
-    'suspect', 'offered', 'epoch', 'unsettled')
+    'suspect', 'offered', 'epoch', 'unsettled', 'counting', 'adopted', 'ordered')
   -- The data that the caller knows is gone (FLUSHDB, for example): it opens the store anew, which notes that, before it
   -- does anything else. Redis still knows the scripts, so that nothing else would tell.
   if STEP ~= 'open' and known_epoch and meta[11] ~= known_epoch then return redis.error_reply('EPOCH') end
@@ -46,6 +48,9 @@ do
   Now.claimers = tonumber(meta[8] or 0) -- until when some worker waits for messages, and can be woken
   Now.suspect, Now.offered = meta[9] or '', meta[10] or '' -- a message, and a line: see `Schedule.offer_suspect`
   Now.unsettled = tonumber(meta[12] or 0) -- messages; each process is told, and knows what is lost with the data
+  -- See `Message.adopt`: in a store that is new, nothing is left to adopt.
+  Now.counting, Now.adopted = tonumber(meta[13] or 1), meta[14] or (meta[1] and '0' or 'all')
+  Now.has_unordered = meta[1] ~= meta[15] -- see `Message.note_unordered`
   Now.time, Now.offset = Prelude.steady_time(meta[2], meta[3]) -- one instant for the whole step
 end
 
@@ -75,6 +80,16 @@ end
 
 function Store.count(name, change)
   Now.counted[name] = (Now.counted[name] or 0) + change
+end
+
+-- Counts for one bot, and so for all.
+function Store.count_of(bot, name, change)
+  local its = Now.counted_of[bot]
+  if its == nil then
+    its = {}
+    Now.counted_of[bot] = its
+  end
+  its[name] = (its[name] or 0) + change
 end
 
 -- Puts a text beside the answer; returns its number.
@@ -195,26 +210,42 @@ end
 
 function Step.write_counts()
   local prefix = CONSTANT.OPEN_COUNT_PREFIX
+  for _, its in pairs(Now.counted_of) do
+    for name, change in pairs(its) do Store.count(name, change) end
+  end
   for name, change in pairs(Now.counted) do
     if string.sub(name, 1, #prefix) == prefix then Now.unsettled = Now.unsettled + change end
     if change ~= 0 and call('HINCRBY', KEY.counts, name, change) == 0 then call('HDEL', KEY.counts, name) end
+  end
+  for bot, its in pairs(Now.counted_of) do
+    for name, change in pairs(its) do
+      local field = bot .. '/' .. name
+      if change ~= 0 and call('HINCRBY', KEY.bot_counts, field, change) == 0 then call('HDEL', KEY.bot_counts, field) end
+    end
   end
 end
 
 function Step.write()
   for _, bot in pairs(Now.bots) do
     if (bot.closed or 0) <= Now.time then bot.closed = nil end
+    for kind, till in pairs(bot.full or Store.NOTHING) do
+      if till <= Now.time then bot.full[kind] = nil end
+    end
+    if bot.full and next(bot.full) == nil then bot.full = nil end
   end
   Lane.save_all()
   Lane.save_pools()
   Lane.save_bots()
   Message.save_all(Now.messages, KEY.messages)
   Message.save_all(Now.turns, KEY.turns)
+  Message.save_ages()
   Step.flush()
   Step.write_counts()
+  Message.note_unordered()
   call('HSET', KEY.meta, 'numbers', Now.numbers, 'last', Now.time,
     'offset', Now.offset, 'turns', Now.waiting_turns, 'watch_at', Now.watch_at, 'watch_by', Now.watch_by or '',
-    'claimers', Now.claimers, 'suspect', Now.suspect, 'offered', Now.offered, 'unsettled', Now.unsettled)
+    'claimers', Now.claimers, 'suspect', Now.suspect, 'offered', Now.offered, 'unsettled', Now.unsettled,
+    'counting', Now.counting, 'adopted', Now.adopted, 'ordered', Now.numbers)
   Now.answer.unsettled = Now.unsettled
 end
 

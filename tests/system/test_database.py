@@ -6,7 +6,7 @@ import signal
 import socket
 import sqlite3
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -16,38 +16,28 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, text
 
-from databases import emptied_database, new_database, run_sql
+from databases import new_database, run_sql
+from history_rows import ANN, row
 from servers import PGBOUNCER, Server, ServerMissing, find, pgbouncer_server, postgres_server
+from tidegate import Tidegate
+from tidegate.clock import Clock
+from tidegate.database.access import SqlAccess
 from tidegate.database.database import Database
+from tidegate.database.history import SqlHistory
 from tidegate.database.migrations import NEWEST, VERSION_TABLE
 from tidegate.database.schema import metadata
 from tidegate.errors import BadInputError, ClosedError, StoreAwayError, StoreError
+from tidegate.history import HistoryFilter
+from tidegate.ops.access import AccessControl
 
 PASSWORD = "hush-hush"
 COUNT = text("SELECT count(*) FROM tidegate_reminders")
 WHERE = text("SELECT current_database()")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 async def address(kind: str, postgres_url: str, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/data.db" if kind == "sqlite" else await new_database(postgres_url)
-
-
-@pytest.fixture
-async def database(kind: str, postgres_url: str, tmp_path: Path) -> AsyncIterator[Database]:
-    sqlite = f"sqlite:///{tmp_path}/data.db"
-    made = Database(sqlite if kind == "sqlite" else await emptied_database(postgres_url))
-    await made.open()
-    yield made
-    await made.close()
-
-
-# --- the schema ---
 
 
 async def test_a_new_database_gets_its_tables_and_the_next_process_changes_nothing(address: str) -> None:
@@ -64,10 +54,30 @@ async def test_a_new_database_gets_its_tables_and_the_next_process_changes_nothi
         await database.close()
 
 
+async def test_a_database_that_was_being_opened_was_said_not_to_answer(tmp_path: Path) -> None:
+    core = Tidegate(str(tmp_path / "bot.db")).core
+    _, meanwhile = await asyncio.gather(core.database.open(), core.database_answers(5))
+    assert meanwhile is None
+    assert await core.database_answers(5) is True
+    await core.database.close()
+
+
+async def test_a_database_that_could_not_be_opened_does_not_answer(tmp_path: Path) -> None:
+    core = Tidegate(str(tmp_path / "no such folder" / "bot.db")).core
+    with pytest.raises(BadInputError):
+        await core.database.open()
+    assert await core.database_answers(5) is False
+
+
 async def test_the_tables_are_those_that_the_code_expects(database: Database) -> None:
     def differences(connection: Connection) -> list[Any]:
-        ours = {"include_name": lambda name, kind, _: kind != "table" or name in metadata.tables}
-        context = MigrationContext.configure(connection, opts={"compare_type": True, **ours})
+        def is_ours(name: str | None, kind: str, _: object) -> bool:
+            if kind == "table":
+                return name in metadata.tables
+            return name not in {"words", "ix_tidegate_messages_words"}  # of PostgreSQL alone
+
+        options = {"compare_type": True, "include_name": is_ours}
+        context = MigrationContext.configure(connection, opts=options)
         return list(compare_metadata(context, metadata))
 
     async with database.read() as transaction:
@@ -98,9 +108,6 @@ async def test_a_database_of_a_newer_tidegate_is_refused_and_left_alone(address:
     async with database.read() as transaction:
         assert await transaction.scalar(COUNT) == 0
     await database.close()
-
-
-# --- transactions ---
 
 
 async def test_what_a_transaction_did_is_undone_if_its_body_fails(database: Database) -> None:
@@ -175,9 +182,6 @@ async def test_a_database_in_memory_lasts_as_long_as_it_is_open() -> None:
         await database.revision()
 
 
-# --- SQLite files ---
-
-
 async def test_a_file_is_for_its_owner_alone_and_every_commit_is_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "data.db"
     database = Database(f"sqlite:///{path}")
@@ -206,6 +210,33 @@ async def test_a_file_that_another_process_keeps_locked_is_named(tmp_path: Path)
     async with database.write() as transaction:
         assert await transaction.scalar(COUNT) == 0
     await database.close()
+
+
+async def test_a_transaction_that_was_cancelled_beside_unread_rows_does_not_keep_the_file_locked(
+    tmp_path: Path,
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def cancel() -> int:
+        loop.call_soon_threadsafe(task.cancel)  # called by SQLite, while the rows are on their way
+        return 1
+
+    async def select_and_be_cancelled() -> None:
+        async with database.write() as transaction:
+            await transaction.run(lambda one: one.connection.create_function("cancel", 0, cancel))
+            await transaction.rows(text("SELECT cancel() UNION ALL SELECT 2"))
+
+    database = Database(f"sqlite:///{tmp_path}/data.db", busy_timeout=0.05)
+    await database.open()
+    try:
+        task = loop.create_task(select_and_be_cancelled())
+        with pytest.raises(asyncio.CancelledError) as kept:  # and with it the statement
+            await task
+        async with database.write() as transaction:
+            assert await transaction.scalar(COUNT) == 0
+        assert kept.traceback  # which is there still
+    finally:
+        await database.close()
 
 
 async def test_a_file_that_was_deleted_while_it_is_open_is_not_written_in_vain(tmp_path: Path) -> None:
@@ -243,9 +274,6 @@ async def test_without_permission_to_upgrade_no_file_is_made(tmp_path: Path) -> 
     with pytest.raises(StoreError, match="there is no"):
         await Database(f"sqlite:///{tmp_path}/data.db").open(upgrade=False)
     assert await asyncio.to_thread(os.listdir, tmp_path) == []
-
-
-# --- a server that is away ---
 
 
 async def test_a_server_that_does_not_run_is_named_without_the_password() -> None:
@@ -362,9 +390,6 @@ async def test_a_server_that_stands_still_is_given_up(
     await database.close()
 
 
-# --- a replica ---
-
-
 async def test_questions_go_to_the_replica_and_everything_else_to_the_primary(postgres_url: str) -> None:
     primary, replica = await new_database(postgres_url), await new_database(postgres_url)
     names = [address.rpartition("/")[2] for address in (primary, replica)]
@@ -392,9 +417,6 @@ async def test_a_replica_that_is_away_stops_only_the_questions_that_go_there(pos
     async with database.write() as transaction:
         assert await transaction.scalar(COUNT) == 0
     await database.close()
-
-
-# --- PgBouncer ---
 
 
 @pytest.fixture(scope="module")
@@ -429,3 +451,31 @@ async def test_transactions_through_pgbouncer_share_few_connections(
     assert 1 < len(set.union(*sessions)) <= 3  # ten clients, three connections: nobody has its own
     await database.close()
     await run_sql(postgres_url, "SELECT 1")  # and the server behind it is well
+
+
+async def test_history_and_access_go_through_pgbouncer(postgres_url: str, pgbouncer_url: str) -> None:
+    name = (await new_database(postgres_url)).rpartition("/")[2]
+    database = Database(pgbouncer_url.removesuffix("/postgres") + f"/{name}")
+    await database.open()
+    history, access = SqlHistory(database), AccessControl(lambda: SqlAccess(database), Clock())
+
+    async def work(number: int) -> None:
+        made = await access.create_token(f"program {number}", "viewer")
+        for step in range(5):
+            message = number * 10 + step + 1
+            reply = None if step == 0 else message - 1
+            await history.write(
+                [row(text=f"word{number}", telegram_message_id=message, reply_to_message_id=reply)]
+            )
+            assert await access.authenticate(made.secret) is not None
+        last = number * 10 + 5
+        chain = await history.chain(ANN, last, None, 20)
+        assert chain is not None
+        assert len(chain.above) == 4
+        assert len((await history.page(HistoryFilter(words=(f"word{number}",)), 50)).messages) == 5
+
+    try:
+        await asyncio.gather(*(work(number) for number in range(10)))
+    finally:
+        await access.close()
+        await database.close()

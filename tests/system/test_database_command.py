@@ -100,9 +100,6 @@ def test_a_store_in_memory_has_no_database(capsys: pytest.CaptureFixture[str]) -
     assert "beside memory:// there is no database" in capsys.readouterr().err
 
 
-# --- doctor ---
-
-
 def checks(capsys: pytest.CaptureFixture[str], code: int = 0) -> dict[str, dict[str, str]]:
     return {check["name"]: check for check in told(capsys, "doctor", code=code)["checks"]}
 

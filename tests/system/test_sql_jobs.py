@@ -1,15 +1,12 @@
 """Jobs in SQL: which index answers what, at as many rows as a week of a busy bot leaves."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
-from databases import emptied_database
+from databases import plan, recorded
 from tidegate.clock import Clock
 from tidegate.database.database import Database
 from tidegate.database.jobs import SqlJobs
@@ -25,20 +22,6 @@ class SetClock(Clock):
 
     def now(self) -> float:
         return 100.0
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-async def database(kind: str, postgres_url: str, tmp_path: Path) -> AsyncIterator[Database]:
-    sqlite = f"sqlite:///{tmp_path}/data.db"
-    made = Database(sqlite if kind == "sqlite" else await emptied_database(postgres_url))
-    await made.open()
-    yield made
-    await made.close()
 
 
 # Of ten rows one waits or runs, one is to be reported, eight have ended.
@@ -73,29 +56,6 @@ QUESTIONS: dict[str, tuple[Callable[[SqlJobs], Awaitable[object]], set[str]]] = 
 }
 
 
-@asynccontextmanager
-async def recorded(database: Database) -> AsyncIterator[list[tuple[str, Any]]]:
-    """The statements that are made meanwhile, with their parameters."""
-    seen: list[tuple[str, Any]] = []
-    engine = database._engine  # noqa: SLF001  (what the database is asked, not what the store says)
-    assert engine is not None
-
-    def note(_c: object, _k: object, statement: str, parameters: Any, _x: object, many: bool) -> None:  # noqa: ANN401, FBT001
-        if "tidegate_jobs" in statement and not statement.startswith("INSERT") and not many:
-            seen.append((statement, parameters))
-
-    event.listen(engine.sync_engine, "before_cursor_execute", note)
-    yield seen
-    event.remove(engine.sync_engine, "before_cursor_execute", note)
-
-
-async def plan(database: Database, kind: str, statement: str, parameters: Any) -> str:  # noqa: ANN401
-    explain = "EXPLAIN QUERY PLAN " if kind == "sqlite" else "EXPLAIN "
-    async with database.write() as transaction:
-        connection = transaction._connection  # noqa: SLF001  (likewise)
-        return str((await connection.exec_driver_sql(explain + statement, parameters)).all())
-
-
 async def vacuum(database: Database, kind: str) -> None:
     """What PostgreSQL does by itself after a while: then an index alone can answer."""
     if kind == "sqlite":
@@ -118,7 +78,9 @@ async def test_every_question_about_jobs_is_answered_by_an_index(
     await vacuum(database, kind)
 
     for question, (ask, indexes) in QUESTIONS.items():
-        async with recorded(database) as queries:
+        async with recorded(
+            database, lambda sql: "tidegate_jobs" in sql and not sql.startswith("INSERT")
+        ) as queries:
             await ask(SqlJobs(database, SetClock()))
         assert queries, question
         plans = "\n".join([await plan(database, kind, *query) for query in queries])

@@ -4,16 +4,14 @@ import asyncio
 import datetime as dt
 import itertools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
-from databases import emptied_database, new_database
+from databases import new_database, plan, recorded
 from servers import PGBOUNCER, Server, ServerMissing, find, pgbouncer_server
 from tidegate.database.database import Database
 from tidegate.database.reminders import SqlReminders
@@ -25,20 +23,6 @@ from tidegate.reminders.reminder import Daily, NewReminder, Reminder
 BOT = BotId(42)
 ROWS = 20_000
 replace = msgspec.structs.replace
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-async def database(kind: str, postgres_url: str, tmp_path: Path) -> AsyncIterator[Database]:
-    sqlite = f"sqlite:///{tmp_path}/data.db"
-    made = Database(sqlite if kind == "sqlite" else await emptied_database(postgres_url))
-    await made.open()
-    yield made
-    await made.close()
 
 
 def new(user: int = 1, **fields: Any) -> NewReminder:  # noqa: ANN401  (a reminder's own)
@@ -54,8 +38,6 @@ def first(given: NewReminder, number: int, _: Reminder | None) -> Reminder:
 def fired(one: Reminder) -> Reminder:
     return replace(one, occurrence_at=9_000.0, next_at=9_000.0, fired=one.fired + 1)
 
-
-# --- indexes ---
 
 MANY = """
 INSERT INTO tidegate_reminders (id, bot, user_id, chat_id, key, handler, schedule, zone, created_at, revision,
@@ -93,29 +75,6 @@ QUESTIONS: dict[str, tuple[Callable[[SqlReminders], Awaitable[object]], set[str]
 }
 
 
-@asynccontextmanager
-async def recorded(database: Database) -> AsyncIterator[list[tuple[str, Any]]]:
-    """The queries that are made meanwhile, with their parameters."""
-    seen: list[tuple[str, Any]] = []
-    engine = database._engine  # noqa: SLF001  (what the database is asked, not what the store says)
-    assert engine is not None
-
-    def note(_c: object, _k: object, statement: str, parameters: Any, _x: object, _m: object) -> None:  # noqa: ANN401
-        if "FROM tidegate_reminders" in statement:
-            seen.append((statement, parameters))
-
-    event.listen(engine.sync_engine, "before_cursor_execute", note)
-    yield seen
-    event.remove(engine.sync_engine, "before_cursor_execute", note)
-
-
-async def plan(database: Database, kind: str, statement: str, parameters: Any) -> str:  # noqa: ANN401
-    explain = "EXPLAIN QUERY PLAN " if kind == "sqlite" else "EXPLAIN "
-    async with database.write() as transaction:
-        connection = transaction._connection  # noqa: SLF001  (likewise)
-        return str((await connection.exec_driver_sql(explain + statement, parameters)).all())
-
-
 async def test_every_question_of_the_scheduler_and_of_a_user_is_answered_by_an_index(
     database: Database, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -126,7 +85,7 @@ async def test_every_question_of_the_scheduler_and_of_a_user_is_answered_by_an_i
         await transaction.execute(text("ANALYZE"))
 
     for question, (ask, indexes) in QUESTIONS.items():
-        async with recorded(database) as queries:
+        async with recorded(database, lambda sql: "FROM tidegate_reminders" in sql) as queries:
             await ask(SqlReminders(database))
         plans = "\n".join([await plan(database, kind, *query) for query in queries])
         used = {name for name in ("due", "handled", "user", "chat", "key") if f"reminders_{name}" in plans}
@@ -136,9 +95,6 @@ async def test_every_question_of_the_scheduler_and_of_a_user_is_answered_by_an_i
         if question.startswith("claim"):
             assert "Sort" not in plans  # the rows come in the order of the index
             assert "TEMP B-TREE" not in plans
-
-
-# --- rows that cannot be decoded ---
 
 
 async def spoil(database: Database, number: int, column: str = "body", value: object = b"\xc1") -> None:
@@ -206,9 +162,6 @@ async def test_one_that_was_set_aside_can_be_replaced_by_its_key_or_removed(data
     assert (await store.counts(0.0)).paused == 0
 
 
-# --- PostgreSQL alone ---
-
-
 async def test_lists_and_counts_are_read_from_the_replica_and_the_rest_from_the_primary(
     postgres_url: str,
 ) -> None:
@@ -253,9 +206,6 @@ async def test_what_a_process_that_has_stopped_was_firing_is_claimed_by_another(
     assert await other.find() == [one]
     await stopped.close()
     await other.close()
-
-
-# --- through PgBouncer ---
 
 
 async def test_schedulers_behind_pgbouncer_share_the_work(postgres_url: str) -> None:

@@ -1,4 +1,4 @@
-"""SQL through SQLAlchemy: reminders, jobs, and audiences from a query."""
+"""SQL through SQLAlchemy: reminders, jobs, history, access, audiences, uploaded or from a query."""
 
 import asyncio
 from collections import Counter
@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from tidegate.access import AccessStore, TokenRecord
 from tidegate.clock import Clock
 from tidegate.errors import MissingExtraError
 from tidegate.extras import extra
+from tidegate.history import HistoryStore
 from tidegate.incidents import SlowCalls
 from tidegate.jobs.port import JobStore
 from tidegate.jobs.record import JobState
@@ -17,6 +19,9 @@ from tidegate.settings import STORE_FILE, Settings
 from tidegate.stores import is_redis
 from tidegate.stores.memory.reminders import MemoryReminders
 
+if TYPE_CHECKING:  # slow to import
+    from tidegate.broadcast.stored_audience import AudienceStore
+
 if TYPE_CHECKING:  # an extra
     from tidegate.database.database import Database
 
@@ -24,7 +29,11 @@ __all__ = [
     "count_jobs",
     "count_reminders",
     "data_file",
+    "find_tokens",
+    "make_access",
+    "make_audiences",
     "make_database",
+    "make_history",
     "make_jobs",
     "make_reminders",
     "tables_exist",
@@ -58,6 +67,33 @@ def make_jobs(database: Callable[[], "Database"], clock: Clock) -> JobStore:
     from tidegate.database.jobs import SqlJobs  # noqa: PLC0415  (an extra)
 
     return SqlJobs(found, clock)
+
+
+def make_access(database: Callable[[], "Database"]) -> AccessStore:
+    """Return tokens, sessions and the audit log of the database, not open yet. Raises MissingExtraError."""
+    found = database()
+    from tidegate.database.access import SqlAccess  # noqa: PLC0415  (an extra)
+
+    return SqlAccess(found)
+
+
+def make_history(database: Callable[[], "Database"]) -> HistoryStore:
+    """Return the history of the database, not open yet. Raises MissingExtraError."""
+    found = database()
+    from tidegate.database.history import SqlHistory  # noqa: PLC0415  (an extra)
+
+    return SqlHistory(found)
+
+
+def make_audiences(database: Callable[[], "Database"], clock: Clock) -> "AudienceStore":
+    """Return the audiences of the database, not open yet; those of `memory://` are in one in memory.
+
+    Raises MissingExtraError.
+    """
+    found = database()
+    from tidegate.database.stored_audiences import SqlAudiences  # noqa: PLC0415  (an extra)
+
+    return SqlAudiences(found, clock)
 
 
 async def tables_exist(store: str, settings: Settings, clock: Clock) -> bool:
@@ -98,6 +134,11 @@ async def count_jobs(store: str, settings: Settings, clock: Clock) -> Counter[Jo
     return await _if_current(store, settings, clock, count)
 
 
+async def find_tokens(store: str, settings: Settings, clock: Clock) -> list[TokenRecord] | None:
+    """Likewise, the API tokens."""
+    return await _if_current(store, settings, clock, lambda database: make_access(lambda: database).tokens())
+
+
 async def _if_current(
     store: str, settings: Settings, clock: Clock, ask: "Callable[[Database], Awaitable[T]]"
 ) -> T | None:
@@ -128,7 +169,7 @@ def make_database(
 
     Imports what it needs, which blocks for a moment.
     """
-    with extra("sql", "sqlalchemy"):
+    with extra("sqlalchemy"):
         from tidegate.database.database import Database  # noqa: PLC0415
 
     return Database.of(store, settings, clock, slow_calls)

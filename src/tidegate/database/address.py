@@ -36,7 +36,7 @@ _CLASS = re.compile(r"^<class '[^']*'>: ")
 
 def parse_address(database: str) -> "URL":
     """Return an address with the driver that is used. Raises BadInputError, which does not quote it."""
-    with extra("sql", "sqlalchemy"):
+    with extra("sqlalchemy"):
         from sqlalchemy import make_url  # noqa: PLC0415  (an extra)
         from sqlalchemy.exc import ArgumentError  # noqa: PLC0415
 
@@ -94,5 +94,5 @@ def make_engine(url: "URL", *, connect: dict[str, Any] | None = None, **options:
     arguments = connect or {}
     if not is_sqlite(url):
         arguments = _POSTGRES_ARGUMENTS | arguments
-    with extra("sql", "asyncpg"), extra("sql", "aiosqlite"):
+    with extra("asyncpg"), extra("aiosqlite"):
         return create_async_engine(url, connect_args=arguments, hide_parameters=True, **options)

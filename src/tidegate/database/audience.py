@@ -106,7 +106,7 @@ class SqlAudience:
 
 def place_of(database: object) -> "tuple[URL, AsyncEngine | None]":
     """Return the address or the engine, without connecting. Raises BadInputError that says what to give."""
-    with extra("sql", "sqlalchemy"):
+    with extra("sqlalchemy"):
         from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415
     if isinstance(database, AsyncEngine):
         return database.url, database

@@ -41,7 +41,7 @@ _LITERAL: Final = re.compile(r"'(?:[^']|'')*'|\$(\w*)\$.*?\$\1\$|(?<![\w:$])\d[\
 PRAGMAS: Final = ("foreign_keys = ON", "synchronous = FULL", "journal_size_limit = 67108864")
 
 
-class Transaction:
+class SqlTransaction:
     """A transaction that is open. Its errors are Tidegate's."""
 
     def __init__(self, connection: AsyncConnection, url: URL, clock: Clock, slow_calls: SlowCalls) -> None:
@@ -139,12 +139,14 @@ class Database:
     def replica_name(self) -> str | None:
         return None if self._replica_url is None else public_name(self._replica_url)
 
+    @property
+    def is_opening(self) -> bool:
+        return self._opening.locked()
+
     async def exists(self) -> bool:
         """Return False if it is a SQLite file that was not made yet. Asks no server."""
         path = file_of(self.url)
         return path is None or await asyncio.to_thread(path.is_file)
-
-    # --- open and close ---
 
     async def open(self, *, upgrade: bool = True) -> None:
         """Connect, and bring the schema up to date unless `upgrade` is False. Opens what is open already.
@@ -186,8 +188,6 @@ class Database:
             with translated(engine.url):
                 await engine.dispose()
 
-    # --- the schema ---
-
     async def revision(self) -> Revision:
         """Return the state of the schema. Raises StoreError if it is of a newer Tidegate."""
         async with self.read(latest=True) as transaction:
@@ -207,7 +207,7 @@ class Database:
         return found
 
     @asynccontextmanager
-    async def _upgrading(self) -> AsyncIterator[Transaction]:
+    async def _upgrading(self) -> AsyncIterator[SqlTransaction]:
         """A transaction without time limits: a migration of a large table takes as long as it takes."""
         if is_sqlite(self.url):
             async with self.write() as transaction:
@@ -221,10 +221,8 @@ class Database:
         finally:
             await own.dispose()
 
-    # --- transactions ---
-
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[Transaction]:
+    async def write(self) -> AsyncIterator[SqlTransaction]:
         """A transaction on the primary, committed at the end; if the body raises, nothing has changed.
 
         On SQLite it holds the only write lock: the body must not wait for another writer.
@@ -238,7 +236,7 @@ class Database:
                 yield transaction
 
     @asynccontextmanager
-    async def read(self, *, latest: bool = False) -> AsyncIterator[Transaction]:
+    async def read(self, *, latest: bool = False) -> AsyncIterator[SqlTransaction]:
         """A transaction that only reads: on the replica, if there is one, which may lag behind.
 
         `latest`: on the primary, which knows everything that was committed.
@@ -248,6 +246,11 @@ class Database:
         begin = "BEGIN" if is_sqlite(engine.url) else self._limits("transaction_read_only")
         async with self._transaction(engine, begin) as transaction:
             yield transaction
+
+    async def ping(self) -> None:
+        """See whether the primary answers. Raises StoreError if it does not, ClosedError if not open."""
+        async with self.read(latest=True):
+            pass
 
     async def analytics_hours(self) -> None:
         """Wait for the hours in which heavy questions are asked (TIDEGATE_ANALYTICS_HOURS), if set."""
@@ -279,7 +282,7 @@ class Database:
     @asynccontextmanager
     async def _transaction(
         self, engine: AsyncEngine, begin: str, turn: AbstractAsyncContextManager[None] | None = None
-    ) -> AsyncIterator[Transaction]:
+    ) -> AsyncIterator[SqlTransaction]:
         self._transactions += 1
         try:
             async with AsyncExitStack() as stack:
@@ -289,7 +292,7 @@ class Database:
                     connection = await _begin(stack, engine, begin)
                 began = self._clock.monotonic()
                 try:
-                    yield Transaction(connection, engine.url, self._clock, self._slow_calls)
+                    yield SqlTransaction(connection, engine.url, self._clock, self._slow_calls)
                     with translated(engine.url):
                         await connection.commit()
                 finally:
@@ -339,8 +342,6 @@ class Database:
             raise ClosedError(f"the database {self.name} is not open")
         return self._engine
 
-    # --- engines ---
-
     def _new_engine(self, url: URL) -> AsyncEngine:
         """Blocks: see `make_engine`."""
         if not is_sqlite(url):
@@ -349,7 +350,11 @@ class Database:
             return make_engine(url, connect={"command_timeout": limit}, **options)
         # One in memory is gone with its connection, and another connection would have one of its own.
         pool = self._pool if file_of(url) else {"pool_size": 1, "max_overflow": 0}
-        connect = {"timeout": self._busy_timeout, "isolation_level": None}  # no BEGIN but ours
+        connect = {
+            "timeout": self._busy_timeout,
+            "isolation_level": None,  # no BEGIN but ours
+            "factory": _RollingBackConnection,
+        }
         engine = make_engine(url, connect=connect, poolclass=AsyncAdaptedQueuePool, **pool)
         event.listen(engine.sync_engine, "connect", _set_pragmas)
         return engine
@@ -386,6 +391,20 @@ def _user_of_transaction() -> StackReading:
     return read_stack(frames)
 
 
+class _RollingBackConnection(sqlite3.Connection):
+    """A connection that gives its locks back when it is closed.
+
+    SQLite keeps a closed connection, and its transaction, for as long as a statement of it has rows left. A
+    cancelled task leaves such a statement, and its traceback keeps it until garbage is collected.
+    """
+
+    def close(self) -> None:
+        try:
+            self.rollback()
+        finally:
+            super().close()
+
+
 def _set_pragmas(connection: DBAPIConnection, _record: object) -> None:
     cursor = connection.cursor()
     for pragma in PRAGMAS:
@@ -406,7 +425,7 @@ async def _begin(stack: AsyncExitStack, engine: AsyncEngine, begin: str) -> Asyn
     return connection
 
 
-async def _current(transaction: Transaction) -> str | None:
+async def _current(transaction: SqlTransaction) -> str | None:
     if not await transaction.run(lambda connection: inspect(connection).has_table(VERSION_TABLE)):
         return None
     revision: str | None = await transaction.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))  # noqa: S608

@@ -8,7 +8,7 @@ import msgspec
 from sqlalchemy import ColumnElement, RowMapping, Select, bindparam, delete, func, insert, select, update
 
 from tidegate.clock import Clock
-from tidegate.database.database import Database, Transaction
+from tidegate.database.database import Database, SqlTransaction
 from tidegate.database.row_ids import allocate_ids
 from tidegate.database.schema import jobs as table
 from tidegate.file_codec import unpack_file, with_files_packed
@@ -74,8 +74,6 @@ class SqlJobs(JobStore):
 
     async def close(self) -> None:
         await self._database.close()
-
-    # --- the application's verbs ---
 
     async def add(self, jobs: Sequence[NewJob]) -> list[Submission]:
         return await self._adding.ask(jobs)
@@ -169,8 +167,6 @@ class SqlJobs(JobStore):
     async def rewrite(self) -> None:
         await self._database.rewrite()
 
-    # --- the runner's verbs ---
-
     async def claim(
         self, names: Iterable[str], limit: int, lease: float, state: JobState = JobState.RUNNING
     ) -> list[JobRecord]:
@@ -243,8 +239,6 @@ class SqlJobs(JobStore):
         return changed
 
 
-# --- rows ---
-
 Place = int | tuple[str, str | None]  # of a job among others: its key, or its identity if it has none
 
 
@@ -252,7 +246,7 @@ def _place_of(job: NewJob) -> Place:
     return id(job) if job.key is None else (job.name, job.key)
 
 
-async def _known_keys(transaction: Transaction, jobs: Sequence[NewJob]) -> dict[Place, JobRecord]:
+async def _known_keys(transaction: SqlTransaction, jobs: Sequence[NewJob]) -> dict[Place, JobRecord]:
     """Return the stored jobs whose keys are added again. On PostgreSQL those that add keys take turns."""
     keys = {job.key for job in jobs if job.key is not None}
     if not keys:
@@ -265,7 +259,7 @@ async def _known_keys(transaction: Transaction, jobs: Sequence[NewJob]) -> dict[
 
 
 async def _insert(
-    transaction: Transaction, jobs: Mapping[Place, NewJob], now: float
+    transaction: SqlTransaction, jobs: Mapping[Place, NewJob], now: float
 ) -> dict[Place, JobRecord]:
     if not jobs:
         return {}
@@ -301,12 +295,12 @@ def _is_held(lease: JobLease) -> ColumnElement[bool]:
     return (_id == lease.id) & (table.c.token == lease.token) & running
 
 
-async def _write(transaction: Transaction, jobs: Iterable[JobRecord]) -> None:
+async def _write(transaction: SqlTransaction, jobs: Iterable[JobRecord]) -> None:
     if rows := [_state_row(job) | {"row": job.id} for job in jobs]:
         await transaction.execute(_UPDATE, rows)
 
 
-async def _readable(transaction: Transaction, query: Any, column: str) -> list[JobRecord]:  # noqa: ANN401
+async def _readable(transaction: SqlTransaction, query: Any, column: str) -> list[JobRecord]:  # noqa: ANN401
     """Return the jobs of a query. Rows that cannot be decoded are due no more, and kept."""
     jobs = []
     for row in await transaction.rows(query):

@@ -9,9 +9,11 @@ import msgspec
 from msgspec.structs import fields
 from sqlalchemy import (
     ColumnElement,
+    Integer,
     RowMapping,
     bindparam,
     case,
+    cast,
     delete,
     false,
     func,
@@ -19,11 +21,12 @@ from sqlalchemy import (
     or_,
     select,
     true,
+    union_all,
     update,
 )
 
 from tidegate.clock import Clock
-from tidegate.database.database import Database, Transaction
+from tidegate.database.database import Database, SqlTransaction
 from tidegate.database.row_ids import allocate_ids
 from tidegate.database.schema import reminders as table
 from tidegate.errors import BadInputError, StoreError
@@ -78,8 +81,6 @@ class SqlReminders(ReminderStore):
 
     async def close(self) -> None:
         await self._database.close()
-
-    # --- the application's verbs ---
 
     async def add(self, reminders: Sequence[NewReminder], first: FirstState) -> list[Addition]:
         if len(reminders) > ADD_AT_ONCE:
@@ -179,8 +180,6 @@ class SqlReminders(ReminderStore):
     async def rewrite(self) -> None:
         await self._database.rewrite()
 
-    # --- the scheduler's verbs ---
-
     @asynccontextmanager
     async def claim_due(
         self, before: float, limit: int, shard: Shard | None = None
@@ -234,11 +233,27 @@ class SqlReminders(ReminderStore):
         async with self._database.read() as transaction:
             return ReminderCounts._make((await transaction.execute(query)).one())
 
+    async def due_counts(self, start: float, step: float, steps: int, bot: BotId | None = None) -> list[int]:
+        ours = [] if bot is None else [table.c.bot == bot]
+        within = (_due >= start, _due < start + step * steps)
+        # Each part has its index, from which alone it is read, unless a bot is named.
+        due = union_all(*(select(_due).where(part, *within, *ours) for part in (_is_queued, _is_handled)))
+        since = due.subquery().c.due_at - start
+        async with self._database.read() as transaction:
+            # PostgreSQL rounds where SQLite cuts.
+            passed = func.floor(since / step) if transaction.dialect == "postgresql" else since / step
+            number = cast(passed, Integer).label("number")
+            rows = await transaction.rows(select(number, func.count().label("count")).group_by(number))
+        counts = [0] * steps
+        for row in rows:
+            counts[min(row["number"], steps - 1)] += row["count"]
+        return counts
+
 
 class _Batch:
     """Due rows that are locked by an open transaction."""
 
-    def __init__(self, transaction: Transaction, reminders: Sequence[Reminder]) -> None:
+    def __init__(self, transaction: SqlTransaction, reminders: Sequence[Reminder]) -> None:
         self._transaction = transaction
         self.reminders = reminders
 
@@ -263,7 +278,7 @@ def _chunks(ids: Iterable[int]) -> Iterable[list[int]]:
 
 
 async def _known_keys(
-    transaction: Transaction, reminders: Sequence[NewReminder]
+    transaction: SqlTransaction, reminders: Sequence[NewReminder]
 ) -> dict[tuple[BotId, str | None], tuple[int, Reminder | None]]:
     """Return the stored reminders whose keys are added again; None in place of one that cannot be decoded.
 
@@ -287,7 +302,7 @@ async def _known_keys(
     return found
 
 
-async def _set_aside(transaction: Transaction, rows: Sequence[RowMapping]) -> list[Reminder]:
+async def _set_aside(transaction: SqlTransaction, rows: Sequence[RowMapping]) -> list[Reminder]:
     """Return the reminders of these rows. Rows that cannot be decoded are due no more, and kept."""
     good, bad = [], []
     for row in rows:
@@ -305,9 +320,6 @@ async def _set_aside(transaction: Transaction, rows: Sequence[RowMapping]) -> li
         )
         await transaction.execute(_SET_ASIDE, bad)
     return good
-
-
-# --- rows ---
 
 
 _OWN_COLUMNS: Final = frozenset({"schedule", "queued", "chat_id", "body", "due_at", "trouble"})

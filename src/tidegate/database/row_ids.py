@@ -2,10 +2,10 @@
 
 from sqlalchemy import Table, text
 
-from tidegate.database.database import Transaction
+from tidegate.database.database import SqlTransaction
 
 
-async def allocate_ids(transaction: Transaction, table: Table, count: int) -> list[int]:
+async def allocate_ids(transaction: SqlTransaction, table: Table, count: int) -> list[int]:
     """Return new ids for rows of a table, in rising order. SQLite's write lock is held meanwhile."""
     if transaction.dialect == "postgresql":
         sequence = f"pg_get_serial_sequence('{table.name}', 'id')"

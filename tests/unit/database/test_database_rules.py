@@ -98,8 +98,6 @@ def test_missing_libraries_are_named_with_their_command(monkeypatch: pytest.Monk
         make_database("tidegate.db", Settings.read())
 
 
-# --- hours of analytics ---
-
 SUMMER = dt.datetime(2026, 7, 1, 12, 0, tzinfo=dt.UTC)
 
 
@@ -170,9 +168,6 @@ async def test_a_caller_waits_on_the_clock_for_the_hours_that_are_set(clock: Vir
     await Database("sqlite://", clock, hours=DailyHours.parse("13:00-14:00")).analytics_hours()
 
     assert clock.now() == SUMMER.timestamp() + 3600
-
-
-# --- migrations ---
 
 
 def test_missing_migrations_are_those_after_the_current_one() -> None:

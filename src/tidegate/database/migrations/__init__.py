@@ -15,7 +15,7 @@ from tidegate.extras import extra
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-REVISIONS: Final = ("0001", "0002")  # the oldest first
+REVISIONS: Final = tuple(f"{number:04}" for number in range(1, 10))  # the oldest first
 NEWEST: Final = REVISIONS[-1]
 VERSION_TABLE: Final = "tidegate_version"  # of its own: the bot may use Alembic for its own tables
 
@@ -41,7 +41,7 @@ class Revision(NamedTuple):
 
 def load_upgrade() -> "Callable[[Connection], None]":
     """Return the function that brings a schema up to date in the transaction that is open. Blocks."""
-    with _quiet_alembic(), extra("sql", "alembic"):
+    with _quiet_alembic(), extra("alembic"):
         from alembic.config import Config  # noqa: PLC0415  (slow to import, and seldom needed)
         from alembic.runtime.environment import EnvironmentContext  # noqa: PLC0415
         from alembic.script import ScriptDirectory  # noqa: PLC0415

@@ -4,16 +4,14 @@ import asyncio
 import itertools
 import logging
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from sqlalchemy import text
 
-from databases import emptied_database
+from databases import SetClock
 from memory_jobs import MemoryJobs
-from tidegate.clock import Clock
 from tidegate.database.database import Database
 from tidegate.database.jobs import IDS_AT_ONCE, SqlJobs
 from tidegate.jobs.port import JobLease, JobStore
@@ -37,43 +35,11 @@ DONE, DEAD, CANCELLED = JobState.DONE, JobState.DEAD, JobState.CANCELLED
 replace = msgspec.structs.replace
 
 
-class SetClock(Clock):
-    """A clock that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.at = 1_000.0
-
-    def now(self) -> float:
-        return self.at
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {}  # real time: drivers use threads and sockets
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
 @pytest.fixture(params=["file", "in memory", "postgres", "fake"])
 def kind(request: pytest.FixtureRequest) -> str:
     if request.param == "postgres":
         request.getfixturevalue("postgres_url")  # starts it outside of the event loop
     return str(request.param)
-
-
-@pytest.fixture
-async def database(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Database | None:
-    match kind:
-        case "file":
-            return Database(f"sqlite:///{tmp_path}/data.db")
-        case "in memory":
-            return Database("sqlite://")
-        case "postgres":
-            return Database(await emptied_database(request.getfixturevalue("postgres_url")))
-    return None
 
 
 @pytest.fixture
@@ -120,9 +86,6 @@ async def only(store: JobStore, number: int) -> JobRecord:
 
 def ids(jobs: Iterable[JobRecord]) -> list[int]:
     return [job.id for job in jobs]
-
-
-# --- adding and finding ---
 
 
 async def test_a_job_comes_back_as_it_was_added(store: JobStore) -> None:
@@ -202,9 +165,6 @@ async def test_the_lengths_of_the_queues_are_counted_by_name_and_state(store: Jo
         ("label", CANCELLED): 1,
         ("mail", QUEUED): 1,
     }
-
-
-# --- claiming ---
 
 
 async def test_jobs_are_claimed_the_earliest_first_and_only_those_of_the_names(
@@ -351,9 +311,6 @@ async def test_an_end_that_nobody_has_reported_yet_does_not_count_as_due(store: 
     assert await store.next_due(["label"]) is None
 
 
-# --- settling ---
-
-
 async def test_a_result_with_files_and_bytes_is_kept(store: JobStore, clock: SetClock) -> None:
     result = {"document": File(content=b"%PDF\0\xff", name="label.pdf"), "n": [1, 2.5, None, b"\0"]}
     held = await running(store)
@@ -424,9 +381,6 @@ async def test_an_error_with_a_zero_byte_ends_the_attempt(store: JobStore) -> No
     assert (found.error or "").startswith("ValueError: a")
 
 
-# --- cancelling and retrying ---
-
-
 async def make(store: JobStore, state: JobState) -> JobRecord:
     """A job in this state."""
     if state in {QUEUED, CANCELLED}:
@@ -492,9 +446,6 @@ async def test_more_jobs_are_cancelled_and_retried_than_fit_one_statement(store:
     assert ids(await store.get(many)) == many
 
 
-# --- reporting ---
-
-
 async def test_an_end_is_held_by_one_reporter_and_reported_once(store: JobStore, clock: SetClock) -> None:
     done = await ended_as(store, JobDone("ready"))
     dead = await ended_as(store, JobFailed("no", final=True))
@@ -547,9 +498,6 @@ async def test_two_reporters_at_once_never_get_the_same_end(store: JobStore, kin
     assert seen == sorted(ids(held))
 
 
-# --- removing ---
-
-
 async def test_jobs_that_ended_long_ago_and_were_reported_are_removed(
     store: JobStore, clock: SetClock
 ) -> None:
@@ -593,8 +541,6 @@ async def test_nothing_is_removed_unless_somebody_says_what(store: JobStore) -> 
     assert await store.remove() == 0
     assert await store.get([job.id]) == [job]
 
-
-# --- rows that cannot be decoded ---
 
 has_rows = pytest.mark.parametrize("kind", ["file", "postgres"], indirect=True)
 
@@ -666,9 +612,6 @@ async def test_one_that_cannot_be_decoded_can_be_retried_and_is_set_aside_again(
 
     assert await claimed(store) == []
     assert (await store.counts()) == {("label", DEAD): 1}
-
-
-# --- what never happens, whatever is done ---
 
 
 async def test_a_job_that_is_claimed_renewed_cancelled_and_settled_at_once_ends_once(

@@ -5,14 +5,12 @@ import datetime as dt
 import itertools
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from databases import emptied_database
-from tidegate.clock import Clock
+from databases import SetClock
 from tidegate.database.database import Database
 from tidegate.database.reminders import SqlReminders
 from tidegate.errors import BadInputError, ClosedError
@@ -37,43 +35,9 @@ NINE = dt.time(9)
 replace = msgspec.structs.replace
 
 
-class SetClock(Clock):
-    """A clock that stands still until it is set."""
-
-    def __init__(self) -> None:
-        self.at = 1_000.0
-
-    def now(self) -> float:
-        return self.at
-
-
 @pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    return "asyncio", {}  # real time: drivers use threads and sockets
-
-
-@pytest.fixture
-def clock() -> SetClock:
-    return SetClock()
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-def kind(request: pytest.FixtureRequest) -> str:
-    if request.param == "postgres":
-        request.getfixturevalue("postgres_url")  # starts it outside of the event loop
-    return str(request.param)
-
-
-@pytest.fixture
-async def store(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, clock: SetClock
-) -> AsyncIterator[ReminderStore]:
-    made: ReminderStore = MemoryReminders(clock)
-    if kind == "sqlite":
-        made = SqlReminders(Database(f"sqlite:///{tmp_path}/data.db"), clock)
-    if kind == "postgres":
-        address = await emptied_database(request.getfixturevalue("postgres_url"))
-        made = SqlReminders(Database(address), clock)
+async def store(database: Database | None, clock: SetClock) -> AsyncIterator[ReminderStore]:
+    made: ReminderStore = MemoryReminders(clock) if database is None else SqlReminders(database, clock)
     await made.open()
     yield made
     await made.close()
@@ -111,9 +75,6 @@ def fired(one: Reminder, next_at: float | None = 5_000.0) -> Reminder:
 async def claimed(store: ReminderStore, before: float = 2_000.0, limit: int = 100) -> list[int]:
     async with store.claim_due(before, limit) as batch:
         return [one.id for one in batch.reminders]
-
-
-# --- adding and finding ---
 
 
 @pytest.mark.parametrize(
@@ -250,9 +211,6 @@ async def test_the_next_ones_are_the_active_ones_in_the_order_of_their_times(sto
     assert await store.upcoming(bot=BOT, limit=2) == [b, c]
 
 
-# --- claiming ---
-
-
 async def test_due_reminders_are_claimed_the_earliest_first(store: ReminderStore) -> None:
     late, early, same, _at_the_limit = await added(store, 1_700.0, 1_500.0, 1_500.0, 2_000.0)
     await store.add([new(9)], due(1_400.0, paused=True))
@@ -379,9 +337,6 @@ async def test_a_shard_has_the_users_of_its_remainder(store: ReminderStore) -> N
     assert parts == [[user for user in users if user % 3 == number] for number in range(3)]
 
 
-# --- changing and removing ---
-
-
 async def test_a_reminder_is_changed_in_a_step_of_its_own(store: ReminderStore) -> None:
     one, two = await added(store, 1_500.0, 1_600.0)
 
@@ -427,9 +382,6 @@ async def test_a_key_that_was_removed_can_be_added_again(store: ReminderStore) -
     assert addition.reminder.id != old.id
 
 
-# --- handlers ---
-
-
 async def leased(store: ReminderStore, *handlers: str, before: float = 1_900.0) -> list[int]:
     return [one.id for one in await store.lease_handled(handlers, before, 30.0, 100)]
 
@@ -472,9 +424,6 @@ async def test_what_is_leased_is_not_leased_again_by_a_process_that_looks_ahead(
     assert await leased(store, "h", before=1_550.0) == []
 
 
-# --- questions ---
-
-
 async def test_the_next_time_is_that_of_the_first_reminder_that_would_be_given(
     store: ReminderStore, clock: SetClock
 ) -> None:
@@ -504,7 +453,16 @@ async def test_reminders_are_counted(store: ReminderStore) -> None:
     assert await store.counts(1_600.0) == ReminderCounts(active=4, paused=1, ended=3, due=3)
 
 
-# --- closing ---
+async def test_what_is_due_is_counted_in_steps_of_time(store: ReminderStore) -> None:
+    await added(store, 1_000.0, 1_059.9, 1_060.0, 1_119.0, 1_179.999, 1_180.0, 999.9, None)
+    await added(store, 1_090.0, 2_000.0, handler="h")
+    await store.add([new(9)], due(1_100.0, paused=True))
+    await store.add([new(9, bot=OTHER_BOT)], due(1_010.0))
+
+    assert await store.due_counts(1_000.0, 60.0, 3) == [3, 3, 1]
+    assert await store.due_counts(1_000.0, 60.0, 3, BOT) == [2, 3, 1]
+    assert await store.due_counts(1_000.0, 60.0, 3, OTHER_BOT) == [1, 0, 0]
+    assert await store.due_counts(5_000.0, 0.5, 2) == [0, 0]
 
 
 async def test_a_store_that_is_not_open_says_so(store: ReminderStore) -> None:
@@ -539,9 +497,6 @@ async def test_closing_waits_for_the_batch_that_is_open_and_keeps_it(store: Remi
     await store.open()
 
     assert await store.find() == [fired(one) for one in before]
-
-
-# --- the same as in memory ---
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.events import EventStream, UpdateReceived
 from tidegate.inbound.dispatcher import (
     HANDLER_DEADLINE,
     HANDLERS_AT_ONCE,
@@ -13,9 +15,10 @@ from tidegate.inbound.dispatcher import (
     ItemHandler,
     RegisteredHandler,
 )
-from tidegate.inbound.inbox import Inbox, InboxItem, InboxSource, InboxStats
-from tidegate.inbound.updates import Order
+from tidegate.inbound.inbox import Inbox, InboxItem, InboxSource, InboxStats, UnreadableBodyError, bot_of
+from tidegate.inbound.updates import Json, Order, decode_update
 from tidegate.incidents import SlowCalls
+from tidegate.model import BotId
 
 
 class AcceptFilter(Protocol):
@@ -23,7 +26,7 @@ class AcceptFilter(Protocol):
 
     @property
     def is_queue(self) -> bool:
-        """Whether it needs the number of items ahead."""
+        """True if it needs the number of items ahead."""
         ...
 
     async def admit(self, item: InboxItem, ahead: int) -> InboxItem | None:
@@ -53,8 +56,10 @@ class HandlerRegistry:
         deadline: float = HANDLER_DEADLINE,
         repeats: bool = False,
         slow_calls: SlowCalls | None = None,
+        events: EventStream | None = None,
     ) -> None:
         self.inbox = inbox
+        self._events = events or EventStream()
         self._handlers: dict[InboxSource, RegisteredHandler] = {}
         self._filters: dict[InboxSource, AcceptFilter | None] = {}  # of every known source
         self._orders: dict[InboxSource, Order] = {}
@@ -117,6 +122,17 @@ class HandlerRegistry:
 
     async def accept(self, items: Sequence[InboxItem]) -> list[bool]:
         """Store items as the inbox does. False also for filtered ones: a flood costs no disk."""
+        is_new = await self._accept(items)
+        if self._events.has(UpdateReceived):
+            self._tell([item for item, new in zip(items, is_new, strict=True) if new])
+        return is_new
+
+    def _tell(self, items: Sequence[InboxItem]) -> None:
+        for item in items:
+            if (bot := bot_of(item.source)) is not None:
+                self._events.publish(UpdateReceived(BotId(bot), partial(_content_of, item.body)))
+
+    async def _accept(self, items: Sequence[InboxItem]) -> list[bool]:
         if all(self._filters.get(item.source) is None for item in items):
             return await self.inbox.accept(items)
         ahead: dict[tuple[InboxSource, str], int] = {}  # by lane, also those of this call
@@ -168,3 +184,10 @@ class HandlerRegistry:
             self._starts = max(0, self._starts - 1)
             if self._starts == 0:
                 await self._dispatcher.stop(grace)
+
+
+def _content_of(body: bytes) -> Json:
+    try:
+        return decode_update(body)
+    except UnreadableBodyError:  # its handler meets it, too
+        return {}

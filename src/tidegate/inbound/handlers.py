@@ -87,8 +87,6 @@ class GateHandlers(WebhookBackend):
         self._hooks[hook.name] = hook
         self._register()
 
-    # --- for the webhook app ---
-
     @property
     def hooks(self) -> Mapping[str, Hook]:
         return self._hooks

@@ -21,6 +21,12 @@ def bot_source(bot: int) -> InboxSource:
     return InboxSource(f"bot:{bot}")
 
 
+def bot_of(source: InboxSource) -> int | None:
+    """Return the bot of a source; None if it is a hook."""
+    kind, _, number = source.partition(":")
+    return int(number) if kind == "bot" else None
+
+
 def hook_source(name: str) -> InboxSource:
     return InboxSource(f"hook:{name}")
 

@@ -1,4 +1,4 @@
-"""Which item is claimed next: the first of each free lane, the earliest first. Pure, ids only."""
+"""The order of claims: the first item of each free lane, the earliest first. Pure, ids only."""
 
 from collections import deque
 from collections.abc import Collection

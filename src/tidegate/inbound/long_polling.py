@@ -1,15 +1,15 @@
-"""Long polling: fetched updates are stored in the inbox before Telegram is told."""
+"""Long polling: fetched updates are stored before Telegram is told."""
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.inbox import bot_source
 from tidegate.inbound.updates import Json, update_item
-from tidegate.leader_lease import LeaderLease
+from tidegate.leader_lease import LeaderLease, LeaseStore
 
 log = logging.getLogger("tidegate.inbound")
 
@@ -19,22 +19,62 @@ STORE_RETRY_PAUSE: Final = 1.0  # seconds until a store that failed is tried aga
 FetchUpdates = Callable[[int | None], Awaitable[list[Json]]]
 
 
+class UpdateSink(Protocol):
+    """Where the updates of a bot are stored."""
+
+    leases: LeaseStore  # of the process that fetches
+
+    async def has_room(self) -> bool:
+        """Return whether more may be fetched."""
+        ...
+
+    async def accept(self, updates: list[Json]) -> int:
+        """Durable when this returns; return how many were new. Raises StoreError."""
+        ...
+
+
+class InboxSink(UpdateSink):
+    """Stores the updates of a bot in the inbox."""
+
+    def __init__(self, bot: int, registry: HandlerRegistry) -> None:
+        self._bot = bot
+        self._registry = registry
+        self.leases = registry.inbox.leases
+
+    async def has_room(self) -> bool:
+        return await self._registry.has_room(bot_source(self._bot))
+
+    async def accept(self, updates: list[Json]) -> int:
+        order = self._registry.order_of(bot_source(self._bot))
+        return sum(
+            await self._registry.accept([update_item(self._bot, update, order=order) for update in updates])
+        )
+
+
 class LongPoller:
     """Fetches the updates of one bot. Of several processes only the leader fetches."""
 
-    def __init__(self, bot: int, registry: HandlerRegistry, clock: Clock) -> None:
+    def __init__(
+        self, bot: int, sink: UpdateSink, clock: Clock, *, on_wait: Callable[[], None] | None = None
+    ) -> None:
+        """`on_wait` is called each time that another process is found to lead."""
         self._bot = bot
-        self._registry = registry
+        self._sink = sink
         self._clock = clock
         self.lease = LeaderLease(
-            registry.inbox.leases,
+            sink.leases,
             clock,
             bot_source(bot),
             log=log,
+            on_wait=on_wait,
             on_store_error=lambda error: log.debug("%s", error),
         )
-        # None: whatever is not confirmed to Telegram. The inbox recognises what it has.
+        # None: whatever is not confirmed to Telegram. The sink recognises what it has.
         self._offset: int | None = None
+
+    def confirm_before(self, offset: int) -> None:
+        """Have the next poll confirm the updates before this one, unless it confirms more."""
+        self._offset = max(self._offset or 0, offset)
 
     async def poll(self, fetch: FetchUpdates) -> int:
         """Lead, have room, fetch, store, once. Return how many were new. The next poll confirms them."""
@@ -52,11 +92,9 @@ class LongPoller:
 
     async def _accept(self, updates: list[Json]) -> int:
         """Try until they are stored: nothing more is fetched meanwhile, and Telegram keeps the rest."""
-        order = self._registry.order_of(bot_source(self._bot))
-        items = [update_item(self._bot, update, order=order) for update in updates]
         while True:
             try:
-                return sum(await self._registry.accept(items))
+                return await self._sink.accept(updates)
             except StoreError as error:
                 log.warning("updates of bot %s cannot be stored, trying again: %s", self._bot, error)
                 await self._clock.sleep(STORE_RETRY_PAUSE)
@@ -65,7 +103,7 @@ class LongPoller:
         is_logged = False
         while True:
             try:
-                if await self._registry.has_room(bot_source(self._bot)):
+                if await self._sink.has_room():
                     return
             except StoreError:
                 return  # logged when updates are to be stored

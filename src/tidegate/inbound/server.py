@@ -1,15 +1,22 @@
 """Serves an ASGI application with uvicorn in the running event loop."""
 
 import asyncio
+import logging
+import math
+import re
 import signal
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import msgspec
+
+from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.extras import extra
+from tidegate.failure import scrub
 from tidegate.frozen_heap import frozen_heap
 from tidegate.inbound.webhook_request import Receive, Scope, Send
 
@@ -18,11 +25,21 @@ if TYPE_CHECKING:
 
 MAX_CONNECTIONS: Final = 2_000  # more are answered with 503. Telegram opens up to 100 for each bot
 KEEP_ALIVE: Final = 60  # seconds that a connection may be idle between two requests
+LAST_REQUESTS: Final = 0.2  # seconds for them to arrive on connections that stay open between requests
+FIRST_REQUESTS: Final = 2.0  # seconds for them to arrive on connections that were just accepted
 SHUTDOWN_GRACE: Final = 15  # seconds that requests have to end when the server stops
 BACKLOG: Final = 1_024
 MAX_PORT: Final = 65_535
 HEAD_TIMEOUT: Final = 10.0  # seconds that the head of a request may take to arrive
+TAKE_TIMEOUT: Final = 60.0  # seconds in which a client has to take some of what waits for it
 MAX_HEAD_BYTES: Final = 65_536  # received without completing a head or a part of a body
+UVICORN_NO_HTTP: Final = "Invalid HTTP request received."
+_BAD_REQUEST_HEAD: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+    b"connection: close\r\n\r\n"
+)
+_NOT_ASCII: Final = re.compile(rb"[\x80-\xff]")
+UVICORN_FAILED: Final = "Application startup failed. Exiting."
 
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 OnReady = Callable[[int], object]
@@ -34,21 +51,25 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 8080,
     reuse_port: bool = False,
+    listening: socket.socket | None = None,
     on_ready: OnReady | None = None,
+    on_stopping: Callable[[], object] = bool,
     on_second_signal: Callable[[], object] = bool,
 ) -> None:
     """Return after SIGTERM or SIGINT, when everything is answered and the application has stopped.
 
     A cancelled call does the same first. With `reuse_port` several processes listen at one port, and the
-    system shares the connections out. `on_ready` is called with the port as soon as it listens.
+    system shares the connections out; a socket that is given listens instead, for instance one that a parent
+    process shares. `on_ready` is called with the port as soon as it listens.
+    `on_stopping` is called when it begins to stop: what is answered without an end has to end then.
     `on_second_signal` is called when Ctrl-C comes again: requests are not waited for any more, and the
     application should stop at once. Raises BadInputError if it cannot listen there, and ClosedError if the
     application does not start.
     """
-    listening = listen(host, port, reuse_port=reuse_port)
+    listening = listening or listen(host, port, reuse_port=reuse_port)
     frozen_heap.hold()
     try:
-        server = _server(app, on_ready, on_second_signal)
+        server = _server(app, on_ready, on_stopping, on_second_signal)
         serving = asyncio.create_task(server.serve([listening]), name="tidegate: http")
         try:
             await asyncio.shield(serving)
@@ -77,6 +98,7 @@ def listen(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
+        reason = reason.partition(" (while attempting")[0]  # create_server repeats the address
         raise BadInputError(f"cannot listen at {host} port {port}: {reason}") from None
 
 
@@ -99,10 +121,14 @@ def _bind_shared(host: str, port: int, family: socket.AddressFamily) -> socket.s
     return shared
 
 
-def _server(app: AsgiApp, on_ready: OnReady | None, on_second_signal: Callable[[], object]) -> "Server":
-    with extra("service", "uvicorn"):
+def _server(
+    app: AsgiApp,
+    on_ready: OnReady | None,
+    on_stopping: Callable[[], object],
+    on_second_signal: Callable[[], object],
+) -> "Server":
+    with extra("uvicorn"):
         import uvicorn  # noqa: PLC0415  (an extra)
-        from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415
 
     watched = _AppWatch(app, on_second_signal)
 
@@ -119,26 +145,27 @@ def _server(app: AsgiApp, on_ready: OnReady | None, on_second_signal: Callable[[
             watched.note_signal(is_started=self.started, is_second=self.force_exit)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            for server in self.servers:
+                server.close()
+            on_stopping()
+            await _wait_for_last_requests(self)
             await super().shutdown(sockets)
             if not watched.has_stopped:  # left out after a second Ctrl-C, but the store has to be closed
                 await self.lifespan.shutdown()
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             try:
-                await super().startup(sockets)
+                with _without_line(UVICORN_FAILED):  # the error below says why
+                    await super().startup(sockets)
             except SystemExit:
                 raise ClosedError(f"the server did not start: {watched.reason}") from None
             frozen_heap.add()
             if on_ready is not None and sockets:
                 on_ready(sockets[0].getsockname()[1])
 
-    class HttpProtocol(BoundedHeadProtocol, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, as installed
-        def connection_made(self, transport: Any) -> None:  # noqa: ANN401  (uvicorn's)
-            super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # has all of its methods
-
     config = uvicorn.Config(
         watched,
-        http=HttpProtocol,
+        http=_http_protocol(),
         interface="asgi3",
         lifespan="on",
         ws="none",
@@ -153,6 +180,27 @@ def _server(app: AsgiApp, on_ready: OnReady | None, on_second_signal: Callable[[
         timeout_graceful_shutdown=SHUTDOWN_GRACE,
     )
     return EmbeddedServer(config)
+
+
+async def _wait_for_last_requests(server: "Server") -> None:
+    """Wait for requests on their way: uvicorn closes connections that have none under way."""
+    accepted = cast("set[BoundedHeadProtocol]", server.server_state.connections)
+    clock = Clock()
+    began = clock.monotonic()
+    while not server.force_exit and (waited := clock.monotonic() - began) < FIRST_REQUESTS:
+        if waited >= LAST_REQUESTS and all(one.cycle is not None for one in accepted):
+            return
+        await clock.sleep(LAST_REQUESTS / 4)
+
+
+def _http_protocol() -> type[asyncio.Protocol]:
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415  (an extra)
+
+    class HttpProtocol(BoundedHeadProtocol, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, as installed
+        def connection_made(self, transport: Any) -> None:  # noqa: ANN401  (uvicorn's)
+            super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # has all of its methods
+
+    return HttpProtocol
 
 
 class _AppWatch:
@@ -203,6 +251,38 @@ class _AppWatch:
             await send_on({"type": "lifespan.startup.failed", "message": "stopped before it had started"})
 
 
+async def run_lifespan(
+    start: Callable[[], Awaitable[None]], stop: Callable[[], Awaitable[None]], receive: Receive, send: Send
+) -> None:
+    """Start and stop an application when the server says so. A failure is reported to the server."""
+    while True:
+        step = (await receive())["type"]
+        act = start if step == "lifespan.startup" else stop
+        try:
+            await act()
+        except Exception as error:  # noqa: BLE001  (whatever it is, the server has to know)
+            await send({"type": f"{step}.failed", "message": scrub(str(error) or repr(error))})
+            return
+        await send({"type": f"{step}.complete"})
+        if step == "lifespan.shutdown":
+            return
+
+
+@contextmanager
+def _without_line(line: str) -> Iterator[None]:
+    """Keep uvicorn from logging one line."""
+
+    def is_another(record: logging.LogRecord) -> bool:
+        return record.getMessage() != line
+
+    logger = logging.getLogger("uvicorn.error")
+    logger.addFilter(is_another)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_another)
+
+
 @contextmanager
 def _signals(handler: Callable[..., None]) -> Iterator[None]:
     """Uvicorn itself raises a signal again when it has stopped, which would end the process."""
@@ -218,7 +298,7 @@ def _signals(handler: Callable[..., None]) -> Iterator[None]:
 
 
 class BoundedHeadProtocol(asyncio.Protocol):
-    """Bounds the seconds and bytes of a connection before there is a request: uvicorn bounds neither.
+    """Bounds the seconds and bytes of a head, and how long a client takes nothing: uvicorn does neither.
 
     A mixin before a protocol of uvicorn, which handles idle connections between two requests itself.
     Httptools reports where heads and bodies are. H11 does not, but bounds a head itself.
@@ -229,7 +309,9 @@ class BoundedHeadProtocol(asyncio.Protocol):
         cycle: Any
 
     _timer: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None  # while more waits for the client than the transport keeps
     _in_head = False
+    _in_request = False  # from its first byte to the last one of its body
     _useless_bytes = 0  # since the last progress
     _has_progress = False  # made by the bytes just received
 
@@ -239,10 +321,34 @@ class BoundedHeadProtocol(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._stop_taking()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_taking(math.inf)
+
+    def resume_writing(self) -> None:
+        self._stop_taking()
+        super().resume_writing()
+
+    def _watch_taking(self, before: float) -> None:
+        """Cut the client off if no less waits for it than before. A close would wait for it, too."""
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._taking = asyncio.get_running_loop().call_later(TAKE_TIMEOUT, self._watch_taking, left)
+        else:
+            self.transport.abort()
+
+    def _stop_taking(self) -> None:
+        if self._taking is not None:
+            self._taking.cancel()
+            self._taking = None
 
     def data_received(self, data: bytes) -> None:
         self._has_progress = False
+        if not self._in_request and not data.isascii() and hasattr(self, "parser"):
+            data = _quoted_target(data)
         super().data_received(data)
         if self.transport.is_closing():
             return
@@ -254,7 +360,17 @@ class BoundedHeadProtocol(asyncio.Protocol):
         if hasattr(self, "parser"):  # httptools
             self._useless_bytes = 0 if self._has_progress else self._useless_bytes + len(data)
             if self._useless_bytes > MAX_HEAD_BYTES:
-                self.send_400_response("The head is too large.")  # type: ignore[attr-defined]
+                self.send_400_response("the head of the request is too large")
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP. Uvicorn calls it, too, and would send plain text."""
+        why = "the request is no valid HTTP" if msg == UVICORN_NO_HTTP else msg
+        # As the gateway and as webhooks and hooks word their errors.
+        body = msgspec.json.encode(
+            {"ok": False, "error_code": 400, "description": f"Bad Request: {why}", "error": why}
+        )
+        self.transport.write(_BAD_REQUEST_HEAD % len(body) + body)
+        self.transport.close()
 
     def _start_timer(self) -> None:
         if self._timer is None:
@@ -269,10 +385,10 @@ class BoundedHeadProtocol(asyncio.Protocol):
         self._timer = None
         self.transport.close()
 
-    # --- called by httptools ---
+    # Called by httptools:
 
     def on_message_begin(self) -> None:
-        self._in_head = self._has_progress = True
+        self._in_head = self._in_request = self._has_progress = True
         super().on_message_begin()  # type: ignore[misc]
 
     def on_headers_complete(self) -> None:
@@ -285,8 +401,19 @@ class BoundedHeadProtocol(asyncio.Protocol):
         super().on_body(body)  # type: ignore[misc]
 
     def on_message_complete(self) -> None:
-        self._has_progress = True
+        self._in_request, self._has_progress = False, True
         super().on_message_complete()  # type: ignore[misc]
+
+
+def _quoted_target(data: bytes) -> bytes:
+    """Quote letters of other languages in the first line of a request.
+
+    Shells and small HTTP libraries send them as they are. Telegram takes that, httptools refuses it.
+    """
+    line, end, rest = data.partition(b"\r\n")
+    return (
+        data if line.isascii() else _NOT_ASCII.sub(lambda found: b"%%%02X" % ord(found[0]), line) + end + rest
+    )
 
 
 class CoalescingTransport:
@@ -308,6 +435,10 @@ class CoalescingTransport:
     def close(self) -> None:
         self._flush()
         self._transport.close()
+        if (
+            self._transport.get_write_buffer_size()
+        ):  # else it would be open for as long as the client takes nothing
+            self._loop.call_later(TAKE_TIMEOUT, self._transport.abort)
 
     def _flush(self) -> None:
         if self._written:

@@ -158,7 +158,7 @@ def safe_headers(headers: Headers) -> dict[str, str]:
     return dict(kept[:MAX_HEADERS])
 
 
-# --- signatures: pure ---
+# Signatures: pure.
 
 
 class SignedEvent(NamedTuple):

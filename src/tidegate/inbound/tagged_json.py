@@ -61,9 +61,6 @@ def from_json(text: str) -> Any:  # noqa: ANN401  (whatever was stored)
     return json.loads(text, object_hook=_restore)
 
 
-# --- writing ---
-
-
 def _plain(value: Any, path: str, depth: int) -> Any:  # noqa: ANN401  (what JSON has)
     if depth > MAX_DEPTH:
         raise _unstorable(f"it is nested more than {MAX_DEPTH} deep, at {path[:80]!r}…")
@@ -172,9 +169,6 @@ _WRITERS: Final[dict[type, Callable[[Any], object]]] = {
     bytes: lambda value: b64encode(value).decode(),
 }
 _COLLECTIONS: Final = frozenset({tuple, set, frozenset})
-
-
-# --- reading ---
 
 
 def _restore(found: dict[str, Any]) -> Any:  # noqa: ANN401  (of the type that the tag names)

@@ -97,9 +97,6 @@ def check_kind(field: str, kind: object) -> str:
     return "payment" if kind in PAYMENT_KINDS else kind
 
 
-# --- an update as JSON ---
-
-
 Order = Literal["chat", "user", "none"]  # which updates of a bot are handled one after another
 
 
@@ -178,7 +175,6 @@ def _language(user: object) -> str | None:
     return code if isinstance(code, str) else None
 
 
-# --- an update as a bot library's object ---
 #
 # The libraries name the fields as Telegram does, except `from`, which is `from_user` in all of them.
 

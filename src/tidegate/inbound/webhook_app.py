@@ -12,6 +12,7 @@ from tidegate.errors import BadInputError, ClosedError, StoreError, TidegateErro
 from tidegate.failure import scrub
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.inbox import bot_source
+from tidegate.inbound.server import run_lifespan
 from tidegate.inbound.signed_hooks import (
     Hook,
     HookEvent,
@@ -41,7 +42,10 @@ SECRET_HEADER: Final = b"x-telegram-bot-api-secret-token"
 # Strangers get one answer for a bot or hook that is here and for one that is not. The log tells them apart.
 WRONG_SECRET: Final = WebhookResponse(401, "the secret token is missing or wrong")
 NO_SUCH_BOT: Final = WebhookResponse(
-    401, WRONG_SECRET.error, detail="there is no such bot here", at_unknown_path=True
+    401,
+    WRONG_SECRET.error,
+    detail="there is no such bot here, or nothing here handles its updates",
+    at_unknown_path=True,
 )
 WRONG_SIGNATURE: Final = "the signature is missing, wrong or too old"
 NO_SUCH_HOOK: Final = WebhookResponse(
@@ -52,7 +56,7 @@ _TELEGRAM_PATH: Final = "/webhook/telegram/"
 _HOOK_PATH: Final = "/hooks/"
 _BOT_ID: Final = re.compile(r"[0-9]{1,19}")
 # Compared where there is no such bot or hook, so that the time tells nothing either.
-_SECRET_OF_NO_BOT: Final = "0" * 64
+SECRET_OF_NO_BOT: Final = "0" * 64
 _NO_HOOK: Final = Hook("none", (secrets.token_hex(32),))
 _SECRET_PURPOSE: Final = b"tidegate: the secret of a webhook"
 
@@ -118,7 +122,7 @@ class WebhookApp:
         if scope["type"] == "http":
             await self._serve(WebhookRequest(scope, receive), send)
         elif scope["type"] == "lifespan":
-            await self._run_lifespan(receive, send)
+            await run_lifespan(self.start, self.stop, receive, send)
         else:
             await send({"type": "websocket.close", "code": 1000})
 
@@ -179,7 +183,7 @@ class WebhookApp:
 
     def _check_secret(self, bot: int, given: bytes) -> WebhookResponse | None:
         secret = self._backend.secret_of(bot)
-        is_right = hmac.compare_digest((secret or _SECRET_OF_NO_BOT).encode(), given)
+        is_right = hmac.compare_digest((secret or SECRET_OF_NO_BOT).encode(), given)
         if secret is None:
             return NO_SUCH_BOT
         return None if is_right else WRONG_SECRET
@@ -205,19 +209,6 @@ class WebhookApp:
         except (ClosedError, StoreError) as error:
             return unavailable(error)
         return OK
-
-    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
-        while True:
-            step = (await receive())["type"]
-            act = self.start if step == "lifespan.startup" else self.stop
-            try:
-                await act()
-            except Exception as error:  # noqa: BLE001  (whatever it is, the server has to know)
-                await send({"type": f"{step}.failed", "message": scrub(str(error) or repr(error))})
-                return
-            await send({"type": f"{step}.complete"})
-            if step == "lifespan.shutdown":
-                return
 
 
 async def respond_health(

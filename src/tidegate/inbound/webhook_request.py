@@ -113,18 +113,19 @@ def _path_in_app(scope: Scope) -> str:
 class BodyReader:
     """Reads bodies, each bounded in size and time, and all of them together in size."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, timeout: float = BODY_TIMEOUT) -> None:
         self._clock = clock
+        self._timeout = timeout
         self._arriving = 0  # bytes
 
     async def read(
         self, request: WebhookRequest, limit: int = MAX_BODY_BYTES
     ) -> bytes | WebhookResponse | None:
         """Return the body or a refusal; None if the client has gone."""
-        if _declared_length(request) > limit:
+        if declared_length(request) > limit:
             return TOO_LARGE
         try:
-            async with self._clock.timeout(BODY_TIMEOUT):
+            async with self._clock.timeout(self._timeout):
                 return await self._collect(request, limit)
         except TimeoutError:
             return TOO_SLOW
@@ -152,7 +153,8 @@ class BodyReader:
             self._arriving -= len(body)
 
 
-def _declared_length(request: WebhookRequest) -> int:
+def declared_length(request: WebhookRequest) -> int:
+    """Return the bytes that the body will have; 0 if the client does not say."""
     length = request.headers.get(b"content-length", b"")
     return int(length[:_MAX_LENGTH_DIGITS]) if length.isdigit() else 0
 

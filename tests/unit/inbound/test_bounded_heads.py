@@ -1,9 +1,11 @@
-"""A head has so many seconds and so many bytes, whichever parser reads it."""
+"""A head has so many seconds and bytes, and a client so long to take something, whichever parser reads it."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import Mock
+from urllib.parse import quote
 
 import pytest
 import uvicorn
@@ -11,7 +13,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from tidegate.inbound.server import HEAD_TIMEOUT, MAX_HEAD_BYTES, BoundedHeadProtocol
+from tidegate.inbound.server import (
+    HEAD_TIMEOUT,
+    MAX_HEAD_BYTES,
+    TAKE_TIMEOUT,
+    AsgiApp,
+    BoundedHeadProtocol,
+)
 from tidegate.inbound.webhook_request import Receive, Scope, Send
 from tidegate.sim.virtual_time import VirtualClock
 
@@ -31,12 +39,24 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the query, and the body."""
+    content = scope["query_string"] + b" "
+    while (message := await receive())["type"] == "http.request":
+        content += message["body"]
+        if not message["more_body"]:
+            break
+    length = (b"content-length", b"%d" % len(content))
+    await send({"type": "http.response.start", "status": 200, "headers": [length]})
+    await send({"type": "http.response.body", "body": content})
+
+
 class Line:
     """A connection to a protocol."""
 
-    def __init__(self, kind: Callable[..., Any]) -> None:
+    def __init__(self, kind: Callable[..., Any], app: AsgiApp = answer) -> None:
         config = uvicorn.Config(
-            answer,
+            app,
             lifespan="off",
             ws="none",
             log_config=None,
@@ -120,7 +140,30 @@ async def test_a_head_without_end_is_refused(start: bytes) -> None:
         line.send(b"a" * 4_096)
         sent += 4_096
         assert sent <= MAX_HEAD_BYTES + 4_096
-    assert line.received.startswith(b"HTTP/1.1 400 ")
+    head, _, body = line.received.rpartition(b"\r\n\r\n")
+    assert b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n" in head
+    assert json.loads(body)["description"] == "Bad Request: the head of the request is too large"
+    line.end()
+
+
+@both
+@pytest.mark.parametrize(
+    "request_", [b"HELLO\r\n\r\n", b"GET / HTTP/1.1\r\nno colon\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\r\n\r\n"]
+)
+async def test_what_is_no_http_gets_an_error_that_libraries_of_the_bot_api_can_read(
+    kind: type[BoundedHeadProtocol], request_: bytes
+) -> None:
+    line = Line(kind)
+    line.send(request_)
+    head, _, body = line.received.partition(b"\r\n\r\n")
+    assert b"content-length: %d" % len(body) in head
+    assert json.loads(body) == {
+        "ok": False,
+        "error_code": 400,
+        "description": "Bad Request: the request is no valid HTTP",
+        "error": "the request is no valid HTTP",
+    }
+    assert line.is_closed
     line.end()
 
 
@@ -132,5 +175,54 @@ async def test_a_large_body_is_no_head(clock: VirtualClock, kind: type[BoundedHe
     line.send(b"x" * size + REQUEST)
     await clock.sleep(1)
     assert line.received.count(b"200 OK") == 2
+    assert not line.is_closed
+    line.end()
+
+
+@both
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
+    clock: VirtualClock, kind: type[BoundedHeadProtocol]
+) -> None:
+    line = Line(kind)
+    line.send(REQUEST)
+    await clock.sleep(0)
+    line.wire.get_write_buffer_size.return_value = 100_000
+    line.protocol.pause_writing()
+    await clock.sleep(TAKE_TIMEOUT - 1)
+    line.wire.get_write_buffer_size.return_value = 99_000  # it takes a little
+    await clock.sleep(TAKE_TIMEOUT - 1)
+    assert not line.wire.abort.called
+    await clock.sleep(3)
+    assert line.wire.abort.called
+    line.end()
+
+
+@both
+async def test_a_client_that_takes_its_answer_after_a_while_is_not_cut_off(
+    clock: VirtualClock, kind: type[BoundedHeadProtocol]
+) -> None:
+    line = Line(kind)
+    line.send(REQUEST)
+    await clock.sleep(0)
+    line.wire.get_write_buffer_size.return_value = 100_000
+    line.protocol.pause_writing()
+    await clock.sleep(TAKE_TIMEOUT - 1)
+    line.protocol.resume_writing()
+    await clock.sleep(3 * TAKE_TIMEOUT)
+    assert not line.wire.abort.called
+    line.end()
+
+
+async def test_letters_of_other_languages_in_an_address_are_no_bad_request(clock: VirtualClock) -> None:
+    line, text = Line(ByHttptools, echo), "привет".encode()
+    head = b"POST /?text=%b HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (text, len(text))
+
+    for _ in range(2):  # the second is a request of its own on the same connection
+        line.send(head + text[:5])
+        line.send(text[5:])  # looks like a beginning, and is none
+        await clock.sleep(1)
+
+    quoted = quote(text).encode()
+    assert line.received.count(b"\r\n\r\ntext=%b %b" % (quoted, text)) == 2
     assert not line.is_closed
     line.end()

@@ -8,7 +8,7 @@ import pytest
 from tidegate.errors import StoreAwayError
 from tidegate.inbound.handler_registry import WAITING_ITEMS_WHILE_FETCHING, HandlerRegistry
 from tidegate.inbound.inbox import InboxItem, InboxSource, bot_source
-from tidegate.inbound.long_polling import LongPoller
+from tidegate.inbound.long_polling import InboxSink, LongPoller
 from tidegate.sim.virtual_time import VirtualClock
 from tidegate.stores.memory.inbox import MemoryInbox
 
@@ -30,7 +30,7 @@ class Source:
 
 async def test_an_update_is_confirmed_only_after_it_is_held(clock: VirtualClock) -> None:
     inbox, source = MemoryInbox(clock), Source(3)
-    poller = LongPoller(42, HandlerRegistry(inbox, clock), clock)
+    poller = LongPoller(42, InboxSink(42, HandlerRegistry(inbox, clock)), clock)
 
     fresh = [await poller.poll(source.fetch) for _ in range(3)]
     await poller.stop()
@@ -52,7 +52,7 @@ class Unwilling(MemoryInbox):
 
 async def test_what_cannot_be_held_is_not_confirmed(clock: VirtualClock) -> None:
     inbox, source = Unwilling(clock), Source(2)
-    poller = LongPoller(42, HandlerRegistry(inbox, clock), clock)
+    poller = LongPoller(42, InboxSink(42, HandlerRegistry(inbox, clock)), clock)
 
     assert await poller.poll(source.fetch) == 2
     await poller.stop()
@@ -72,7 +72,7 @@ class Crowded(MemoryInbox):
 
 async def test_nothing_is_fetched_while_too_much_waits(clock: VirtualClock) -> None:
     inbox, source, begun = Crowded(clock), Source(1), clock.monotonic()
-    poller = LongPoller(42, HandlerRegistry(inbox, clock), clock)
+    poller = LongPoller(42, InboxSink(42, HandlerRegistry(inbox, clock)), clock)
 
     await poller.poll(source.fetch)
     await poller.stop()

@@ -73,9 +73,6 @@ def redis_asks_for_its_own_version(no_blocking_calls: BlockBuster) -> None:
         call.can_block_in("redis/utils.py", "get_lib_version")  # once for each connection
 
 
-# --- never two at once ---
-
-
 class Ledger:
     """Who holds what, as those see it who handle it."""
 
@@ -126,9 +123,6 @@ async def test_whatever_the_interleaving_a_lane_is_handled_one_at_a_time_and_in_
         await asyncio.wait(workers)
 
         assert ledger.order == {str(lane): list(range(lane, 60, 7)) for lane in range(7)}
-
-
-# --- a process dies ---
 
 
 async def test_what_a_dead_process_held_is_taken_over_in_order_with_one_crash_more(
@@ -244,9 +238,6 @@ async def test_a_dead_process_is_noticed_though_the_clock_of_redis_was_set_back(
         assert keys(await other.claim()) == ["1"]
 
 
-# --- answers that are lost, callers that go away ---
-
-
 async def test_what_was_given_by_an_answer_that_was_lost_is_given_by_the_next_claim(
     clock: VirtualClock,
 ) -> None:
@@ -315,9 +306,6 @@ async def test_a_claim_that_is_cancelled_as_the_inbox_closes_holds_nothing(clock
         assert [held.crashes for held in await other.claim()] == [0]
 
 
-# --- away, and back ---
-
-
 async def test_while_redis_is_away_every_verb_says_so_and_then_all_goes_on(clock: VirtualClock) -> None:
     async with processes(clock, 1) as (_, [one]):
         await one.accept("1", "2")
@@ -379,9 +367,6 @@ async def test_a_redis_whose_memory_is_full_takes_nothing_and_hands_out_what_it_
         assert await one.accept("3") == [True]
 
 
-# --- whoever waits is woken ---
-
-
 async def test_what_one_process_accepts_wakes_another_at_once(clock: VirtualClock) -> None:
     async with processes(clock, 2) as (_, [one, other]):
         waiting = await other.begin_waiting()
@@ -438,9 +423,6 @@ async def test_many_that_accept_at_once_are_one_step(clock: VirtualClock) -> Non
         assert await one.handle_all() == [str(number) for number in range(100)]
 
 
-# --- known again ---
-
-
 async def test_what_one_process_accepted_is_known_by_another(clock: VirtualClock) -> None:
     async with processes(clock, 2) as (_, [one, other]):
         batch = [
@@ -473,9 +455,6 @@ async def test_memories_take_little_room_and_end(clock: VirtualClock) -> None:
         assert await one.accept("12", source=payments) == [False]
 
 
-# --- names ---
-
-
 async def test_a_name_is_one_process_s_until_its_lease_runs_out(clock: VirtualClock) -> None:
     async with processes(clock, 2) as (_, [one, other]):
         assert await one.inbox.leases.lease("polling:42", 6)
@@ -500,9 +479,6 @@ async def test_only_who_has_a_name_gives_it_back(clock: VirtualClock) -> None:
         await one.inbox.leases.give_back("polling:42")
 
         assert await other.inbox.leases.lease("polling:42", 6)
-
-
-# --- the scripts themselves ---
 
 
 async def do_everything(one: Process, other: Process) -> None:
@@ -575,9 +551,6 @@ def test_every_step_begins_with_what_it_promises(step: str) -> None:
 
     assert all(line.startswith("--") for line in head.splitlines())
     assert head.startswith(f"-- {step.replace('_', ' ').capitalize()}: ")
-
-
-# --- on a real connection ---
 
 
 def test_what_one_accepts_wakes_another_over_real_connections() -> None:

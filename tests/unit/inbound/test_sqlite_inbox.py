@@ -93,9 +93,6 @@ async def disk(tmp_path: Path, clock: VirtualClock) -> AsyncIterator[Disk]:
         await file.close()
 
 
-# --- crashes ---
-
-
 async def test_a_crash_loses_nothing_that_was_accepted_and_keeps_the_order(disk: Disk) -> None:
     driver = await disk.process()
     await driver.accept("1", "2", lane="a")
@@ -209,9 +206,6 @@ async def test_many_are_loaded_a_part_at_a_time(disk: Disk, monkeypatch: pytest.
     assert await driver.handle_all() == [str(number) for number in range(10)]
 
 
-# --- a full disk ---
-
-
 async def test_a_full_disk_changes_nothing(disk: Disk) -> None:
     driver = await disk.process()
     await driver.accept("1", "2")
@@ -261,9 +255,6 @@ async def test_a_closed_file_says_so(disk: Disk) -> None:
     with pytest.raises(ClosedError):
         await driver.claim()
     await driver.inbox.close()
-
-
-# --- other processes ---
 
 
 async def test_what_another_process_accepts_is_handed_out_within_a_second(disk: Disk) -> None:
@@ -353,9 +344,6 @@ async def test_what_somebody_removed_from_the_file_is_passed_over(disk: Disk) ->
     await disk.files[-1].write(lambda tx: tx.execute("DELETE FROM arrivals WHERE key = '1'").rowcount)
 
     assert keys(await driver.next()) == ["2"]
-
-
-# --- what is kept ---
 
 
 async def test_what_was_seen_is_forgotten_as_fast_as_new_ones_come(disk: Disk) -> None:

@@ -252,9 +252,6 @@ def test_what_could_not_be_restored_is_refused_by_name(value: object, text: str)
         to_json({"a": {"b": [value]}})
 
 
-# --- data of others ---
-
-
 def stored(tag: str, value: object, name: str | None = None) -> str:
     return json.dumps({TAG: tag, "value": value, **({} if name is None else {"class": name})})
 

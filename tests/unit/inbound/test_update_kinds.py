@@ -12,7 +12,6 @@ USER = {"id": 5, "is_bot": False, "first_name": "A"}
 PRIVATE = {"id": 5, "type": "private"}
 GROUP = {"id": -100, "type": "supergroup"}
 WRITTEN = {"chat": PRIVATE, "from": USER}
-IN_GROUP = {"chat": GROUP, "from": USER}
 REACTION = {"chat": GROUP, "user": USER}
 
 

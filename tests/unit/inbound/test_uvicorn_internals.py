@@ -10,7 +10,7 @@ from uvicorn.protocols.http.h11_impl import RequestResponseCycle as H11Cycle
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle as HttpToolsCycle
 
-from tidegate.inbound.server import BoundedHeadProtocol, CoalescingTransport
+from tidegate.inbound.server import UVICORN_NO_HTTP, BoundedHeadProtocol, CoalescingTransport
 
 CHANGED = "uvicorn has changed inside: adapt inbound/server.py, then the range of versions in pyproject.toml"
 
@@ -23,7 +23,7 @@ def test_the_server_has_the_methods_that_are_overridden(method: str) -> None:
 def test_the_methods_of_the_server_are_called_as_we_expect() -> None:
     assert list(inspect.signature(uvicorn.Server.startup).parameters) == ["self", "sockets"], CHANGED
     assert list(inspect.signature(uvicorn.Server.handle_exit).parameters) == ["self", "sig", "frame"], CHANGED
-    server = uvicorn.Server(uvicorn.Config(app="none"))
+    server = uvicorn.Server(uvicorn.Config(app="none", log_config=None))
     assert (server.started, server.force_exit) == (False, False), CHANGED
     assert "if not self.force_exit:\n            await self.lifespan.shutdown()" in inspect.getsource(
         uvicorn.Server.shutdown
@@ -37,7 +37,8 @@ def test_a_protocol_keeps_its_transport_and_its_request_where_we_look(protocol: 
     source = inspect.getsource(protocol)
     assert "self.transport = transport" in source, CHANGED
     assert "self.cycle" in source, CHANGED
-    assert {"connection_made", "connection_lost", "data_received"} <= vars(protocol).keys(), CHANGED
+    callbacks = {"connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing"}
+    assert callbacks <= vars(protocol).keys(), CHANGED
 
 
 @pytest.mark.parametrize("cycle", [HttpToolsCycle, H11Cycle])
@@ -49,7 +50,9 @@ def test_httptools_is_told_of_by_the_protocol_that_we_extend() -> None:
     callbacks = {"on_message_begin", "on_headers_complete", "on_body", "on_message_complete"}
     assert callbacks <= vars(HttpToolsProtocol).keys(), CHANGED
     assert callbacks <= vars(BoundedHeadProtocol).keys()
-    assert list(inspect.signature(HttpToolsProtocol.send_400_response).parameters) == ["self", "msg"], CHANGED
+    for protocol in (HttpToolsProtocol, H11Protocol):
+        assert list(inspect.signature(protocol.send_400_response).parameters) == ["self", "msg"], CHANGED
+        assert f'"{UVICORN_NO_HTTP}"' in inspect.getsource(protocol), CHANGED
     assert "HttpRequestParser(self)" in inspect.getsource(HttpToolsProtocol), CHANGED
 
 

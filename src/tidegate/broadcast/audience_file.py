@@ -4,6 +4,7 @@ import csv
 import hashlib
 import itertools
 import os
+import re
 import shutil
 import stat
 import sys
@@ -106,6 +107,7 @@ def _stream(place: str) -> IO[bytes]:
 JSON_LINES: Final = frozenset((".jsonl", ".ndjson", ".json-lines"))
 CSV: Final = frozenset((".csv", ".tsv", ".tab"))
 DELIMITERS: Final = (",", ";", "\t")
+_CHAT: Final = re.compile(r"-?[0-9]+|@[A-Za-z0-9_]+")
 _WHY: Final = {
     "chat_id": "the first line must name the columns, and one of them chat_id",
     "text": "add it, or give a template",
@@ -190,7 +192,11 @@ def _csv_rows(
         raise BadInputError(f"{name} is empty")
     if isinstance(first, BadLine):
         raise BadInputError(f"{name}, line {first.number}: {first.reason}")
-    columns = _columns(first[1], needed, f"{name}, line {first[0]}")
+    if _is_chat(first[1]):  # a chat in each line, and no header
+        columns = _columns(["chat_id"], needed, name)
+        found = itertools.chain([first], found)
+    else:
+        columns = _columns(first[1], needed, f"{name}, line {first[0]}")
     for record in found:
         yield record if isinstance(record, BadLine) else _row(columns, *record)
 
@@ -228,6 +234,11 @@ def _in_words(error: str) -> str:
     if "new-line" in error:
         return "a carriage return stands alone: save the file with usual line ends, or quote the value"
     return f"a quote is not closed, or a value has more than {csv.field_size_limit():,} characters"
+
+
+def _is_chat(values: list[str]) -> bool:
+    """Return whether the first line of a file is a chat alone, and not the names of columns."""
+    return len(values) == 1 and _CHAT.fullmatch(values[0].strip()) is not None
 
 
 def _columns(names: list[str], needed: Sequence[str], place: str) -> list[str]:

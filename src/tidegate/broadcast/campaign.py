@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tidegate.broadcast.audience import Audience, check_audience, size_of
 from tidegate.broadcast.feeder import Feeder, Put
+from tidegate.broadcast.forecast import check_count, seconds_to_send
 from tidegate.broadcast.message import MessageWriter
 from tidegate.broadcast.progress import Progress, RefusalCounter
 from tidegate.broadcast.recorder import CampaignRecorder
@@ -17,10 +18,10 @@ from tidegate.broadcast.tracker import GoneNotifier, MessageTracker, OnDead, Tal
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreError
 from tidegate.handler_run import waiting_for_gate
-from tidegate.model import BotId, Rate
+from tidegate.model import BotId, BotLimits, Rate
 from tidegate.outbox.campaigns import CampaignState, CampaignWish
 from tidegate.outbox.port import Outbox
-from tidegate.pacing.rules import Rules
+from tidegate.pacing.rules import Rules, own_rules
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.broadcast")
@@ -50,11 +51,15 @@ def ahead_of(ahead: object, rate: Rate) -> int:
     return ahead
 
 
+def _is_number(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool)
+
+
 def check_remember(remember: float, total: int | None, rate: Rate) -> None:
     """Raise BadInputError if dedup keys could be forgotten before the end, so that a resume sends twice."""
-    if not 0 < remember < math.inf:
+    if not _is_number(remember) or not 0 < remember < math.inf:
         raise BadInputError("remember is how many seconds nobody gets it twice: give more than 0")
-    takes = (total or 0) * rate.seconds / rate.count
+    takes = seconds_to_send(total or 0, rate)
     if remember < 2 * takes:
         raise BadInputError(
             f"remember is {remember:,.0f} s, too short: sending takes {takes:,.0f} s or more; give twice that"
@@ -92,6 +97,8 @@ class Campaign:
         self._audience = check_audience(audience)
         self._total = size_of(audience) if total is None else total
         room = ahead_of(ahead, rate) if tracked else None
+        if total is not None:
+            check_count("total", total)
         check_remember(remember, self._total, rate)
         self._clock = clock
         self._refusals = RefusalCounter(outbox, clock)
@@ -157,10 +164,15 @@ class Campaign:
 
     async def finished(self) -> Progress:
         """Wait for its end. Raises the error that made it fail, or ClosedError if the gate was closed."""
-        with waiting_for_gate():
-            await self._done.wait()
+        progress = await self.ended()
         if self._error is not None:
             raise self._error
+        return progress
+
+    async def ended(self) -> Progress:
+        """Wait for its end, however it ends."""
+        with waiting_for_gate():
+            await self._done.wait()
         return self.progress
 
     async def pause(self) -> None:
@@ -200,8 +212,6 @@ class Campaign:
             f"the gate was closed while broadcast {self.name!r} ran: call it again to resume"
         )
         await self._end("stopped")
-
-    # --- inside ---
 
     def _steer(self, wish: CampaignWish) -> None:
         self.wish = wish
@@ -318,14 +328,15 @@ class RunningCampaigns:
 
 
 async def limit_for(bot: BotId, fields: Mapping[str, Any], rules: Rules, outbox: Outbox) -> Rate:
-    """Return the limit that a broadcast of the bot will meet: the learned one, or that of the rules.
+    """Return the limit that a broadcast of the bot will meet: the learned one, its own, or that of the rules.
 
     A store that cannot be read now may still take messages: then the limit of the rules is used.
     """
     if fields.get("allow_paid_broadcast") is True:
         return rules.paid
     try:
-        learned = await outbox.learned()
+        learned, own = await outbox.learned(), await outbox.own_limits()
     except StoreError:
         return rules.bot
-    return learned.get((bot, None), rules.bot)
+    nominal = own_rules(rules, own.get(bot, BotLimits())).bot
+    return learned.get((bot, None), nominal)

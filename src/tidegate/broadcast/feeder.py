@@ -99,8 +99,6 @@ class Feeder:
         async with self._putting:
             self._open.set()  # wakes those who wait for the end of a pause
 
-    # --- rows ---
-
     async def _read(self) -> None:
         try:
             async with aclosing(each(self._audience)) as rows:
@@ -154,8 +152,6 @@ class Feeder:
             self._tally.skip()
             return None
         return BroadcastMessage(number, row, fields)
-
-    # --- messages ---
 
     async def _enter(self, messages: list[BroadcastMessage]) -> None:
         if not messages:

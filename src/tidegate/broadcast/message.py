@@ -1,5 +1,6 @@
 """The message of each row: from a template, from fields that all share, or from a function."""
 
+import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -29,6 +30,7 @@ RESERVED_FIELDS: Final = {
     "dedup_key": "a broadcast makes its own, from its name and the chat",
     "dedup_for": "use remember",
 }
+TERMS: Final = ("on_dead", "ahead", "remember", "total")  # of a broadcast, which are no fields of a message
 _KINDS: Final = "text, a mapping of fields, or None to skip the row"
 
 
@@ -52,6 +54,11 @@ class BroadcastMessage(NamedTuple):
         return chat if self.copy == 1 else f"{chat}+{self.copy}"
 
 
+def row_text(row: Row) -> str:
+    """The letter of an audience in which each row has its text."""
+    return value_of(row, "text")
+
+
 def dedup_prefix(name: str) -> str:
     """Return the first part of the dedup keys of a broadcast's messages, and of no others."""
     return f"broadcast:{name}:"
@@ -65,6 +72,8 @@ class MessageWriter:
 
     def __init__(self, letter: object, shared: Mapping[str, Any], convert: Convert | None = None) -> None:
         self._place = _place_of_text(str(shared.get("method", "sendMessage")))
+        for name in shared:
+            _check_spelling(name)
         for name in RESERVED_FIELDS.keys() & shared.keys():
             raise BadInputError(f"{name} cannot be given for all: {RESERVED_FIELDS[name]}")
         self._template = self._templated(letter, shared) if isinstance(letter, str) else None
@@ -132,6 +141,12 @@ def check_first(row: Row, needed: tuple[str, ...]) -> None:
                 value_of(row, field)
             except BadInputError as error:
                 raise BadInputError(f"the first row: {error}{hint}") from None
+
+
+def _check_spelling(name: str) -> None:
+    """Raise BadInputError for a misspelt option of the broadcast: as a field it would make every row bad."""
+    if name not in TERMS and (meant := difflib.get_close_matches(name, TERMS, 1, 0.8)):
+        raise BadInputError(f"{name!r} is not known: {meant[0]!r} may be meant")
 
 
 def _place_of_text(method: str) -> str | None:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tidegate.broadcast.audience import Audience, size_of
-from tidegate.broadcast.message import dedup_prefix
 from tidegate.broadcast.progress import Progress
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
-from tidegate.model import BotId, State, TicketId
+from tidegate.model import BotId
 from tidegate.outbox.campaigns import (
     CAMPAIGNS_KEPT,
     REPORT_SECONDS,
@@ -21,8 +20,8 @@ from tidegate.outbox.campaigns import (
     CampaignWish,
     FileSource,
     SqlSource,
+    StoredSource,
 )
-from tidegate.outbox.port import Outbox
 
 if TYPE_CHECKING:  # it imports this module
     from tidegate.broadcast.campaign import Campaign
@@ -34,12 +33,10 @@ COUNTED: Final = (
     *("read", "accepted", "earlier", "delivered", "dead", "parked", "expired", "cancelled", "forgotten"),
     *("waiting", "skipped", "bad", "repeated", "unmarked", "refused"),
 )
-UNSENT: Final = frozenset((State.QUEUED, State.RETRY))
-CANCELLED_AT_ONCE: Final = 500
 
 
 class CampaignFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a broadcast before it begins."""
+    """The facts of a broadcast that are known before it begins."""
 
     bot: BotId
     audience: str
@@ -48,6 +45,7 @@ class CampaignFacts(msgspec.Struct, frozen=True, kw_only=True):
     ahead: int | None = None
     source: SqlSource | None = None
     file: FileSource | None = None
+    stored: StoredSource | None = None
 
 
 class CampaignRecorder:
@@ -58,16 +56,18 @@ class CampaignRecorder:
         self._clock = clock
         self._facts = facts
         self._wish: CampaignWish = "run"  # as the store knows it
+        self._earlier: CampaignRecord | None = None  # of a call of this name that was not brought to its end
 
     async def begin(self, campaign: "Campaign") -> None:
         """Write the first record. One that an operator paused, and that has not ended, begins paused."""
         with suppress(StoreError, TimeoutError):
             async with self._clock.timeout(STORE_SECONDS):
                 known = await self._store.find(self._facts.bot, campaign.name)
-                unended = known is not None and known[0].state in {"running", "paused", "stopped"}
-                if known is not None and unended and known[1] == "pause":
-                    log.info("broadcast %s begins paused: an operator has paused it", campaign.name)
-                    await campaign.pause()
+                if known is not None and known[0].state in {"running", "paused", "stopped"}:
+                    self._earlier = known[0]
+                    if known[1] == "pause":
+                        log.info("broadcast %s begins paused: an operator has paused it", campaign.name)
+                        await campaign.pause()
                 await self._store.save(self._record(campaign), campaign.wish)
                 self._wish = campaign.wish
                 await self._forget_oldest()
@@ -83,10 +83,16 @@ class CampaignRecorder:
         await self._report(campaign)
 
     async def forget(self, campaign: "Campaign") -> None:
-        """Remove the record of a broadcast that sent nothing, since it was called wrongly."""
+        """Take the record back of a broadcast that sent nothing, since it was called wrongly.
+
+        That of an earlier call stays: it can be resumed when what stands in its way is mended.
+        """
         with suppress(StoreError, TimeoutError):
             async with self._clock.timeout(STORE_SECONDS):
-                await self._store.remove(self._facts.bot, campaign.name)
+                if self._earlier is not None:
+                    await self._store.save(msgspec.structs.replace(self._earlier, state="stopped"))
+                else:
+                    await self._store.remove(self._facts.bot, campaign.name)
 
     async def _report(self, campaign: "Campaign") -> None:
         steered_here = campaign.wish if campaign.wish != self._wish else None
@@ -119,11 +125,12 @@ class CampaignRecorder:
             ahead=facts.ahead,
             source=facts.source,
             file=facts.file,
+            stored=facts.stored,
         )
 
     async def _forget_oldest(self) -> None:
         records = await self._store.all()
-        ended = [one for one in records if one.state in {"finished", "cancelled", "failed"}]
+        ended = [one for one in records if one.has_ended]
         for record in ended[: max(0, len(records) - CAMPAIGNS_KEPT)]:
             await self._store.remove(record.bot, record.name)
 
@@ -140,59 +147,6 @@ async def _steer(campaign: "Campaign", wish: CampaignWish) -> None:
 
 def counts_of(progress: Progress) -> dict[str, int]:
     return {name: count for name in COUNTED if (count := getattr(progress, name))}
-
-
-async def known_campaigns(store: CampaignStore, outbox: Outbox, clock: Clock) -> list[CampaignRecord]:
-    """Return the broadcasts of a store as they are now, the oldest first."""
-    records = await store.all()
-    return [await refreshed(record, store, outbox, clock) for record in records]
-
-
-async def refreshed(
-    record: CampaignRecord, store: CampaignStore, outbox: Outbox, clock: Clock
-) -> CampaignRecord:
-    """Return the record as it is now. Without a process, its messages are counted in the outbox."""
-    now = clock.now()
-    record = record.at(now)
-    if record.state not in {"delivering", "stopped"} or not record.counts.get("waiting"):
-        return record
-    counts = await counts_in(outbox, record)
-    if counts["waiting"] or record.state == "stopped":
-        return msgspec.structs.replace(record, counts=counts)
-    ended = msgspec.structs.replace(record, state="finished", ended_at=now, changed_at=now, counts=counts)
-    await store.save(ended)
-    return ended
-
-
-async def counts_in(outbox: Outbox, record: CampaignRecord) -> dict[str, int]:
-    """Return the counts of a broadcast, with those of its messages as the outbox knows them."""
-    found = dict.fromkeys(("delivered", "dead", "parked", "expired", "cancelled", "waiting"), 0)
-    tally = await outbox.tally(record.bot, dedup_prefix(record.name))
-    for (state, _), count in tally.items():
-        name = "cancelled" if state == State.REPLACED else state.value
-        found[name if name in found else "waiting"] += count
-    accepted = max(record.counts.get("accepted", 0), sum(found.values()))
-    forgotten = accepted - sum(found.values())
-    return record.counts | found | {"accepted": accepted, "forgotten": forgotten}
-
-
-async def cancel_unattended(record: CampaignRecord, store: CampaignStore, outbox: Outbox, now: float) -> int:
-    """Cancel a broadcast that no process runs, with its messages that wait; return how many."""
-    prefix = dedup_prefix(record.name)
-    found = await outbox.records(bot=record.bot, states=UNSENT, limit=10**9)
-    ids: list[TicketId] = [
-        one.message.id for one in found if (one.message.dedup_key or "").startswith(prefix)
-    ]
-    cancelled = 0
-    for first in range(0, len(ids), CANCELLED_AT_ONCE):
-        cancelled += await outbox.cancel(ids[first : first + CANCELLED_AT_ONCE])
-    counts = await counts_in(outbox, record)
-    ended = msgspec.structs.replace(record, state="cancelled", ended_at=now, changed_at=now, counts=counts)
-    await store.save(ended, "run")
-    return cancelled
-
-
-# --- what is stored of a call ---
 
 
 def describe_audience(audience: Audience) -> str:

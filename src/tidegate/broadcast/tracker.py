@@ -79,8 +79,6 @@ class Tally:
     def __getitem__(self, name: str) -> int:
         return self.counts[name]
 
-    # --- rows ---
-
     def read(self) -> int:
         """Count a row and return its number."""
         self.counts["read"] += 1
@@ -115,8 +113,6 @@ class Tally:
                 f"broadcast {self._name!r}: {which} cannot be sent, and nothing was sent."
                 f" Row {first.row}: {first.reason}"
             )
-
-    # --- messages ---
 
     def enter(self, *, fresh: bool) -> None:
         self.counts.update(accepted=1, waiting=1, earlier=0 if fresh else 1)
@@ -254,8 +250,6 @@ class MessageTracker:
             async with self._clock.timeout(ON_DEAD_GRACE_SECONDS):
                 await self.empty()
         await self._tasks.stop()
-
-    # --- one message ---
 
     async def _follow(self, chat: str, place: _Tracked) -> None:
         try:

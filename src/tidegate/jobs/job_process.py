@@ -20,6 +20,7 @@ from tidegate.errors import BadInputError
 from tidegate.failure import describe_error, traceback_text
 from tidegate.jobs.job import FunctionPlace, run_function
 from tidegate.jobs.values import pack_values, unpack_values
+from tidegate.scrubber import ScrubbedFormatter
 
 NICENESS: Final = 10  # heavy work makes room for the event loop of the bot
 HEADER: Final = struct.Struct("!I")
@@ -48,7 +49,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then ends this process
     with suppress(OSError, AttributeError):  # there is no such thing on Windows
         os.nice(NICENESS)
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(ScrubbedFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     calls: queue.SimpleQueue[FunctionCall] = queue.SimpleQueue()
     threading.Thread(target=_read_calls, args=(stream, calls), daemon=True).start()
     while True:

@@ -11,6 +11,7 @@ import msgspec
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError, TidegateError
+from tidegate.events import EventStream
 from tidegate.failure import pause_after
 from tidegate.jobs.job import LONGEST_TIMEOUT, MAX_NAME_LENGTH, Job, JobOptions, checked_name
 from tidegate.jobs.port import JobExecutor, JobStore
@@ -21,6 +22,7 @@ from tidegate.model import BotId, ChatId
 from tidegate.outbox.admission import check_chat
 from tidegate.outbox.effect_keys import effect_key
 from tidegate.outbox.producer import Producer
+from tidegate.store_opener import StoreOpener
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.jobs")
@@ -35,10 +37,11 @@ Problems = list[str]
 
 
 class JobHost(Protocol):
-    """What jobs need of the gate."""
+    """The part of the gate that jobs need."""
 
     clock: Clock
     producer: Producer
+    events: EventStream
 
     def check_open(self) -> None: ...
 
@@ -94,13 +97,10 @@ class Jobs:
         keep: float = KEEP,
     ) -> None:
         self._host = host
-        self._make_store = make_store
-        self._exist = exist
+        self._store = StoreOpener(make_store, exist)
         self._make_executor = make_executor
         self._keep = keep
         self._declared: dict[str, Job[..., Any]] = {}
-        self._store: JobStore | None = None
-        self._opening = asyncio.Lock()
         self._delivers = 0  # how often this process is asked to run jobs
         self._running: AsyncExitStack | None = None
         self._runner: JobRunner | None = None
@@ -108,8 +108,6 @@ class Jobs:
         self._tasks = BackgroundTasks()
         self._starting = asyncio.Lock()
         self._refusal: str | None = None
-
-    # --- what an application does ---
 
     def declare(self, function: Callable[P, R], options: JobOptions, name: str | None = None) -> Job[P, R]:
         """Make a job of a function. Raises BadInputError if its name is taken."""
@@ -150,7 +148,7 @@ class Jobs:
 
     async def exist(self) -> bool:
         """Return whether there may be jobs: whether their database was made. Creates none."""
-        return self._store is not None or await self._exist()
+        return await self._store.may_hold_rows()
 
     async def get(self, job_id: int) -> JobRecord | None:
         found = await (await self.opened()).get([job_id])
@@ -226,8 +224,6 @@ class Jobs:
             await store.rewrite()
         return removed
 
-    # --- running ---
-
     @asynccontextmanager
     async def deliver(self) -> AsyncIterator[None]:
         """While the body runs, run the declared jobs, if there are any, and report their ends."""
@@ -239,7 +235,7 @@ class Jobs:
         finally:
             self._delivers -= 1
             if self._delivers == 0:
-                await self._stop()
+                await self.stop()
 
     def problems(self) -> Problems:
         """Why jobs are not run as they should be, a line each."""
@@ -249,23 +245,16 @@ class Jobs:
 
     async def close(self) -> None:
         """Disconnect. It is opened again when it is needed."""
-        await self._stop()
-        store, self._store = self._store, None
-        if store is not None:
-            await store.close()
+        await self.stop()
+        await self._store.close()
 
     def prepare(self) -> None:
         """Import what the store needs, before a process forks: its children need not do so again."""
-        self._make_store()
+        self._store.make()
 
     async def opened(self) -> JobStore:
         """Return the open store. Raises StoreAwayError."""
-        async with self._opening:
-            if self._store is None:
-                store = await asyncio.to_thread(self._make_store)  # it imports a library
-                await store.open()
-                self._store = store
-        return self._store
+        return await self._store.opened()
 
     async def _start_when_reachable(self) -> None:
         failures = 0
@@ -297,11 +286,13 @@ class Jobs:
             jobs,
             keep=self._keep,
             on_end=self._reporter.wake,
+            events=host.events,
         )
         await self._running.enter_async_context(self._reporter)
         await self._running.enter_async_context(self._runner)
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """End what runs in the background. It stays connected."""
         await self._tasks.stop()
         running, self._running = self._running, None
         if running is not None:

@@ -28,7 +28,7 @@ ENDED: Final = frozenset({JobState.DONE, JobState.DEAD, JobState.CANCELLED})
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller submits. Validated where it is made: see `Job` in job.py."""
+    """A job as a caller submits it. Validated where it is made: see `Job` in job.py."""
 
     name: str
     args: tuple[Any, ...] = ()

@@ -8,10 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from tidegate.clock import Clock
 from tidegate.errors import StoreError
+from tidegate.events import EventStream, JobEnded
 from tidegate.failure import pause_after, traceback_text
 from tidegate.jobs.job import Job
 from tidegate.jobs.port import JobExecutor, JobLease, JobStore
@@ -28,6 +29,11 @@ CLAIMED_AT_ONCE: Final = 100
 POLL_EVERY: Final = 1.0  # seconds after which a job that another process has submitted or ended is found
 STOP_GRACE: Final = 5.0  # seconds that jobs have to end when the process stops
 CLEAN_EVERY: Final = 3600.0  # seconds
+_ENDS: Final[dict[JobState, Literal["done", "dead", "retry"]]] = {
+    JobState.DONE: "done",
+    JobState.DEAD: "dead",
+    JobState.QUEUED: "retry",
+}
 
 
 class JobAttempt:
@@ -53,6 +59,7 @@ class JobRunner:
         *,
         keep: float,
         on_end: Callable[[], None],
+        events: EventStream | None = None,
     ) -> None:
         """`keep`: seconds after which a job that has ended is forgotten. `on_end`: one may have ended."""
         self._store = store
@@ -61,6 +68,7 @@ class JobRunner:
         self._jobs = jobs
         self._keep = keep
         self._on_end = on_end
+        self._events = events or EventStream()
         self._tasks = BackgroundTasks()
         self._work = BackgroundTasks()
         self._loop: SupervisedLoop
@@ -109,8 +117,6 @@ class JobRunner:
         next_due = await self._store.next_due(self._jobs)
         return POLL_EVERY if next_due is None else min(POLL_EVERY, max(0.05, next_due - self._clock.now()))
 
-    # --- running ---
-
     async def _begin_due(self) -> None:
         state = self._executor.claims_as
         lease = RUN_LEASE if state is JobState.RUNNING else SENT_LEASE
@@ -136,10 +142,14 @@ class JobRunner:
         self._on_end()
 
     async def _execute(self, attempt: JobAttempt) -> None:
+        began = self._clock.monotonic()
         outcome = await self._run(attempt)
         if outcome is not None:
             attempt.is_settling = True
-            await settle_attempt(self._store, self._clock, attempt.job, outcome)
+            seconds = self._clock.monotonic() - began
+            after = await settle_attempt(self._store, self._clock, attempt.job, outcome)
+            if after is not None and after.state in _ENDS and not isinstance(outcome, JobReturned):
+                self._events.publish(JobEnded(attempt.job.name, _ENDS[after.state], seconds))
 
     async def _run(self, attempt: JobAttempt) -> JobOutcome | None:
         job = attempt.job
@@ -166,8 +176,6 @@ class JobRunner:
                 await asyncio.wait(late, timeout=STOP_GRACE)
         await self._work.stop()
 
-    # --- leases ---
-
     async def _keep_leases(self) -> None:
         while True:
             await self._clock.sleep(RUN_LEASE / 3)
@@ -188,8 +196,6 @@ class JobRunner:
                     _abandon(attempt)
         self._renewed_at = began
 
-    # --- the rest ---
-
     async def _clean(self) -> None:
         now = self._clock.monotonic()
         if self._cleaned_at is None or now - self._cleaned_at > CLEAN_EVERY:
@@ -206,8 +212,10 @@ def _abandon(attempt: JobAttempt) -> None:
         attempt.task.cancel()
 
 
-async def settle_attempt(store: JobStore, clock: Clock, job: JobRecord, outcome: JobOutcome) -> None:
-    """Note the end of an attempt, however long the database is away."""
+async def settle_attempt(
+    store: JobStore, clock: Clock, job: JobRecord, outcome: JobOutcome
+) -> JobRecord | None:
+    """Note the end of an attempt, however long the database is away. Returns the job after it."""
     failures = 0
     while True:
         try:
@@ -219,7 +227,7 @@ async def settle_attempt(store: JobStore, clock: Clock, job: JobRecord, outcome:
             await clock.sleep(pause_after(failures))
         else:
             _log_end(job, after)
-            return
+            return after
 
 
 def _log_end(job: JobRecord, after: JobRecord | None) -> None:

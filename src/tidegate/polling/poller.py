@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Self, TypedDict
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, StoreError
+from tidegate.events import CyclePolled, EventStream
 from tidegate.failure import FailureLog, describe_error
 from tidegate.leader_lease import LeaderLease
 from tidegate.polling.notifier import Notifier, SubscriberCallback
@@ -86,6 +87,7 @@ class Poller:
         self._restores = restore
         self._restore = StaggeredRestore(self._clock, restore_group, restore_every, on_progress)
         self._totals = PollingTotals()
+        self.events = EventStream()  # that of the gate, once it is added to one
         self._failures = FailureLog(name, log)
         self._tracked = TrackedSubscriptions()
         self._leader_lease = LeaderLease(
@@ -347,11 +349,22 @@ class Poller:
         while True:
             await self._clock.sleep(await self._turn())
 
+    async def _told_cycle(self) -> float:
+        began, totals = self._clock.monotonic(), self._totals
+        asked, requests = totals.asked, totals.requests
+        pause = await self._cycle()
+        if totals.requests != requests:
+            seconds = self._clock.monotonic() - began
+            self.events.publish(
+                CyclePolled(self.name, totals.asked - asked, totals.requests - requests, seconds)
+            )
+        return pause
+
     async def _turn(self) -> float:
         try:
             await self._lead()
             await self._reader.read_new()
-            pause = await self._cycle()
+            pause = await self._told_cycle()
         except NotTheSenderError:
             return 0.0
         except asyncio.CancelledError:

@@ -100,7 +100,7 @@ class TrackedSubscriptions:
                 self._unwatch(one.key)
 
     def note_settled(self, stored: StoredSubscription, then: AfterNews) -> None:
-        """Those that wait again have a new number and are read; those subscribed again wait already."""
+        """Note what a settled subscription becomes: one that waits again has a new number, and is read."""
         if then == "watch" and stored.subscription.key not in self:
             self._watch(stored)
 

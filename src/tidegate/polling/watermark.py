@@ -1,7 +1,7 @@
 """Decides what is new in a delta: how far the source's clock has been read, and which row versions were seen.
 
 A row of time w that was heard of at our time m proves that the source's clock stood at w or later then, and
-so at w + (now - m) or later now. Hence the mark moves on in quiet times too, without using our wall clock;
+so at w + (now - m) or later now. So the mark moves on in quiet times too, without using our wall clock;
 otherwise the last rows before the quiet would be read again and again.
 """
 

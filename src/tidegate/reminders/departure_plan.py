@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 from tidegate.model import Rate
+from tidegate.pacing.departures import ROUND_TRIP
 from tidegate.pacing.rules import Rules
 from tidegate.reminders.firing import fire, first_state
 from tidegate.reminders.reminder import NewReminder, Spread
 from tidegate.reminders.spread import ENGAGEMENT_BANDS, due_time, spread_offset
 
 MINUTE: Final = 60.0
-ROUND_TRIP: Final = 0.05  # seconds
 FREE_PER_SECOND: Final = 30  # messages; with allow_paid_broadcast, each above costs a tenth of a Star
 STARS_PER_MESSAGE: Final = 0.1
 SHORT_WAIT: Final = 60.0  # seconds that nobody minds
@@ -101,7 +101,7 @@ def scheduled_times(new: NewReminder, reminder_id: int, start: float, end: float
 
 
 class Alternative(NamedTuple):
-    """What another setting would bring."""
+    """A plan with another setting."""
 
     name: Literal["window", "engagement", "paid", "second_bot"]
     seconds: float  # from the first due time to the last departure
@@ -156,7 +156,7 @@ def _needed_window(users: int, rate: Rate, round_trip: float) -> float:
 
 
 class SizeAdvice(NamedTuple):
-    """What a bot of a certain size needs, and what it does not need yet."""
+    """Advice for a bot of a certain size: what it needs, and what it does not need yet."""
 
     users: int
     up_to: float  # users, for whom this is the nearest advice

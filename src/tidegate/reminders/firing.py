@@ -1,4 +1,4 @@
-"""What becomes of a reminder when it is due, and when a person changes it. Pure decisions: the caller acts.
+"""The next state of a reminder that is due, or that a person changes. Pure decisions: the caller acts.
 
 Each occurrence ends as one of three: fired (put into the outbox), skipped, or merged into a later one. Those
 that a pause or a snooze covers are not counted at all.

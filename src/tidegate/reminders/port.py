@@ -116,3 +116,10 @@ class ReminderStore(Protocol):
         ...
 
     async def counts(self, now: float) -> ReminderCounts: ...
+
+    async def due_counts(self, start: float, step: float, steps: int, bot: BotId | None = None) -> list[int]:
+        """Return how many active reminders are due in each of so many steps of time from `start` on.
+
+        Each counts once, with its next time. Read from the replica, if there is one: it may lag.
+        """
+        ...

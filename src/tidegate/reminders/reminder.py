@@ -64,7 +64,7 @@ class QuietHours(msgspec.Struct, frozen=True):
 
 
 class NewReminder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the application gives. Validated where it is made: see `checked` in reminder_options.py."""
+    """A reminder as it is given. Validated where it is made: see `checked` in reminder_options.py."""
 
     bot: BotId
     chat_id: ChatId

@@ -9,9 +9,11 @@ from typing import Any, Final, Protocol
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError, StoreAwayError, StoreError, TidegateError
+from tidegate.events import EventStream
 from tidegate.failure import pause_after
 from tidegate.model import BotId, ChatId
 from tidegate.outbox.admission import check_chat
+from tidegate.outbox.message_times import duration, is_duration
 from tidegate.outbox.port import Outbox
 from tidegate.outbox.producer import Producer
 from tidegate.reminders.firing import (
@@ -35,6 +37,7 @@ from tidegate.reminders.reminder_options import (
 )
 from tidegate.reminders.schedule_parser import parse_moment
 from tidegate.reminders.scheduler import AHEAD, CHUNK, ReminderHandler, ReminderScheduler
+from tidegate.store_opener import StoreOpener
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.reminders")
@@ -45,16 +48,18 @@ PUT_AHEAD: Final = 2 * AHEAD  # seconds: no scheduler puts earlier, also if its 
 FoundReminders = list[Reminder]  # `list` is a method below
 Additions = list[Addition]
 Problems = list[str]
+Numbers = list[int]
 OutboxKey = tuple[BotId, str]
 OutboxKeys = list[OutboxKey]
 
 
 class ReminderHost(Protocol):
-    """What reminders need of the gate."""
+    """The part of the gate that reminders need."""
 
     clock: Clock
     outbox: Outbox
     producer: Producer
+    events: EventStream
 
     def check_open(self) -> None: ...
 
@@ -77,18 +82,13 @@ class Reminders:
     ) -> None:
         """`look_every`: seconds between two looks whether other processes have added some; None: none can."""
         self._host = host
-        self._make_store = make_store
-        self._exist = exist
+        self._store = StoreOpener(make_store, exist)
         self._look_every = look_every
         self._handlers: dict[str, ReminderHandler] = {}
-        self._store: ReminderStore | None = None
-        self._opening = asyncio.Lock()
         self._delivers = 0  # how often this process is asked to run the scheduler
         self._running: AsyncExitStack | None = None
         self._schedulers: list[ReminderScheduler] = []  # that run in this process
         self._tasks = BackgroundTasks()
-
-    # --- what an application does ---
 
     async def add(
         self,
@@ -155,7 +155,7 @@ class Reminders:
 
     async def exist(self) -> bool:
         """Return whether there may be reminders: whether their database was made. Creates none."""
-        return self._store is not None or await self._exist()
+        return await self._store.may_hold_rows()
 
     async def get(self, which: Which, *, bot: object = None) -> Reminder | None:
         """Return a reminder by its id or key; None if there is none."""
@@ -194,6 +194,14 @@ class Reminders:
         """Return how many reminders there are."""
         return await (await self._opened()).counts(self._host.clock.now())
 
+    async def due_counts(self, start: float, step: float, steps: int, *, bot: object = None) -> Numbers:
+        """Return how many active reminders are due in each of so many steps of time from `start` on.
+
+        Each counts once, with its next time: one that comes every hour is in one step.
+        """
+        whose = None if bot is None else self._host.bot_id(bot)
+        return await (await self._opened()).due_counts(start, step, steps, whose)
+
     async def pause(self, which: Which, *, bot: object = None) -> Reminder:
         """Stop a reminder. What is already queued of it is cancelled."""
         return await self._change(which, bot, pause)
@@ -207,10 +215,13 @@ class Reminders:
         return await self._change(which, bot, skip_next)
 
     async def snooze(self, which: Which, until: Moment, *, bot: object = None) -> Reminder:
-        """Remind again at `until`: a datetime, or a timedelta from now. Then the schedule goes on."""
+        """Remind again at `until`: a datetime; a timedelta or "10m" from now. Then the schedule goes on."""
 
         def change(reminder: Reminder, now: float) -> Change:
-            moment = parse_moment("until", until, reminder.zone, now)
+            if isinstance(until, str) and is_duration(until):
+                moment = now + duration("until", until)
+            else:
+                moment = parse_moment("until", until, reminder.zone, now)
             if moment <= now:
                 raise BadInputError("until is past: give a time to come, such as timedelta(minutes=10)")
             return snooze(reminder, moment, now)
@@ -270,13 +281,11 @@ class Reminders:
 
         return register
 
-    # --- the scheduler ---
-
     @asynccontextmanager
     async def deliver(self) -> AsyncIterator[None]:
         """While the body runs, fire reminders in this process, if there are any, or as soon as there are."""
         self._delivers += 1
-        if self._store is None and not self._handlers:
+        if not self._store.is_open and not self._handlers:
             self._tasks.start(self._start_if_any(), "looks for reminders")
         else:
             self._tasks.start(self._start_when_reachable(), "begins with reminders")
@@ -285,7 +294,7 @@ class Reminders:
         finally:
             self._delivers -= 1
             if self._delivers == 0:
-                await self._stop()
+                await self.stop()
 
     @asynccontextmanager
     async def schedule(
@@ -298,6 +307,7 @@ class Reminders:
             store,
             host.producer,
             host.clock,
+            events=host.events,
             handlers=self._handlers,
             shard=shard,
             chunk=chunk,
@@ -319,17 +329,15 @@ class Reminders:
 
     async def close(self) -> None:
         """Disconnect. It is opened again when it is needed."""
-        await self._stop()
-        store, self._store = self._store, None
-        if store is not None:
-            await store.close()
+        await self.stop()
+        await self._store.close()
 
     async def _start_if_any(self) -> None:
         """Look whether there are reminders, without creating anything. Other processes may add the first."""
         failures = 0
         while self._running is None:
             try:
-                if await self._exist():
+                if await self.exist():
                     await self._start()
                     return
                 if self._look_every is None:
@@ -344,7 +352,8 @@ class Reminders:
                 )
                 await self._host.clock.sleep(pause_after(failures))
             except TidegateError as error:  # such as an address that is of another kind of database
-                log.warning("no reminders are looked for: DATABASE_URL is %s", error)
+                about = "DATABASE_URL is " if isinstance(error, BadInputError) else ""
+                log.warning("no reminders are looked for: %s%s", about, error)
                 return
 
     async def _start_when_reachable(self) -> None:
@@ -367,7 +376,8 @@ class Reminders:
             self._running = AsyncExitStack()
             await self._running.enter_async_context(self.schedule())
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """End what runs in the background. It stays connected."""
         await self._tasks.stop()
         running, self._running = self._running, None
         if running is not None:
@@ -379,17 +389,11 @@ class Reminders:
         for scheduler in self._schedulers:
             scheduler.wake()
 
-    # --- inside ---
-
     async def _opened(self) -> ReminderStore:
         self._host.check_open()
-        async with self._opening:
-            if self._store is None:
-                await asyncio.to_thread(all_zones)  # it reads files, once
-                store = await asyncio.to_thread(self._make_store)  # it imports a library
-                await store.open()
-                self._store = store
-        return self._store
+        if not self._store.is_open:
+            await asyncio.to_thread(all_zones)  # it reads files, once
+        return await self._store.opened()
 
     async def _change(
         self, which: Which, bot: object, change: Callable[[Reminder, float], Change]

@@ -21,6 +21,7 @@ from tidegate.reminders.reminder import QuietHours
 
 DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 LONGEST_SPAN: Final = 366 * 86_400.0
+LONGEST_ABBREVIATION: Final = 4  # of a zone, such as AEST
 LONGEST_TEXT: Final = 200  # characters: no schedule is longer
 TEXTS_KEPT: Final = 4_096  # of one kind: the rows of a file repeat them
 _GROUPS: Final = {"weekday": range(5), "weekend": range(5, 7), "day": range(7), "daily": range(7)}
@@ -70,6 +71,8 @@ def parse_zone(given: object) -> str:
         return name.strip()
     meant = _nearest_zone(name) if isinstance(name, str) else None
     hint = f"{meant} may be meant" if meant else "write one of the IANA database, such as Europe/Berlin"
+    if isinstance(name, str) and not name.strip():
+        raise BadInputError(f"the time zone is missing: {hint}")
     raise BadInputError(f"{_shown(name)} is not a time zone: {hint}")
 
 
@@ -78,9 +81,12 @@ def _nearest_zone(name: str) -> str | None:
     """Return a zone with a similar name, or with a city of a similar name."""
     wanted = "_".join(name[:LONGEST_TEXT].lower().split())
     names = {zone.lower(): zone for zone in sorted(all_zones())}
+    if wanted not in names and any(letter.isdigit() for letter in wanted):
+        return None  # "UTC+3" is near "UTC", which is three hours off
     cities = {lower.rpartition("/")[2]: zone for lower, zone in names.items() if "/" in lower}
+    likeness = 1.0 if len(wanted) <= LONGEST_ABBREVIATION else 0.75  # "MSK" is near "Omsk", three hours off
     for known in (names, cities):
-        if near := difflib.get_close_matches(wanted, known, 1, 0.75):
+        if near := difflib.get_close_matches(wanted, known, 1, likeness):
             return known[near[0]]
     return None
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
+from tidegate.events import EventStream, Reminded
 from tidegate.failure import describe_error, traceback_text
 from tidegate.model import Message
 from tidegate.outbox.producer import MESSAGES_PER_PUT, Producer
@@ -40,14 +41,14 @@ ReminderHandler = Callable[["DueReminder"], Awaitable[Mapping[str, Any] | str | 
 
 
 class DueReminder(NamedTuple):
-    """What a handler of reminders is given: make its message for this occurrence."""
+    """The argument of a handler of reminders, which makes the message for this occurrence."""
 
     reminder: Reminder
     occurrence: dt.datetime  # in the zone of the reminder
 
 
 class SchedulerCounts(msgspec.Struct):
-    """What a scheduler has done since it was made."""
+    """The counts of a scheduler since it was made."""
 
     fired: int = 0
     late: int = 0  # of these, put more than a minute after they were due
@@ -70,6 +71,7 @@ class ReminderScheduler:
         producer: Producer,
         clock: Clock,
         *,
+        events: EventStream | None = None,
         handlers: Mapping[str, ReminderHandler] | None = None,
         shard: Shard | None = None,
         chunk: int = CHUNK,
@@ -83,6 +85,7 @@ class ReminderScheduler:
         self._store = store
         self._producer = producer
         self._clock = clock
+        self._events = events or EventStream()
         self._handlers = {} if handlers is None else handlers
         self._shard = shard
         self._chunk = chunk
@@ -149,9 +152,11 @@ class ReminderScheduler:
             counts = SchedulerCounts(chunks=1)
             messages: list[Message] = []
             advanced: list[Reminder] = []
+            late = 0.0
             for number, reminder in enumerate(batch.reminders, 1):
                 firing = _decide(reminder, now, self._ahead)
                 made = [self._message(reminder, one, reminder.fields) for one in firing.fired]
+                late = max(late, *(now - one.not_before for one in firing.fired), 0.0)
                 messages += [message for message in made if message is not None]
                 advanced.append(_without(firing, made.count(None)))
                 _count(counts, reminder, advanced[-1], firing.fired, now)
@@ -160,6 +165,8 @@ class ReminderScheduler:
             await self._put(messages)
             await batch.advance(advanced)
         self._add(counts)  # once it is committed
+        if messages:
+            self._events.publish(Reminded(len(messages), late))
         return len(advanced)
 
     def _message(
@@ -181,8 +188,6 @@ class ReminderScheduler:
     async def _put(self, messages: Sequence[Message]) -> None:
         for start in range(0, len(messages), MESSAGES_PER_PUT):
             await self._producer.put(list(messages[start : start + MESSAGES_PER_PUT]))
-
-    # --- functions of the application ---
 
     async def _call_handlers(self) -> list[str]:
         """Begin the functions that are due; return the names of those that have room for more."""
@@ -245,8 +250,6 @@ class ReminderScheduler:
         counts = SchedulerCounts()
         _count(counts, reminder, after, firing.fired, now)
         self._add(counts)
-
-    # --- counts ---
 
     def _add(self, counts: SchedulerCounts) -> None:
         for name in SchedulerCounts.__struct_fields__:

@@ -9,8 +9,8 @@ import pytest
 
 from simulated import TOKEN
 from tidegate import Tidegate, sql
-from tidegate.cli.broadcast.control import find_campaign, steer
-from tidegate.errors import BadInputError
+from tidegate.errors import BadInputError, StoreError, UnknownNameError
+from tidegate.model import BotId, State
 from tidegate.outbox.campaigns import CampaignRecord
 from tidegate.sim.telegram import SimulatedTelegram
 from tidegate.sim.telegram.telegram import TelegramWire
@@ -81,20 +81,20 @@ async def test_another_process_pauses_resumes_and_cancels(
     ):
         campaign = await gate.broadcast("sale", people(3000), "Hello {name}!")
 
-        assert (await steer(other, "sale", None, "pause", clock)).state == "paused"
+        assert (await other.pause_campaign("sale")).state == "paused"
         await clock.sleep(10)  # what was in the outbox is sent
         held = arrived(telegram).total()
         await clock.sleep(30)
         assert arrived(telegram).total() == held < 1000
 
-        assert (await steer(other, "sa", None, "run", clock)).state == "running"
+        assert (await other.resume_campaign("sale")).state == "running"
         await clock.sleep(10)
         assert arrived(telegram).total() > held
 
-        assert (await steer(other, "sale", None, "cancel", clock)).state == "cancelled"
+        assert (await other.cancel_campaign("sale")).state == "cancelled"
         assert (await campaign.finished()).state == "cancelled"
         with pytest.raises(BadInputError, match="sale is cancelled"):
-            await steer(other, "sale", None, "pause", clock)
+            await other.pause_campaign("sale")
 
 
 async def test_a_pause_survives_a_restart(
@@ -108,7 +108,7 @@ async def test_a_pause_survives_a_restart(
     async with gate_at(clock, store, telegram) as gate, gate.worker():
         again = await gate.broadcast("sale", people(600), "Hello {name}!")
         assert again.progress.state == "paused"
-        assert (await steer(gate, "sale", None, "run", clock)).state == "running"
+        assert (await gate.resume_campaign("sale")).state == "running"
         assert (await again.finished()).delivered == 600
     assert arrived(telegram) == Counter(range(1001, 1601))
 
@@ -166,7 +166,7 @@ async def test_one_whose_process_has_ended_is_cancelled_with_what_waits(
         await gate.broadcast("sale", people(600), "Hello {name}!")  # nobody sends
         await clock.sleep(3)
     async with gate_at(clock, store, telegram) as gate:
-        cancelled = await steer(gate, "sale", None, "cancel", clock)
+        cancelled = await gate.cancel_campaign("sale")
         assert cancelled.state == "cancelled"
         assert (cancelled.counts["waiting"], cancelled.counts["cancelled"] > 0) == (0, True)
         assert (await gate.stats()).waiting == 0
@@ -180,5 +180,86 @@ async def test_a_call_that_sent_nothing_leaves_no_record(
             await gate.broadcast("sale", [{"id": 1}], "Hello!")
 
         assert await gate.campaigns() == []
-        with pytest.raises(BadInputError, match="no broadcast sale is known here"):
-            await find_campaign(gate, "sale", None)
+        with pytest.raises(UnknownNameError, match="no broadcast sale is known here"):
+            await gate.campaign("sale")
+
+
+async def test_a_name_that_two_bots_use_needs_the_bot(
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram
+) -> None:
+    async with gate_at(clock, store, telegram) as gate:
+        other = gate.add_bot("43:other-token-of-a-bot")
+        await gate.broadcast("sale", people(10), "Hello!", bot=42)
+        await gate.broadcast("sale", people(10), "Hello!", bot=other)
+
+        with pytest.raises(
+            BadInputError, match="several bots have a broadcast sale: say which bot, one of 42, 43"
+        ):
+            await gate.campaign("sale")
+        assert (await gate.campaign("sale", bot=other)).bot == other.id
+
+
+class SlowCounts:
+    """Lets every count of an outbox take so long."""
+
+    def __init__(self, gate: Tidegate, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seconds, self.started = 3.0, 0
+        count = gate.outbox.tally
+
+        async def slowly(bot: BotId, prefix: str) -> dict[tuple[State, str | None], int]:
+            self.started += 1
+            await clock.sleep(self.seconds)
+            return await count(bot, prefix)
+
+        monkeypatch.setattr(gate.outbox, "tally", slowly)
+
+
+async def test_who_has_no_patience_gets_the_latest_counts_while_they_are_counted_anew(
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gate_at(clock, store, telegram) as gate:
+        await gate.broadcast("sale", people(90), "Hello {name}!")
+        await clock.sleep(5)
+    async with gate_at(clock, store, telegram) as gate:
+        counting = SlowCounts(gate, clock, monkeypatch)
+        async with gate.worker():
+            await clock.sleep(5)
+        began = clock.monotonic()
+        first = await gate.campaigns(patience=0.1)
+        again = await gate.campaign("sale", patience=0.1)
+        assert clock.monotonic() - began == pytest.approx(0.2)
+        assert [one.counts["waiting"] for one in (*first, again)] == [90, 90]  # as its process said last
+
+        await clock.sleep(counting.seconds)
+        counted = await gate.campaign("sale", patience=0.1)
+        assert (counted.counts["waiting"], counted.counts["delivered"]) == (0, 90)
+        assert clock.monotonic() - began < counting.seconds + 0.3
+        await clock.sleep(30)
+        await gate.campaign("sale", patience=0.1)
+        assert counting.started == 1  # it took 3 s: a minute long, it is good enough
+        assert (await gate.campaign("sale")).counts["delivered"] == 90
+        assert counting.started == 2
+
+
+async def test_a_cancellation_that_was_interrupted_can_be_repeated(
+    clock: VirtualClock, store: Path, telegram: SimulatedTelegram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gate_at(clock, store, telegram) as gate:
+        await gate.broadcast("sale", people(90), "Hello {name}!")
+        await clock.sleep(5)
+    async with gate_at(clock, store, telegram) as gate:
+        with monkeypatch.context() as broken:
+
+            async def fail(_: object) -> int:
+                raise StoreError("the disk is full")
+
+            broken.setattr(gate.outbox, "cancel", fail)
+            with pytest.raises(StoreError):
+                await gate.cancel_campaign("sale")
+        partly = await gate.campaign("sale")
+        assert (partly.state, partly.counts["waiting"]) == ("cancelled", 90)  # nobody resumes it
+
+        ended = await gate.cancel_campaign("sale")
+        assert (ended.state, ended.counts["waiting"], ended.counts["cancelled"]) == ("cancelled", 0, 90)
+        with pytest.raises(BadInputError, match="sale is cancelled: nothing of it is left to send"):
+            await gate.cancel_campaign("sale")

@@ -232,7 +232,9 @@ async def test_a_name_that_is_none_is_refused(here: Office, name: Any) -> None: 
         ({"ahead": True}, "ahead is True"),
         ({"remember": 0}, "remember is how many seconds"),
         ({"remember": float("nan")}, "remember is how many seconds"),
-        ({"remember": 3600, "total": 100_000}, "too short: sending takes 3,333 s or more"),
+        ({"remember": "7d"}, "remember is how many seconds"),
+        ({"total": "many"}, "total is 'many': give how many, as a whole number"),
+        ({"remember": 3600, "total": 100_000}, "too short: sending takes 3,500 s or more"),
         ({"on_dead": print}, "on_dead must be an async function"),
     ],
 )
@@ -241,3 +243,11 @@ async def test_terms_that_cannot_be_met_are_refused(
 ) -> None:
     with pytest.raises(BadInputError, match=complaint):
         await here.broadcast("sale", [1], "Hello", options=options)
+
+
+@pytest.mark.parametrize(("given", "meant"), [("on_daed", "on_dead"), ("remeber", "remember")])
+async def test_a_misspelt_option_of_a_broadcast_is_named_with_the_one_that_may_be_meant(
+    here: Office, given: str, meant: str
+) -> None:
+    with pytest.raises(BadInputError, match=f"'{given}' is not known: '{meant}' may be meant"):
+        await here.gate.broadcast("sale", [1], "Hello", **{given: 1})  # type: ignore[arg-type]

@@ -50,9 +50,6 @@ def make(function: Any = order, *, name: Any = None, **options: Any) -> Job[...,
     return Job(function, jobs, JobOptions(**options), name)
 
 
-# --- functions ---
-
-
 def test_a_job_knows_where_another_process_finds_it() -> None:
     assert make(label).place == FunctionPlace("unit.jobs.office_jobs", "label")
     assert make(label)(7) == "label 7"  # as the plain function that it is
@@ -145,9 +142,6 @@ async def test_a_name_is_taken_once_and_the_same_function_may_be_declared_again(
         gate.jobs.named("video")
 
 
-# --- arguments ---
-
-
 @pytest.mark.parametrize(
     ("args", "kwargs", "text"),
     [
@@ -178,9 +172,6 @@ def test_arguments_may_be_as_large_as_the_limit_says() -> None:
         make().bind((b"x" * (room + 1),), {})
 
 
-# --- results ---
-
-
 def test_an_async_function_runs_in_a_loop_of_its_own() -> None:
     assert run_function(make(slow_order), (7,), {}) == "order 7"
 
@@ -190,9 +181,6 @@ def test_a_result_that_cannot_be_stored_is_an_error_that_says_so(kind: str, text
     with pytest.raises(BadInputError, match=f"job odd_result: its result {text}"):
         run_function(make(odd_result), (kind,), {})
     assert run_function(make(odd_result), ("fine",), {}) == {"document": File(content=b"x")}
-
-
-# --- submitting ---
 
 
 @pytest.fixture
@@ -275,9 +263,6 @@ async def test_a_handler_that_runs_again_submits_its_jobs_once(gate: Tidegate) -
 async def test_a_gate_that_is_closed_takes_no_job(clock: VirtualClock) -> None:
     with pytest.raises(ClosedError):
         await Tidegate("memory://", clock=clock).job(order).submit(1)
-
-
-# --- events of a hook ---
 
 
 def event(body: bytes = b'{"id": 7}', event_id: str = "evt_1") -> HookEvent:

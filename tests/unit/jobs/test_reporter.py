@@ -11,6 +11,7 @@ import pytest
 from contract.post import ROOMY
 from memory_jobs import MemoryJobs
 from tidegate.errors import StoreFullError
+from tidegate.events import EventStream
 from tidegate.jobs.job import FAILED_TEXT, Job
 from tidegate.jobs.port import JobLease
 from tidegate.jobs.record import JobDone, JobFailed, JobOutcome, JobRecord
@@ -69,7 +70,9 @@ async def reporting(
     clock: VirtualClock,
     jobs: dict[str, Job[..., Any]] | None = None,
 ) -> AsyncIterator[JobReporter]:
-    async with JobReporter(store, Producer(outbox, clock), clock, jobs or declared()) as reporter:
+    async with JobReporter(
+        store, Producer(outbox, clock, EventStream()), clock, jobs or declared()
+    ) as reporter:
         yield reporter
 
 
@@ -89,9 +92,6 @@ async def are_all_reported(store: MemoryJobs, clock: VirtualClock) -> bool:
 
 def texts(outbox: RecordingOutbox) -> list[str]:
     return [message.params["text"] for message in outbox.accepted]
-
-
-# --- without callbacks ---
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,6 @@ async def test_an_end_is_told_at_once_when_the_runner_says_so(
         reporter.wake()
         await clock.sleep(0.01)
         assert texts(outbox) == ["hi"]
-
-
-# --- callbacks ---
 
 
 def with_callbacks(
@@ -304,9 +301,6 @@ async def test_only_so_many_callbacks_run_at_once_and_all_are_called(
 
     assert most == REPORTS_AT_ONCE
     assert await are_all_reported(store, clock)
-
-
-# --- what is away ---
 
 
 async def test_a_report_that_a_stop_cuts_off_is_made_by_the_next_process_and_put_once(

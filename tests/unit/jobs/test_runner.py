@@ -61,9 +61,6 @@ async def hangs(_: JobRecord) -> JobOutcome:
     raise AssertionError
 
 
-# --- running ---
-
-
 async def test_jobs_that_are_due_run_and_no_more_than_there_is_room_for(
     store: MemoryJobs, executor: ScriptedExecutor, clock: VirtualClock
 ) -> None:
@@ -205,9 +202,6 @@ async def test_jobs_that_ended_long_ago_are_forgotten(
         assert not await store.get([job.id])
 
 
-# --- leases ---
-
-
 async def test_a_long_job_keeps_its_lease(
     store: MemoryJobs, executor: ScriptedExecutor, clock: VirtualClock
 ) -> None:
@@ -300,9 +294,6 @@ async def test_the_end_of_a_run_whose_lease_is_lost_changes_nothing_and_is_logge
 
     assert (await get(store, job)).state is JobState.CANCELLED
     assert "has ended too late: it was cancelled, or runs elsewhere" in caplog.text
-
-
-# --- cancelling ---
 
 
 async def test_a_job_that_is_cancelled_while_it_runs_is_ended_at_once(
@@ -402,9 +393,6 @@ async def test_a_renewal_beside_the_end_of_a_job_does_not_hide_how_it_ended(
         await clock.sleep(RUN_LEASE + 1.0)
 
     assert "job 1 (label) is dead: no" in caplog.text
-
-
-# --- stopping ---
 
 
 async def test_a_stop_waits_a_moment_for_jobs_that_run(

@@ -106,9 +106,6 @@ def restore(backup: Path, place: Path, park: bool) -> None:  # noqa: FBT001  (in
         replace_store(draft, place)
 
 
-# --- Redis ---
-
-
 class OwnTime(InlineConnection):
     """Redis is not told the time, as by processes whose clocks may differ."""
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tidegate import Tidegate
 from tidegate.model import BotId, Rate
+from tidegate.pacing.departures import departure
 from tidegate.reminders.departure_plan import (
     ADVICE,
     LOWER_RATE,
@@ -30,6 +31,14 @@ RATES = st.builds(Rate, st.integers(1, 50), st.sampled_from([1.0, 2.0, 60.0]))
 
 def at_once(users: int, rate: str) -> DeparturePlan:
     return plan_departures(due_times(users, NINE), Rate.parse(rate))
+
+
+@given(st.integers(1, 300), RATES, st.floats(0, 0.5))
+def test_what_is_due_at_once_leaves_as_the_forecast_of_a_broadcast_says(
+    count: int, rate: Rate, round_trip: float
+) -> None:
+    plan = plan_departures([0.0] * count, rate, round_trip)
+    assert plan.leaves[-1] == pytest.approx(departure(count - 1, rate, round_trip))
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=300), RATES, st.floats(0, 0.5))

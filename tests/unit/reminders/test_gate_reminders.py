@@ -218,14 +218,15 @@ async def test_what_is_paused_or_has_ended_starts_anew_when_it_is_added_again(
     assert len(sent(telegram)) == 2
 
 
+@pytest.mark.parametrize("while_", [dt.timedelta(minutes=10), "10m", " 600s "])
 async def test_snoozed_for_ten_minutes_and_then_as_usual(
-    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
+    gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram, while_: dt.timedelta | str
 ) -> None:
     added = await add(gate, clock)
     assert added.next_at is not None
     async with gate.worker():
         await clock.sleep(HOUR + MINUTE)
-        await gate.reminders.snooze(added.id, dt.timedelta(minutes=10))
+        await gate.reminders.snooze(added.id, while_)
         await clock.sleep(DAY)
 
     assert [round(at - added.next_at) for at, _ in sent(telegram)] == [0, 11 * MINUTE, DAY]
@@ -343,7 +344,7 @@ async def test_a_message_that_cannot_be_sent_is_skipped_alone(
     gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram, caplog: pytest.LogCaptureFixture
 ) -> None:
     good, bad = await add(gate, clock, text="good"), await add(gate, clock, text="bad")
-    store: Any = gate.reminders._store  # noqa: SLF001  (as a newer version may have left it)
+    store: Any = await gate.reminders._store.opened()  # noqa: SLF001  (as a newer version may have left it)
     await store.change(bad.id, lambda old: replace(old, fields={"text": ""}))
     async with gate.worker():
         await clock.sleep(2 * HOUR)
@@ -360,16 +361,13 @@ async def test_a_zone_that_this_machine_does_not_know_pauses_one_reminder(
 ) -> None:
     bad = await add(gate, clock, text="bad")
     await add(gate, clock, text="good")
-    store: Any = gate.reminders._store  # noqa: SLF001  (as another machine may have left it)
+    store: Any = await gate.reminders._store.opened()  # noqa: SLF001  (as another machine may have left it)
     await store.change(bad.id, lambda old: replace(old, zone="Mars/Olympus"))
     async with gate.worker():
         await clock.sleep(2 * HOUR)
 
     assert [text for _, text in sent(telegram)] == ["good"]
     assert f"reminder {bad.id} is paused" in caplog.text
-
-
-# --- functions of the application ---
 
 
 async def test_a_handler_makes_the_message_when_it_is_due(
@@ -436,9 +434,6 @@ async def test_a_handler_that_fails_is_called_again_and_its_message_comes_once(
     assert "no database today" in caplog.text
 
 
-# --- a database that is away ---
-
-
 class AwayReminders(MemoryReminders):
     """A store that cannot be reached at times."""
 
@@ -469,7 +464,7 @@ async def test_a_database_that_goes_away_is_waited_for_and_nothing_is_lost_or_do
     gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = AwayReminders(clock)
-    gate.reminders._make_store = lambda: store  # noqa: SLF001  (the port is where it is replaced)
+    gate.reminders._store.make = lambda: store  # noqa: SLF001  (the port is where it is replaced)
     await add(gate, clock, HOUR)
     async with gate.worker():
         await clock.sleep(MINUTE)
@@ -492,7 +487,7 @@ async def test_a_commit_that_fails_doubles_nothing(
     gate: Tidegate, clock: VirtualClock, telegram: SimulatedTelegram
 ) -> None:
     store = AwayReminders(clock)
-    gate.reminders._make_store = lambda: store  # noqa: SLF001
+    gate.reminders._store.make = lambda: store  # noqa: SLF001
     await add(gate, clock, AHEAD + 10)
     store.failing_commits = 2
 

@@ -19,7 +19,6 @@ NIGHT = dt.time(2, 30)
 DAY = dt.timedelta(days=1)
 TIMES = st.times(min_value=dt.time(0), max_value=dt.time(23, 59)).map(lambda at: at.replace(microsecond=0))
 SKIPPED = {(zone, dt.date(2011, 12, 31)) for zone in ("Pacific/Apia", "Pacific/Fakaofo")}
-CRONS = ["*/5 * * * *", "30 2 * * *", "0 */3 * * *", "15 1,2,3 * * *", "*/20 0-3 * * *"]
 CHANGE_WITHIN_AN_HOUR = {"Australia/LHI", "Australia/Lord_Howe", "NZ-CHAT", "Pacific/Chatham"}
 STRANGE = [
     ("Pacific/Apia", dt.date(2011, 12, 30)),  # a date that did not exist

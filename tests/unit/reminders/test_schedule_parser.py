@@ -91,6 +91,7 @@ def test_other_intervals_are_refused_with_a_way_out(text: object) -> None:
         ("Europe/Berlim", "Europe/Berlin may be meant"),
         ("europe/berlin", "Europe/Berlin may be meant"),
         ("Berlin", "Europe/Berlin may be meant"),
+        ("oslo", "Europe/Oslo may be meant"),
         ("new york", "America/New_York may be meant"),
         ("Moskow", "Europe/Moscow may be meant"),
         ("XYZ!", "write one of the IANA database, such as Europe/Berlin"),
@@ -102,6 +103,25 @@ def test_an_unknown_zone_is_named_with_the_nearest_one(name: object, hint: str) 
     with pytest.raises(BadInputError, match="is not a time zone: ") as caught:
         parse_zone(name)
     assert hint in str(caught.value)
+
+
+def test_a_zone_with_an_offset_is_not_taken_for_one_without() -> None:
+    for offset in ("UTC+3", "GMT-5", "utc 2"):
+        with pytest.raises(BadInputError, match="write one of the IANA database"):
+            parse_zone(offset)
+    with pytest.raises(BadInputError, match=r"Etc/GMT-3 may be meant"):
+        parse_zone("etc/gmt-3")
+
+
+@pytest.mark.parametrize("name", ["MSK", "msk", "IST", "PDT", "AEST", "CEST"])
+def test_an_abbreviation_is_not_taken_for_a_zone_that_is_spelt_alike(name: str) -> None:
+    with pytest.raises(BadInputError, match="is not a time zone: write one of the IANA database"):
+        parse_zone(name)
+
+
+def test_an_empty_zone_is_missing() -> None:
+    with pytest.raises(BadInputError, match="the time zone is missing: write one"):
+        parse_zone(" ")
 
 
 def test_every_zone_of_the_database_is_known() -> None:

@@ -16,7 +16,6 @@ SPREADS = st.builds(
 INSTANTS = st.integers(1_600_000_000, 1_900_000_000).map(float)
 NINE = dt.datetime(2026, 3, 2, 9, tzinfo=dt.UTC).timestamp()
 NIGHT = QuietHours(dt.time(22), dt.time(7))
-TILL_HALF_PAST_TWO = QuietHours(dt.time(0), dt.time(2, 30))
 CHANGES = [
     ("Europe/Berlin", "2026-03-29"),
     ("Europe/Berlin", "2026-10-25"),

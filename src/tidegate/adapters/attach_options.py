@@ -13,7 +13,7 @@ Conversations = Literal["library", "store"]
 
 
 class AttachOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `attach` switches on, beside the pace. `throttle`: True for the rules of the settings."""
+    """The switches of `attach`, beside the pace. `throttle`: True for the rules of the settings."""
 
     max_wait: float | None = None  # seconds
     grace: float = 5.0  # seconds

@@ -55,7 +55,8 @@ async def queue_call(call: Coroutine[Any, Any, Any], options: Mapping[str, Any])
         store = captured.store
     else:
         raise BadInputError(
-            "nothing was queued: give one call of an attached bot that was not awaited, such as"
+            "nothing was queued, and what was given has run already: its bot is not attached to this gate, or"
+            " it is no call of a bot. Attach the bot, and give one call that was not awaited, such as"
             ' bot.send_message(chat, "Hi")'
         )
     finally:

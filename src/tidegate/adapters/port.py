@@ -5,6 +5,7 @@ from typing import Any, Protocol
 from tidegate.bots.registry import TELEGRAM, AnyBot, Bot
 from tidegate.delivery.bot_api import SessionFactory
 from tidegate.delivery.direct import DirectCalls
+from tidegate.events import EventStream
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.handlers import HandlersHost
 from tidegate.inbound.throttle import Throttle, ThrottleRules
@@ -23,6 +24,7 @@ class Gate(HandlersHost, Protocol):
     store: Store
     store_name: str
     slow_calls: SlowCalls
+    events: EventStream
 
     async def conversations(self) -> Conversations:
         """Return the conversations of the open store, if it keeps any. Opens an attached gate."""

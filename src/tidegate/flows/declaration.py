@@ -2,21 +2,27 @@
 
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
 from tidegate.errors import BadInputError
-from tidegate.flows.flow import EXPIRED, OTHERWISE, STALE, Flow
-from tidegate.flows.model import FlowState, Guard
+from tidegate.flows.flow import EXPIRED, STALE, Flow
+from tidegate.flows.model import OTHERWISE, FlowState, Guard, KeyRequest, MediaKind
 from tidegate.flows.texts import Texts, read_texts, texts_of
 from tidegate.templates import ParseMode
 
 T = TypeVar("T")
 
 _ERROR_WITH_PATH = re.compile(r"(?P<text>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
+_WORDS: Final[Mapping[str, Sequence[str]]] = {
+    "kind": get_args(MediaKind),
+    "parse_mode": get_args(ParseMode),
+    "request": get_args(KeyRequest),
+}
+_BAD_WORD = re.compile(r"Invalid enum value (?P<word>.*)", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<what>contains unknown|missing required) field `(?P<name>.*)`")
 _READERS: Final[Mapping[str, Callable[[str], Any]]] = {".toml": tomllib.loads, ".json": msgspec.json.decode}
 
@@ -34,8 +40,10 @@ class _Outline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_de
     expired: str = EXPIRED
     stale: str = STALE
     parse_mode: ParseMode | None = None
+    in_place: bool = False
     given: tuple[str, ...] = ()
     texts: str | dict[str, Any] | None = None
+    flows: dict[str, Any] = {}
 
 
 def flow_of(
@@ -45,31 +53,98 @@ def flow_of(
     outline = _convert(data, _Outline, ())
     if isinstance(outline.texts, str):
         raise BadInputError("texts: a file can be named in a file only; give the texts themselves")
+    called = {name: _called(name, declared, guards) for name, declared in outline.flows.items()}
     states = tuple(_state(name, table) for name, table in outline.states.items())
     own = None if outline.texts is None else _texts(outline.texts)
     fields = {name: getattr(outline, name) for name in outline.__struct_fields__}
-    return Flow(**{**fields, "states": states, "texts": texts or own, "guards": dict(guards or {})})
+    return Flow(
+        **{**fields, "states": states, "texts": texts or own, "guards": dict(guards or {}), "flows": called}
+    )
+
+
+def _called(name: str, declared: object, guards: Mapping[str, Guard] | None) -> Flow:
+    if isinstance(declared, Flow):
+        return declared
+    if not isinstance(declared, Mapping):
+        raise BadInputError(f"flows.{name}: a file can be named in a file only; give the flow, or its table")
+    try:
+        return flow_of(declared, guards=guards)
+    except BadInputError as error:
+        raise BadInputError(f"flows.{name}: {error}") from error
 
 
 def load_flow(path: Path | str, *, guards: Mapping[str, Guard] | None = None) -> Flow:
-    """Read a .toml or .json file; `texts` may name a file beside it. Does not check the flow."""
-    path = Path(path)
+    """Read a .toml or .json file; `texts`, `flows` and `file` name files beside it. Does not check the flow.
+
+    The guards are also those of the flows that it calls.
+    """
+    return _load(Path(path), guards, ())
+
+
+def _load(path: Path, guards: Mapping[str, Guard] | None, callers: tuple[Path, ...]) -> Flow:
+    if path.absolute() in callers:
+        raise BadInputError(
+            f"{path}: the flow calls itself, which would never end: use a state to go back to"
+        )
     try:
         data = _read(path)
-        named = data.get("texts") if isinstance(data, dict) else None
+        texts, named = None, data.get("texts") if isinstance(data, dict) else None
         if isinstance(named, str):
             texts = read_texts(path.parent / named)
-            return flow_of(
-                {name: part for name, part in data.items() if name != "texts"}, guards=guards, texts=texts
-            )
-        return flow_of(data, guards=guards)
+            data = {name: part for name, part in data.items() if name != "texts"}
+        if isinstance(called := data.get("flows") if isinstance(data, dict) else None, dict):
+            files = {name: one for name, one in called.items() if isinstance(one, str)}
+            loaded = {
+                name: _load(path.parent / one, guards, (*callers, path.absolute()))
+                for name, one in files.items()
+            }
+            data = {**data, "flows": {**called, **loaded}}
+        return _beside(path, flow_of(data, guards=guards, texts=texts))
     except BadInputError as error:
         raise BadInputError(f"{path}: {error}") from error
+
+
+def _beside(path: Path, flow: Flow) -> Flow:
+    """Files of states are named from the folder of the declaration."""
+
+    def placed(state: FlowState) -> FlowState:
+        media = tuple(
+            one if one.file is None else msgspec.structs.replace(one, file=str(path.parent / one.file))
+            for one in state.media
+        )
+        return msgspec.structs.replace(state, media=media) if state.media else state
+
+    return msgspec.structs.replace(flow, states=tuple(map(placed, flow.states)))
+
+
+def check_types(flow: Flow) -> None:
+    """Raise BadInputError that names the place of a part that is not what it is declared to be.
+
+    Flows that it calls are left out.
+    """
+    fields = {name: getattr(flow, name) for name in _Outline.__struct_fields__}
+    _check_type(_Outline(**{**fields, "states": {}, "flows": {}, "texts": None}), ())
+    for state in flow.states:
+        _check_type(state, ("states", str(state.name)))
+
+
+def _check_type(declared: msgspec.Struct, place: tuple[str, ...]) -> None:
+    odd: list[str] = []
+
+    def replace(value: object) -> dict[str, str]:  # a text would do in many places
+        odd.append(type(value).__name__)
+        return {}
+
+    try:
+        _convert(msgspec.to_builtins(declared, enc_hook=replace), type(declared), place)
+    except BadInputError as error:
+        raise BadInputError(f"{error}: give its name, not the {odd[0]}" if odd else str(error)) from error
 
 
 def plain_of(flow: Flow) -> dict[str, Any]:
     """Return a dict of which `flow_of` makes the same flow, given the same guards."""
     outline = {name: getattr(flow, name) for name in _Outline.__struct_fields__}
+    outline["flows"] = {name: plain_of(called) for name, called in flow.flows.items()}
     outline["states"] = {state.name: _plain_state(state) for state in flow.states}
     if flow.texts is not None:
         outline["texts"] = {"default": flow.texts.default, **flow.texts.languages}
@@ -96,8 +171,9 @@ def _state(name: str, table: object) -> FlowState:
     if "name" in table:
         raise BadInputError(f"states.{name}.name: there is no such key; the state's name is {name}")
     whole = {"name": name, **table}
-    if isinstance(rows := whole.get("buttons"), list):  # a button that stands alone is a row
-        whole["buttons"] = [[row] if isinstance(row, Mapping) else row for row in rows]
+    for part in ("buttons", "keys"):
+        if isinstance(rows := whole.get(part), list):  # a button that stands alone is a row
+            whole[part] = [[row] if isinstance(row, Mapping) else row for row in rows]
     return _convert(whole, FlowState, ("states", name))
 
 
@@ -128,4 +204,6 @@ def _error_text(complaint: str, before: tuple[str, ...]) -> str:
     if (field := _FIELD.fullmatch(text)) is not None:
         place = f"{place}.{field['name']}".lstrip(".")
         return f"{place}: there is no such key" if "unknown" in field["what"] else f"{place}: is missing"
+    if (bad := _BAD_WORD.fullmatch(text)) is not None and (words := _WORDS.get(place.rpartition(".")[2])):
+        return f"{place}: {bad['word']} is none of {', '.join(words)}"
     return f"{place or 'the flow'}: {text[:1].lower()}{text[1:]}"

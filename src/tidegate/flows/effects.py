@@ -2,6 +2,8 @@
 
 import msgspec
 
+from tidegate.flows.model import MediaKind
+
 
 class _Effect(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     pass
@@ -15,9 +17,39 @@ class ShownButton(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str | None = None
 
 
+class ShownKey(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A key of the keyboard below the chat. `request`: contact or location."""
+
+    text: str
+    request: str | None = None
+
+
+class ShownMedia(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Has either a `file`, which is a path, or an `id`."""
+
+    kind: MediaKind
+    file: str | None = None
+    id: str | None = None
+
+
 class SayText(_Effect, frozen=True, tag="Say"):  # the name in stored sessions
+    """A message; of several `media` an album, which has no buttons. The text is their caption then.
+
+    `edits`: the message that is changed into this one, instead of sending a new one.
+    """
+
     text: str
     buttons: tuple[tuple[ShownButton, ...], ...] = ()
+    media: tuple[ShownMedia, ...] = ()
+    keys: tuple[tuple[ShownKey, ...], ...] = ()
+    removes_keys: bool = False
+    edits: int | None = None
+
+
+class DeleteMessage(_Effect, frozen=True):
+    """Another message has taken its place."""
+
+    message: int
 
 
 class AnswerPress(_Effect, frozen=True, tag="Answer"):  # the name in stored sessions
@@ -64,7 +96,17 @@ class EndSession(_Effect, frozen=True, tag="End"):  # the name in stored session
     expired: bool = False
 
 
-Effect = SayText | AnswerPress | Subscribe | Unsubscribe | SetTimer | ClearTimer | RunWork | EndSession
+Effect = (
+    SayText
+    | DeleteMessage
+    | AnswerPress
+    | Subscribe
+    | Unsubscribe
+    | SetTimer
+    | ClearTimer
+    | RunWork
+    | EndSession
+)
 
 # Their names until 1.0.
 Say = SayText

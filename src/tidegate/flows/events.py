@@ -40,10 +40,15 @@ class Content(_Event, frozen=True):
 
 
 class ButtonPress(_Event, frozen=True, tag="Press"):  # the name in stored sessions
-    """A button was pressed. `query` is the id that the answer has to name."""
+    """A button was pressed. `query` is the id that the answer has to name; `message` that of the message
+    under which the button is, if it can be edited.
+    """
 
     data: str
     query: str = ""
+    message: int | None = None
+    has_media: bool = False  # the message
+    value: Any = None  # that of the button, or the item of a list, as guards see it
 
 
 class Signal(_Event, frozen=True):

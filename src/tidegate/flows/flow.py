@@ -7,12 +7,14 @@ import msgspec
 
 from tidegate.errors import BadInputError
 from tidegate.flows.diagram import draw
-from tidegate.flows.model import FlowState, Guard, Transition, transitions_of
+from tidegate.flows.drawing import draw_svg
+from tidegate.flows.model import OTHERWISE, FlowState, Guard, Transition, transitions_of
+from tidegate.flows.nesting import Nesting, flatten
+from tidegate.flows.problem import Problem
 from tidegate.flows.texts import Texts
-from tidegate.flows.validation import Problem, problems_of
+from tidegate.flows.validation import problems_of
 from tidegate.templates import ParseMode
 
-OTHERWISE = "Please use the buttons."
 EXPIRED = "This conversation has expired. Please start again."
 STALE = "That button is no longer in use."
 DEFAULT_TEXTS = frozenset((OTHERWISE, EXPIRED, STALE))
@@ -23,7 +25,9 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `commands` work in every state; one that leads to the initial state begins a session where there is none.
     `arguments` maps commands to the fields in which their arguments are saved. A session ends `lifetime`
-    seconds after it last entered a state. `given`: the fields that a session has from the beginning.
+    seconds after it last entered a state. `in_place`: a state that a button leads to changes the message with
+    the button, unless it says otherwise. `given`: the fields that a session has from the beginning.
+    `flows`: those that states call, by name; `nesting`: how the states of a flat flow belong together.
     """
 
     name: str
@@ -36,9 +40,17 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     expired: str = EXPIRED
     stale: str = STALE
     parse_mode: ParseMode | None = None
+    in_place: bool = False
     given: tuple[str, ...] = ()
     guards: Mapping[str, Guard] = {}
     texts: Texts | None = None
+    flows: Mapping[str, "Flow"] = {}
+    nesting: Nesting | None = None
+
+    @cached_property
+    def flat(self) -> "Flow":
+        """This flow with the states of the flows that it calls. Raises BadInputError if it calls itself."""
+        return flatten(self)
 
     @cached_property
     def by_name(self) -> Mapping[str, FlowState]:
@@ -59,14 +71,27 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return key if found is None else found
 
     def validate(
-        self, *, works: Collection[str] | None = None, polls: Collection[str] | None = None
+        self,
+        *,
+        works: Collection[str] | None = None,
+        polls: Collection[str] | None = None,
+        files: bool = True,
     ) -> list[Problem]:
-        """Return everything that is wrong. `works`, `polls`: the names that exist; None: not checked."""
-        return problems_of(self, works=works, polls=polls)
+        """Return everything that is wrong. `works`, `polls`: the names that exist; None: not checked.
 
-    def check(self, *, works: Collection[str] | None = None, polls: Collection[str] | None = None) -> None:
+        `files`: whether to look for the files that states show.
+        """
+        return problems_of(self, works=works, polls=polls, files=files)
+
+    def check(
+        self,
+        *,
+        works: Collection[str] | None = None,
+        polls: Collection[str] | None = None,
+        files: bool = True,
+    ) -> None:
         """Raises BadInputError that lists every problem."""
-        problems = self.validate(works=works, polls=polls)
+        problems = self.validate(works=works, polls=polls, files=files)
         if problems:
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise BadInputError(f"flow {self.name} cannot be used:{listed}")
@@ -74,6 +99,10 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def diagram(self) -> str:
         """Return the flow as a Mermaid state diagram."""
         return draw(self)
+
+    def svg(self, counts: Mapping[str, int] | None = None) -> str:
+        """Return the flow as an SVG picture; `counts`: how many people are in each state."""
+        return draw_svg(self, counts)
 
 
 def _by_trigger(transitions: list[Transition]) -> Mapping[str, tuple[Transition, ...]]:

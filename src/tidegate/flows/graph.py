@@ -15,6 +15,8 @@ class Edge(NamedTuple):
     target: str
     saves: frozenset[str]
     anew: bool = False  # a command that also begins sessions
+    moves: bool = True  # a session can go this way, in one step
+    keeps: bool = True  # the data that the source has are there in the target, too
 
 
 class Graph:
@@ -30,7 +32,7 @@ class Graph:
 
     def has_exit(self, state: str) -> bool:
         """A command that begins anew is no exit."""
-        return any(edge.target != state and not edge.anew for edge in self._out[state])
+        return any(edge.target != state and edge.moves and not edge.anew for edge in self._out[state])
 
     def reachable(self) -> set[str]:
         return self._spread([self._flow.initial], self._out, forward=True)
@@ -42,8 +44,9 @@ class Graph:
 
     def saved_anywhere(self) -> set[str]:
         stays = (saved_names(transition.save) for state in self._flow.states for transition in state.on)
+        calls = (saved_names(state.call.save) for state in self._flow.states if state.call is not None)
         moves = (edge.saves for edges in self._out.values() for edge in edges)
-        return set(self._flow.given).union(*stays, *moves)
+        return set(self._flow.given).union(*stays, *calls, *moves)
 
     def reached_without(self, needs: Mapping[str, str]) -> list[str]:
         """Return the states, among these, that can be reached without the field that they need."""
@@ -52,7 +55,7 @@ class Graph:
         waiting = deque(known)
         while waiting:
             state = waiting.popleft()
-            for edge in self._out[state]:
+            for edge in (edge for edge in self._out[state] if edge.keeps):
                 saved = known[state] | _mask(bits, edge.saves)
                 # A state is visited again only if this path has saved less than all paths before.
                 if (now := known.get(edge.target, saved) & saved) != known.get(edge.target):
@@ -65,7 +68,7 @@ class Graph:
         found = set(start)
         waiting = list(found)
         while waiting:
-            for edge in edges.get(waiting.pop(), ()):
+            for edge in (edge for edge in edges.get(waiting.pop(), ()) if edge.moves):
                 beyond = edge.target if forward else edge.source
                 if beyond not in found:
                     found.add(beyond)
@@ -78,19 +81,31 @@ def saved_names(save: str | tuple[str, ...] | None) -> frozenset[str]:
 
 
 def _edges(flow: "Flow") -> Iterable[Edge]:
+    yield from _nested_edges(flow)
     for state in flow.states:
         for transition in transitions_of(state):
             if transition.to is not None and transition.to in flow.by_name:
-                yield Edge(
-                    state.name,
-                    transition.to,
-                    saved_names(transition.save) | _saved_by_buttons(state, transition),
-                )
+                saved = saved_names(transition.save) | _saved_by_buttons(state, transition)
+                yield Edge(state.name, transition.to, saved, moves=state.call is None)
         if not state.final:
             for command, target in flow.commands.items():
                 if target in flow.by_name:
                     saves = saved_names(flow.arguments.get(command))
                     yield Edge(state.name, target, saves, flow.begins_with(command))
+
+
+def _nested_edges(flow: "Flow") -> Iterable[Edge]:
+    """From a calling state into the flow that it calls, and from its ends to what follows the call there."""
+    nesting = flow.nesting
+    if nesting is None:
+        return
+    for caller, entry in nesting.entries.items():
+        yield Edge(caller, entry, frozenset())
+    for name, inner in nesting.inner.items():
+        followers = flow.transitions[inner.caller].get(f"ended:{inner.state}", ()) if inner.final else ()
+        for transition in followers:
+            if transition.to in flow.by_name:
+                yield Edge(name, str(transition.to), frozenset(), keeps=False)
 
 
 def _saved_by_buttons(state: FlowState, transition: Transition) -> frozenset[str]:

@@ -14,7 +14,7 @@ none? unexpected input of a user is answered; other events come too late and mea
 """
 
 from types import MappingProxyType
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 import msgspec
 
@@ -36,7 +36,17 @@ from tidegate.flows.events import (
     value_of,
 )
 from tidegate.flows.flow import Flow
-from tidegate.flows.model import TIMEOUT, Button, FlowError, FlowState, Transition, press_trigger, read_press
+from tidegate.flows.messages import key_text, page_count
+from tidegate.flows.model import (
+    TIMEOUT,
+    Choices,
+    FlowError,
+    FlowState,
+    Transition,
+    page_of,
+    press_trigger,
+    read_press,
+)
 from tidegate.flows.session import Session
 from tidegate.flows.session_update import SessionUpdate
 
@@ -60,7 +70,7 @@ def step(flow: Flow, session: Session | None, event: FlowEvent) -> FlowStep:
         raise FlowError(f"the session is of flow {session.flow}", flow=flow.name, state=session.state)
     if session is not None and event.id in session.recent:
         return FlowStep(session)
-    update = SessionUpdate(flow, session, event)
+    update = SessionUpdate(flow.flat, session, event)
     _handle(update)
     return FlowStep(update.result(), tuple(update.effects))
 
@@ -71,6 +81,7 @@ def _handle(update: SessionUpdate) -> None:
         over and isinstance(event, Command) and update.flow.begins_with(event.name)
     ):
         update.begin({**event.data, **_argument(update)})
+        _enter(update, update.flow.initial)
     elif over:
         update.answer(update.flow.stale)
         if update.is_live:
@@ -99,7 +110,7 @@ def _is_over(update: SessionUpdate) -> bool:
 def _move(update: SessionUpdate, state: FlowState) -> None:
     match event := update.event:
         case Text() | Content() | Command():
-            if not _take_transition(update, trigger_of(event)):
+            if not (_take_key(update, state) or _take_transition(update, trigger_of(event))):
                 update.say(_otherwise(update, state))
         case ButtonPress():
             _press(update, state, event)
@@ -125,27 +136,69 @@ def _is_awaited(update: SessionUpdate, event: Signal | Polled | WorkDone | WorkF
     return isinstance(event, Signal) or update.live.held == Subscribe(event.poll, event.key)
 
 
+def _take_key(update: SessionUpdate, state: FlowState) -> bool:
+    """A key writes its text for the user."""
+    if not isinstance(update.event, Text):
+        return False
+    written = update.event.text.strip()
+    for key in state.all_keys():
+        if key.request is None and key_text(update.flow, update.live, key) == written:
+            transition = _find_transition(update, key.trigger)
+            if transition is not None:
+                _move_along(update, transition, key.saved_value)
+                return True
+    return False
+
+
 def _press(update: SessionUpdate, state: FlowState, press: ButtonPress) -> None:
-    button = _pressed(update, state, press)
-    if button is None:
+    read = read_press(press.data)
+    pressed = None
+    if read is not None and (read.flow, read.visit) == (update.flow.name, update.live.visit):
+        page = page_of(read.button)
+        if page is not None and state.choices is not None:
+            _turn_page(update, state, state.choices, page)
+            return
+        pressed = _pressed_button(state, read.button) or _pressed_item(update, state, read.button)
+    if pressed is None:  # of another visit or flow, or one that was removed
         update.answer(update.flow.stale)
         return
-    transition = (
-        _find_transition(update, press_trigger(button)) if _guard_holds(update, button.guard) else None
-    )
+    update.event = msgspec.structs.replace(press, value=pressed.value)
+    transition = _find_transition(update, pressed.trigger) if _guard_holds(update, pressed.guard) else None
     if transition is None:
         update.answer(_otherwise(update, state))
         return
     update.answer()
-    _move_along(update, transition, button.saved_value, also=button.save)
+    update.note_screen()
+    _move_along(update, transition, pressed.value, also=pressed.save)
 
 
-def _pressed(update: SessionUpdate, state: FlowState, press: ButtonPress) -> Button | None:
-    """None: a button of another visit or flow, or one that was removed."""
-    read = read_press(press.data)
-    if read is None or (read.flow, read.visit) != (update.flow.name, update.live.visit):
+class _Pressed(NamedTuple):
+    trigger: str
+    value: object
+    guard: str | None = None  # beside that of the transition
+    save: str | None = None
+
+
+def _pressed_button(state: FlowState, code: str) -> _Pressed | None:
+    button = next((button for button in state.all_buttons() if button.code == code), None)
+    if button is None:
         return None
-    return next((button for button in state.all_buttons() if button.code == read.button), None)
+    return _Pressed(press_trigger(button), button.saved_value, button.guard, button.save)
+
+
+def _pressed_item(update: SessionUpdate, state: FlowState, code: str) -> _Pressed | None:
+    if (choices := state.choices) is None:
+        return None
+    items = update.items(state)
+    return next((_Pressed(choices.trigger, item) for item in items if choices.code(item) == code), None)
+
+
+def _turn_page(update: SessionUpdate, state: FlowState, choices: Choices, page: int) -> None:
+    """Pressing the number of the page changes nothing, and neither does a page that is not there any more."""
+    update.answer()
+    if page != update.live.pages.get(state.name, 0) and page < page_count(choices, update.items(state)):
+        update.note_screen()
+        update.turn(page)
 
 
 def _time_out(update: SessionUpdate, state: FlowState, event: TimedOut) -> None:
@@ -190,14 +243,34 @@ def _move_along(
 ) -> None:
     if transition.to is not None:
         update.leave()  # before the data changes, by which it subscribed
+        update.come_out(transition.to)
     update.save(also, value)
     update.save(transition.save, value)
     if transition.say is not None:
         update.say(transition.say)
     if transition.to is not None:
-        update.enter(transition.to)
+        _enter(update, transition.to)
     else:
         update.keep_up()
+
+
+def _enter(update: SessionUpdate, name: str) -> None:
+    """Enter a state. One that calls a flow leads on to its first state, and its last one back."""
+    update.enter(name)
+    nesting = update.flow.nesting
+    if nesting is None:
+        return
+    if (entry := nesting.entries.get(name)) is not None:
+        update.go_in()
+        _enter(update, entry)
+    elif (ended := nesting.final_of(name)) is not None:
+        result = update.come_back(ended.caller)
+        transition = _find_transition(update, f"ended:{ended.state}")
+        if transition is None:
+            raise update.error(f"nothing follows the end {ended.state} of the flow that {ended.caller} calls")
+        # The flow may have ended on a path on which it saved less.
+        missing = {} if isinstance(transition.save, str) else dict.fromkeys(transition.save)
+        _move_along(update, transition, {**missing, **result})
 
 
 def _guard_holds(update: SessionUpdate, name: str | None) -> bool:

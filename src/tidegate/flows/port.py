@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, Unpack
 from weakref import WeakValueDictionary
@@ -16,12 +17,15 @@ from tidegate.leader_lease import LeaseStore
 from tidegate.polling.subscriptions import Subscription, Subscriptions
 
 if TYPE_CHECKING:  # only types
+    from tidegate.model import Message
     from tidegate.outbox.message_fields import MessageFields
 
 if TYPE_CHECKING:
     from tidegate.polling.poller import Poller
 
 log = logging.getLogger("tidegate.flows")
+
+OnDead = Callable[["Message", str], Awaitable[None]]
 
 
 class SessionKey(msgspec.Struct, frozen=True):
@@ -74,6 +78,11 @@ class FlowGate(Protocol):
     def subscriptions(self, name: str) -> Subscriptions: ...
 
     def poll(self, poller: "Poller") -> None: ...
+
+    @property
+    def on_dead(self) -> "Callable[[OnDead], object]":
+        """Have a function called with each message that died here, and the reason."""
+        ...
 
     async def send(self, *, bot: int | None = None, **fields: "Unpack[MessageFields]") -> object:
         """Durable when it returns."""
@@ -155,6 +164,14 @@ class FlowSessionStore(Protocol):
         """A page of all sessions. One that is stored during the whole scan is found at least once."""
         ...
 
+    async def count_states(self) -> dict[tuple[int, str], int]:
+        """The number of sessions by bot and state; those that have ended are left out.
+
+        Counted in short steps, so that nobody waits for it: each session as it was in one of them. One that
+        cannot be decoded is not counted.
+        """
+        ...
+
     async def forget_seen(self, before: float) -> int:
         """Forget the events that were seen before that time, and return how many there were."""
         ...
@@ -181,6 +198,24 @@ def readable_session(flow: str, key: str, body: bytes) -> tuple[SessionKey, Sess
         text = "session %s of flow %s cannot be read and is set aside, its user starts anew: %s"
         log.error(text, key, flow, error)  # noqa: TRY400
         return None
+
+
+class _Standing(msgspec.Struct):
+    """The part of a session that is counted: much faster than to decode all of it."""
+
+    state: str
+    ended: bool = False
+
+
+_standing = msgspec.json.Decoder(_Standing)
+
+
+def count_states(counts: Counter[tuple[int, str]], key: str, body: bytes) -> None:
+    """Count a session as its store has it, unless it has ended or cannot be decoded."""
+    with suppress(msgspec.DecodeError, UnicodeError, ValueError):
+        standing = _standing.decode(body)
+        if not standing.ended:
+            counts[int(key.partition(":")[0]), standing.state] += 1
 
 
 def readable_keys(texts: Iterable[str]) -> list[SessionKey]:

@@ -11,6 +11,13 @@ from tidegate.flows.effects import PendingEffect, Subscribe
 MAX_RECENT_EVENTS: Final = 8  # updates, timers and news that are repeated after a crash come in any order
 
 
+class Screen(msgspec.Struct, frozen=True, array_like=True):
+    """The message that states which are shown in place change."""
+
+    message: int
+    has_media: bool = False
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The state, the events that led to it, and the effects that are not done yet, written as a whole.
 
@@ -30,6 +37,10 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     timed: bool = False  # the state had a timeout when it was last checked
     nudged: int = 0
     held: Subscribe | None = None  # its subscription, even if the flow has changed since
+    screen: Screen | None = None  # unless something stands below it in the chat
+    frames: tuple[dict[str, Any], ...] = ()  # the data of the flows that called, the first caller first
+    pages: dict[str, int] = {}  # of lists that were turned to another page than the first, by state
+    has_keys: bool = False  # a keyboard is shown below the chat
     ended: bool = False
     recent: tuple[str, ...] = ()  # ids of events, the newest last
     pending: tuple[PendingEffect, ...] = ()

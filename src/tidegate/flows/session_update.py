@@ -1,6 +1,6 @@
 """The session while one event changes it, and the effects that the change needs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
@@ -8,22 +8,22 @@ import msgspec
 from tidegate.flows.effects import (
     AnswerPress,
     ClearTimer,
+    DeleteMessage,
     Effect,
     EndSession,
     PendingEffect,
     RunWork,
     SayText,
     SetTimer,
-    ShownButton,
     Subscribe,
     Unsubscribe,
 )
-from tidegate.flows.events import ButtonPress, FlowEvent
-from tidegate.flows.flow import DEFAULT_TEXTS, Flow
-from tidegate.flows.model import Button, FlowError, FlowState, Save, press_data
-from tidegate.flows.session import MAX_RECENT_EVENTS, Session, tag_of
-from tidegate.flows.validation import MAX_ANSWER_LENGTH, MAX_BUTTON_LENGTH
-from tidegate.templates import cut, escape, fill, fill_link, fill_message, unescape
+from tidegate.flows.events import ButtonPress, Command, Content, FlowEvent, Text
+from tidegate.flows.flow import Flow
+from tidegate.flows.messages import items_of, press_answer, state_messages, text_message
+from tidegate.flows.model import FlowError, FlowState, Save
+from tidegate.flows.nesting import Nesting
+from tidegate.flows.session import MAX_RECENT_EVENTS, Screen, Session, tag_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -39,6 +39,7 @@ class SessionUpdate:
         self.session = session
         self.effects: list[Effect] = []
         self.comes_again = False  # an event with this id must be handled again
+        self._has_left = False  # the state that the session was in
 
     @property
     def is_live(self) -> bool:
@@ -51,8 +52,8 @@ class SessionUpdate:
         return self.session
 
     def begin(self, data: dict[str, Any]) -> None:
-        """Begin anew in the initial state. Visits go on counting, from the time in milliseconds at least: so
-        buttons of earlier sessions stay stale, even if those sessions were forgotten.
+        """Begin anew, before the initial state. Visits go on counting, from the time in milliseconds at
+        least: so buttons of earlier sessions stay stale, even if those sessions were forgotten.
         """
         self.leave()
         before, event = self.session, self.event
@@ -63,10 +64,10 @@ class SessionUpdate:
             tag=tag_of(event.id),
             data={name: self._try(json_value, name, value) for name, value in data.items()},
             language=event.language or (before.language if before else None),
+            has_keys=before is not None and before.has_keys,
             recent=before.recent if before else (),
             pending=before.pending if before else (),
         )
-        self.enter(self.flow.initial)
 
     def enter(self, name: str) -> None:
         state, at, lifetime = self._declared(name), self.event.at, self.flow.lifetime
@@ -81,13 +82,35 @@ class SessionUpdate:
             ended=state.final,
         )
         self._change(held=subscription(self.flow, self.live))
-        self._add(state_message(self.flow, self.live, state))
+        self._show(state)
         self.effects += [EndSession(name)] if state.final else upkeep(self.flow, self.live)
         if self.live.timer is not None:  # setting a timer replaces the one before
             self.effects = [effect for effect in self.effects if not isinstance(effect, ClearTimer)]
 
+    def go_in(self) -> None:
+        """Let the flow that the state calls have data of its own, which begin as a copy."""
+        self._change(frames=(*self.live.frames, self.live.data))
+
+    def come_out(self, state: str) -> None:
+        """Drop the data of called flows that the state is not in."""
+        depth, frames = self._nesting.depth(state), self.live.frames
+        if depth < len(frames):
+            self._change(data=frames[depth], frames=frames[:depth])
+
+    def come_back(self, caller: str) -> dict[str, Any]:
+        """Return to the state that called the flow, silently. Returns the data of the flow that has ended."""
+        result = self.live.data
+        self._change(state=caller)
+        self.come_out(caller)
+        return result
+
+    @property
+    def _nesting(self) -> Nesting:
+        return self.flow.nesting or Nesting()
+
     def leave(self) -> None:
         """End the subscription and the timer of the state."""
+        self._has_left = True
         if not self.is_live:
             return
         if (held := self.live.held) is not None:
@@ -135,10 +158,30 @@ class SessionUpdate:
 
     def save(self, save: Save | None, value: object) -> None:
         if save:
-            self._change(data={**self.live.data, **self._try(saved_fields, save, value)})
+            fields = self._try(saved_fields, save, value)
+            self._change(data={**self.live.data, **fields})
+            self._turn_back(fields)
+
+    def _turn_back(self, saved: Collection[str]) -> None:
+        """A list that is new begins with its first page."""
+        pages = {
+            name: page
+            for name, page in self.live.pages.items()
+            if (state := self.flow.by_name.get(name)) is not None
+            and state.choices is not None
+            and state.choices.field not in saved
+        }
+        if pages != self.live.pages:
+            self._change(pages=pages)
 
     def say(self, text: str) -> None:
-        self._add(text_message(self.flow, self.live, text))
+        if (said := text_message(self.flow, self.live, text)) is not None:
+            self._send(said)
+
+    def note_screen(self) -> None:
+        """Remember the message with the pressed button: the next state may be shown in its place."""
+        if isinstance(self.event, ButtonPress) and self.event.message is not None:
+            self._change(screen=Screen(self.event.message, self.event.has_media))
 
     def answer(self, text: str = "") -> None:
         """Answer a press: Telegram waits for an answer even if there is nothing to say."""
@@ -162,6 +205,51 @@ class SessionUpdate:
     def error(self, text: str) -> FlowError:
         state = self.session.state if self.session else self.flow.initial
         return FlowError(text, flow=self.flow.name, state=state)
+
+    def items(self, state: FlowState) -> list[Any]:
+        """The list that the state lets the user choose from."""
+        return self._try(items_of, self.live, state)
+
+    def turn(self, page: int) -> None:
+        """Show another page of the state's list, in the same message."""
+        state = self._declared(self.live.state)
+        self._change(pages={**self.live.pages, state.name: page})
+        *_, said = self._try(state_messages, self.flow, self.live, state)
+        self._replace_screen(said)
+
+    def _show(self, state: FlowState) -> None:
+        in_place = self.flow.in_place if state.in_place is None else state.in_place
+        messages = self._try(state_messages, self.flow, self.live, state)
+        for said in messages:
+            if in_place and not said.keys and len(said.media) <= 1:
+                self._replace_screen(said)
+            else:
+                self._send(said)
+        if messages and (state.call is not None or self._nesting.final_of(state.name) is not None):
+            self._change(screen=None)  # another state follows at once, and must not take its place
+
+    def _replace_screen(self, said: SayText) -> None:
+        """Change the message of the pressed button, if it is still the last one in the chat."""
+        screen = self.live.screen
+        if screen is None or isinstance(self.event, Text | Content | Command):
+            self._send(said)
+        elif screen.has_media and not said.media:  # Telegram cannot take the file away
+            self._send(said)
+            self._add(DeleteMessage(screen.message))
+        else:
+            self._add(msgspec.structs.replace(said, edits=screen.message))
+            self._change(screen=Screen(screen.message, bool(said.media)))
+
+    def _send(self, said: SayText) -> None:
+        """Send a new message. It takes away the keys of a state that was left, unless it has buttons:
+        Telegram takes one or the other with a message, and none with an album.
+        """
+        removes = self.live.has_keys and self._has_left
+        removes = removes and not (said.keys or said.buttons or len(said.media) > 1)
+        self._add(msgspec.structs.replace(said, removes_keys=True) if removes else said)
+        has_keys = bool(said.keys) or (self.live.has_keys and not removes)
+        if self.live.screen is not None or has_keys != self.live.has_keys:
+            self._change(screen=None, has_keys=has_keys)
 
     def _add(self, effect: Effect | None) -> None:
         if effect is not None:
@@ -187,6 +275,7 @@ def upkeep(flow: Flow, session: Session) -> list[Effect]:
 
     Raises FlowError if its data lacks the key to subscribe to.
     """
+    flow = flow.flat
     state = flow.by_name.get(session.state)
     if state is None or session.ended:
         return []
@@ -245,37 +334,3 @@ def _field_of(value: object, name: str) -> object:
             f"{name} is to be saved, but not among what came: {', '.join(map(str, value)) or 'nothing'}"
         )
     return value[name]
-
-
-def text_message(flow: Flow, session: Session, text: str) -> SayText | None:
-    """None for an empty text, which Telegram would refuse. The default texts have no formatting."""
-    found = flow.text(text, session.language)
-    if found in DEFAULT_TEXTS:
-        return SayText(escape(found, flow.parse_mode))
-    filled = fill_message(found, session.data, flow.parse_mode)
-    return SayText(filled) if filled.strip() else None
-
-
-def state_message(flow: Flow, session: Session, state: FlowState) -> SayText | None:
-    """The text of a state, with its buttons."""
-    said = text_message(flow, session, state.say or "")
-    if said is None:
-        return None
-    rows = (tuple(_shown_buttons(flow, session, row)) for row in state.buttons)
-    return SayText(said.text, tuple(row for row in rows if row))
-
-
-def press_answer(flow: Flow, text: str, data: Mapping[str, Any], language: str | None) -> str:
-    """The answer to a press, which has no formatting."""
-    return cut(fill(unescape(flow.text(text, language), flow.parse_mode), data), MAX_ANSWER_LENGTH)
-
-
-def _shown_buttons(flow: Flow, session: Session, row: Iterable[Button]) -> Iterator[ShownButton]:
-    """Telegram refuses a message for one button without a text or an address."""
-    for button in row:
-        text = fill(flow.text(button.text, session.language), session.data).strip() or "…"
-        text = cut(text, MAX_BUTTON_LENGTH)
-        if button.url is None:
-            yield ShownButton(text, data=press_data(flow.name, session.visit, button.code))
-        elif url := fill_link(flow.text(button.url, session.language), session.data):
-            yield ShownButton(text, url=url)

@@ -3,82 +3,67 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
 
-import msgspec
-
+from tidegate.errors import BadInputError
+from tidegate.flows.call_validation import check_call
 from tidegate.flows.graph import Graph
+from tidegate.flows.message_validation import check_flow_texts, check_messages
 from tidegate.flows.model import (
     CONTENTS,
     OUTCOMES,
-    Button,
     FlowState,
     Transition,
     transitions_of,
     trigger_kind,
     trigger_name,
 )
-from tidegate.templates import MAX_TEXT_LENGTH, fields_in, utf16_length
+from tidegate.flows.nesting import SEPARATOR
+from tidegate.flows.problem import Problem, known_names
 
 if TYPE_CHECKING:
     from tidegate.flows.flow import Flow
 
-MAX_ANSWER_LENGTH: Final = 200  # https://core.telegram.org/bots/api#answercallbackquery
-MAX_BUTTON_LENGTH: Final = 64  # characters; more is cut on any screen
-MAX_ROW_BUTTONS, MAX_BUTTONS = 8, 100  # Telegram cuts or refuses more
-# A text that looks like a key: `welcome`, `Buttons.Buy`, `Hi_text`.
-_KEY = re.compile(r"[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*|[A-Za-z][A-Za-z0-9]*(?:[._][A-Za-z0-9]+)+")
-_URL = re.compile(r"(?:https?|tg)://\S|\{")  # the value of a field is not known here
 _FLOW_NAME = re.compile(r"[A-Za-z0-9_-]{1,32}")
-
-ProblemKind = Literal[
-    "no_initial",
-    "unreachable",
-    "missing_target",
-    "dead_end",
-    "never_ends",
-    "ambiguous",
-    "bad_trigger",
-    "bad_button",
-    "bad_name",
-    "bad_time",
-    "final_goes_on",
-    "missing_text",
-    "missing_field",
-    "poll_key",
-    "unknown_guard",
-    "unknown_work",
-    "unknown_poll",
-    "too_long",
-]
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """`state` is None for a problem of the flow itself. The text says what is wrong and what to do."""
-
-    kind: ProblemKind
-    state: str | None
-    text: str
-
-    def __str__(self) -> str:
-        return self.text if self.state is None else f"{self.state}: {self.text}"
 
 
 def problems_of(
-    flow: "Flow", *, works: Collection[str] | None = None, polls: Collection[str] | None = None
+    flow: "Flow",
+    *,
+    works: Collection[str] | None = None,
+    polls: Collection[str] | None = None,
+    files: bool = True,
 ) -> list[Problem]:
     """Return all problems, in the order of the states. Linear in the number of transitions."""
-    graph = Graph(flow)
-    saved = graph.saved_anywhere()
-    found = [*_check_flow(flow, graph), *check_flow_texts(flow, saved)]
-    for state in flow.states:
-        found += check_triggers(state)
-        found += check_times(state)
-        found += check_outcomes(flow, state, works=works, polls=polls)
-        found += check_buttons(flow, state)
-        found += check_texts(flow, state, saved)
+    try:
+        flat = flow.flat
+    except BadInputError as error:
+        return [Problem("bad_call", None, str(error))]
+    saved = Graph(flow).saved_anywhere()
+    found = [*_check_flow(flat, Graph(flat)), *check_flow_texts(flow, saved)]
+    for place, of_flow, state, fields in _all_states(flow, "", saved):
+        problems = [
+            *check_triggers(state),
+            *check_times(state),
+            *check_outcomes(of_flow, state, works=works, polls=polls),
+            *check_call(of_flow, state, fields),
+            *check_messages(of_flow, state, fields, files=files),
+        ]
+        found += [Problem(one.kind, place + state.name, one.text) for one in problems]
     return found
+
+
+def _all_states(
+    flow: "Flow", place: str, saved: Collection[str]
+) -> Iterator[tuple[str, "Flow", FlowState, Collection[str]]]:
+    """The states of a flow and of those that it calls, as they are declared, with the fields they can use."""
+    for state in flow.states:
+        yield place, flow, state, saved
+        called = None if state.call is None else flow.flows.get(state.call.flow)
+        if called is not None:
+            known = Graph(called).saved_anywhere().union(saved)
+            yield from _all_states(called, f"{place}{state.name}{SEPARATOR}", known)
 
 
 def _check_flow(flow: "Flow", graph: Graph) -> Iterator[Problem]:
@@ -117,6 +102,8 @@ def _check_ends(flow: "Flow", graph: Graph) -> Iterator[Problem]:
     endless = flow.lifetime is not None and not any(state.final for state in flow.states)
     anew = ", except to begin anew" if any(map(flow.begins_with, flow.commands)) else ""
     for state in flow.states:
+        if state.call is not None and state.call.flow not in flow.flows:
+            continue  # it is not known where it leads
         if flow.lifetime is not None and state.otherwise == "":
             continue  # silent until its lifetime is over: somebody else has taken over
         if not state.final and not graph.has_exit(state.name):
@@ -138,7 +125,7 @@ def _check_poll_keys(flow: "Flow", graph: Graph) -> Iterator[Problem]:
 
 
 def check_names(flow: "Flow") -> Iterator[Problem]:
-    """Check the flow's own names. Its name is in the data of each button, which has room for 64 bytes."""
+    """Check the names of a flat flow. Its name is in the data of each button, which has room for 64 bytes."""
     if not _FLOW_NAME.fullmatch(flow.name):
         text = f"the name {flow.name!r} cannot be used: take up to 32 letters, digits, _ and -"
         yield Problem("bad_name", None, text)
@@ -204,18 +191,17 @@ def check_outcomes(
             text = f"there is no guard {guard}: give the flow a function of this name"
             yield Problem("unknown_guard", state.name, text)
     if state.run is not None and works is not None and state.run.name not in works:
-        yield Problem("unknown_work", state.name, f"there is no work {state.run.name}: {_known_names(works)}")
+        yield Problem("unknown_work", state.name, f"there is no work {state.run.name}: {known_names(works)}")
     if state.poll is not None and polls is not None and state.poll.name not in polls:
-        yield Problem(
-            "unknown_poll", state.name, f"there is no poll {state.poll.name}: {_known_names(polls)}"
-        )
+        yield Problem("unknown_poll", state.name, f"there is no poll {state.poll.name}: {known_names(polls)}")
 
 
 def _trigger_problem(state: FlowState, transition: Transition) -> str | None:
     kind, name = trigger_kind(transition.trigger), trigger_name(transition.trigger)
     if kind is None:
         outcomes, contents = ", ".join(f"{word}:NAME" for word in OUTCOMES), ", ".join(sorted(CONTENTS))
-        known = f"text, a /command, button:NAME, signal:NAME, timeout, {outcomes}, or one of {contents}"
+        sources = f"button:NAME, item:FIELD, signal:NAME, timeout, {outcomes}"
+        known = f"text, a /command, {sources}, or one of {contents}"
         return f"{transition.trigger!r} is no trigger: write {known}"
     if not _can_come(state, kind, name):
         return f"{transition.trigger} never comes in this state: give it a source, or remove it"
@@ -225,133 +211,36 @@ def _trigger_problem(state: FlowState, transition: Transition) -> str | None:
 
 
 def _can_come(state: FlowState, kind: str, name: str) -> bool:
+    poll = state.poll.name if state.poll is not None else None
+    run = state.run.name if state.run is not None else None
+    listed = state.choices.field if state.choices is not None else None
     match kind:
         case "button":
-            return any(button.trigger == name for button in state.all_buttons())
+            comes = any(button.trigger == name for button in state.all_buttons())
         case "met" | "gone" | "reversed":
-            return state.poll is not None and state.poll.name == name
+            comes = poll == name
         case "done" | "failed":
-            return state.run is not None and state.run.name == name
+            comes = run == name
+        case "item":
+            comes = listed == name
+        case "ended":
+            comes = state.call is not None
         case "timeout":
-            return state.timeout is not None
+            comes = state.timeout is not None
         case _:
-            return True
+            comes = True
+    return comes
 
 
 def _has_target_buttons(state: FlowState) -> bool:
-    return any(button.url is None for button in state.all_buttons())
+    leads = state.choices is not None or bool(state.all_keys())
+    return leads or any(button.url is None for button in state.all_buttons())
 
 
 def _trigger_label(transition: Transition) -> str:
-    return "a button" if transition.trigger.startswith("button#") else transition.trigger
-
-
-def _known_names(names: Collection[str]) -> str:
-    return f"there are {', '.join(sorted(names))}" if names else "none are given"
+    kind, _, code = transition.trigger.partition("#")
+    return f"a {kind}" if code else transition.trigger
 
 
 def _is_time(seconds: float) -> bool:
     return math.isfinite(seconds) and seconds > 0
-
-
-def check_flow_texts(flow: "Flow", saved: Collection[str]) -> Iterator[Problem]:
-    for said in dict.fromkeys((flow.otherwise, flow.expired)):
-        yield from _check_text(flow, None, said, saved)
-    yield from _check_text(flow, None, flow.stale, saved, MAX_ANSWER_LENGTH)
-
-
-def check_texts(flow: "Flow", state: FlowState, saved: Collection[str]) -> Iterator[Problem]:
-    for said in dict.fromkeys(_texts_of_state(state)):
-        yield from _check_text(flow, state.name, said, saved)
-
-
-def _check_text(
-    flow: "Flow", state: str | None, said: str, saved: Collection[str], longest: int = MAX_TEXT_LENGTH
-) -> Iterator[Problem]:
-    yield from _check_translation(flow, state, said)
-    for text in _translations(flow, said):
-        if utf16_length(text) > longest:
-            shown = f"{text[:20]!r}… has {utf16_length(text):,} characters"
-            yield Problem("too_long", state, f"{shown}: Telegram takes {longest:,}")
-    for field in dict.fromkeys(name for text in _translations(flow, said) for name in fields_in(text)):
-        if field not in saved:
-            text = (
-                f"{{{field}}} is never saved: save it on a transition, or list it in given ({{{{ is a brace)"
-            )
-            yield Problem("missing_field", state, text)
-
-
-def check_buttons(flow: "Flow", state: FlowState) -> Iterator[Problem]:
-    buttons = state.all_buttons()
-    if buttons and not all(text.strip() for text in _translations(flow, state.say or "")):
-        yield Problem(
-            "bad_button", state.name, "it has buttons and says nothing: they need a message to stand under"
-        )
-    yield from _check_equal_buttons(flow, state, buttons)
-    triggers = {transition.trigger for transition in state.on}
-    for button in buttons:
-        yield from _check_button(flow, state, button, triggers)
-    if len(buttons) > MAX_BUTTONS or any(len(row) > MAX_ROW_BUTTONS for row in state.buttons):
-        text = (
-            f"a row has at most {MAX_ROW_BUTTONS} buttons, a message {MAX_BUTTONS}: use more rows or states"
-        )
-        yield Problem("too_long", state.name, text)
-
-
-def _check_equal_buttons(flow: "Flow", state: FlowState, buttons: Sequence[Button]) -> Iterator[Problem]:
-    """Two buttons of a state must not read the same in any language."""
-    languages = [None] if flow.texts is None else [*flow.texts.languages]
-    readings = (Counter(flow.text(button.text, language) for button in buttons) for language in languages)
-    for text, times in dict(item for reading in readings for item in reading.items() if item[1] > 1).items():
-        yield Problem("ambiguous", state.name, f"{times} buttons read {text!r}: give each a text of its own")
-
-
-def _check_button(
-    flow: "Flow", state: FlowState, button: Button, triggers: Collection[str]
-) -> Iterator[Problem]:
-    if [button.to, button.trigger, button.url].count(None) != 2:  # noqa: PLR2004  (all but one)
-        text = f"the button {button.text!r} needs one of to, trigger and url"
-        yield Problem("bad_button", state.name, text)
-    if button.trigger is not None and f"button:{button.trigger}" not in triggers:
-        text = f"no transition has the trigger button:{button.trigger}: add one to the state's on"
-        yield Problem("bad_button", state.name, text)
-    if button.url is not None and not all(map(_URL.match, _translations(flow, button.url))):
-        text = f"the button {button.text!r} leads to {button.url!r}: an address begins with https:// or tg://"
-        yield Problem("bad_button", state.name, text)
-    for text in _translations(flow, button.text):
-        if not text.strip():
-            yield Problem("bad_button", state.name, "a button has no text: give it one")
-        if len(text) > MAX_BUTTON_LENGTH:
-            shown = f"the button {text[:20]!r}… has {len(text)} characters"
-            yield Problem("too_long", state.name, f"{shown}: give it at most {MAX_BUTTON_LENGTH}")
-
-
-def _texts_of_state(state: FlowState) -> Iterator[str]:
-    nudge = state.timeout.say if state.timeout is not None else None
-    for text in (state.say, state.otherwise, nudge, *(transition.say for transition in state.on)):
-        if text:
-            yield text
-    for button in state.all_buttons():
-        yield button.text
-        if button.url is not None:
-            yield button.url
-
-
-def _translations(flow: "Flow", said: str) -> Iterator[str]:
-    """The text in each language."""
-    if flow.texts is None or not flow.texts.has(said):
-        yield said
-    else:
-        yield from (texts[said] for texts in flow.texts.languages.values() if said in texts)
-
-
-def _check_translation(flow: "Flow", state: str | None, said: str) -> Iterator[Problem]:
-    texts = flow.texts
-    if texts is None:
-        return
-    if texts.has(said):
-        for language in texts.lacking(said):
-            text = f"{said} has no text in {language}: add it to [{language}] of the texts"
-            yield Problem("missing_text", state, text)
-    elif _KEY.fullmatch(said):
-        yield Problem("missing_text", state, f"{said} is in no language of the texts: add it")

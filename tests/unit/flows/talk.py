@@ -71,6 +71,10 @@ class Talk:
         self.session: Session | None = None
         self.now = NOW
         self.buttons: list[ShownButton] = []
+        self.rows: tuple[tuple[ShownButton, ...], ...] = ()  # of the last message
+        self.said = ""
+        self.language: str | None = None
+        self.deleted: list[int] = []  # messages
         self._events = 0
 
     @property
@@ -107,12 +111,15 @@ class Talk:
     def cause(self, after: float = 1.0) -> dict[str, Any]:
         self.now += after
         self._events += 1
-        return {"id": f"e{self._events}", "at": self.now}
+        spoken = {} if self.language is None else {"language": self.language}
+        return {"id": f"e{self._events}", "at": self.now, **spoken}
 
     def take(self, event: FlowEvent) -> tuple[Effect, ...]:
         done: FlowStep = step(self.flow, self.session, event)
         self.session = done.session.done() if done.session else None
-        self.buttons += [b for say in only(done.effects, SayText) for row in say.buttons for b in row]
+        for say in only(done.effects, SayText):
+            self.said, self.rows = say.text, say.buttons
+            self.buttons += [button for row in say.buttons for button in row]
         return done.effects
 
     def wait_for_payment(self) -> None:

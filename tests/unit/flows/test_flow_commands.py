@@ -1,8 +1,6 @@
 """`tidegate flow check` and `tidegate flow diagram`."""
 
 import json
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -88,6 +86,8 @@ def test_a_diagram_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     ("where", "told"),
     [
         ("shop_flows", "'shop_flows' names no flow: write MODULE:NAME, or a .toml or .json file"),
+        ("shop_flows.py:good", "shop_flows.py is a file: write its module, shop_flows"),
+        ("bots/shop.py:good", "bots/shop.py is a file: write its module, bots.shop"),
         ("no_such_flows:x", "there is no module no_such_flows in"),
         ("shop_flows.inner:x", "there is no module shop_flows.inner in"),
         ("shop_flows:x", "shop_flows has no x: its flows are builder, good, wrong"),
@@ -107,47 +107,12 @@ def test_what_is_not_there_is_named_in_one_line(
     assert complaint.count("\n") == 1
 
 
-def test_without_a_renderer_one_line_says_what_to_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert main(["flow", "diagram", "shop.json", "--svg", "shop.svg"]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "there is no mmdc on the PATH" in told.err
-    assert "paste the diagram into any Mermaid viewer" in told.err
-
-
-class Renderer:
-    """In the place of Mermaid's own, which starts a browser."""
-
-    def __init__(self, error: str = "") -> None:
-        self.error = error
-        self.given = ""
-
-    def __call__(self, command: list[str], *, input: str, **_: object) -> None:  # noqa: A002  (as subprocess.run has it)
-        self.given = input
-        if self.error:
-            raise subprocess.CalledProcessError(1, command, stderr=self.error)
-        Path(command[command.index("--output") + 1]).write_text("<svg/>", encoding="utf-8")
-
-
-def test_a_renderer_draws_into_the_file(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    renderer = Renderer()
-    monkeypatch.setattr(shutil, "which", lambda _: "/bin/mmdc")
-    monkeypatch.setattr(subprocess, "run", renderer)
+def test_a_picture_is_drawn_into_a_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flow", "diagram", "shop.json", "--svg", "shop.svg"]) == 0
-    assert (folder / "shop.svg").exists()
-    assert renderer.given == shop().build().diagram()
+    assert (folder / "shop.svg").read_text(encoding="utf-8") == shop().build().svg()
     assert capsys.readouterr().out == "drawn into shop.svg\n"
 
 
-def test_a_renderer_that_fails_is_quoted(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: "/bin/mmdc")
-    monkeypatch.setattr(subprocess, "run", Renderer("no browser\nand more"))
-    assert main(["flow", "diagram", "shop.json", "--svg", "shop.svg"]) == 1
-    assert "mmdc could not draw shop.svg: it said no browser" in capsys.readouterr().err
+def test_a_file_that_cannot_be_written_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flow", "diagram", "shop.json", "--svg", "missing/shop.svg"]) == 2
+    assert capsys.readouterr().err == "tidegate: cannot write missing/shop.svg: no such file or directory\n"

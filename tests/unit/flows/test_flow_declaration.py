@@ -1,11 +1,14 @@
 """The same flow from Python and from a file; a mistake in a file is named by its place."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 
+from tidegate.adapters.flow_bot import FlowBot
 from tidegate.errors import BadInputError
 from tidegate.flows import Button, FlowBuilder, flow_of, load_flow, plain_of, texts_of
 from unit.flows.talk import has_at, is_open, shop
@@ -98,7 +101,7 @@ def good() -> dict[str, Any]:
         (("states", "start"), 5, "states.start: a state is a table"),
         (("nonsense",), 1, "nonsense: there is no such key"),
         (("initial",), 1, "initial: expected `str`, got `int`"),
-        (("parse_mode",), "BBCode", "parse_mode: invalid enum value 'BBCode'"),
+        (("parse_mode",), "BBCode", "parse_mode: 'BBCode' is none of HTML, MarkdownV2"),
         (("texts",), "file.toml", "texts: a file can be named in a file only"),
         (("texts",), {"en": {"a": 1}}, "texts: en.a is no text"),
     ],
@@ -168,3 +171,65 @@ def test_a_button_keeps_its_code_when_only_its_text_changes_and_not_when_its_mea
 def test_a_state_that_is_no_table_is_named() -> None:
     with pytest.raises(BadInputError, match=r"^states\.start: a state is a table, such as .*: got str$"):
         flow_of({"name": "shop", "initial": "start", "states": {"start": "Hello"}})
+
+
+WRONG: Final[Any] = SimpleNamespace(say=5, seconds="15m", kind="gif", mode="Markdown", guard=is_open)
+ODD: Final[Sequence[tuple[Callable[[FlowBuilder], object], str]]] = [
+    (lambda flow: flow.state("a", say=WRONG.say), r"states\.a\.say: expected `str | null`, got `int`"),
+    (
+        lambda flow: flow.state("a").button("Go", to=cast("Any", flow.state("b"))),
+        r"states\.a\.buttons\[0\]\[0\]\.to: .*: give its name, not the StateBuilder",
+    ),
+    (
+        lambda flow: flow.state("a").on("text", to="end", guard=WRONG.guard),
+        r"states\.a\.on\[0\]\.guard: .*: give its name, not the function",
+    ),
+    (
+        lambda flow: flow.state("a").timeout(WRONG.seconds, say="Still there?"),
+        r"states\.a\.timeout\.seconds: expected `float`, got `str`",
+    ),
+    (
+        lambda flow: flow.state("a").media(WRONG.kind, id="A-1"),
+        r"states\.a\.media\[0\]\.kind: 'gif' is none of photo, document, video, audio, animation",
+    ),
+]
+
+
+@pytest.mark.parametrize(("declare", "told"), ODD)
+def test_a_value_of_a_wrong_type_is_named_by_its_place_in_the_builder_too(
+    declare: Callable[[FlowBuilder], object], told: str
+) -> None:
+    flow = FlowBuilder("odd")
+    declare(flow)
+    with pytest.raises(BadInputError, match=f"flow odd: {told}"):
+        flow.build()
+
+
+def test_an_unknown_parse_mode_is_refused_before_somebody_writes() -> None:
+    flow = FlowBuilder("odd", parse_mode=WRONG.mode)
+    flow.final("end")
+    with pytest.raises(BadInputError, match="flow odd: parse_mode: 'Markdown' is none of HTML, MarkdownV2"):
+        flow.build()
+
+
+def test_a_second_poll_of_a_state_does_not_silently_replace_the_first() -> None:
+    state = FlowBuilder("small").state("a").poll("payment", key="order", met="end")
+    with pytest.raises(BadInputError, match="state a has poll twice"):
+        state.poll("refund", key="order", met="end")
+
+
+@pytest.mark.parametrize("gate", ["tidegate.db", 42, {}])
+def test_a_flow_runs_on_a_gate_and_on_nothing_else(gate: Any) -> None:  # noqa: ANN401  (anything)
+    flow = FlowBuilder("one")
+    flow.final("end", say="Bye")
+    flow.command("/start", to="end")
+    with pytest.raises(BadInputError, match=r"^gate is of type \w+: give a Tidegate, or leave it out$"):
+        FlowBot(flow.build(), gate=gate)
+
+
+def test_only_a_built_flow_can_be_called_or_run() -> None:
+    unbuilt: Any = FlowBuilder("unbuilt")
+    with pytest.raises(BadInputError, match="state a calls no flow: give what build"):
+        FlowBuilder("caller").state("a").call(unbuilt, to="end")
+    with pytest.raises(BadInputError, match="a FlowBuilder cannot be run: give what build"):
+        FlowBot(unbuilt, gate=None)

@@ -7,7 +7,21 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.flows import Button, Flow, FlowStep, Poll, Session, State, Timeout, Transition, Work, step
+from tidegate.flows import (
+    Button,
+    Choices,
+    Flow,
+    FlowStep,
+    Key,
+    Media,
+    Poll,
+    Session,
+    State,
+    Timeout,
+    Transition,
+    Work,
+    step,
+)
 from tidegate.flows.declaration import flow_of, plain_of
 from tidegate.flows.effects import ClearTimer, Effect, EndSession, SayText, SetTimer, Subscribe, Unsubscribe
 from tidegate.flows.events import (
@@ -47,10 +61,17 @@ def a_state(number: int, names: list[str], dice: Random) -> State:
         Transition(trigger, perhaps(anywhere()), save="note" if dice.random() < 0.5 else ())
     ]
     extra = [Button(f"To {to}", to=to, save="note") for to in {anywhere(), anywhere()}]
+    rows = ((Button("Next", to=names[number + 1]),), tuple(extra))
+    choices = perhaps(Choices("items", anywhere(), save="note", page=dice.randint(1, 3)))
+    keys = dice.random() < 0.25
     return State(
         f"s{number}",
         say=perhaps("Hello {key}") if not extra else "Hello {key}",
-        buttons=((Button("Next", to=names[number + 1]),), tuple(extra)),
+        buttons=() if keys else rows,
+        keys=((Key("Next", names[number + 1]), Key("Free")),) if keys else (),
+        choices=None if keys else choices,
+        media=perhaps((Media("photo", id="{key}"),)) or (),
+        in_place=None if keys else dice.choice([True, None]),
         on=tuple(on),
         poll=perhaps(Poll("p", "key", anywhere(), perhaps(anywhere()))),
         timeout=perhaps(Timeout(10, perhaps(anywhere()), "Well?", dice.randint(1, 2))),
@@ -69,7 +90,8 @@ def a_flow(seed: int) -> Flow:
         states=(*states, State("end", say="Bye", final=True)),
         commands={"/start": "s0", "/end": "end"},
         lifetime=dice.choice([None, 35.0]),
-        given=("key", "note"),
+        in_place=dice.random() < 0.5,
+        given=("key", "note", "items"),
         guards=GUARDS,
     )
 
@@ -139,14 +161,17 @@ class Player:
     def _event(self, happening: Happening, at: float) -> FlowEvent:
         number = happening.number
         cause: dict[str, Any] = {"id": "e" * (len(self.events) + 1), "at": at}
-        data = {"key": f"k{number % 2}"}
+        data: dict[str, Any] = {"key": f"k{number % 2}", "items": [f"i{one}" for one in range(number)]}
+        place = (number % 3 or None, number % 2 == 0)
         visit = (self.session.visit if self.session else 0) - number // 4
         makers: dict[str, Any] = {
             "begin": lambda: Begin(data, **cause),
             "command": lambda: Command(["/start", "/end", "/go", "/other"][number % 4], data=data, **cause),
-            "text": lambda: Text(f"{{key}} {number}", **cause),
+            "text": lambda: Text(["Next", "Free", "{key}"][number % 3], **cause),
             "content": lambda: Content("contact", {"x": [number]}, **cause),
-            "press": lambda: ButtonPress(self._presses[-1 - number % len(self._presses)], query="q", **cause),
+            "press": lambda: ButtonPress(
+                self._presses[-1 - number % len(self._presses)], "q", *place, **cause
+            ),
             "signal": lambda: Signal("ping", number, **cause),
             "polled": lambda: Polled("p", data["key"], OUTCOMES[number // 2], **cause),
             "timer": lambda: TimedOut(visit, **cause),

@@ -26,7 +26,7 @@ def buttons(*some: Button) -> tuple[tuple[Button, ...], ...]:
     return tuple((button,) for button in some)
 
 
-def found(declared: Flow, **known: Sequence[str]) -> list[tuple[str, str | None]]:
+def found(declared: Flow, **known: Any) -> list[tuple[str, str | None]]:  # noqa: ANN401  (names, or none)
     return [(problem.kind, problem.state) for problem in declared.validate(**known)]
 
 

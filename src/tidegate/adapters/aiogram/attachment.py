@@ -26,6 +26,7 @@ from tidegate.adapters.attach_options import AttachOptions
 from tidegate.adapters.call_context import begin_reply, end_reply
 from tidegate.adapters.port import Gate
 from tidegate.errors import BadInputError, ClosedError, NotTheSenderError
+from tidegate.events import UpdateReceived
 from tidegate.inbound.throttle import Throttle, ThrottleRules
 from tidegate.inbound.throttle_middleware import SendNotice
 from tidegate.inbound.updates import Order
@@ -190,8 +191,6 @@ class Attachment:
         elif found.gate is not self._gate:
             raise BadInputError("this bot is attached to another gate: two share no limits, so use one")
 
-    # --- the gate ---
-
     async def ready(self) -> None:
         """Open the gate if nobody did. Raises ClosedError once its dispatchers have stopped."""
         if self._started:
@@ -253,8 +252,6 @@ class Attachment:
         if updates is None or not isinstance(method, GetUpdates):
             return await make_request(bot, method)
         return await updates.fetch(make_request, bot, method)
-
-    # --- a dispatcher ---
 
     def _register(self, attached: AttachedDispatcher) -> None:
         self._dispatchers.append(attached)
@@ -393,8 +390,6 @@ class Attachment:
                     bot.id,
                 )
 
-    # --- an update ---
-
     @contextmanager
     def _mark_busy(self) -> Iterator[None]:
         """Entered while an update is handled, or waits for that."""
@@ -411,6 +406,7 @@ class Attachment:
         """Mark the calls of a handler as replies, also a method that it returns."""
         context: EventContext | None = data.get(EVENT_CONTEXT_KEY)
         bot: Bot = data["bot"]
+        self._tell_update(bot, event)
         chats = (context.chat, context.user) if context is not None else ()
         before = begin_reply(BotId(bot.id), [chat.id for chat in chats if chat is not None])
         with self._mark_busy(), self._gate.slow_calls.outer_handler():
@@ -421,6 +417,15 @@ class Attachment:
                 result = None
             end_reply(before)  # not after an error: an error handler still replies
             return result
+
+    def _tell_update(self, bot: Bot, update: TelegramObject) -> None:
+        """Publish an update that did not come through the inbox: that publishes its own."""
+        if not self._gate.events.has(UpdateReceived):
+            return
+        if any(one.updates is not None and one.updates.has(bot) for one in self._dispatchers):
+            return
+        dump = partial(update.model_dump, mode="json", exclude_none=True, by_alias=True, warnings=False)
+        self._gate.events.publish(UpdateReceived(BotId(bot.id), dump))
 
 
 def _api_url(bot: Bot) -> str:

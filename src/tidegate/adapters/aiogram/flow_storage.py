@@ -88,6 +88,10 @@ class StorageFlowSessions(FlowSessionStore):
     async def scan(self, cursor: str = "") -> SessionPage:
         return await self._store.scan(cursor)
 
+    async def count_states(self) -> dict[tuple[int, str], int]:
+        """Sessions that are in the storage alone are not counted: it cannot list them."""
+        return await self._store.count_states()
+
     async def forget_seen(self, before: float) -> int:
         return await self._store.forget_seen(before)
 

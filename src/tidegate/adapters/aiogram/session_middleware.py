@@ -9,7 +9,7 @@ from aiogram.client.session.middlewares.base import BaseRequestMiddleware, NextR
 from aiogram.exceptions import AiogramError
 from aiogram.methods import Response, TelegramMethod
 from aiogram.methods.base import TelegramType
-from aiogram.types import InputFile, TelegramObject
+from aiogram.types import InputFile, Message, MessageId, TelegramObject
 
 from tidegate.adapters.aiogram.errors import (
     TurnTooLateError,
@@ -100,19 +100,33 @@ class _MethodCall(Generic[TelegramType]):
         self._make_request = make_request
         self._bot = bot
         self.method = method  # readdressed if its chat moves
-        self._name = method.__api_method__
+        self.api_method = method.__api_method__
+        self.seconds = 0.0
+        self._answer: Response[TelegramType] | None = None
 
     def __str__(self) -> str:
-        return name_of(self._name, self._chat_id)
+        return name_of(self.api_method, self.chat_id)
 
     @property
-    def _chat_id(self) -> ChatId | None:
+    def chat_id(self) -> ChatId | None:
         chat_id: ChatId | None = getattr(self.method, "chat_id", None)
         return chat_id
 
     @property
     def in_lane(self) -> bool:
-        return has_lane(self._name, {"chat_id": self._chat_id})
+        return has_lane(self.api_method, {"chat_id": self.chat_id})
+
+    def content(self) -> dict[str, Any]:
+        names = ("text", "caption", "question", "message_id", "message_ids")
+        found = {name: getattr(self.method, name, None) for name in names}
+        if (reply := getattr(self.method, "reply_parameters", None)) is not None:
+            found["reply_parameters"] = {"message_id": reply.message_id}
+        if isinstance(album := getattr(self.method, "media", None), list):
+            found["media"] = [{"caption": getattr(item, "caption", None)} for item in album]
+        return {name: value for name, value in found.items() if value is not None}
+
+    def result(self) -> Any:  # noqa: ANN401  (Telegram's)
+        return _plain_result(self._answer)
 
     def readdress(self, chat_id: ChatId) -> None:
         self.method = self.method.model_copy(update={"chat_id": chat_id})
@@ -124,9 +138,9 @@ class _MethodCall(Generic[TelegramType]):
         is_upload = has_upload(method)
         turn = self._gate.direct.turn(
             bot_id,
-            self._name,
+            self.api_method,
             {field: getattr(method, field) for field in _fields_that_limits_read(type(method))},
-            priority=reply_priority(bot_id, self._chat_id, Priority.NORMAL),
+            priority=reply_priority(bot_id, self.chat_id, Priority.NORMAL),
             max_wait=max_wait,
             uploads=is_upload,
         )
@@ -136,16 +150,31 @@ class _MethodCall(Generic[TelegramType]):
                 try:
                     response = await self._make_request(self._bot, method)
                 except AiogramError as error:
-                    held.outcome = outcome_of(error, self._name, number, self._backoff)
+                    held.outcome = outcome_of(error, self.api_method, number, self._backoff)
                     return held.outcome, error
                 finally:
+                    self.seconds = self._gate.clock.monotonic() - began
                     if not is_upload:
-                        seconds = self._gate.clock.monotonic() - began
-                        self._gate.slow_calls.note_http("Telegram", self._name, seconds)
-                held.outcome = delivered_outcome(self._chat_id, response)
+                        self._gate.slow_calls.note_http("Telegram", self.api_method, self.seconds)
+                held.outcome, self._answer = delivered_outcome(self.chat_id, response), response
                 return held.outcome, response
         except LimitedError as error:
             raise TurnTooLateError(method, error.retry_after) from None
+
+
+def _plain_result(answer: object) -> object:
+    """Return the ids and times of the messages in an answer, as Telegram spells them."""
+    if isinstance(answer, list):
+        return [_plain_result(one) for one in answer]
+    if isinstance(answer, Message):
+        return {
+            "message_id": answer.message_id,
+            "date": int(answer.date.timestamp()),
+            "chat": {"id": answer.chat.id},
+        }
+    if isinstance(answer, MessageId):  # of a copy
+        return {"message_id": answer.message_id}
+    return answer if isinstance(answer, bool) else None
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from aiogram.types import Update
 from tidegate.clock import Clock
 from tidegate.inbound.handler_registry import AcceptFilter, HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, bot_source
-from tidegate.inbound.long_polling import LongPoller
+from tidegate.inbound.long_polling import InboxSink, LongPoller
 from tidegate.inbound.updates import Json, Order, decode_update
 
 
@@ -45,7 +45,7 @@ class DispatcherInbox:
             for bot in {bot.id: bot for bot in bots}.values()
             if not registry.has_handler(bot_source(bot.id))
         ]
-        self._pollers = {bot.id: LongPoller(bot.id, registry, clock) for bot in ours}
+        self._pollers = {bot.id: LongPoller(bot.id, InboxSink(bot.id, registry), clock) for bot in ours}
         for bot in ours:
             registry.add_source(bot_source(bot.id), accept_filter, order)
             registry.register(bot_source(bot.id), self._handler_for(bot))

@@ -6,8 +6,9 @@ Application.builder().token(TOKEN).rate_limiter(Tidegate("tidegate.db").ptb()).b
 """
 
 from tidegate.adapters.ptb.call import CallOptions
+from tidegate.adapters.ptb.flows import PtbFlowExecutor
 from tidegate.adapters.ptb.rate_limiter import RateLimitArgs, TidegateLimiter
 
 Pace = CallOptions  # the name until 1.0
 
-__all__ = ["CallOptions", "Pace", "RateLimitArgs", "TidegateLimiter"]
+__all__ = ["CallOptions", "Pace", "PtbFlowExecutor", "RateLimitArgs", "TidegateLimiter"]

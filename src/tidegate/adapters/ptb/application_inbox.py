@@ -12,7 +12,7 @@ from tidegate.adapters.ptb.update_processor import InboxUpdateProcessor
 from tidegate.errors import ClosedError, StoreError
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.inbox import ClaimedItem, bot_source
-from tidegate.inbound.long_polling import FetchUpdates, LongPoller
+from tidegate.inbound.long_polling import FetchUpdates, InboxSink, LongPoller
 from tidegate.inbound.throttle import ThrottleRules
 from tidegate.inbound.updates import Order, decode_update, parse_update
 from tidegate.model import BotId
@@ -172,7 +172,7 @@ class _OpenInbox:
 
     def __init__(self, gate: Gate, bot: BotId) -> None:
         self.registry: HandlerRegistry = gate.handler_registry
-        self.poller = LongPoller(bot, self.registry, gate.clock)
+        self.poller = LongPoller(bot, InboxSink(bot, self.registry), gate.clock)
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Literal, Self
 
 import msgspec
-from telegram import Bot, InputFile
+from telegram import Bot, InputFile, ReplyParameters
 
 from tidegate.adapters.call_context import reply_priority
 from tidegate.adapters.port import Gate
@@ -121,6 +121,19 @@ class PtbCall(msgspec.Struct, frozen=True, kw_only=True):
     def has_upload(self) -> bool:
         """Return whether it carries files: uploads may be silent for long."""
         return any(map(_holds_file, self.data.values()))
+
+    def content(self) -> dict[str, Any]:
+        """Return its texts, and the messages that it refers to, as Telegram spells them."""
+        found = {
+            name: self.data[name]
+            for name in ("text", "caption", "question", "message_id", "message_ids")
+            if self.data.get(name) is not None
+        }
+        if isinstance(reply := self.data.get("reply_parameters"), ReplyParameters):
+            found["reply_parameters"] = {"message_id": reply.message_id}
+        if isinstance(album := self.data.get("media"), list | tuple):
+            found["media"] = [{"caption": getattr(item, "caption", None)} for item in album]
+        return found
 
     async def make(self) -> Result:
         return await self.callback(*self.args, **self.kwargs)

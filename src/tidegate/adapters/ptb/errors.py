@@ -43,6 +43,7 @@ from tidegate.errors import (
     name_of,
 )
 from tidegate.model import NotSent, Outcome
+from tidegate.network_errors import status_phrase
 
 Kind = TypeVar("Kind", bound=TelegramError)
 
@@ -173,7 +174,12 @@ _STATUS: Final[Mapping[type[TelegramError], int]] = {
     Conflict: HTTPStatus.CONFLICT,
 }
 # The library's text for a status that has no exception of its own is its phrase.
-_PHRASES: Final = {status.phrase.lower(): status for status in HTTPStatus if status >= HTTPStatus.BAD_REQUEST}
+_PHRASES: Final = {
+    phrase.lower(): status
+    for status in HTTPStatus
+    if status >= HTTPStatus.BAD_REQUEST
+    for phrase in (status.phrase, status_phrase(status))
+}
 _NAMED = re.compile("|".join(sorted(map(re.escape, _PHRASES), key=len, reverse=True)))
 _NUMBERED = re.compile(r"unknown httperror \((\d{3})\)")
 # There was no connection, so no byte was sent.

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +38,7 @@ HANDLER_GRACE: Final = 5.0  # seconds that handlers have to end when the applica
 
 App = Application[Any, Any, Any, Any, Any, Any]
 RateLimitArgs = CallOptions | Mapping[str, Any] | str
+Hook = Callable[[], Awaitable[None]]
 
 
 class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
@@ -58,6 +59,15 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
         self.inbox: ApplicationInbox | None = None  # of its application, once that is built
         self._is_wanted = self._is_started = False
         self._start_lock = asyncio.Lock()
+        self._on_open: list[tuple[Hook, Hook]] = []  # called after the gate opened, and before it closes
+
+    def belongs_to(self, core: object) -> bool:
+        """Return whether this is a limiter of the gate with this core."""
+        return self.gate is core
+
+    def on_open(self, opened: Hook, closing: Hook) -> None:
+        """Have a function called when the gate has opened for the application, and one before it closes."""
+        self._on_open.append((opened, closing))
 
     # An application calls these twice, for itself and for its updater, and again if a start failed.
 
@@ -79,6 +89,8 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
             self._direct.close()
             if self._is_started:
                 self._is_started = False
+                for _, closing in self._on_open:
+                    await closing()
                 await self.gate.stop()
 
     def refuse_calls(self) -> None:
@@ -105,6 +117,8 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
                 self.bots.id_of(bot)  # known before anything is sent: messages may wait in the store
                 await self.gate.start()
                 self._is_started = True
+                for opened, _ in self._on_open:
+                    await opened()
 
     def _is_due(self) -> bool:
         return self._is_wanted and not self._is_started
@@ -143,7 +157,8 @@ class TidegateLimiter(BaseRateLimiter[RateLimitArgs]):
                 "the application handles one update at a time: while one handler waits for its turn,"
                 " all others do. Build it with concurrent_updates(True)"
             )
-        application.add_handler(ReplyTracker(self.bots.id_of(application.bot)), REPLY_TRACKER_GROUP)
+        tracker = ReplyTracker(self.bots.id_of(application.bot), self.gate.events)
+        application.add_handler(tracker, REPLY_TRACKER_GROUP)
         # Without it no call can be told from a reply. Replies must not wait, so all calls are high then.
         self._direct.default_priority = Priority.NORMAL
 
@@ -259,9 +274,19 @@ class _DirectPtbCall:
         self._calls = calls
         self._call = call
         self.in_lane = call.in_lane
+        self.api_method = call.endpoint
+        self.chat_id = call.chat_id
+        self.seconds = 0.0
+        self._result: Any = None
 
     def __str__(self) -> str:
         return str(self._call)
+
+    def content(self) -> dict[str, Any]:
+        return self._call.content()
+
+    def result(self) -> Any:  # noqa: ANN401  (Telegram's)
+        return self._result
 
     async def attempt(
         self,
@@ -298,9 +323,10 @@ class _DirectPtbCall:
         except TelegramError as error:
             return outcome_of(error, self._call.endpoint), error
         finally:
+            self.seconds = gate.clock.monotonic() - began
             if not self._call.has_upload:
-                seconds = gate.clock.monotonic() - began
-                gate.slow_calls.note_http("Telegram", self._call.endpoint, seconds)
+                gate.slow_calls.note_http("Telegram", self._call.endpoint, self.seconds)
+        self._result = result
         return Delivered(result), result
 
     def readdress(self, chat_id: ChatId) -> None:

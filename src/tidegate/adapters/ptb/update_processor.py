@@ -8,6 +8,7 @@ from telegram import Update
 from telegram.ext import BaseHandler, BaseUpdateProcessor
 
 from tidegate.adapters.call_context import begin_reply
+from tidegate.events import EventStream, UpdateReceived
 from tidegate.model import BotId, ChatId
 
 MAX_CONCURRENT_UPDATES: Final = 1_000_000  # no bound: the dispatcher of the inbox has one
@@ -97,19 +98,22 @@ class _PendingUpdate:
 
 
 class ReplyTracker(BaseHandler[Any, Any, None]):
-    """Marks the chats whose update is being handled, in the task that handles it.
+    """Marks the chats whose update is being handled, in the task that handles it, and publishes the update.
 
     It does so when it is asked whether it takes the update, and does not take it: handlers, contexts and
     persistence are as without it.
     """
 
-    def __init__(self, bot: BotId) -> None:
+    def __init__(self, bot: BotId, events: EventStream) -> None:
         super().__init__(never_called, block=True)
         self._bot = bot
+        self._events = events
 
     def check_update(self, update: object) -> None:
         # Also for an object that is no update: one task handles many, and the one before must be unmarked.
         begin_reply(self._bot, chats_of(update))
+        if isinstance(update, Update) and self._events.has(UpdateReceived):
+            self._events.publish(UpdateReceived(self._bot, update.to_dict))
 
 
 async def never_called(_update: object, _context: object) -> None:

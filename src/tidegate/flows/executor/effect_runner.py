@@ -8,21 +8,23 @@ from tidegate.failure import describe_error
 from tidegate.flows.effects import (
     AnswerPress,
     ClearTimer,
+    DeleteMessage,
     Effect,
     EndSession,
     PendingEffect,
     RunWork,
     SayText,
     SetTimer,
-    ShownButton,
     Subscribe,
     Unsubscribe,
 )
 from tidegate.flows.executor.polls import FlowPolls
 from tidegate.flows.executor.stats import FlowCounts
+from tidegate.flows.executor.telegram_message import message_fields, replacement_fields
 from tidegate.flows.flow import Flow
 from tidegate.flows.port import FlowGate, SessionKey
 from tidegate.flows.session import Session
+from tidegate.model import Message
 from tidegate.tasks import BackgroundTasks
 
 log = logging.getLogger("tidegate.flows")
@@ -49,6 +51,7 @@ class EffectRunner:
         self._polls = polls
         self._counts = counts
         self._on_unknown = on_unknown
+        self._dedup_prefix = f"flow:{flow.name}:"
         self._answers = BackgroundTasks()
 
     async def do(self, key: SessionKey, session: Session, pending: PendingEffect) -> None:
@@ -64,6 +67,8 @@ class EffectRunner:
         match effect:
             case SayText():
                 await self._say(key, session, effect, name)
+            case DeleteMessage():
+                await self._put(key, name, method="deleteMessage", message_id=effect.message)
             case AnswerPress():
                 self.answer(key.bot, effect.query, effect.text)
             case Subscribe():
@@ -80,35 +85,56 @@ class EffectRunner:
             case _:
                 assert_never(effect)
 
-    async def say(
-        self,
-        key: SessionKey,
-        text: str,
-        name: str,
-        **fields: Any,  # noqa: ANN401  (Telegram's, and the gate's)
-    ) -> None:
+    async def say(self, key: SessionKey, text: str, name: str) -> None:
         """Send a text without formatting. `name` names its cause, unique for the user."""
-        if key.thread is not None:
-            fields["message_thread_id"] = key.thread
+        await self._send(key, name, text=text)
+        self._counts.said += 1
+
+    async def _say(self, key: SessionKey, session: Session, say: SayText, name: str) -> None:
+        fields = message_fields(say, self._flow.parse_mode)
+        if name.startswith("t"):  # a timer's: the user has not just written
+            fields["priority"] = "normal"
+        put = self._send if say.edits is None else self._put
+        await put(key, f"{session.tag}:{name}", **fields)
+        self._counts.said += 1
+
+    async def _send(self, key: SessionKey, name: str, **fields: Any) -> None:  # noqa: ANN401  (Telegram's)
+        """Put a new message, into the topic of the session."""
+        thread = {} if key.thread is None else {"message_thread_id": key.thread}
+        await self._put(key, name, **thread, **fields)
+
+    async def _put(self, key: SessionKey, name: str, **fields: Any) -> None:  # noqa: ANN401  (Telegram's)
         await self._gate.send(
             bot=key.bot,
             chat_id=key.chat,
-            text=text,
-            dedup_key=f"flow:{self._flow.name}:{key.text}:{name}",
+            dedup_key=f"{self._dedup_prefix}{key.text}:{name}",
             dedup_for=DEDUP_SECONDS + (self._flow.lifetime or 0.0),
             on_unknown=self._on_unknown,
             **{"priority": "high", **fields},
         )
-        self._counts.said += 1
 
-    async def _say(self, key: SessionKey, session: Session, say: SayText, name: str) -> None:
-        fields: dict[str, Any] = {"parse_mode": self._flow.parse_mode}
-        if say.buttons:
-            rows = [[_keyboard_button(one) for one in row] for row in say.buttons]
-            fields["reply_markup"] = {"inline_keyboard": rows}
-        if name.startswith("t"):  # a timer's: the user has not just written
-            fields["priority"] = "normal"
-        await self.say(key, say.text, f"{session.tag}:{name}", **fields)
+    async def replace_dead(self, message: Message, reason: str) -> None:
+        """Send something else for a message of this flow that Telegram has refused: the user waits for it."""
+        if message.dedup_key is None or not message.dedup_key.startswith(self._dedup_prefix):
+            return
+        if (fields := replacement_fields(message.method, message.params, reason)) is None:
+            return
+        log.warning(
+            "flow %s: %s was refused (%s): %s is sent instead",
+            self._flow.name,
+            message.method,
+            reason,
+            fields["method"],
+        )
+        await self._gate.send(
+            bot=message.bot,
+            chat_id=message.chat_id,
+            dedup_key=f"{message.dedup_key}:again",
+            dedup_for=message.dedup_for,
+            on_unknown=message.on_unknown,
+            priority="high",
+            **fields,
+        )
 
     def answer(self, bot: int, query: str, text: str) -> None:
         """Answer a button press in the background, without a guarantee: a late answer is worth nothing."""
@@ -123,9 +149,3 @@ class EffectRunner:
 
     async def stop(self) -> None:
         await self._answers.stop()
-
-
-def _keyboard_button(button: ShownButton) -> dict[str, str]:
-    if button.url is not None:
-        return {"text": button.text, "url": button.url}
-    return {"text": button.text, "callback_data": button.data or ""}

@@ -55,7 +55,7 @@ class FlowRunner:
         tries: int = WORK_TRIES,
         on_unknown: OnUnknown = "resend",
     ) -> None:
-        self.flow = flow
+        self.flow = flow = flow.flat
         self.clock = clock = gate.clock
         self.polls = make_polls(
             flow,
@@ -67,12 +67,14 @@ class FlowRunner:
             restore=restore,
         )
         self._works = WorkRunner(work or {}, gate, clock, flow=flow.name, tries=tries)
-        flow.check(works=self._works.functions.keys(), polls=self.polls.pollers.keys())
+        # Executors may be made in a running event loop, which looking for files would block.
+        flow.check(works=self._works.functions.keys(), polls=self.polls.pollers.keys(), files=False)
         for poller in self.polls.pollers.values():
             gate.poll(poller)
         self._counts = FlowCounts()
         self._timers = SessionTimers(flow.name, clock, self._ring)
         self._effects = EffectRunner(flow, gate, self.polls, self._counts, on_unknown=on_unknown)
+        gate.on_dead(self._effects.replace_dead)
         self._handler = EventHandler(
             flow,
             effects=self._effects,

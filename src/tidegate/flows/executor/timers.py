@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from tidegate.clock import Clock
@@ -101,9 +102,9 @@ class SessionTimers:
                     return now
                 task = self._tasks.start(self._ring_one(key, session), f"rings {key.text}")
                 self._ringing[key] = task
-                task.add_done_callback(lambda _, key=key: self._rung(key))  # type: ignore[misc]
+                task.add_done_callback(partial(self._rung, key))
 
-    def _rung(self, key: SessionKey) -> None:
+    def _rung(self, key: SessionKey, _: asyncio.Task[None]) -> None:
         del self._ringing[key]
         self._changed.set()
 

@@ -14,13 +14,14 @@ from aiogram.exceptions import (
     TelegramServerError,
 )
 from aiogram.methods import SendDocument, SendMediaGroup, SendMessage, TelegramMethod
-from aiogram.types import BufferedInputFile, InputMediaPhoto, Message
+from aiogram.types import BufferedInputFile, InputMediaPhoto, Message, ReplyParameters
 
 from tidegate.adapters.aiogram.errors import TurnTooLateError, UnansweredError, UnreadableError
 from tidegate.errors import LimitedError, OutcomeUnknownError
+from tidegate.events import CallAttempted, UpdateReceived
 from tidegate.model import Rate
 from tidegate.pacing.rules import Rules
-from tidegate.sim.telegram import Faults, Limits
+from tidegate.sim.telegram import Faults, Limits, Person
 from tidegate.sim.virtual_time import VirtualClock
 from unit.adapters.aiogram.stage import Stage
 
@@ -340,3 +341,35 @@ async def test_calls_of_an_attached_bot_count_in_stats(stage: Stage) -> None:
         await stage.bot.get_me()
         stats = await stage.gate.stats()
     assert (stats.direct, stats.direct_refused, stats.direct_failed) == (3, 0, 0)
+
+
+async def test_others_are_told_of_each_call_with_its_text_and_its_message(stage: Stage) -> None:
+    stage.gate.attach(None, stage.bot)
+    calls: list[CallAttempted] = []
+    stage.gate.core.events.subscribe(CallAttempted, calls.append)
+    async with stage.gate:
+        sent = await stage.bot.send_message(ALICE, "Hello")
+        await stage.bot.send_message(
+            ALICE, "again", reply_parameters=ReplyParameters(message_id=sent.message_id)
+        )
+
+    first, second = calls
+    assert (first.bot, first.method, first.chat_id) == (42, "sendMessage", ALICE)
+    assert first.content() == {"text": "Hello"}
+    assert first.result()["message_id"] == sent.message_id
+    assert second.content() == {"text": "again", "reply_parameters": {"message_id": sent.message_id}}
+
+
+async def test_others_are_told_of_updates_that_the_library_itself_handles(stage: Stage) -> None:
+    stage.gate.attach(stage.dispatcher, stage.bot)
+    received: list[UpdateReceived] = []
+    stage.gate.core.events.subscribe(UpdateReceived, received.append)
+    bot = stage.telegram.world.bot(stage.bot.token)
+    assert bot is not None
+    Person(stage.telegram, bot, ALICE).says("Hi")
+    async with stage.gate:
+        for update in await stage.bot.get_updates():
+            await stage.dispatcher.feed_update(stage.bot, update)
+
+    [(of, told)] = [(one.bot, one.content()) for one in received]
+    assert (of, told["message"]["text"], told["message"]["from"]["id"]) == (42, "Hi", ALICE)

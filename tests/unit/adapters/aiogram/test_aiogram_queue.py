@@ -158,6 +158,12 @@ async def test_a_coroutine_that_calls_nobody_is_not_queued(stage: Stage) -> None
             await stage.gate.queue(stage.bot.get_me())
 
 
+async def test_a_call_of_a_bot_that_is_not_attached_is_said_to_have_been_made(stage: Stage) -> None:
+    async with stage.gate:
+        with pytest.raises(BadInputError, match="has run already: its bot is not attached to this gate"):
+            await stage.gate.queue(stage.bot.send_message(ALICE, "Hi"))
+
+
 async def test_a_bot_of_the_library_says_which_bot_is_meant(stage: Stage) -> None:
     stage.gate.attach(None, stage.bot)
     stage.gate.add_bot("43:other")

@@ -20,7 +20,7 @@ from tidegate.clock import Clock
 from tidegate.flows import Flow, FlowBuilder
 from tidegate.flows.events import Command, Text
 from tidegate.flows.executor import FlowRunner, SessionKey, WorkContext
-from tidegate.flows.port import FlowSessionStore
+from tidegate.flows.port import FlowSessionStore, OnDead
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import Subscriptions
 from tidegate.sim.virtual_time import VirtualClock
@@ -76,6 +76,9 @@ class Gate:
 
     def poll(self, poller: Poller) -> None:
         """The flow runs it."""
+
+    def on_dead(self, callback: OnDead) -> None:
+        """Nothing dies here."""
 
     async def send(self, *, bot: int | None = None, **fields: Any) -> None:  # noqa: ANN401, ARG002
         self.said.setdefault(fields["dedup_key"], (fields["chat_id"], fields["text"]))

@@ -78,9 +78,6 @@ def rows_in(path: Path) -> int:
         return int(count)
 
 
-# --- one conversation ---
-
-
 async def test_keys_that_differ_in_anything_are_different_conversations(storage: SqliteStorage) -> None:
     keys = [
         StorageKey(1, 2, 3),
@@ -235,9 +232,6 @@ async def test_a_key_or_state_that_is_none_is_refused(
         await storage.set_state(key, state)
 
 
-# --- all of them ---
-
-
 async def test_conversations_are_found_page_by_page(storage: SqliteStorage, clock: VirtualClock) -> None:
     for user in range(25):
         await storage.set_state(StorageKey(42, user, user), "paying" if user % 2 else "asked")
@@ -274,9 +268,6 @@ async def test_old_conversations_expire_and_nobody_elses(
         (5, "default"),
         (1, "shop"),
     ]
-
-
-# --- its file ---
 
 
 async def test_a_conversation_is_there_when_the_file_is_opened_again(
@@ -318,9 +309,6 @@ async def test_those_who_come_first_open_the_file_once(path: Path, clock: Virtua
 async def test_a_place_that_cannot_be_a_file_is_named(tmp_path: Path, clock: VirtualClock) -> None:
     with pytest.raises(BadInputError, match="is a folder"):
         await SqliteStorage.at(tmp_path, clock).get_state(ALICE)
-
-
-# --- behind a gate ---
 
 
 @pytest.fixture
@@ -469,9 +457,6 @@ async def test_a_storage_of_an_open_gate_needs_no_bot(gate: Tidegate) -> None:
         await storage.get_state(ALICE)
 
 
-# --- one at a time ---
-
-
 async def test_updates_of_one_conversation_are_handled_in_order_and_nothing_is_left_of_them(
     clock: VirtualClock,
 ) -> None:
@@ -594,9 +579,6 @@ async def test_writes_at_once_lose_nothing_while_a_conversation_moves_to_memory(
         | {f"number {n}": n for n in range(5)}
     )
     assert await in_thread(rows_in, path) == 0
-
-
-# --- unreadable ---
 
 
 def damage(path: Path, chat: int, data: bytes) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from telegram import InputMediaPhoto
+from telegram import InputMediaPhoto, Update
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -23,8 +23,10 @@ from telegram.ext import ExtBot
 from simulated import TOKEN
 from tidegate import Tidegate
 from tidegate.adapters.ptb import TidegateLimiter
+from tidegate.adapters.ptb.update_processor import ReplyTracker
 from tidegate.errors import BadInputError, ClosedError, LimitedError, OutcomeUnknownError
-from tidegate.model import Rate
+from tidegate.events import CallAttempted, EventStream, UpdateReceived
+from tidegate.model import BotId, Rate
 from tidegate.pacing.rules import Rules
 from tidegate.sim.telegram import Faults, Latency, Limits, SimulatedTelegram
 from tidegate.sim.telegram.telegram import TelegramWire
@@ -432,3 +434,29 @@ async def test_calls_of_the_library_count_in_stats(
         telegram.report()["refused"],
         telegram.report()["requests"],
     )
+
+
+async def test_others_are_told_of_each_call_with_its_text_and_its_message(
+    bot: ExtBot[Any], gate: Tidegate
+) -> None:
+    calls: list[CallAttempted] = []
+    gate.core.events.subscribe(CallAttempted, calls.append)
+    async with bot:
+        first = await bot.send_message(7, "Hello")
+        await bot.send_message(7, "again", reply_to_message_id=first.message_id)
+
+    one, two = (call for call in calls if call.method == "sendMessage")
+    assert (one.chat_id, one.content(), one.result()["message_id"]) == (
+        7,
+        {"text": "Hello"},
+        first.message_id,
+    )
+    assert two.content() == {"text": "again", "reply_parameters": {"message_id": first.message_id}}
+
+
+def test_others_are_told_of_updates_that_the_library_itself_handles() -> None:
+    events = EventStream()
+    received: list[UpdateReceived] = []
+    events.subscribe(UpdateReceived, received.append)
+    ReplyTracker(BotId(42), events).check_update(Update(5))
+    assert [(one.bot, one.content()) for one in received] == [(42, {"update_id": 5})]

@@ -141,8 +141,6 @@ async def test_of_two_applications_the_one_that_stops_gives_its_handlers_their_g
     assert ended == [43]
 
 
-# --- attached, and stopped as `run_polling` does it ---
-
 Attach = Callable[..., App]
 ATTACHED: list[dict[str, Any]] = [{}, {"concurrent": False}, {"updates": "durable"}]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -131,6 +132,73 @@ def test_many_deaths(deaths: list[Death], say_order: bool) -> None:  # noqa: FBT
         assert disk.texts(ALICE)[-1] == "Paid: TG-1."
 
     virtual_time.run(main)
+
+
+def atlas() -> Flow:
+    """A list that work returns, in place, with a photo, and a flow that is called."""
+    called = FlowBuilder("sure")
+    called.state("ask", say="Sure?").button("Yes", to="yes")
+    called.final("yes", say="Good.")
+    flow = FlowBuilder("shop", in_place=True)
+    flow.command("/start", to="start")
+    flow.state("start", say="Welcome!").button("Look", to="looking")
+    flow.state("looking").run("create_order", done="list", failed="end", save=("places",))
+    places = flow.state("list", say="Where?").photo(id="P")
+    places.choose("places", to="sure", save="place", page=1)
+    flow.state("sure").call(called.build(), to="end")
+    flow.final("end", say="To {place}.", in_place=False)
+    return flow.build()
+
+
+async def look_places(_: object) -> dict[str, list[str]]:
+    return {"places": ["Rome", "Oslo"]}
+
+
+async def choose(clock: VirtualClock, deaths: list[Death]) -> Disk:
+    disk = Disk(clock)
+    days = Days(disk, deaths, flow=atlas(), work={"create_order": look_places})
+    await days.start()
+    await days.do(lambda bot: bot.command(1, "/start"))
+    await days.do(lambda bot: bot.press(2, "Look", below=(5, False)))
+    await days.sleep(40)
+    for number, label in enumerate(("»", "Oslo"), 3):
+        deed: Deed = partial(Bot.press, number=number, text=label, below=(5, True))
+        await days.do(deed)
+        await days.sleep(40)
+    await days.do(lambda bot: bot.press(6, "Yes", below=(8, False)))
+    await days.stop()
+    return disk
+
+
+def test_lists_changes_and_called_flows_survive_a_death_at_each_write() -> None:
+    async def end_of(clock: VirtualClock, deaths: list[Death]) -> tuple[list[str], int]:
+        disk = await choose(clock, deaths)
+        assert await disk.left() == {}
+        # Visits are in the data of buttons, and the time in visits.
+        shown = [
+            (
+                said["method"],
+                said.get("message_id"),
+                said.get("text") or said.get("media", {}).get("caption", ""),
+            )
+            for said in disk.said.values()
+        ]
+        return list(map(str, shown)), disk.writes
+
+    known, writes = virtual_time.run(lambda clock: end_of(clock, []))
+    assert known == [
+        "('sendMessage', None, 'Welcome!')",
+        "('editMessageMedia', 5, 'Where?')",
+        "('editMessageMedia', 5, 'Where?')",
+        "('sendMessage', None, 'Sure?')",
+        "('deleteMessage', 5, '')",
+        "('editMessageText', 8, 'Good.')",
+        "('sendMessage', None, 'To Oslo.')",
+    ]
+    for number in range(1, writes + 1):
+        for late in (False, True):
+            shown, _ = virtual_time.run(partial(end_of, deaths=[(number, late)]))
+            assert shown == known
 
 
 async def test_what_the_application_said_is_done_whole_or_not_at_all(clock: VirtualClock) -> None:

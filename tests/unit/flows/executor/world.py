@@ -12,7 +12,7 @@ from tidegate.errors import DeadError
 from tidegate.flows import Flow, FlowBuilder
 from tidegate.flows.events import Begin, ButtonPress, Command, FlowEvent, Text
 from tidegate.flows.executor import FlowRunner, SessionKey, WorkContext
-from tidegate.flows.port import LocalLocks
+from tidegate.flows.port import LocalLocks, OnDead
 from tidegate.flows.session import Session
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import (
@@ -204,6 +204,9 @@ class MortalGate:
     def poll(self, poller: Poller) -> None:
         self.pollers.append(poller)
 
+    def on_dead(self, callback: OnDead) -> None:
+        """Nothing dies here."""
+
     async def send(self, *, bot: int | None = None, **fields: Any) -> None:  # noqa: ANN401
         async with Write(self._disk, self._life):
             self._disk.puts += 1
@@ -268,12 +271,21 @@ class Bot:
     async def write(self, number: int, text: str, place: SessionKey = ALICE) -> bool:
         return await self.executor.handle(place, Text(text, **self.cause(number)))
 
-    async def press(self, number: int, text: str, place: SessionKey = ALICE, *, said: int = -1) -> bool:
-        """The button with this text, under what was said last, or before."""
+    async def press(
+        self,
+        number: int,
+        text: str,
+        place: SessionKey = ALICE,
+        *,
+        said: int = -1,
+        below: tuple[int | None, bool] = (None, False),
+    ) -> bool:
+        """The button with this text, under what was said last, or before: in this message, which may be a
+        photo.
+        """
         shown = [one for one in self.disk.said.values() if one["chat_id"] == place.chat and _data(one, text)]
-        return await self.executor.handle(
-            place, ButtonPress(_data(shown[said], text) or "", "query", **self.cause(number))
-        )
+        press = ButtonPress(_data(shown[said], text) or "", "query", *below, **self.cause(number))
+        return await self.executor.handle(place, press)
 
     async def begin(self, number: int, place: SessionKey = ALICE) -> bool:
         return await self.executor.handle(place, Begin({}, **self.cause(number)))

@@ -20,7 +20,14 @@ from tidegate.sim.faults import Latency
 MAX_BODY = 50 * 1024 * 1024
 MAX_LINE = 256 * 1024  # a GET may hold 4096 characters of 12 percent-encoded bytes each, and more
 MAX_HEADER = 16 * 1024
-CLIENT_ERRORS = (http_exceptions.HttpProcessingError, web.RequestPayloadError, ConnectionError)
+# Errors of a client, and a race of aiohttp: if a request lasts longer than the shutdown may, it cancels the
+# future that says when the request is over, and sets its result nevertheless.
+FOREIGN_ERRORS = (
+    asyncio.InvalidStateError,
+    http_exceptions.HttpProcessingError,
+    web.RequestPayloadError,
+    ConnectionError,
+)
 UNREADABLE = (ValueError, RecursionError, http_exceptions.HttpProcessingError, web.RequestPayloadError)
 
 ControlRequest = TypeVar("ControlRequest")
@@ -55,7 +62,7 @@ class UnloggedRequestHandler(web.RequestHandler):
     def log_exception(self, *_: object, **about: Any) -> None:  # noqa: ANN401  (aiohttp's signature)
         """Log the type and the place of an error of the simulator; nothing of an error of the client."""
         error = about.get("exc_info")
-        if isinstance(error, BaseException) and not isinstance(error, CLIENT_ERRORS):
+        if isinstance(error, BaseException) and not isinstance(error, FOREIGN_ERRORS):
             place = traceback.extract_tb(error.__traceback__)[-1:]
             where = ", ".join(f"{frame.filename}:{frame.lineno}" for frame in place)
             log.error("the simulator failed: %s at %s", type(error).__name__, where)
@@ -151,6 +158,10 @@ async def read_request(request: web.Request, kind: type[ControlRequest]) -> Cont
     """Return the body as `kind`. Raises BadInputError if it is not."""
     try:
         return msgspec.json.decode(await request.read() or b"{}", type=kind)
+    except msgspec.ValidationError as error:
+        fields = getattr(kind, "__struct_fields__", ())
+        hint = f": there are {', '.join(fields)}" if "unknown field" in str(error) and fields else ""
+        raise BadInputError(f"{error}{hint}") from error
     except msgspec.DecodeError as error:
         raise BadInputError(str(error)) from error
     except UNREADABLE:

@@ -65,12 +65,6 @@ class HabitScenario(msgspec.Struct, frozen=True, kw_only=True):
         """The faults, with the delays of the network."""
         return msgspec.structs.replace(self.faults, latency_in=EACH_WAY, latency_out=EACH_WAY)
 
-    @property
-    def loses_answers(self) -> bool:
-        """Return whether an answer may be lost: its message is sent again, and may so arrive twice."""
-        faults = self.faults
-        return faults.lost_answer + faults.lost_request + faults.silent + faults.malformed > 0
-
     def habits(self) -> Iterator["Habit"]:
         """Yield the habits of all users, those of one user in a row."""
         draw = random.Random(f"{self.seed} habits")  # noqa: S311  (repeatable, not secret)

@@ -19,6 +19,9 @@ CONTENT_FIELDS = words(
     "text photo document video animation audio voice video_note sticker location venue contact dice poll "
     "caption entities caption_entities"
 )
+_WRITES = frozenset(
+    ("text", "icon_custom_emoji_id", "style")
+)  # the fields of a key that only writes its text
 _ATTACHED = frozenset(
     words(
         "caption_entities entities link_preview_options message_effect_id message_thread_id protect_content "
@@ -85,6 +88,13 @@ class MethodCall(CallParameters, eq=False):
         """Return what goes with a message: entities, buttons, the message it replies to, display options."""
         if self.params.keys().isdisjoint(_ATTACHED):
             return {}
+        keys = self.keys()
+        if (
+            keys
+            and chat.type != "private"
+            and any(not _WRITES.issuperset(key) for row in keys for key in row)
+        ):
+            raise bad_request("phone number can be requested in private chats only")
         parts = self.entities("entities") | self.entities("caption_entities") | self.keyboard()
         if "reply_parameters" in self.params or "reply_to_message_id" in self.params:
             parts |= self._reply(chat)
@@ -137,6 +147,8 @@ class MethodCall(CallParameters, eq=False):
             "date": self.date,
             **content,
         }
+        if "reply_markup" in self.params and (keys := self.keys()) is not None:
+            chat.keys = keys
         chat.next_id += 1
         chat.keep(message)
         self.log.accept(self.bot.id, chat.id, message.get("text") or message.get("caption") or "")

@@ -38,6 +38,7 @@ BotId = Annotated[int, msgspec.Meta(gt=0, lt=2**52)]
 UserId = Annotated[int, msgspec.Meta(gt=0, lt=2**52)]
 GroupId = Annotated[int, msgspec.Meta(lt=0, gt=-(2**52))]
 PublicName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z][A-Za-z0-9_]{3,31}$")]
+Language = Annotated[str, msgspec.Meta(pattern="^[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*$")]
 # The fields that Telegram adds to the content of a message.
 _NO_CONTENT: Final = frozenset(("message_id", "date", "chat", "from"))
 
@@ -146,9 +147,11 @@ class PersonRequest(ControlAction, forbid_unknown_fields=True):
     bot: BotId
     user: UserId
     chat: GroupId | None = None
+    language: Language | None = None  # of the person's app, from now on
 
     async def run(self, telegram: SimulatedTelegram) -> object:
-        person = Person(telegram, known_bot(telegram, self.bot), self.user, chat=self.chat)
+        bot = known_bot(telegram, self.bot)
+        person = Person(telegram, bot, self.user, chat=self.chat, language=self.language)
         try:
             return await self.act(person)
         finally:
@@ -190,6 +193,9 @@ class SendRequest(PersonRequest, forbid_unknown_fields=True, kw_only=True):
             raise BadInputError(
                 f"content must not hold {', '.join(sorted(_NO_CONTENT))}: the simulator adds them"
             )
+        for kind in ("photo", "document"):
+            if isinstance(self.content.get(kind), str):
+                raise BadInputError(f"content.{kind} is a text: give {kind} beside content, in base64")
         caption = self.content.get("caption")
         if self.photo:
             return person.sends_photo(self.photo, caption)
@@ -202,9 +208,17 @@ class SendRequest(PersonRequest, forbid_unknown_fields=True, kw_only=True):
 
 class PressRequest(PersonRequest, forbid_unknown_fields=True):
     data: str | None = None
+    label: str | None = None
 
     async def act(self, person: Person) -> object:
-        return {"callback_query_id": person.presses(self.data)}
+        return {"callback_query_id": person.presses(self.data, label=self.label)}
+
+
+class TapRequest(PersonRequest, forbid_unknown_fields=True):
+    label: str | None = None
+
+    async def act(self, person: Person) -> object:
+        return person.taps(self.label)
 
 
 class VoteRequest(PersonRequest, forbid_unknown_fields=True, kw_only=True):
@@ -308,6 +322,7 @@ ACTIONS: Final[dict[str, type[ControlAction]]] = {
     "send": SendRequest,
     "edit": EditRequest,
     "press": PressRequest,
+    "tap": TapRequest,
     "vote": VoteRequest,
     "pay": PayRequest,
     "query": InlineQueryRequest,

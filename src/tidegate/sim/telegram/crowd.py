@@ -4,7 +4,7 @@ import asyncio
 import math
 import random
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,12 @@ from tidegate.sim.telegram.entities import SimulatedBot
 from tidegate.sim.telegram.people import Person
 from tidegate.sim.telegram.telegram import SimulatedTelegram
 
-LATENCIES_KEPT = 10_000  # the latest; sorted for each report
+REPLIES_KEPT = 10_000  # the latest; sorted for each report
+
+
+class HeardReply(NamedTuple):
+    at: float  # seconds since the Unix epoch
+    waited: float  # seconds since the person wrote
 
 
 class Habits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,7 +58,7 @@ class Crowd:
         self._ids = range(first_id, first_id + users)
         self._habits = habits or Habits()
         self._seed = seed
-        self._latencies: deque[float] = deque(maxlen=LATENCIES_KEPT)
+        self.replies: deque[HeardReply] = deque(maxlen=REPLIES_KEPT)
         self.said = 0
         self.answered = 0
         self.unanswered = 0
@@ -68,7 +73,7 @@ class Crowd:
 
     def report(self) -> dict[str, Any]:
         """Return the counts; the percentiles are those of the latest answers."""
-        ordered = sorted(self._latencies)
+        ordered = sorted(reply.waited for reply in self.replies)
         return {
             "users": len(self._ids),
             "said": self.said,
@@ -111,7 +116,7 @@ class Crowd:
             self.unanswered += 1
         else:
             self.answered += 1
-            self._latencies.append(clock.monotonic() - started)
+            self.replies.append(HeardReply(clock.now(), clock.monotonic() - started))
 
 
 def _percentile(ordered: list[float], share: float) -> float:

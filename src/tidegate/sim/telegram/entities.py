@@ -140,6 +140,7 @@ class Chat(msgspec.Struct, eq=False):
     pinned: tuple[int, ...] = ()  # messages, the latest last
     migrated_to: int | None = None
     messages: dict[int, Json] = {}
+    keys: list[list[Json]] = []  # the keyboard below a private chat, row by row
     next_id: int = 1
     watchers: list[Callable[[Json], None]] = []  # called with each message that a bot posts or edits
 

@@ -1,7 +1,6 @@
 """The simulated Telegram over HTTP: Bot API at `/bot<token>/<method>`, files, control API at `/sim/`."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -10,6 +9,7 @@ import msgspec
 from aiohttp import web
 
 from tidegate.clock import Clock
+from tidegate.network_errors import status_phrase
 from tidegate.sim.faults import ConnectionCut, Faults
 from tidegate.sim.server import MAX_BODY, UNREADABLE, SimulatorServer, UnloggedRequestHandler, json_response
 from tidegate.sim.telegram.call import Upload
@@ -31,7 +31,7 @@ class _Connection(UnloggedRequestHandler):
     __slots__ = ()
 
     def error_response(self, status: int, error: BaseException | None) -> web.Response:  # noqa: ARG002
-        return json_response(status, TelegramApiError(status, HTTPStatus(status).phrase).json())
+        return json_response(status, TelegramApiError(status, status_phrase(status)).json())
 
 
 class TelegramServer(SimulatorServer):
@@ -170,7 +170,7 @@ async def _errors_as_json(
     try:
         return await handler(request)
     except web.HTTPException as error:
-        phrase = HTTPStatus(error.status).phrase
+        phrase = status_phrase(error.status)
         ours = request.path.startswith("/sim/")
         body = {"error": phrase} if ours else TelegramApiError(error.status, phrase).json()
         return json_response(error.status, body)

@@ -135,7 +135,7 @@ class CallParameters(msgspec.Struct, eq=False):
         return {name: entities}
 
     def keyboard(self) -> Json:
-        """Return the message field of an inline keyboard; empty for other keyboards, which are not kept."""
+        """Return the message field of an inline keyboard; empty for other keyboards, which no message has."""
         markup = self.nested("reply_markup")
         if markup is None:
             return {}
@@ -154,6 +154,24 @@ class CallParameters(msgspec.Struct, eq=False):
                 if not isinstance(data, str) or len(data.encode()) > MAX_BUTTON_DATA:
                     raise bad_request("BUTTON_DATA_INVALID")
         return {"reply_markup": markup} if rows else {}
+
+    def keys(self) -> list[list[Json]] | None:
+        """Return the keyboard to show below the chat, an empty one to remove it; None: it stays as it is."""
+        markup = self.nested("reply_markup")
+        if not isinstance(markup, dict):
+            return None
+        if markup.get("remove_keyboard"):
+            return []
+        rows = markup.get("keyboard")
+        if rows is None:
+            return None
+        if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+            raise bad_request('field "keyboard" of the ReplyKeyboardMarkup must be an Array of Arrays')
+        keys = [[{"text": key} if isinstance(key, str) else key for key in row] for row in rows]
+        for key in (key for row in keys for key in row):
+            if not isinstance(key, dict) or not isinstance(key.get("text"), str) or not key["text"]:
+                raise bad_request("can't parse keyboard button: text is empty")
+        return keys
 
 
 def to_int(text: str) -> int | None:

@@ -12,16 +12,24 @@ from tidegate.sim.telegram.telegram import SimulatedTelegram
 from tidegate.sim.telegram.world import QUERIES_KEPT, text_content
 
 INBOX_KEPT = 1_000
+HOME = (52.52, 13.405)  # where people are who share their location by a key
 
 
 class Person:
     """A person in a private chat with a bot, or in a group with it if `chat` is given.
 
-    Messages that the bot posts or edits there are heard in order.
+    Messages that the bot posts or edits there are heard in order. `language`: the code of the language that
+    the person's app is set to, such as `de` or `pt-br`.
     """
 
     def __init__(
-        self, telegram: SimulatedTelegram, bot: SimulatedBot, user_id: int, *, chat: int | None = None
+        self,
+        telegram: SimulatedTelegram,
+        bot: SimulatedBot,
+        user_id: int,
+        *,
+        chat: int | None = None,
+        language: str | None = None,
     ) -> None:
         self._telegram = telegram
         self._world = telegram.world
@@ -32,6 +40,8 @@ class Person:
         self._news = asyncio.Event()
         self._group = chat
         self._chat = self._find_chat()
+        if language is not None:
+            self._world.user(user_id).language_code = language
         self._chat.watchers.append(self._hear)
 
     def says(self, text: str) -> Json:
@@ -70,20 +80,52 @@ class Person:
                 return new
         raise BadInputError(f"user {self.id} has written nothing in chat {self._chat.id}")
 
-    def presses(self, data: str | None = None) -> str:
-        """Press a button of the last message that has any: the one with this data, or the first."""
+    def presses(self, data: str | None = None, *, label: str | None = None) -> str:
+        """Press a button of the last message that has any: the one with this data, the one that reads like
+        `label`, or the first. Raises LookupError that lists the buttons if there is none.
+        """
         message, buttons = self._keyboard()
         if message is None:
             raise LookupError(f"user {self.id} sees no buttons")
+        if label is not None:
+            found = [button["callback_data"] for button in buttons if button["text"] == label]
+            if not found:
+                shown = [button["text"] for button in buttons]
+                raise LookupError(f"user {self.id} sees no button that reads {label!r}, only {shown}")
+            data = found[0]
+        pressed = [button["callback_data"] for button in buttons]
         if data is None:
-            data = buttons[0]
-        if data not in buttons:
-            raise LookupError(f"user {self.id} sees no button {data!r}, only {buttons}")
+            data = pressed[0]
+        if data not in pressed:
+            if any(button["text"] == data for button in buttons):
+                raise LookupError(f"{data!r} is what a button reads, not its data: give it as label")
+            raise LookupError(f"user {self.id} sees no button {data!r}, only {pressed}")
         return self._world.user_presses(self._bot, self.id, message, data)
 
     def buttons(self) -> list[str]:
         """Return the data of the buttons that can be pressed now."""
-        return self._keyboard()[1]
+        return [button["callback_data"] for button in self._keyboard()[1]]
+
+    def labels(self) -> list[str]:
+        """Return what the buttons read that can be pressed now."""
+        return [button["text"] for button in self._keyboard()[1]]
+
+    def keys(self) -> list[str]:
+        """Return what the keys below the chat read."""
+        return [key["text"] for row in self._chat.keys for key in row]
+
+    def taps(self, label: str | None = None) -> Json:
+        """Press a key below the chat, the first if no label is given: it writes its text, or shares the
+        person's contact or location. Returns the message.
+        """
+        keys = [key for row in self._chat.keys for key in row if label in {None, key["text"]}]
+        if not keys:
+            raise LookupError(f"user {self.id} sees no key {label or ''!r}, only {self.keys()}")
+        if keys[0].get("request_contact"):
+            return self.shares_contact(f"+{self.id}")
+        if keys[0].get("request_location"):
+            return self.shares_location(*HOME)
+        return self.says(keys[0]["text"])
 
     def votes(self, *options: int) -> Json:
         """Choose options of the latest poll, numbered from 0; no option takes the vote back."""
@@ -191,12 +233,10 @@ class Person:
         self.heard.append(message)
         self._news.set()
 
-    def _keyboard(self) -> tuple[Json | None, list[str]]:
+    def _keyboard(self) -> tuple[Json | None, list[Json]]:
         for message in reversed(self._chat.messages.values()):
             keyboard = message.get("reply_markup", {}).get("inline_keyboard", [])
-            buttons = [
-                button["callback_data"] for row in keyboard for button in row if "callback_data" in button
-            ]
+            buttons = [button for row in keyboard for button in row if "callback_data" in button]
             if buttons:
                 return message, buttons
         return None, []

@@ -1,12 +1,15 @@
 """The simulated Telegram in this process: the Bot API with its limits, faults and delays."""
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 
 from tidegate.clock import Clock
+from tidegate.delivery.request_body import files_in, inspect_file, replace_files
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.sim.faults import LONGEST_SILENCE, PERFECT, ConnectionCut, Faults, FaultySimulator
 from tidegate.sim.telegram.call import MethodCall, Upload
@@ -228,7 +231,7 @@ def _logged_chat(chat_id: object) -> int | str | None:
 
 
 class TelegramWire:
-    """Takes the place of `BotApi`. It takes no files."""
+    """Takes the place of `BotApiClient`. Every file is uploaded, each time."""
 
     def __init__(self, telegram: SimulatedTelegram, clock: Clock, *, timeout: float = 20.0) -> None:
         self._telegram = telegram
@@ -251,9 +254,12 @@ class TelegramWire:
             return NoAnswer(left=False, reason="late")
         if on_written is not None:
             on_written()
+        uploads = _NOTHING
+        if files_in(method, params):
+            params, uploads = await asyncio.to_thread(_with_uploads, method, params)
         try:
             async with self._clock.timeout(self._timeout):
-                answer = await self._telegram.call(token, method, params)
+                answer = await self._telegram.call(token, method, params, uploads)
         except ConnectionCut:
             return NoAnswer(left=True, reason="disconnected")
         except TimeoutError:
@@ -262,3 +268,15 @@ class TelegramWire:
 
     async def close(self) -> None:
         pass
+
+
+def _with_uploads(method: str, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Upload]]:
+    """The parameters with files named, and the files. Raises BadInputError for one that cannot be read."""
+    uploads: dict[str, Upload] = {}
+    for number, spot in enumerate(files_in(method, params)):
+        part, _ = inspect_file(spot.file)
+        content = part if isinstance(part, bytes) else Path(part.path).read_bytes()
+        name = spot.file.name or Path(spot.file.path or f"file{number}").name
+        uploads[f"file{number}"] = Upload(name, "application/octet-stream", content)
+    names = iter([f"attach://{name}" for name in uploads])
+    return {key: replace_files(value, names) for key, value in params.items()}, uploads

@@ -5,7 +5,6 @@ chats are posted side by side.
 """
 
 import asyncio
-import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from tidegate.clock import Clock
+from tidegate.loopback import is_loopback
 from tidegate.sim.telegram.call import MethodCall, Upload
 from tidegate.sim.telegram.entities import Json, SimulatedBot, WebhookSettings
 from tidegate.sim.telegram.parameters import TelegramApiError, bad_request
@@ -239,12 +239,3 @@ class WebhookDelivery:
         if isinstance(method := params.pop("method", None), str):
             self._reply(bot, method, params, answer.uploads)
         return None
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -103,3 +103,53 @@ async def test_a_notice_that_is_too_long_is_refused(
         400,
         "Bad Request: MESSAGE_TOO_LONG",
     )
+
+
+INLINE = {"inline_keyboard": [[{"text": "Да", "callback_data": "y"}, {"text": "Nein", "callback_data": "n"}]]}
+KEYS = {
+    "keyboard": [
+        [{"text": "Mein Kontakt", "request_contact": True}, {"text": "Hier", "request_location": True}],
+        ["よし"],
+    ]
+}
+
+
+async def test_a_button_is_pressed_by_what_it_reads(ann: Person, ok: Call) -> None:
+    await ok("sendMessage", chat_id=7, text="?", reply_markup=INLINE)
+    assert ann.labels() == ["Да", "Nein"]
+    ann.presses(label="Nein")
+    assert (await ok("getUpdates"))[0]["callback_query"]["data"] == "n"
+    with pytest.raises(LookupError, match="no button that reads 'Ja'"):
+        ann.presses(label="Ja")
+
+
+async def test_keys_below_the_chat_write_or_share(ann: Person, ok: Call) -> None:
+    await ok("sendMessage", chat_id=7, text="?", reply_markup=KEYS)
+    await ok("sendMessage", chat_id=7, text="!")  # leaves the keyboard
+    assert ann.keys() == ["Mein Kontakt", "Hier", "よし"]
+    ann.taps()
+    ann.taps("Hier")
+    ann.taps("よし")
+    contact, place, text = [update["message"] for update in await ok("getUpdates")]
+    assert contact["contact"]["user_id"] == 7
+    assert place["location"] == {"latitude": 52.52, "longitude": 13.405}
+    assert text["text"] == "よし"
+    await ok("sendMessage", chat_id=7, text="Done", reply_markup={"remove_keyboard": True})
+    with pytest.raises(LookupError, match="no key 'Hier'"):
+        ann.taps("Hier")
+
+
+@pytest.mark.parametrize("keyboard", [5, [5], [[5]], [[{"text": ""}]]])
+async def test_a_keyboard_that_is_none_is_refused(fails: Call, keyboard: object) -> None:
+    status, _ = await fails("sendMessage", chat_id=7, text="?", reply_markup={"keyboard": keyboard})
+    assert status == 400
+
+
+async def test_a_contact_can_be_asked_for_in_private_only(fails: Call) -> None:
+    _, text = await fails("sendMessage", chat_id=-5, text="?", reply_markup=KEYS)
+    assert text == "Bad Request: phone number can be requested in private chats only"
+
+
+async def test_people_have_a_language(telegram: SimulatedTelegram, bot: SimulatedBot, ok: Call) -> None:
+    Person(telegram, bot, 7, language="pt-br").says("Olá")
+    assert (await ok("getUpdates"))[0]["message"]["from"]["language_code"] == "pt-br"

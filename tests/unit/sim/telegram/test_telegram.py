@@ -108,6 +108,19 @@ async def test_a_person_talks_with_a_bot(clock: VirtualClock) -> None:
     running.cancel()
 
 
+async def test_a_button_that_is_pressed_by_its_label_as_data_names_the_label(clock: VirtualClock) -> None:
+    telegram = SimulatedTelegram(clock)
+    bot = telegram.world.bot(TOKEN)
+    assert bot is not None
+    markup = {"inline_keyboard": [[{"text": "Order", "callback_data": "o:17"}]]}
+    person = Person(telegram, bot, 7)
+    person.says("/start")
+    await telegram.call(TOKEN, "sendMessage", {"chat_id": 7, "text": "Hi", "reply_markup": markup})
+
+    with pytest.raises(LookupError, match="'Order' is what a button reads, not its data: give it as label"):
+        person.presses("Order")
+
+
 def crowd_of(users: int, seconds: float, seed: int) -> tuple[Json, Json]:
     async def main(clock: VirtualClock) -> tuple[Json, Json]:
         faults = Faults(latency_in=Latency.parse("5-40"), latency_out=Latency.parse("5-40"))

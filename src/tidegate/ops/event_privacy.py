@@ -153,9 +153,6 @@ def _clean_span(span: Mapping[str, Any]) -> Event:
     return {**span, "description": description, "data": data, "tags": {}}
 
 
-# --- log lines ---
-
-
 def _log_line(record: logging.LogRecord, *, texts: bool, has_exception: bool) -> Event:
     """Return the parts of an event that describe a log line."""
     text = record.getMessage()

@@ -55,7 +55,6 @@ class LoopWatch:
     def __init__(self, incidents: IncidentLog, clock: Clock, warn_after: float) -> None:
         self._incidents = incidents
         self._clock = clock
-        self._warn_after = warn_after
         self._every = min(BEAT_INTERVAL, 0.75 * warn_after)
         self._late_after = warn_after - self._every / 2
         self._histogram = DelayHistogram()
@@ -88,7 +87,7 @@ class LoopWatch:
     def reading(self) -> LoopDelay:
         return self._histogram.reading()
 
-    # --- in the loop ---
+    # Runs in the loop:
 
     def _begin(self) -> None:
         self._loop_thread = threading.get_ident()
@@ -118,7 +117,7 @@ class LoopWatch:
             self._timer.arm(self._every + FIRST_LOOK * self._late_after)
         self._next_beat = self._clock.call_later(self._every, self._beat)
 
-    # --- in the thread ---
+    # Runs in the thread:
 
     def _watch(self, timer: DeadlineTimer, stopped: threading.Event) -> None:
         try:

@@ -120,7 +120,7 @@ def _integrations(clock: Clock) -> list[Integration]:
 
 
 def _web_frameworks() -> list[Integration]:
-    """Those that are installed. FastAPI's needs Starlette's."""
+    """Return the integrations that are installed. FastAPI's needs Starlette's."""
     found: list[Integration] = []
     with suppress(DidNotEnable):
         from sentry_sdk.integrations.starlette import StarletteIntegration  # noqa: PLC0415

@@ -67,9 +67,6 @@ def test_the_query_of_an_address_is_left_out() -> None:
     assert found == "GET https://crm.example.org/people?… failed"
 
 
-# --- exceptions ---
-
-
 def exception(kind: str, text: str, line: str) -> dict[str, Any]:
     frame = {"filename": "shop.py", "context_line": line, "vars": {"text": WORDS}}
     return {"values": [{"type": kind, "value": text, "stacktrace": {"frames": [frame]}}]}
@@ -111,9 +108,6 @@ def test_of_a_request_only_its_method_is_sent() -> None:
     clean = clean_error({"request": request, "user": {"username": WORDS}}, {})
 
     assert clean == {"request": {"method": "POST"}}
-
-
-# --- log lines ---
 
 
 def line(name: str, message: str, *args: object, level: int = logging.ERROR) -> dict[str, Any]:
@@ -181,9 +175,6 @@ def test_the_traceback_in_a_line_becomes_a_stack_without_the_text_of_its_error()
 def test_critical_lines_about_the_store_are_sent_whole() -> None:
     clean = line("tidegate.store", "%s", "bot.db is gone: 7 messages are lost", level=logging.CRITICAL)
     assert clean["logentry"] == {"message": "bot.db is gone: 7 messages are lost"}
-
-
-# --- breadcrumbs, spans, incidents ---
 
 
 def test_breadcrumbs_are_calls_over_http_only() -> None:

@@ -1,0 +1,1 @@
+"""The gateway: the Bot API spoken to bots in any language."""

@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from tidegate.adapters.aiogram.flows import FlowExecutor
     from tidegate.adapters.aiogram.fsm_storage import SqliteStorage
     from tidegate.adapters.ptb import CallOptions, TidegateLimiter
+    from tidegate.adapters.ptb.flows import PtbFlowExecutor
     from tidegate.bots.registry import Bot, BotInfo
     from tidegate.broadcast.campaign import Campaign
     from tidegate.broadcast.progress import Progress
+    from tidegate.client import AsyncTidegateClient, TidegateClient
     from tidegate.clock import Clock
     from tidegate.database.audience import sql
     from tidegate.errors import (
         BadInputError,
+        BadRowsError,
         ClosedError,
+        ConflictError,
         DeadError,
         ExpiredError,
         LimitedError,
@@ -29,10 +33,15 @@ if TYPE_CHECKING:
         NotTheSenderError,
         OutcomeUnknownError,
         PartlyDoneError,
+        ServiceAwayError,
+        ServiceError,
+        ServiceInputError,
+        ServiceRefusedError,
         StoreAwayError,
         StoreError,
         StoreFullError,
         TidegateError,
+        UnknownNameError,
         UpstreamAwayError,
         UpstreamError,
         UpstreamGarbledError,
@@ -57,6 +66,7 @@ if TYPE_CHECKING:
     from tidegate.flows.events import FlowEvent, WorkDone
     from tidegate.flows.executor import WorkContext
     from tidegate.gate import Tidegate
+    from tidegate.history import History, HistoryMessage, HistoryPage, HistoryState, ReplyChain
     from tidegate.inbound.signed_hooks import HmacSignature, HookEvent
     from tidegate.inbound.throttle import Throttle, Throttled, ThrottleRules
     from tidegate.inbound.updates import describe_update
@@ -65,9 +75,11 @@ if TYPE_CHECKING:
     from tidegate.jobs.job import Job
     from tidegate.jobs.jobs import Jobs, JobTicket
     from tidegate.jobs.record import JobRecord, JobState
-    from tidegate.model import File, Message, Priority, Rate, Record, State
+    from tidegate.model import BotLimits, File, Message, Priority, Rate, Record, State
     from tidegate.nocodb import NocoDb, Table
     from tidegate.ops.loop_delay import LoopDelay
+    from tidegate.ops.metrics import Metrics
+    from tidegate.ops.metrics_text import render_metrics
     from tidegate.outbox.port import OutboxStats, StoreHealth
     from tidegate.outbox.tickets import LiveTicket, Receipt
     from tidegate.pacing.bucket import Bucket
@@ -93,16 +105,20 @@ if TYPE_CHECKING:
     from tidegate.upstream.request_log import RequestPrinter
 
 __all__ = [
+    "AsyncTidegateClient",
     "BadInputError",
+    "BadRowsError",
     "BatchPoller",
     "Bot",
     "BotInfo",
+    "BotLimits",
     "Bucket",
     "Button",
     "CallOptions",
     "Campaign",
     "Clock",
     "ClosedError",
+    "ConflictError",
     "DeadError",
     "DeltaPoller",
     "DueReminder",
@@ -113,6 +129,10 @@ __all__ = [
     "FlowError",
     "FlowEvent",
     "FlowExecutor",
+    "History",
+    "HistoryMessage",
+    "HistoryPage",
+    "HistoryState",
     "HmacSignature",
     "HookEvent",
     "Incident",
@@ -125,6 +145,7 @@ __all__ = [
     "LiveTicket",
     "LoopDelay",
     "Message",
+    "Metrics",
     "MissingExtraError",
     "News",
     "NocoDb",
@@ -137,14 +158,20 @@ __all__ = [
     "PollingStats",
     "Priority",
     "Progress",
+    "PtbFlowExecutor",
     "QuietHours",
     "Rate",
     "Receipt",
     "Record",
     "Reminder",
     "Reminders",
+    "ReplyChain",
     "RequestPrinter",
     "Rules",
+    "ServiceAwayError",
+    "ServiceError",
+    "ServiceInputError",
+    "ServiceRefusedError",
     "Settings",
     "Spread",
     "SqliteStorage",
@@ -160,10 +187,12 @@ __all__ = [
     "ThrottleRules",
     "Throttled",
     "Tidegate",
+    "TidegateClient",
     "TidegateError",
     "TidegateLimiter",
     "Timeout",
     "Transition",
+    "UnknownNameError",
     "Upstream",
     "UpstreamAwayError",
     "UpstreamError",
@@ -182,6 +211,7 @@ __all__ = [
     "describe_update",
     "load_flow",
     "read_texts",
+    "render_metrics",
     "show",
     "sql",
     "waiting",
@@ -190,16 +220,20 @@ __all__ = [
 
 _HOMES: Final = {
     "adapters.aiogram.flows": ("FlowExecutor",),
+    "adapters.ptb.flows": ("PtbFlowExecutor",),
     "adapters.aiogram.fsm_storage": ("SqliteStorage",),
     "adapters.ptb": ("CallOptions", "TidegateLimiter"),
     "bots.registry": ("Bot", "BotInfo"),
     "broadcast.campaign": ("Campaign",),
     "broadcast.progress": ("Progress",),
     "database.audience": ("sql",),
+    "client": ("AsyncTidegateClient", "TidegateClient"),
     "clock": ("Clock",),
     "errors": (
         "BadInputError",
+        "BadRowsError",
         "ClosedError",
+        "ConflictError",
         "DeadError",
         "ExpiredError",
         "LimitedError",
@@ -208,10 +242,15 @@ _HOMES: Final = {
         "NotTheSenderError",
         "OutcomeUnknownError",
         "PartlyDoneError",
+        "ServiceAwayError",
+        "ServiceError",
+        "ServiceInputError",
+        "ServiceRefusedError",
         "StoreAwayError",
         "StoreError",
         "StoreFullError",
         "TidegateError",
+        "UnknownNameError",
         "UpstreamAwayError",
         "UpstreamError",
         "UpstreamGarbledError",
@@ -237,6 +276,7 @@ _HOMES: Final = {
     "flows.events": ("FlowEvent", "WorkDone"),
     "flows.executor": ("WorkContext",),
     "gate": ("Tidegate",),
+    "history": ("History", "HistoryMessage", "HistoryPage", "HistoryState", "ReplyChain"),
     "inbound.signed_hooks": ("HmacSignature", "HookEvent"),
     "inbound.throttle": ("Throttle", "Throttled", "ThrottleRules"),
     "inbound.updates": ("describe_update",),
@@ -245,8 +285,10 @@ _HOMES: Final = {
     "jobs.job": ("Job",),
     "jobs.jobs": ("JobTicket", "Jobs"),
     "jobs.record": ("JobRecord", "JobState"),
-    "model": ("File", "Message", "Priority", "Rate", "Record", "State"),
+    "model": ("BotLimits", "File", "Message", "Priority", "Rate", "Record", "State"),
     "ops.loop_delay": ("LoopDelay",),
+    "ops.metrics": ("Metrics",),
+    "ops.metrics_text": ("render_metrics",),
     "outbox.port": ("OutboxStats", "StoreHealth"),
     "outbox.tickets": ("LiveTicket", "Receipt"),
     "pacing.bucket": ("Bucket",),

@@ -7,23 +7,25 @@ import sys
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from tidegate.adapters.attach_options import AttachOptions, Conversations, Updates
 from tidegate.adapters.call_context import queue_call
-from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo
+from tidegate.bots.registry import AnyBot, Bot, BotInfo, bot_number
 from tidegate.broadcast.audience import Audience
+from tidegate.broadcast.audience_file import AudienceFile
 from tidegate.broadcast.campaign import REMEMBER_SECONDS, Campaign, limit_for
+from tidegate.broadcast.forecast import Forecast, check_count, forecast
 from tidegate.broadcast.message import MessageWriter
 from tidegate.broadcast.recorder import (
     CampaignFacts,
     CampaignRecorder,
     describe_audience,
-    known_campaigns,
     storable,
 )
+from tidegate.broadcast.stored_audience import StoredAudience
 from tidegate.broadcast.tracker import OnDead as OnGone
-from tidegate.campaign_resumer import resume_campaigns, sql_source
+from tidegate.campaign_resumer import CampaignKeeper, CampaignResumer, sql_source
 from tidegate.clock import Clock
 from tidegate.delivery.bot_api import SessionFactory
 from tidegate.delivery.callbacks import OnDead, OnDelivered
@@ -33,6 +35,7 @@ from tidegate.delivery.worker import CONCURRENCY, Worker
 from tidegate.errors import BadInputError
 from tidegate.extras import extra
 from tidegate.handler_run import Handler, repeatable
+from tidegate.history import History
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import HookEventHandler, UpdateHandler
 from tidegate.inbound.inbox import Inbox
@@ -44,9 +47,11 @@ from tidegate.inbound.webhook_app import WebhookApp
 from tidegate.jobs.job import FAILED_TEXT, Job, JobOptions
 from tidegate.jobs.jobs import Jobs, submits_events
 from tidegate.lifecycle import GateCore
-from tidegate.model import ChatId, Priority, Rate, TicketId
+from tidegate.model import BotId, BotLimits, ChatId, Priority, Rate, TicketId
+from tidegate.ops.history import HistoryRecorder, recorder_of
 from tidegate.ops.incident_callbacks import IncidentCallbacks, OnIncident
 from tidegate.ops.loop_delay import LoopDelay
+from tidegate.ops.vitals import Vitals
 from tidegate.ops.watchdog import Watchdog
 from tidegate.outbox.admission import check_chat
 from tidegate.outbox.campaigns import CampaignRecord
@@ -58,7 +63,7 @@ from tidegate.pacing.rules import Rules
 from tidegate.polling.poller import Poller
 from tidegate.polling.subscriptions import Subscriptions, reopenable_subscriptions
 from tidegate.reminders.reminders import Reminders
-from tidegate.settings import Settings
+from tidegate.settings import Settings, log_misspelt_variables
 from tidegate.upstream.client import DEFAULT_RATE, LOCKOUT, Upstream, UpstreamTerms
 from tidegate.upstream.http_transport import TIMEOUT
 from tidegate.upstream.nocodb.client import NocoDb, token_headers, url_bytes_left
@@ -118,6 +123,8 @@ class Tidegate:
                 file,
                 file,
             )
+        if settings is None:
+            log_misspelt_variables()
         name, rules = str(store or self.settings.store.place), rules or self.settings.rules()
         self.core = GateCore(
             name, settings=self.settings, clock=self.clock, rules=rules, transport=wire, seed=seed
@@ -126,6 +133,11 @@ class Tidegate:
         self._watchdog = Watchdog(self.core.incidents, self.settings, self.clock)
         self._incident_callbacks = IncidentCallbacks(self.core.incidents, self.clock)
         self.core.watchers += [self._incident_callbacks, self._watchdog]
+        self.core.vitals = Vitals(self.core.events, self.clock, self._watchdog.loop_delay).reading
+        self._history_recorder: HistoryRecorder | None = None
+        if self.settings.tidegate_history and type(self.clock) is Clock:  # drivers need real time
+            self.record_history()
+        self._resumer = CampaignResumer(self.broadcast, self.core)
 
     @property
     def is_open(self) -> bool:
@@ -150,18 +162,22 @@ class Tidegate:
         """Take back one `start`."""
         await self.core.stop()
 
-    # --- bots ---
-
-    def add_bot(self, token: str, *, api_url: str = TELEGRAM, session: SessionFactory | None = None) -> Bot:
+    def add_bot(
+        self, token: str, *, api_url: str | None = None, session: SessionFactory | None = None
+    ) -> Bot:
         """Let this gate send for a bot. The token stays here; it is in no text or record.
 
+        `api_url`: of your own Bot API server; without it, that of the registered bot, or else Telegram's.
         `session`: an async function that returns the aiohttp session to send with, such as one with a proxy;
         the caller closes it.
         """
         return self.core.add_bot(token, api_url=api_url, session=session)
 
-    async def register_bot(self, token: str, *, api_url: str = TELEGRAM) -> Bot:
-        """Add a bot and store its token, encrypted, for every process that opens the store."""
+    async def register_bot(self, token: str, *, api_url: str | None = None) -> Bot:
+        """Add a bot and store its token, encrypted, for every process that opens the store.
+
+        A bot that is registered keeps its address, unless another one is given.
+        """
         self.core.check_open()
         return await self.core.registry.register(token, api_url)
 
@@ -178,8 +194,6 @@ class Tidegate:
         """Encrypt every stored token anew with the newest key, all or none; return how many."""
         self.core.check_open()
         return await self.core.registry.rotate()
-
-    # --- bot libraries ---
 
     @overload
     def attach(
@@ -258,7 +272,7 @@ class Tidegate:
 
             return attach(core, target, switches)
         if core.attachment is None:
-            with extra("aiogram", "aiogram"):
+            with extra("aiogram"):
                 from tidegate.adapters.aiogram.attachment import Attachment  # noqa: PLC0415
             core.attachment = Attachment(core, self)
         core.attachment.add(target, bots, switches)
@@ -278,7 +292,7 @@ class Tidegate:
 
         `attach(…, conversations="store")` uses it by itself. Raises BadInputError if the store is not a file.
         """
-        with extra("aiogram", "aiogram"):
+        with extra("aiogram"):
             from tidegate.adapters.aiogram.fsm_storage import SqliteStorage  # noqa: PLC0415
         if self.core.store.conversations is None:
             raise BadInputError("the gate has no file to keep conversations in: use a storage of aiogram's")
@@ -315,7 +329,7 @@ class Tidegate:
         if inspect.iscoroutine(call):
             ticket: LiveTicket = await queue_call(call, options)
             return ticket
-        with extra("aiogram", "aiogram"):
+        with extra("aiogram"):
             from tidegate.adapters.aiogram.queued_method import queue_method  # noqa: PLC0415
         return await queue_method(self.core, cast("TelegramMethod[TelegramType]", call), bot, options)
 
@@ -324,11 +338,9 @@ class Tidegate:
 
         It opens the gate and delivers while the application runs.
         """
-        with extra("ptb", "telegram", "python-telegram-bot"):
+        with extra("telegram"):
             from tidegate.adapters.ptb.rate_limiter import TidegateLimiter  # noqa: PLC0415
         return TidegateLimiter(self.core, max_wait=max_wait)
-
-    # --- updates and signed hooks ---
 
     def on_update(self, handler: UpdateHandler) -> UpdateHandler:
         """Register `async def handler(bot, update)` for webhook updates, for bots without a library.
@@ -427,8 +439,6 @@ class Tidegate:
             )
         return self.core.throttle(rules, name)
 
-    # --- APIs behind the bot ---
-
     def upstream(
         self,
         url: str,
@@ -479,8 +489,6 @@ class Tidegate:
     def reminders(self) -> Reminders:
         """Messages that are sent when it is time: add, list, pause, resume, snooze, change, remove."""
         return self.core.reminders
-
-    # --- jobs ---
 
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
@@ -534,15 +542,41 @@ class Tidegate:
         """
         return self.core.database
 
-    # --- sending ---
+    @property
+    def history(self) -> History:
+        """The messages that were recorded: list, search, find, chain, stats."""
+        return self.core.history
 
-    async def send(self, *, bot: AnyBot | None = None, **fields: "Unpack[MessageFields]") -> LiveTicket:
+    @property
+    def history_recorder(self) -> HistoryRecorder | None:
+        """The recorder of the history, with its counts: written, dropped, waiting; or None."""
+        return self._history_recorder
+
+    def record_history(self) -> HistoryRecorder | None:
+        """Record every message in and out in the database from now on, for TIDEGATE_HISTORY or 30 days.
+
+        Returns the recorder, the same each time. With TIDEGATE_HISTORY=off it does nothing, and returns None.
+        Nothing waits for it: rows are written beside the bot, about a second later. Needs the extra `sql`.
+        """
+        if self.settings.tidegate_history == 0:
+            return None
+        if self._history_recorder is None:
+            self._history_recorder = recorder_of(
+                self.core.events, self.core.history, self.clock, self.settings, self.core.store_name
+            )
+            self.core.add_companion(self._history_recorder)
+        return self._history_recorder
+
+    async def send(
+        self, *unnamed: Never, bot: AnyBot | None = None, **fields: "Unpack[MessageFields]"
+    ) -> LiveTicket:
         """Accept one message; what this returned for is not lost, within what the store promises.
 
         `chat_id`, `text` and every other parameter as Telegram spells them; `method` if it is not
         sendMessage; `priority`, `urgent`, `not_before`, `expires_at`, `dedup_key`, `coalesce_key`,
         `max_attempts`, `on_unknown` as in the reference.
         """
+        _refuse_unnamed("send", unnamed)
         return await self.core.send(bot=bot, **fields)
 
     async def send_many(
@@ -561,9 +595,10 @@ class Tidegate:
         return await self.core.producer.send_many(self.core.registry.id_of(bot), items, shared)
 
     async def send_or_queue(
-        self, *, bot: AnyBot | None = None, **fields: "Unpack[MessageFields]"
+        self, *unnamed: Never, bot: AnyBot | None = None, **fields: "Unpack[MessageFields]"
     ) -> Receipt | LiveTicket:
         """Send at once if the limits allow, queue if they do not. Returns a receipt, or a ticket."""
+        _refuse_unnamed("send_or_queue", unnamed)
         self.core.check_open()
         return await self.core.send_or_queue(self.core.registry.id_of(bot), fields)
 
@@ -637,24 +672,97 @@ class Tidegate:
             remember=remember,
             ahead=ahead,
             source=None if on_dead is not None else sql_source(audience, letter, shared, self.settings),
+            stored=audience.source if isinstance(audience, StoredAudience) else None,
         )
         recorder = CampaignRecorder(core.store.campaigns, core.clock, facts)
         return await core.campaigns.start(bot_id, campaign, recorder)
 
-    async def campaigns(self, *, resume: bool = False) -> list[CampaignRecord]:
-        """Return the broadcasts that the store knows, the oldest first, with their state and counts.
+    async def start_broadcast(
+        self,
+        name: str,
+        rows: Audience | AudienceFile,
+        letter: str | Mapping[str, Any] | None = None,
+        *,
+        bot: AnyBot | None = None,
+        ahead: int | None = None,
+        remember: float = REMEMBER_SECONDS,
+        **fields: Any,  # noqa: ANN401  (TypedDict has `name`, too)
+    ) -> CampaignRecord:
+        """Store an audience in the SQL database and begin its broadcast; what this returned for is not lost.
 
-        With `resume`, those that ran when their process ended go on in this one, if they need none of the
-        application's functions: an audience `sql(…)`, and a template or fields. For others make the same call
-        of `broadcast` again. After a crash this takes some seconds, to see whether another process runs them.
+        `rows`: any (async) iterable of chats or rows, or a file. Every row is checked first: if one is bad,
+        BadRowsError names it, and nothing is stored. `letter`: a template, or fields; None: each row has its
+        `text`. The same call again returns the broadcast that runs; other rows or another letter under its
+        name raise ConflictError until it has ended. `ahead`, `remember` and `fields` as in `broadcast`.
         """
         core = self.core
+        await core.ready_to_deliver()
         core.check_open()
+        bot_id = core.registry.id_of(bot)
+        return await self._resumer.stored.start(
+            name, rows, letter, bot_id, remember=remember, ahead=ahead, fields=fields
+        )
+
+    async def campaigns(self, *, resume: bool = False, patience: float | None = None) -> list[CampaignRecord]:
+        """Return the broadcasts that the store knows, the oldest first, with their state and counts.
+
+        The messages of those that no process runs are counted, which takes seconds for a million. With
+        `patience`, it waits so many seconds for that, and else gives the latest counts that are known.
+
+        With `resume`, those that ran when their process ended go on in this one, if they need none of the
+        application's functions: those of `start_broadcast`, and an audience `sql(…)` with a template or
+        fields. For others make the same call of `broadcast` again. After a crash this takes some seconds, to
+        see whether another process runs them.
+        """
+        self.core.check_open()
         if resume:
-            await resume_campaigns(
-                self.broadcast, core.campaigns, core.store.campaigns, core.clock, self.settings
-            )
-        return await known_campaigns(core.store.campaigns, core.outbox, core.clock)
+            await self._resumer.resume_all()
+            await self._resumer.stored.tend()
+        return await self.core.campaign_control.all(patience)
+
+    def keep_campaigns(self) -> CampaignKeeper:
+        """`async with` it, beside `worker`: broadcasts that a process has left go on in this one by itself.
+
+        Those that `campaigns(resume=True)` could resume. `tidegate worker` does so. One process of many looks
+        for them, every ten seconds.
+        """
+        self.core.check_open()
+        return CampaignKeeper(self._resumer, self.core)
+
+    async def forecast(self, messages: int, *, bot: AnyBot | None = None, **fields: Any) -> Forecast:  # noqa: ANN401
+        """Return how long so many messages of a broadcast take, and when the last one leaves.
+
+        By the limit of the bot, learned or set, if nothing else is sent. `fields` as in `broadcast`.
+        """
+        self.core.check_open()
+        check_count("messages", messages)
+        rate = await limit_for(self.core.registry.id_of(bot), fields, self.core.rules, self.core.outbox)
+        return forecast(messages, rate, self.clock.now())
+
+    async def campaign(
+        self, name: str, *, bot: AnyBot | None = None, patience: float | None = None
+    ) -> CampaignRecord:
+        """Return one broadcast of the store; `patience` as in `campaigns`. Raises UnknownNameError."""
+        self.core.check_open()
+        return await self.core.campaign_control.find(name, bot_number(bot), patience)
+
+    async def pause_campaign(self, name: str, *, bot: AnyBot | None = None) -> CampaignRecord:
+        """Let a broadcast put no more messages, whichever process runs it; those in the queue are sent.
+
+        Returns once that is so. A pause survives a restart. Raises BadInputError if all are in the queue.
+        """
+        self.core.check_open()
+        return await self.core.campaign_control.steer(name, "pause", bot_number(bot))
+
+    async def resume_campaign(self, name: str, *, bot: AnyBot | None = None) -> CampaignRecord:
+        """End a pause. One whose process has ended (`stopped`) goes on once a process resumes it."""
+        self.core.check_open()
+        return await self.core.campaign_control.steer(name, "run", bot_number(bot))
+
+    async def cancel_campaign(self, name: str, *, bot: AnyBot | None = None) -> CampaignRecord:
+        """End a broadcast and cancel its messages that wait, whether its process runs or not."""
+        self.core.check_open()
+        return await self.core.campaign_control.steer(name, "cancel", bot_number(bot))
 
     async def can_send(
         self,
@@ -691,8 +799,6 @@ class Tidegate:
             found = TicketId(ticket if isinstance(ticket, str) else ticket.id)  # type: ignore[union-attr]
         return found is not None and await outbox.cancel([found]) == 1
 
-    # --- delivering ---
-
     def worker(
         self, *, concurrency: int = CONCURRENCY, grace: float = 10.0, reminders: bool = True
     ) -> AbstractAsyncContextManager[Worker]:
@@ -702,7 +808,9 @@ class Tidegate:
         """
         core = self.core
         core.check_open()
-        worker = Worker(core.outbox, core.sender, core.clock, concurrency=concurrency, grace=grace)
+        worker = Worker(
+            core.outbox, core.sender, core.clock, core.events, concurrency=concurrency, grace=grace
+        )
         return core.deliver(worker, reminders=reminders)
 
     async def drained(self, bot: AnyBot | None = None) -> None:
@@ -720,8 +828,6 @@ class Tidegate:
         self.core.callbacks.on_dead(callback)
         return callback
 
-    # --- watching ---
-
     @property
     def outbox(self) -> Outbox:
         """The outbox itself: find, why, pause, resume, cancel, dead letters."""
@@ -730,6 +836,20 @@ class Tidegate:
     async def stats(self) -> OutboxStats:
         """Return how many messages are in which state."""
         return await self.core.outbox.stats()
+
+    async def own_limits(self) -> dict[BotId, BotLimits]:
+        """Return the limits that were set for single bots; the others have those of the rules."""
+        self.core.check_open()
+        return await self.outbox.own_limits()
+
+    async def set_limits(self, limits: BotLimits, *, bot: AnyBot | None = None) -> None:
+        """Give a bot limits of its own, at once and in every process; `BotLimits()`: those of the rules.
+
+        They replace those that it had, are kept in the store, and count what was sent before. Raises
+        BadInputError for limits that cannot be meant.
+        """
+        self.core.check_open()
+        await self.outbox.set_limits(self.core.registry.id_of(bot), limits)
 
     def on_incident(self, callback: OnIncident) -> OnIncident:
         """Call `callback(incident)` for each reported incident: a blocked loop, something slow, many errors.
@@ -756,9 +876,14 @@ class Tidegate:
         """
         if self.settings.sentry_dsn is None and "sentry_sdk" not in sys.modules:
             return False
-        with extra("sentry", "sentry_sdk", "sentry-sdk"):
+        with extra("sentry_sdk"):
             from tidegate.ops.sentry import start_sentry  # noqa: PLC0415
         return start_sentry(self.settings, self.core.incidents, self.clock)
+
+
+def _refuse_unnamed(method: str, given: Sequence[object]) -> None:
+    if given:
+        raise BadInputError(f'{method} takes its fields by name: gate.{method}(chat_id=1001, text="Hello")')
 
 
 def _is_ptb_builder(target: object) -> bool:

@@ -3,17 +3,26 @@
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import msgspec
 
-from tidegate.bots.registry import TELEGRAM, AnyBot, Bot, BotInfo, BotRegistry
+from tidegate.bots.registry import AnyBot, Bot, BotInfo, BotRegistry
 from tidegate.broadcast.campaign import RunningCampaigns
+from tidegate.broadcast.control import CampaignControl
+from tidegate.broadcast.stored_audience import StoredAudiences
 from tidegate.clock import Clock
-from tidegate.database import make_database, make_jobs, make_reminders, tables_exist
+from tidegate.database import (
+    make_audiences,
+    make_database,
+    make_history,
+    make_jobs,
+    make_reminders,
+    tables_exist,
+)
 from tidegate.delivery.bot_api import BotApiClient, SessionFactory
 from tidegate.delivery.callbacks import DeliveryCallbacks
 from tidegate.delivery.direct import DirectCalls
@@ -23,8 +32,11 @@ from tidegate.delivery.sender import BotAccess, Sender
 from tidegate.delivery.transport import BotApiTransport
 from tidegate.delivery.worker import Worker
 from tidegate.errors import ClosedError, StoreAwayError, TidegateError
+from tidegate.events import EventStream
 from tidegate.extras import extra
+from tidegate.flows.registry import FlowRegistry
 from tidegate.frozen_heap import frozen_heap
+from tidegate.history import History
 from tidegate.inbound.conversations import Conversations
 from tidegate.inbound.handler_registry import HandlerRegistry
 from tidegate.inbound.handlers import AttachedLibrary, GateHandlers
@@ -37,7 +49,8 @@ from tidegate.jobs.port import JobExecutor
 from tidegate.jobs.process_pool import ProcessPool
 from tidegate.model import BotId, Priority
 from tidegate.outbox.admission import check_call, check_chat, check_method, check_priority
-from tidegate.outbox.port import StoreHealth
+from tidegate.outbox.event_log import EventLog
+from tidegate.outbox.port import ProcessVitals, StoreHealth
 from tidegate.outbox.producer import Producer
 from tidegate.outbox.tickets import LiveTicket
 from tidegate.pacing.rules import Rules
@@ -70,6 +83,19 @@ class Watcher(Protocol):
     def stop(self) -> None: ...
 
 
+class Companion(Protocol):
+    """Something that lives while the gate is open, and is stopped before its database is closed."""
+
+    def start(self) -> None:
+        """Called in the running loop."""
+
+    async def stop(self) -> None: ...
+
+    def notes(self) -> list[str]:
+        """Return notes for an operator, a line each."""
+        ...
+
+
 class GateCore:
     """Everything behind `Tidegate`: its parts, and their lifecycle. Adapters and the webhook app use it.
 
@@ -92,7 +118,9 @@ class GateCore:
         self.store_name = store
         self._transport = transport
         self._seed = seed
-        self.callbacks = DeliveryCallbacks(clock)
+        self.events = EventStream()  # the same each time the gate is opened
+        self._event_log = EventLog(self.events, clock)
+        self.callbacks = DeliveryCallbacks(clock, self.events)
         self.handlers = GateHandlers(self)
         self.attachment: Attachment | None = None
         self.incidents = IncidentLog(clock)
@@ -105,7 +133,10 @@ class GateCore:
             transaction=settings.tidegate_slow_transaction,
         )
         self.watchers: list[Watcher] = []  # given by the gate
+        self.vitals: Callable[[], ProcessVitals] | None = None  # likewise
         self._watches = 0
+        self._companions: list[Companion] = []
+        self.problem_sources: list[Callable[[], list[str]]] = []  # of parts that not every process has
         self.upstreams = UpstreamRegistry(
             clock,
             lambda api, rate: self.store.limiter(api, rate),  # noqa: PLW0108  (of the store that is open then)
@@ -124,7 +155,18 @@ class GateCore:
             self._job_executor,
             settings.tidegate_keep_jobs,
         )
+        self.history = History(
+            self,
+            lambda: make_history(lambda: self.database),
+            lambda: tables_exist(store, settings, clock),
+        )
+        self.audiences = StoredAudiences(
+            lambda: make_audiences(lambda: self.database, clock),
+            lambda: tables_exist(store, settings, clock),
+            clock,
+        )
         self.pollers: list[Poller] = []
+        self.flows = FlowRegistry()  # that run in this process
         self._delivering: list[AsyncExitStack] = []  # in which pollers run
         self._workers: list[Worker] = []  # that run
         self._running = AsyncExitStack()  # opened by `start`
@@ -143,7 +185,7 @@ class GateCore:
     def _job_executor(self, jobs: dict[str, Job[..., Any]]) -> JobExecutor:
         """Blocks: Celery is slow to import."""
         if (broker := self.settings.celery_broker_url) is not None:
-            with extra("celery", "celery"):
+            with extra("celery"):
                 from tidegate.jobs.celery_broker import CeleryBroker  # noqa: PLC0415
 
             return CeleryBroker(broker.get_secret_value(), self.clock)
@@ -172,7 +214,7 @@ class GateCore:
                 clock=self.clock,
                 rules=self.rules,
                 settings=settings,
-                on_end=self.callbacks.note,
+                events=self.events,
                 on_bots=self._load_bots_soon,
                 serves=lambda: list(self.sender.bots),
                 health=self.health,
@@ -188,15 +230,17 @@ class GateCore:
             deadline=settings.tidegate_handler_deadline,
             repeats=settings.tidegate_repeat_updates,
             slow_calls=self.slow_calls,
+            events=self.events,
         )
-        self.producer = Producer(self.outbox, self.clock)
-        self.direct = DirectCalls(self.outbox, self.sender, self.clock, settings.telegram_max_retries)
+        self.producer = Producer(self.outbox, self.clock, self.events)
+        self.direct = DirectCalls(
+            self.outbox, self.sender, self.clock, settings.telegram_max_retries, self.events
+        )
         self.send_or_queue = SendOrQueue(
             self.producer, self.direct, self.outbox, self.clock, self.become_sender
         )
         self.campaigns = RunningCampaigns()
-
-    # --- open and close ---
+        self.campaign_control = CampaignControl(self.store.campaigns, self.outbox, self.clock)
 
     async def open(self) -> None:
         if self.is_open:
@@ -220,10 +264,13 @@ class GateCore:
                 self.clock,
             )
         self.is_open = True
+        for companion in self._companions:
+            companion.start()
 
     async def close(self) -> None:
         try:
             await self.campaigns.close()
+            await self.campaign_control.close()
             await self._running.aclose()  # a worker that was started and not stopped
             await self.callbacks.stop()
         finally:  # whatever failed, the store is free for the next process
@@ -239,13 +286,31 @@ class GateCore:
                 for loss in await self.store.losses():
                     log.warning("%s", loss)
             finally:
-                await self.jobs.close()
-                await self.reminders.close()
-                if "database" in vars(self):
-                    await self.database.close()
+                await self.jobs.stop()
+                await self.reminders.stop()
+                await self.audiences.stop()
                 await self.upstreams.close()
                 await self.sender.close()
-                await self.outbox.close()
+                try:
+                    await self.outbox.close()
+                finally:
+                    await self._close_database()
+                    self._event_log.close()
+
+    async def _close_database(self) -> None:
+        """Called when the last message has ended, which those who listen may still write down."""
+        for companion in self._companions:
+            await companion.stop()
+        for user in (self.jobs, self.reminders, self.audiences, self.history):
+            await user.close()  # of one database: the first that disconnects does so for all
+        if "database" in vars(self):
+            await self.database.close()
+
+    def add_companion(self, companion: Companion) -> None:
+        """Start it each time that the gate is opened; now, if it is open."""
+        self._companions.append(companion)
+        if self.is_open:
+            companion.start()
 
     def check_open(self) -> None:
         if not self.is_open:
@@ -265,8 +330,6 @@ class GateCore:
         """Another process has changed the registered bots."""
         self._tasks.start(self.registry.load(), "bots")
 
-    # --- start and stop ---
-
     async def start(self) -> None:
         """Open the gate, if it is not open, and deliver in this process. Each start needs its `stop`."""
         async with self._starting:
@@ -275,7 +338,7 @@ class GateCore:
                     if not self.is_open:
                         await self.open()
                         stack.push_async_callback(self.close)
-                    worker = Worker(self.outbox, self.sender, self.clock)
+                    worker = Worker(self.outbox, self.sender, self.clock, self.events)
                     await stack.enter_async_context(self.deliver(worker))
                     self._running = stack.pop_all()
             self._starts += 1
@@ -341,6 +404,7 @@ class GateCore:
         if poller in self.pollers:
             return
         self.pollers.append(poller)
+        poller.events = self.events
         for stack in self._delivering[:1]:
             poller.begin()
             stack.push_async_callback(poller.stop)
@@ -368,14 +432,14 @@ class GateCore:
         if type(self.clock) is Clock:  # not in virtual time
             exit_for_sure()
 
-    # --- what adapters and the webhook app ask for ---
-
     @property
     def attached_library(self) -> AttachedLibrary | None:
         """The attached dispatchers."""
         return self.attachment
 
-    def add_bot(self, token: str, *, api_url: str = TELEGRAM, session: SessionFactory | None = None) -> Bot:
+    def add_bot(
+        self, token: str, *, api_url: str | None = None, session: SessionFactory | None = None
+    ) -> Bot:
         timeout = self.settings.telegram_timeout
         transport = BotApiClient(self.clock, timeout=timeout, lend=session) if session else None
         return self.registry.add(token, api_url, transport)
@@ -392,6 +456,25 @@ class GateCore:
         access = self.sender.bots.get(BotId(bot))
         return None if access is None else access.token
 
+    @property
+    def is_delivering(self) -> bool:
+        """Return whether a worker runs in this process."""
+        return bool(self._workers)
+
+    async def database_answers(self, within: float) -> bool | None:
+        """Return whether the SQL database answers within so many seconds.
+
+        None if this process does not use it, or not yet.
+        """
+        if "database" not in vars(self) or self.database.is_opening:
+            return None
+        try:
+            async with self.clock.timeout(within):
+                await self.database.ping()
+        except (TidegateError, TimeoutError):
+            return False
+        return True
+
     def health(self) -> StoreHealth:
         """The one place that collects what every part says of itself."""
         problems = [
@@ -401,11 +484,16 @@ class GateCore:
             *self.reminders.problems(),
             *self.jobs.problems(),
             *(problem for worker in self._workers for problem in worker.problems()),
+            *(problem for problems in self.problem_sources for problem in problems()),
         ]
         dropped = self.callbacks.dropped
         notes = [f"{dropped} calls of callbacks were dropped: they are too slow"] if dropped else []
+        notes += [note for companion in self._companions for note in companion.notes()]
         health = self.outbox.health().with_problems(problems).with_notes(notes)
-        return msgspec.structs.replace(health, bots=tuple(sorted(self.sender.bots)) if self._workers else ())
+        if not self._workers:
+            return health
+        vitals = () if self.vitals is None else (self.vitals(),)
+        return msgspec.structs.replace(health, bots=tuple(sorted(self.sender.bots)), vitals=vitals)
 
     async def send(self, *, bot: AnyBot | None = None, **fields: Any) -> LiveTicket:  # noqa: ANN401
         """Accept one message."""

@@ -2,13 +2,17 @@
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contract.stores import FAST
+from simulated import TOKEN
+from tidegate import Tidegate
+from tidegate.sim.telegram import SimulatedTelegram
+from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock, VirtualLoop
 
 
@@ -33,3 +37,16 @@ def tmp_path() -> Iterator[Path]:
     """In memory: files that survive a crash of the machine are not a matter of unit tests."""
     with tempfile.TemporaryDirectory(dir=FAST) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+async def telegram(clock: VirtualClock) -> SimulatedTelegram:
+    return SimulatedTelegram(clock)
+
+
+@pytest.fixture
+async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> AsyncIterator[Tidegate]:
+    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
+    gate.add_bot(TOKEN)
+    async with gate:
+        yield gate

@@ -1,21 +1,13 @@
 """What exists when a gate begins to deliver is kept out of garbage collections, and let go in the end."""
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 
 from tidegate import Tidegate
 from tidegate.frozen_heap import FrozenHeap
 
-
-@pytest.fixture(autouse=True)
-def nothing_is_frozen() -> Iterator[None]:
-    was_frozen = gc.get_freeze_count() > 0
-    gc.unfreeze()
-    yield
-    if was_frozen:
-        gc.freeze()
+pytestmark = pytest.mark.usefixtures("unfrozen_heap")
 
 
 def test_the_last_of_several_holders_lets_go() -> None:

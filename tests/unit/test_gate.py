@@ -31,19 +31,6 @@ from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 
-@pytest.fixture
-async def telegram(clock: VirtualClock) -> SimulatedTelegram:
-    return SimulatedTelegram(clock)
-
-
-@pytest.fixture
-async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> AsyncIterator[Tidegate]:
-    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
-    gate.add_bot(TOKEN)
-    async with gate:
-        yield gate
-
-
 async def test_what_is_sent_is_delivered_with_a_receipt(gate: Tidegate, telegram: SimulatedTelegram) -> None:
     ticket = await gate.send(chat_id=1001, text="Hello", priority="high", disable_notification=True)
     async with gate.worker():
@@ -52,6 +39,13 @@ async def test_what_is_sent_is_delivered_with_a_receipt(gate: Tidegate, telegram
     assert receipt.result["text"] == "Hello"
     assert telegram.report()["accepted"] == 1
     assert (await gate.stats()).delivered == 1
+
+
+async def test_fields_without_names_are_refused_with_the_call_that_is_meant(gate: Tidegate) -> None:
+    with pytest.raises(BadInputError, match=r'by name: gate.send\(chat_id=1001, text="Hello"\)'):
+        await gate.send(1001, "Hello")  # type: ignore[arg-type]
+    with pytest.raises(BadInputError, match=r"by name: gate.send_or_queue\(chat_id=1001"):
+        await gate.send_or_queue(1001)  # type: ignore[arg-type]
 
 
 async def test_many_are_sent_in_the_order_of_each_chat(gate: Tidegate, telegram: SimulatedTelegram) -> None:

@@ -16,11 +16,6 @@ from tidegate.sim.virtual_time import VirtualClock
 NOCODB = "https://nocodb.example.com"
 
 
-@pytest.fixture
-async def telegram(clock: VirtualClock) -> SimulatedTelegram:
-    return SimulatedTelegram(clock)
-
-
 def open_gate(store: str, clock: VirtualClock, telegram: SimulatedTelegram) -> Tidegate:
     gate = Tidegate(store, clock=clock, wire=TelegramWire(telegram, clock))
     gate.add_bot(TOKEN)

@@ -186,3 +186,28 @@ async def test_a_key_that_opens_no_bot_at_all_is_an_error(opened: dict[BotId, Bo
 
     with pytest.raises(WrongKeyError, match="no key fits"):
         await roster.unseal()
+
+
+async def test_a_token_of_this_process_is_used_at_the_address_of_the_registered_bot(
+    shelf: PlainShelf, opened: dict[BotId, BotAccess]
+) -> None:
+    """TELEGRAM_BOT_TOKEN beside a bot of a local Bot API server sent everything to Telegram's own."""
+    await shelf.put(BOT, "42:one", "http://127.0.0.1:8081")
+    await shelf.put(OTHER, "43:one", "http://127.0.0.1:8081")
+    roster = BotRegistry(opened, shelf, {})
+    roster.add("42:two", None)
+    roster.add("43:two", TELEGRAM)
+
+    await roster.load()
+
+    assert (opened[BOT].token, opened[BOT].api_url) == ("42:two", "http://127.0.0.1:8081")
+    assert opened[OTHER].api_url == TELEGRAM
+
+
+async def test_a_new_token_leaves_a_bot_at_its_own_server(roster: BotRegistry, shelf: PlainShelf) -> None:
+    await roster.register("42:one", "http://127.0.0.1:8081")
+    await roster.register("42:two", None)
+    assert shelf.kept[BOT].api_url == "http://127.0.0.1:8081"
+
+    await roster.register("42:two", TELEGRAM)
+    assert shelf.kept[BOT].api_url == TELEGRAM

@@ -3,6 +3,7 @@
 import pytest
 
 from tidegate.errors import BadInputError
+from tidegate.gate import Tidegate
 from tidegate.settings import Settings
 
 
@@ -195,3 +196,39 @@ def test_a_broker_that_can_be_used_or_is_the_application_s_own_is_taken(
     found = Settings.read().celery_broker_url
     assert found is not None
     assert found.get_secret_value() == url
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("TIDEGATE_BOT_RAET", "TIDEGATE_BOT_RATE"),
+        ("TIDEGATE_USER_RATES", "TIDEGATE_USER_RATE"),
+    ],
+)
+def test_a_misspelt_setting_is_named_in_the_log_with_the_one_that_may_be_meant(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, variable: str, meant: str
+) -> None:
+    monkeypatch.setenv(variable, "secret")
+
+    Tidegate("memory://")
+
+    [line] = caplog.messages
+    assert line == f"{variable} is no setting and has no effect: {meant} may be meant"
+
+
+def test_variables_of_the_application_are_not_called_misspelt(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for variable in (
+        "TIDEGATE_TOKEN",
+        "TELEGRAM_API_URL",
+        "TELEGRAM_CHANNEL",
+        "TELEGRAM_BOT_TOKEN_2",
+        "BOT_RATE",
+        "TIDEGATE_BOT_RATE",
+    ):
+        monkeypatch.setenv(variable, "20/1")
+
+    Tidegate("memory://")
+
+    assert caplog.messages == []

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from metric_samples import Samples, samples
 from tidegate import Tidegate
 from tidegate.model import BotId, ChatId, Rate
+from tidegate.ops.metrics import Metrics
 from tidegate.outbox.port import OutboxStats
 from tidegate.sim import virtual_time
 from tidegate.sim.telegram import Faults, Latency, Limits, SimulatedTelegram
@@ -238,3 +240,36 @@ def test_no_limit_is_ever_broken_whatever_is_sent(
     limits = Limits(burst=1, bot=Rate(30, 1), private=private, group=Rate(20, 60), closes="nothing")
     done = run(sending(items), limits=limits, seed=seed)
     assert clean(done, len(items))
+
+
+def test_metrics_of_a_run_are_what_telegram_has_counted() -> None:
+    items = [
+        {"chat_id": 1 + i % 400, "text": f"#{i}", "priority": ("low", "high")[i % 2]} for i in range(800)
+    ]
+
+    async def work(gate: Tidegate, clock: VirtualClock) -> Samples:
+        metrics = Metrics(gate)
+        await gate.send_many(items)
+        async with asyncio.TaskGroup() as calls:
+            for chat in range(1_000, 1_050):
+                calls.create_task(gate.call("sendMessage", {"chat_id": chat, "text": "now"}))
+        await gate.drained()
+        await clock.sleep(60)
+        return await samples(metrics)
+
+    faults = Faults(latency_in=EACH_WAY, latency_out=EACH_WAY, server_error=0.1)
+    limits = Limits(burst=1, bot=Rate(20, 1), closes="chat")
+    done = run(work, limits=limits, faults=faults)
+    found, report = done.result, done.report
+    failed = sum(count for status, count in report["statuses"].items() if status[0] == "5")
+    assert found("telegram_429_count") == report["refused"] > 0
+    assert found("telegram_5xx_count") == failed > 0
+    assert found.sum("tidegate_sends_total") == report["requests"]
+    assert found.sum("tidegate_sends_total", outcome="delivered") == report["accepted"] == 850
+    assert found.by("tidegate_messages_accepted_total", "priority") == {("low",): 400, ("high",): 400}
+    assert found.by("tidegate_messages_ended_total", "state") == {("delivered",): 800}
+    assert found.sum("tidegate_queue_time_seconds_count") == 800
+    assert found.sum("tidegate_call_duration_seconds_count") == report["requests"]
+    learned = found("tidegate_bot_limit_calls_per_second", bot="1", limit="learned")
+    assert learned == done.learned[BotId(1), None].count
+    assert found("tidegate_closed_chats", bot="1") == 0

@@ -19,14 +19,21 @@ from tidegate.scrubber import scrub_secrets
 
 # The module of each command, and what `tidegate --help` says of it: the first paragraph of its own help.
 COMMANDS: Final = {
+    "up": (
+        "up",
+        "Run API, worker, scheduler and webhooks in one process until Ctrl-C or SIGTERM.",
+    ),
     "demo": ("demo", "Watch a naive bot and one with Tidegate do the same work side by side."),
     "sim": ("sim", "Simulate Telegram or NocoDB, with limits that count, to test bots against."),
     "simulate": ("simulate", "Simulate a day of a habit bot, and measure what its users get."),
     "stress": ("stress", "Put polling under simulated load and measure it."),
     "bot": ("bot", "Register, list and remove the bots of a store."),
     "key": ("key", "Make and rotate the keys that encrypt bot tokens."),
+    "token": ("token", "Create, list and revoke the API tokens that let people and programs in."),
     "send": ("send", "Put one message into the store for a worker to deliver, and print its id."),
     "worker": ("worker", "Deliver the messages of the store until Ctrl-C or SIGTERM."),
+    "gateway": ("gateway", "Speak the Bot API to bots in any language, until Ctrl-C or SIGTERM."),
+    "api": ("api", "Serve the HTTP API until Ctrl-C or SIGTERM, beside the worker that delivers."),
     "broadcast": ("broadcast", "Send a message to everybody in a file, as fast as the limits allow."),
     "plan": ("plan", "Say when the last of many reminders leaves, and what would change that."),
     "reminders": ("reminders", "Import, list, change and remove reminders, which are sent when it is time."),
@@ -34,16 +41,18 @@ COMMANDS: Final = {
     "jobs": ("jobs", "List the jobs that bots have submitted; show, cancel and retry them."),
     "webhook": ("webhook", "Set, inspect and delete the webhooks of bots."),
     "inbox": ("inbox", "List updates and events that could not be handled; replay or drop them."),
-    "queue": ("queue", "Inspect, pause, resume and cancel queued messages."),
-    "limits": ("limits", "Show which bots and chats are closed or slowed down, and open them."),
+    "queue": ("queue", "Say why messages wait; list, pause, resume and cancel them."),
+    "limits": ("limits", "Show and set limits; show what is closed or slowed down, and open it."),
     "dlq": ("dlq", "List, replay and drop dead letters."),
+    "history": ("history", "List, show and purge the messages in and out that were recorded."),
     "backup": ("backup", "Copy a store into a file, also while it is in use."),
     "restore": ("backup", "Replace the store by a backup, while no process uses it."),
     "forget": ("forget", "Erase every message to a chat, waiting or ended. Asks first."),
     "move": ("move", "Move everything from a file to Redis: what waits, in order, and what is remembered."),
     "database": ("database", "Show and upgrade the SQL database, which holds reminders and jobs."),
-    "flow": ("flow", "Check and draw conversations that are declared as flows."),
+    "flow": ("flow", "Check, draw and play conversations that are declared as flows."),
     "profile": ("profile", "Watch a running Python process and write a flame graph of its time."),
+    "docs": ("docs", "Open the documentation in a browser, or find pages by words."),
     "version": ("app", "Print the version of Tidegate and of Python."),
     "doctor": ("doctor", "Check that this machine has what Tidegate needs, and say what to do."),
 }
@@ -117,7 +126,7 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001  (called by Typer)
 
 @tidegate.callback(
     invoke_without_command=True,
-    epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate sim telegram --latency 5-40  ·  tidegate doctor",
+    epilog="[b]Try it:[/b]  tidegate up  ·  tidegate demo  ·  tidegate doctor",
 )
 def main(
     context: typer.Context,

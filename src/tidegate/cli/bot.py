@@ -10,7 +10,6 @@ from rich import box
 from rich.table import Table
 
 from tidegate.bots.encryption import TokenCipher
-from tidegate.bots.registry import TELEGRAM
 from tidegate.cli import loop, terminal
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson, Store, Yes, command_group
@@ -21,6 +20,7 @@ from tidegate.delivery.bot_api import BotApiClient
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.model import BotId
+from tidegate.outbox.port import OutboxStats
 from tidegate.settings import Settings
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
@@ -44,7 +44,11 @@ Token = Annotated[
 ]
 ApiUrl = Annotated[
     str | None,
-    typer.Option("--api-url", metavar="URL", help="Address of your own Bot API server; default: Telegram's."),
+    typer.Option(
+        "--api-url",
+        metavar="URL",
+        help="Address of your own Bot API server; default: as before, at first Telegram's.",
+    ),
 ]
 NoCheck = Annotated[bool, typer.Option("--no-check", help="Do not ask Telegram whether the token is valid.")]
 Number = Annotated[str, typer.Argument(metavar="ID", help="The bot's number, as shown by bot list.")]
@@ -74,7 +78,7 @@ def add(
         TokenCipher.of(Settings.read().tidegate_key, None).check()
     found = _find_token(token)
     with quietly():
-        about = loop.run(_add(gate, store, found, api_url or TELEGRAM, check=not no_check))
+        about = loop.run(_add(gate, store, found, api_url, check=not no_check))
     name = f" (@{about['username']})" if about["username"] else ""
     done = "registered" if about["fresh"] else "registered again"
     terminal.report(about, f"{about['bot']}:…{name} is {done}", as_json=as_json)
@@ -136,18 +140,19 @@ def _read_token() -> str:
 
 
 async def _add(
-    gate: "Tidegate", store: str | None, token: str, api_url: str, *, check: bool
+    gate: "Tidegate", store: str | None, token: str, api_url: str | None, *, check: bool
 ) -> dict[str, Any]:
     async with open_gate(gate, store):
         before = {bot.id for bot in gate.bots()}
         # In memory first: an unusable token or address is refused before it is sent anywhere.
         bot = gate.add_bot(token, api_url=api_url)
-        about = await _ask_telegram(token, api_url) if check else {}
+        [address] = [info.api_url for info in gate.bots() if info.id == bot.id]
+        about = await _ask_telegram(token, address) if check else {}
         await gate.register_bot(token, api_url=api_url)
     return {
         "bot": bot.id,
         "username": about.get("username"),
-        "api_url": api_url.rstrip("/"),
+        "api_url": address,
         "fresh": bot.id not in before,
     }
 
@@ -186,9 +191,13 @@ def known_bot(answer: ApiAnswer | NoAnswer, api_url: str) -> dict[str, Any]:
 
 
 async def _bots(gate: "Tidegate") -> list[dict[str, Any]]:
-    counts = await gate.core.store.counts_by_bot()
+    by_bot = await gate.outbox.stats_by_bot()
     return [
-        {"bot": bot.id, "api_url": bot.api_url, **{name: counts[bot.id, name] for name in SHOWN_COUNTS}}
+        {
+            "bot": bot.id,
+            "api_url": bot.api_url,
+            **{name: getattr(by_bot.get(bot.id, OutboxStats()), name) for name in SHOWN_COUNTS},
+        }
         for bot in gate.bots()
     ]
 

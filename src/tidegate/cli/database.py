@@ -24,7 +24,7 @@ def status(*, store: Store = None, as_json: AsJson = False) -> None:
 
     It is that of DATABASE_URL, else a SQLite file beside the store.
     """
-    database = _database_beside(store)
+    database = database_beside(store)
     revision = loop.run(_look(database))
     advice = "tidegate database upgrade brings it up to date, as does the next process that uses it"
     are = "is" if len(revision.pending) == 1 else "are"
@@ -39,14 +39,15 @@ def upgrade(*, store: Store = None, as_json: AsJson = False) -> None:
     Every process that uses it does so by itself when it starts. This does it before that, for instance as a
     user that may create tables. Processes that do it at the same time wait for each other.
     """
-    database = _database_beside(store)
+    database = database_beside(store)
     before = loop.run(_upgrade(database))
     done = f"upgraded by {', '.join(before.pending)}" if before.pending else "was up to date"
     more = {"upgraded": before.pending}
     _report(database, Revision(NEWEST, []), f"{NEWEST}, {done}", more, as_json=as_json)
 
 
-def _database_beside(store: str | None) -> "Database":
+def database_beside(store: str | None) -> "Database":
+    """Return the database of a command, not open yet. Raises BadInputError if there can be none."""
     settings, place = Settings.read(), store_name(store)
     if place == IN_MEMORY and settings.database_url is None:
         raise BadInputError(f"beside {IN_MEMORY} there is no database: set DATABASE_URL, or name a store")

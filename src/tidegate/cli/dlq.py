@@ -49,7 +49,7 @@ class LetterFilter(NamedTuple):
     state: Literal["dead", "parked"] | None = None
 
 
-class LetterChoice(NamedTuple):
+class LetterArguments(NamedTuple):
     """The letters that the command line names or describes."""
 
     ids: Sequence[str]
@@ -111,7 +111,7 @@ def replay(
     --state parked. Asks before it replays more than 100.
     """
     chosen = LetterFilter(bot=bot, chat=chat, reason=reason, older_than=older_than, state=state)
-    which = LetterChoice(ids=ids or [], everything=everything, chosen=chosen)
+    which = LetterArguments(ids=ids or [], everything=everything, chosen=chosen)
     choice = using(store, lambda outbox: choose_now(outbox, which))
     for record in choice.named:
         check_readable(record)
@@ -144,7 +144,7 @@ def drop(
     Parked messages are dropped only if named by id or by --state parked.
     """
     chosen = LetterFilter(bot=bot, chat=chat, reason=reason, older_than=older_than, state=state)
-    which = LetterChoice(ids=ids or [], everything=everything, chosen=chosen)
+    which = LetterArguments(ids=ids or [], everything=everything, chosen=chosen)
     choice = using(store, lambda outbox: choose_now(outbox, which))
     if choice.size:
         confirm(f"Drop {counted(choice.size, 'letter')} for good?", yes=yes)
@@ -152,7 +152,7 @@ def drop(
     terminal.report({"dropped": done}, f"Dropped {amount(done, 'letter')}.", as_json=as_json)
 
 
-async def choose_now(outbox: Outbox, which: LetterChoice) -> ChosenLetters:
+async def choose_now(outbox: Outbox, which: LetterArguments) -> ChosenLetters:
     """`choose`, with what a sender that died has left."""
     await outbox.settle_crashed()
     return await choose(outbox, which, Clock().now())
@@ -177,7 +177,7 @@ async def replay_chosen(choice: ChosenLetters, outbox: Outbox) -> tuple[int, int
     return done, await left.how_many(outbox)
 
 
-async def choose(outbox: Outbox, which: LetterChoice, now: float) -> ChosenLetters:
+async def choose(outbox: Outbox, which: LetterArguments, now: float) -> ChosenLetters:
     """Find the letters. Raises BadInputError for an id that is unknown or no dead letter.
 
     Parked ones are included only if their state or their id was given.
@@ -207,7 +207,7 @@ def selection(chosen: LetterFilter, now: float, *, states: frozenset[State]) -> 
     )
 
 
-def check_choice(which: LetterChoice) -> None:
+def check_choice(which: LetterArguments) -> None:
     """Raise BadInputError unless letters were either named or described."""
     described = which.everything or which.chosen != LetterFilter()
     if which.ids and described:

@@ -23,8 +23,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from tidegate.access import Role
 from tidegate.cli import loop, terminal
-from tidegate.cli.options import AsJson
+from tidegate.cli.options import AsJson, Store
 from tidegate.cli.store import (
     IN_MEMORY,
     check_store_exists,
@@ -34,11 +35,11 @@ from tidegate.cli.store import (
     quietly,
 )
 from tidegate.clock import Clock
-from tidegate.database import count_jobs, count_reminders, data_file
+from tidegate.database import count_jobs, count_reminders, data_file, find_tokens
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.jobs.record import JobState
 from tidegate.outbox.port import StoreHealth
-from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES, Settings
+from tidegate.settings import POSTGRES_SCHEMES, SQLITE_SCHEMES, Settings, misspelt_variables
 from tidegate.stores.redis.durability import RedisFacts, judge_redis, redis_facts_at
 
 CheckState = Literal["ok", "info", "warning", "failed"]
@@ -46,7 +47,7 @@ CheckState = Literal["ok", "info", "warning", "failed"]
 OLDEST_PYTHON: Final = (3, 11)
 RELEASE_YEAR: Final = 2026  # a clock that shows an earlier year is wrong
 COARSE_CLOCK: Final = 0.005  # seconds; waits of a few milliseconds need a finer one
-PORTS: Final = (8080, 8081)  # of the gateway and of the simulator
+PORTS: Final = (8080, 8081)  # of the service and webhooks; of the gateway and of the simulator
 CONNECT_SECONDS: Final = 2.0
 PROBE_SECONDS: Final = 3.0
 COUNT_SECONDS: Final = 2.0
@@ -70,21 +71,21 @@ class Check(NamedTuple):
     advice: str = ""
 
 
-@app.command(epilog="[b]Try it:[/b]  REDIS_URL=redis://localhost:6379/0 tidegate doctor")
-def doctor(*, as_json: AsJson = False) -> None:
+@app.command(epilog="[b]Try it:[/b]  tidegate doctor  ·  REDIS_URL=redis://localhost:6379/0 tidegate doctor")
+def doctor(*, store: Store = None, as_json: AsJson = False) -> None:
     """Check that this machine has what Tidegate needs, and say what to do.
 
-    Checks Python, the installed extras, which store is used and why (TIDEGATE_STORE, else REDIS_URL, else
-    tidegate.db), the process that sends for it, Redis, the database (DATABASE_URL, else a file beside the
-    store) and its replica, ports and clocks.
+    Checks Python, the installed extras, which store is used and why (--store, else TIDEGATE_STORE, else
+    REDIS_URL, else tidegate.db), the process that sends for it, Redis, the database (DATABASE_URL, else a
+    file beside the store) and its replica, ports and clocks.
     Exits with 1 if a check failed.
     """
-    raise typer.Exit(examine(as_json=as_json))
+    raise typer.Exit(examine(store=store, as_json=as_json))
 
 
-def examine(*, as_json: bool) -> int:
+def examine(*, store: str | None, as_json: bool) -> int:
     """Print every check; return 1 if one failed, else 0."""
-    checks = loop.run(_all_checks())
+    checks = loop.run(_all_checks(store))
     failed = any(check.state == "failed" for check in checks)
     found = {"checks": [check._asdict() for check in checks], "passed": not failed}
     summary = Text(_summary(checks), style="bold red" if failed else "bold green")
@@ -92,14 +93,17 @@ def examine(*, as_json: bool) -> int:
     return 1 if failed else 0
 
 
-async def _all_checks() -> list[Check]:
+async def _all_checks(store: str | None) -> list[Check]:
     settings, complaints = _settings()
+    named_by = "TIDEGATE_STORE"
+    if store:
+        settings, named_by = settings.model_copy(update={"tidegate_store": store}), "--store"
     probes = [
         _bounded("python", asyncio.to_thread(probe_machine)),
         _bounded("extras", asyncio.to_thread(probe_extras)),
         _bounded("ports", asyncio.to_thread(probe_ports)),
     ]
-    for variable, url in _redis_addresses(settings).items():
+    for variable, url in _redis_addresses(settings, named_by).items():
         probes.append(_bounded("redis", probe_redis(url, variable)))
     if not is_redis(settings.store.place) and settings.store.place != IN_MEMORY:
         probes.append(_bounded("store", probe_store(settings)))
@@ -112,15 +116,21 @@ async def _all_checks() -> list[Check]:
         probes.append(_bounded("database", asyncio.to_thread(probe_data_file, settings.store.place)))
     probes.append(_bounded("reminders", probe_reminders(settings)))
     probes.append(_bounded("jobs", probe_jobs(settings)))
+    probes.append(_bounded("API tokens", probe_tokens(settings)))
     found = [check for found in await asyncio.gather(*probes) for check in found]
-    chosen = [store_choice_check(settings), database_choice_check(settings), *sentry_checks(settings)]
+    chosen = [
+        store_choice_check(settings, named_by),
+        database_choice_check(settings),
+        *sentry_checks(settings),
+    ]
     return [*complaints, *chosen, *found]
 
 
-def _redis_addresses(settings: Settings) -> dict[str, str]:
-    """Addresses by the variables that give them. One that is also the store is checked once, as the store."""
+def _redis_addresses(settings: Settings, named_by: str) -> dict[str, str]:
+    """Addresses by what gives them. One that is also the store is checked once, as the store."""
     place, variable = settings.store
-    found: dict[str, str] = {variable: place} if variable is not None and is_redis(place) else {}
+    giver = named_by if variable == "TIDEGATE_STORE" else variable
+    found: dict[str, str] = {giver: place} if giver is not None and is_redis(place) else {}
     url = settings.redis_url.get_secret_value() if settings.redis_url else None
     return found if url is None or url in found.values() else found | {"REDIS_URL": url}
 
@@ -128,9 +138,10 @@ def _redis_addresses(settings: Settings) -> dict[str, str]:
 def _settings() -> tuple[Settings, list[Check]]:
     """Read the settings. A bad one is a failed check; the other checks run without settings."""
     try:
-        return Settings.read(), []
+        settings = Settings.read()
     except BadInputError as error:
         return Settings.model_construct(), [Check("settings", "failed", "cannot be read", str(error))]
+    return settings, misspelt_checks(misspelt_variables())
 
 
 async def _bounded(name: str, probe: Awaitable[list[Check]]) -> list[Check]:
@@ -163,7 +174,7 @@ def _summary(checks: list[Check]) -> str:
     return f"Nothing failed, {warnings} to look at." if warnings else "All is well."
 
 
-# --- probes: each looks at one thing and returns its checks ---
+# Probes: each looks at one thing and returns its checks.
 
 
 def probe_machine() -> list[Check]:
@@ -206,8 +217,8 @@ def port_is_free(port: int) -> bool:
 
 
 async def probe_redis(url: str, variable: str = "REDIS_URL") -> list[Check]:
-    """Check the Redis at `url`, which comes from the environment variable `variable`."""
-    where, name = public_address(url), "store" if variable == "TIDEGATE_STORE" else "redis"
+    """Check the Redis at `url`, which comes from this environment variable, or from --store."""
+    where, name = public_address(url), "redis" if variable == "REDIS_URL" else "store"
     try:
         facts = await redis_facts_at(url, Clock(), CONNECT_SECONDS)
     except ImportError:
@@ -316,6 +327,21 @@ async def probe_jobs(settings: Settings) -> list[Check]:
     return [] if not counts else [jobs_check(counts)]
 
 
+async def probe_tokens(settings: Settings) -> list[Check]:
+    """Say how many can be used, if there are any. Makes and upgrades no database."""
+    clock = Clock()
+    try:
+        tokens = await find_tokens(settings.store.place, settings, clock)
+    except TidegateError:
+        return []  # the check of the database says why
+    if not tokens:
+        return []
+    usable = [token for token in tokens if token.is_usable(clock.now())]
+    admins = sum(token.role is Role.ADMIN for token in usable)
+    whose = "an admin's" if admins == 1 else "admins'"
+    return [Check("API tokens", "info", f"{len(usable):,} that can be used, {admins:,} of them {whose}")]
+
+
 def jobs_check(counts: Mapping[JobState, int]) -> Check:
     waiting = counts.get(JobState.QUEUED, 0) + counts.get(JobState.SENT, 0)
     running, dead = counts.get(JobState.RUNNING, 0), counts.get(JobState.DEAD, 0)
@@ -356,7 +382,7 @@ def failure_reason(error: BaseException | None) -> str:
     return kind
 
 
-# --- conclusions: pure, without file, network or clock ---
+# Conclusions: pure, without file, network or clock.
 
 
 def python_check(number: tuple[int, ...]) -> Check:
@@ -400,14 +426,14 @@ def redis_checks(where: str, facts: RedisFacts, name: str = "redis") -> list[Che
     ]
 
 
-def store_choice_check(settings: Settings) -> Check:
+def store_choice_check(settings: Settings, named_by: str = "TIDEGATE_STORE") -> Check:
     """Say which store is used if none is named, and why."""
     place, variable = settings.store
     shown = public_store_name(place)
     if place == IN_MEMORY:
-        return Check("store chosen", "warning", f"{IN_MEMORY}, by {variable}", "gone with its process")
+        return Check("store chosen", "warning", f"{IN_MEMORY}, by {named_by}", "gone with its process")
     if variable == "TIDEGATE_STORE":
-        found = f"{shown}, by TIDEGATE_STORE" + (", which wins over REDIS_URL" if settings.redis_url else "")
+        found = f"{shown}, by {named_by}" + (", which wins over REDIS_URL" if settings.redis_url else "")
         return Check("store chosen", "info", found)
     if variable is None:
         return Check("store chosen", "info", f"{shown}, as neither TIDEGATE_STORE nor REDIS_URL is set")
@@ -426,6 +452,14 @@ def database_choice_check(settings: Settings) -> Check:
     file = data_file(settings.store.place)
     found = "memory, as the store is" if file is None else public_store_name(str(file))
     return Check("database chosen", "info", f"{found}, as DATABASE_URL is not set")
+
+
+def misspelt_checks(misspelt: Mapping[str, str]) -> list[Check]:
+    """Warn of variables that have no effect, each with the setting that may be meant."""
+    return [
+        Check("settings", "warning", f"{variable} has no effect: it is no setting", f"{meant} may be meant")
+        for variable, meant in misspelt.items()
+    ]
 
 
 def sentry_checks(settings: Settings) -> list[Check]:
@@ -452,7 +486,8 @@ def sender_check(health: StoreHealth | None) -> Check:
 def port_check(number: int, *, free: bool) -> Check:
     if free:
         return Check(f"port {number}", "ok", "free")
-    return Check(f"port {number}", "warning", "taken", "stop what uses it, or choose another with --port")
+    advice = "stop what uses it, or choose another with --port or --listen"
+    return Check(f"port {number}", "warning", "taken", advice)
 
 
 def wall_clock_check(now: float) -> Check:

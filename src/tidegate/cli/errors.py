@@ -11,6 +11,7 @@ from typing import Final
 import typer
 
 from tidegate.errors import BadInputError, TidegateError
+from tidegate.extras import missing_extra
 from tidegate.scrubber import scrub_secrets
 
 FAILED, BAD_USAGE, INTERRUPTED, UNREAD = 1, 2, 130, 141  # 128 + SIGINT, 128 + SIGPIPE
@@ -86,10 +87,11 @@ def _line_for(error: Exception) -> str:
 
 
 def _only(error: Exception) -> Exception:
-    """Unwrap the error of a task group, if it is a single one."""
+    """Return the single error of a task group, and for a missing library the error that names its extra."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    return error
+    missing = missing_extra(error) if isinstance(error, ModuleNotFoundError) else None
+    return missing or error
 
 
 def _usage(error: typer.TyperException) -> str:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.messages import CANDIDATES, amount, only_one, unreadable_json, unreadable_lines
+from tidegate.cli.messages import CANDIDATES, amount, only_one, unreadable_lines
 from tidegate.cli.options import AsJson, OfBot, Store, Yes
 from tidegate.cli.progress import progress_bar
 from tidegate.cli.store import sender_is_gone, using_gate
@@ -33,6 +33,7 @@ from tidegate.inbound.inbox import (
     hook_source,
 )
 from tidegate.inbound.signed_hooks import unpack_event
+from tidegate.ops.reports import unreadable_json
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate

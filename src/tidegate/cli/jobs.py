@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.cli import terminal
-from tidegate.cli.messages import amount, chat_of, without_files
+from tidegate.cli.messages import amount, chat_of
 from tidegate.cli.options import AsJson, OfChat, Store, Yes, command_group
 from tidegate.cli.reminders.options import naming_the_database
 from tidegate.cli.store import Result, using_gate
@@ -20,7 +20,7 @@ from tidegate.cli.times import distance, moment, short_moment, span
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
 from tidegate.jobs.record import JobRecord, JobState
-from tidegate.model import File
+from tidegate.ops.reports import bounded, job_json
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
@@ -30,8 +30,6 @@ app = command_group("List the jobs that bots have submitted; show, cancel and re
 NONE: Final = "No jobs. A bot submits them, with @gate.job above a function."
 LARGEST_ID: Final = 2**63 - 1
 PAGE: Final = 500  # jobs that are retried in a step
-LONGEST_SHOWN: Final = 500  # characters of a text within arguments and results
-MOST_SHOWN: Final = 20  # items of a list or dictionary
 MOST_LINES: Final = 100
 STYLES: Final = {JobState.DEAD: "red", JobState.DONE: "green", JobState.RUNNING: "cyan"}
 TIMES: Final = {
@@ -171,9 +169,6 @@ async def find_dead(gate: "Tidegate", name: str | None) -> list[JobRecord]:
     return found
 
 
-# --- how jobs are shown ---
-
-
 def queue_lengths(counts: Mapping[tuple[str, JobState], int]) -> dict[str, dict[str, int]]:
     """Return how many jobs are in each state, by name."""
     names = sorted({name for name, _ in counts})
@@ -185,32 +180,6 @@ def queue_lengths(counts: Mapping[tuple[str, JobState], int]) -> dict[str, dict[
 
 def _in_words(states: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {state}" for state, count in states.items())
-
-
-def job_json(job: JobRecord) -> dict[str, Any]:
-    """Return every field. Long values are cut short; bytes and files are given by their sizes."""
-    known = {name: getattr(job, name) for name in JobRecord.__struct_fields__}
-    values = {name: bounded(known[name]) for name in ("args", "kwargs", "result")}
-    return known | values | {"state": str(job.state)}
-
-
-def bounded(value: object) -> Any:  # noqa: ANN401  (as JSON has it)
-    """Return a value as JSON has it, cut short where it is long."""
-    if isinstance(value, File):
-        return without_files(value)
-    if isinstance(value, bytes):
-        return f"{len(value):,} bytes"
-    if isinstance(value, str):
-        left = len(value) - LONGEST_SHOWN
-        return value if left <= 0 else f"{value[:LONGEST_SHOWN]}… and {left:,} characters"
-    if isinstance(value, Mapping):
-        items = list(value.items())[:MOST_SHOWN]
-        rest = {"…": f"{len(value) - MOST_SHOWN:,} more"} if len(value) > MOST_SHOWN else {}
-        return {bounded(key): bounded(item) for key, item in items} | rest
-    if isinstance(value, list | tuple):
-        rest_of_list = [f"… and {len(value) - MOST_SHOWN:,} more"] if len(value) > MOST_SHOWN else []
-        return [bounded(item) for item in value[:MOST_SHOWN]] + rest_of_list
-    return value
 
 
 def job_table(jobs: Sequence[JobRecord], now: float) -> Table:

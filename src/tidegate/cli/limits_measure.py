@@ -33,7 +33,7 @@ Most = Annotated[
 
 
 class Measurement(msgspec.Struct):
-    """What was found. `limit` is None if no call was refused.
+    """The result of a measurement. `limit` is None if no call was refused.
 
     `burst` messages pass at once; `limit` is what passes for longer.
     """

@@ -1,9 +1,9 @@
 """Selection of messages by operators' commands, and how messages are shown."""
 
-import base64
 import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from rich import box
@@ -14,17 +14,17 @@ from rich.text import Text
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import moment, short_moment
 from tidegate.errors import BadInputError
-from tidegate.model import BotId, ChatId, File, Message, Record, State, TicketId
+from tidegate.model import BotId, ChatId, Message, Record, State, TicketId
+from tidegate.ops.reports import WAITING, record_json, unreadable_json
 from tidegate.outbox.admission import check_chat
 from tidegate.outbox.port import Outbox
 
 LETTERS = frozenset({State.DEAD, State.PARKED})
-WAITING = frozenset({State.QUEUED, State.RETRY})
 CANDIDATES: Final = 5  # ids that are listed if a shortened one is not clear
 ID_DIGITS: Final = 8  # of the number of a message in its id
+_CHAT: Final = re.compile(r"-?\d{3,16}|@\w+", re.ASCII)  # what may have been meant for a chat, not for an id
 T = TypeVar("T")
 DUE_ASKED: Final = 20  # messages at most for which the sender is asked when their next try is
-SHOWN_OF_UNREADABLE: Final = 48  # bytes
 COUNTED = 10_000  # counted at most; above it is "more than"
 
 
@@ -70,9 +70,10 @@ async def _find_record(outbox: Outbox, ticket: str) -> Record:
     if record is None and (known := await _whole_ids(outbox, ticket)):
         record = await outbox.find(only_one(ticket, known))
     if record is None:
+        chat = f" --chat {ticket}" if _CHAT.fullmatch(ticket) else ""
         raise BadInputError(
             f"message {ticket} is not known here: it was never put, or ended too long ago; "
-            "see tidegate queue list --state any"
+            f"see tidegate queue list{chat} --state any"
         )
     return record
 
@@ -109,47 +110,11 @@ STYLES = {State.DEAD: "red", State.PARKED: "yellow", State.DELIVERED: "green", S
 TIMES = ("created_at", "not_before", "expires_at", "settled_at")
 
 
-def record_json(record: Record) -> dict[str, Any]:
-    """Return one flat object: the fields of the message and of its record. Files by name and size.
-
-    One that cannot be decoded has its bytes as in `unreadable_json`.
-    """
-    message = record.message
-    fields = {name: getattr(message, name) for name in Message.__struct_fields__}
-    hidden = {"message", "body"}
-    known = {name: getattr(record, name) for name in Record.__struct_fields__ if name not in hidden}
-    shown = fields | {"params": without_files(message.params)} | known
-    plain: dict[str, Any] = msgspec.to_builtins(shown)
-    return plain if record.body is None else plain | unreadable_json(record.body)
-
-
-def unreadable_json(body: bytes) -> dict[str, Any]:
-    """Return all bytes of a stored body in base64, their number, and the first of them as hex and text."""
-    first = body[:SHOWN_OF_UNREADABLE]
-    return {
-        "size": len(body),
-        "first_bytes": first.hex(" "),
-        "first_text": repr(first),
-        "body": base64.b64encode(body).decode(),
-        "encoding": "base64",
-    }
-
-
 def unreadable_lines(body: bytes) -> list[RenderableType]:
     """Show how a stored body begins."""
     known = unreadable_json(body)
     shown = "\n".join(f"  {printable(known[name])}" for name in ("first_text", "first_bytes"))
     return [Text(f"body, {known['size']:,} bytes, begins", style="dim"), Text(shown)]
-
-
-def without_files(value: object) -> object:
-    """Replace each file by its name and size."""
-    if isinstance(value, File):
-        size = {} if value.content is None else {"bytes": len(value.content)}
-        return {"file": value.name or value.path or "unnamed"} | size
-    if isinstance(value, Mapping):
-        return {name: without_files(item) for name, item in value.items()}
-    return [without_files(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def record_table(records: Sequence[Record], now: float, due: Mapping[TicketId, float] | None = None) -> Table:

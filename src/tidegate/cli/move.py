@@ -36,6 +36,8 @@ MOVED_TOO: Final[dict[str, tuple[str, ...]]] = {
     "subscriptions": ("subscription",),
     "sessions": ("session",),
     "moved_conversations": ("conversation",),
+    "moved_fed_updates": ("shared update",),
+    "moved_readers": ("reader of updates", "readers of updates"),
 }
 REDIS: Final = "redis://"
 USAGE: Final = "write tidegate move tidegate.db redis://host:6379/0"
@@ -45,10 +47,10 @@ USAGE: Final = "write tidegate move tidegate.db redis://host:6379/0"
 def move(source: Source, target: Target, *, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Move everything from a file to Redis: what waits, in order, and what is remembered.
 
-    Times, keys, pauses and limits go along, and so do dead letters, parked updates, subscriptions, sessions
-    and conversations. Stop the worker of the file first. Registered bots are moved if TIDEGATE_KEY is set. If
-    it is stopped or killed, run it again: it goes on. Messages that were tried before get all their attempts
-    again, at once.
+    Times, keys, pauses and limits go along, and so do dead letters, parked updates, subscriptions, sessions,
+    conversations and readers of updates. Stop the worker of the file first. Registered bots are moved if
+    TIDEGATE_KEY is set. If it is stopped or killed, run it again: it goes on. Messages that were tried before
+    get all their attempts again, at once.
     """
     path = file_named(source)
     if not is_redis(target):
@@ -112,7 +114,10 @@ async def _move(path: Path, to: str, *, dry_run: bool, as_json: bool) -> dict[st
 
 def move_lines(found: dict[str, Any]) -> list[str]:
     """Say what moved, what stays and where, and what to do next."""
-    return [*_moved(found), *_bots(found), *_stays(found), *reminders_lines(found)]
+    stays = _stays(found)
+    is_over = not (found["dry_run"] or found["waiting"] or found["bots_left"] or stays)
+    over = [f"Nothing is left to move: rename {found['from']}, or processes warn that it is not used."]
+    return [*_moved(found), *_bots(found), *stays, *reminders_lines(found), *(over if is_over else [])]
 
 
 def reminders_lines(found: dict[str, Any]) -> list[str]:

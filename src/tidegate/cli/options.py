@@ -30,7 +30,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 Store = Annotated[
     str | None,
     typer.Option(
-        "--store", metavar="FILE", help="The store; default: TIDEGATE_STORE, REDIS_URL, or tidegate.db."
+        "--store",
+        metavar="FILE",
+        help="A file, or redis://…; default: TIDEGATE_STORE, REDIS_URL, or tidegate.db.",
     ),
 ]
 BotOption = Annotated[
@@ -50,7 +52,11 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 HealthPort = Annotated[
     int | None,
     typer.Option(
-        "--health-port", min=0, max=65_535, metavar="PORT", help="Serve /healthz and /readyz; 0: a free port."
+        "--health-port",
+        min=0,
+        max=65_535,
+        metavar="PORT",
+        help="Serve /healthz, /readyz and /metrics; 0: a free port.",
     ),
 ]
 HealthHost = Annotated[

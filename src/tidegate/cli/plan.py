@@ -317,7 +317,7 @@ def _table(plan: DeparturePlan) -> Table:
 
 
 def _sizes(rate: Rate, round_trip: float) -> Table:
-    """What the rate means for 1,000, 10,000 and 100,000 reminders at once, and what goes with them."""
+    """Show the rate's meaning for 1,000, 10,000 and 100,000 reminders at once, and what goes with them."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for name in ("users", "at once, the last after", "window with room", "pool"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -102,9 +102,6 @@ class Recording(NamedTuple):
         return [self.program, "record", "--format", "flamegraph", *options, *["--idle"][: self.waiting]]
 
 
-# --- what is asked for ---
-
-
 def find_py_spy() -> str:
     """Return the program that reads other processes. It comes with its package, beside this Python."""
     beside = str(Path(sys.executable).parent)
@@ -151,9 +148,6 @@ def sender_of(store: str | None) -> int:
             f" or any process with --pid; {HOW_TO_FIND}"
         )
     return sender.pid
-
-
-# --- the recording ---
 
 
 async def record(recording: Recording, clock: Clock, *, as_json: bool) -> float:

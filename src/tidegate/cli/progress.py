@@ -98,7 +98,11 @@ def phase(clock: Clock, what: str, total: int, *, as_json: bool) -> Iterator[Sho
     if terminal.is_watched() and not as_json:
         columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}")
         with Progress(
-            *columns, console=terminal.ScrubbedConsole(), auto_refresh=False, transient=True
+            *columns,
+            console=terminal.ScrubbedConsole(),
+            auto_refresh=False,
+            transient=True,
+            redirect_stderr=sys.stderr.isatty(),  # what goes to a file stays there
         ) as bar:
             task = bar.add_task(what, total=total, words="")
             yield _now_and_then(

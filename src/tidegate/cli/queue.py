@@ -1,11 +1,10 @@
-"""`tidegate queue`: inspect, pause, resume and cancel queued messages."""
+"""`tidegate queue`: inspect, pause, resume, reprioritize and cancel queued messages."""
 
 import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
-import msgspec
 import typer
 from rich import box
 from rich.table import Table
@@ -13,7 +12,6 @@ from rich.text import Text
 
 from tidegate.cli import terminal
 from tidegate.cli.messages import (
-    WAITING,
     Selection,
     amount,
     bot_of,
@@ -22,25 +20,32 @@ from tidegate.cli.messages import (
     due_times,
     find_records,
     record_details,
-    record_json,
     record_table,
 )
 from tidegate.cli.options import AsJson, OfBot, OfChat, Store, Yes, command_group
 from tidegate.cli.progress import progress_bar, work_off, work_through
-from tidegate.cli.store import known_bots, using, using_gate
+from tidegate.cli.store import using, using_gate
 from tidegate.cli.terminal import confirm, printable
-from tidegate.cli.times import moment
+from tidegate.cli.times import moment, span
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
-from tidegate.model import BotId, ChatId, Record, State, TicketId, Why
-from tidegate.outbox.port import Outbox, OutboxStats, StoreHealth
+from tidegate.model import BotId, ChatId, Priority, Record, State, TicketId, Why
+from tidegate.ops.reports import (
+    BOT_COUNTS,
+    WAITING,
+    explain,
+    known_bots,
+    queue_report,
+    record_json,
+    why_report,
+)
+from tidegate.outbox.port import Outbox
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
-    from tidegate.stores.store import StoreActivity
 
 
-app = command_group("Inspect, pause, resume and cancel queued messages.")
+app = command_group("Say why messages wait; list, pause, resume and cancel them.")
 
 StateName = StrEnum("StateName", "queued retry sending parked dead delivered expired cancelled replaced any")
 Id = Annotated[str, typer.Argument(metavar="ID", help="As shown by queue list; its beginning is enough.")]
@@ -59,9 +64,8 @@ States = Annotated[
 Limit = Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="At most this many, the oldest.")]
 
 OPEN: Final = frozenset({State.QUEUED, State.RETRY, State.SENDING})
-SENDER_COUNTS: Final = ("uncertain", "urgent")  # counted in the sender's memory, not in the store
+PAUSES_SHOWN: Final = 5
 NO_SENDER: Final = "none runs, so nothing is sent: start one with tidegate worker"
-NO_WORKER: Final = "no worker runs: start one with tidegate worker"
 DATED_AFTER: Final = 120.0  # seconds: a longer wait is shown with its date
 _IN_SECONDS = re.compile(r"\bin (\d+(?:\.\d+)?) s\b")
 ENDS: Final = {
@@ -77,57 +81,11 @@ ENDS: Final = {
 }
 
 
-# --- stats ---
-
-
 @app.command()
 def stats(*, store: Store = None, as_json: AsJson = False) -> None:
     """Show how many messages are in which state, which process sends, and what is paused."""
-
-    async def look(gate: "Tidegate") -> dict[str, Any]:
-        store = gate.core.store
-        facts = StoreFacts(
-            await store.activity(), await known_bots(gate), await store.pauses(), await store.sender_health()
-        )
-        return stats_report(await gate.stats(), facts)
-
-    found = using_gate(store, look)
+    found = using_gate(store, queue_report)
     terminal.report(found, stats_picture(found), as_json=as_json)
-
-
-class StoreFacts(NamedTuple):
-    activity: "StoreActivity"
-    bots: list[BotId]
-    paused: list[tuple[BotId, ChatId | None]]
-    health: StoreHealth | None = None  # of the processes that send
-
-
-def stats_report(counts: OutboxStats, facts: StoreFacts) -> dict[str, Any]:
-    """Build the report. Its first three keys are those of `GET /queue/stats`; `sender` is None if none sends.
-
-    A store with several senders has `processes` (others than this) and `delivers` in place of a sender.
-    """
-    letters = counts.dead + counts.parked
-    lines = {"high": counts.high, "normal": counts.normal, "low": counts.low, "retry": counts.retry}
-    apart = (*lines, *SENDER_COUNTS)
-    activity = facts.activity
-    others = (
-        {} if activity.processes is None else {"processes": activity.processes, "delivers": activity.delivers}
-    )
-    rest = {name: count for name, count in msgspec.structs.asdict(counts).items() if name not in apart}
-    return {
-        "stats": lines | {"dlq": letters},
-        "total_queued": counts.waiting,
-        "total_failed": letters,
-        **rest,
-        "sender": None if activity.sender is None else msgspec.to_builtins(activity.sender),
-        **others,
-        "health": None
-        if facts.health is None
-        else {"ready": facts.health.ready, "reasons": list(facts.health.reasons)},
-        "bots": facts.bots,
-        "paused": [{"bot": bot, "chat_id": chat} for bot, chat in facts.paused],
-    }
 
 
 def stats_picture(found: dict[str, Any]) -> Table:
@@ -138,6 +96,7 @@ def stats_picture(found: dict[str, Any]) -> Table:
     lines = found["stats"]
     parts = (f"{name} {lines[name]:,}" for name in ("high", "normal", "low", "retry") if lines[name])
     grid.add_row("waiting", f"{found['total_queued']:,}", " · ".join(parts))
+    grid.add_row("oldest", *_oldest(found["oldest_seconds"]))
     for name, hint in (
         ("sending", ""),
         ("delivered", ""),
@@ -156,6 +115,7 @@ def stats_picture(found: dict[str, Any]) -> Table:
     if found["spooled"]:
         grid.add_row("spooled", f"{found['spooled']:,}", "on this machine, until Redis takes them")
     grid.add_section()
+    _add_bots(grid, found["by_bot"])
     if "processes" in found:
         grid.add_row("processes", f"{found['processes']:,}", _processes(delivers=found["delivers"]))
     else:
@@ -169,9 +129,26 @@ def stats_picture(found: dict[str, Any]) -> Table:
     for place in found["paused"]:
         chat = place["chat_id"]
         where = f"bot {place['bot']}" + ("" if chat is None else f", chat {chat}")
-        options = f"--bot {place['bot']}" + ("" if chat is None else f" --chat {chat}")
-        grid.add_row("paused", "", Text(f"{where}: tidegate queue resume {options}", "yellow"))
+        grid.add_row("paused", "", Text(f"{where}: {resume_command(place['bot'], chat)}", "yellow"))
     return grid
+
+
+def _add_bots(grid: Table, by_bot: list[dict[str, Any]]) -> None:
+    if len(by_bot) > 1:
+        for its in by_bot:
+            grid.add_row(f"bot {its['bot']}", f"{its['waiting']:,}", _numbers_of_bot(its))
+        grid.add_section()
+
+
+def _oldest(seconds: float | None) -> tuple[str, str]:
+    return ("", "") if seconds is None else (span(seconds), "since the first of them could have gone")
+
+
+def _numbers_of_bot(its: dict[str, Any]) -> str:
+    parts = [f"{name} {its[name]:,}" for name in BOT_COUNTS if its[name]]
+    if its["oldest_seconds"] is not None:
+        parts.append(f"oldest {span(its['oldest_seconds'])}")
+    return " · ".join(parts)
 
 
 def _sender(sender: dict[str, Any] | None) -> Text:
@@ -184,9 +161,6 @@ def _processes(*, delivers: bool) -> Text:
     if not delivers:
         return Text(f"no worker: {NO_SENDER}", style="bold red")
     return Text("use this store beside this command; some deliver", style="green")
-
-
-# --- list, show ---
 
 
 @app.command("list", epilog="[b]Try it:[/b]  tidegate queue list --chat 1001 --state any")
@@ -243,46 +217,22 @@ def show_record(store: str | None, ticket: str, *, as_json: bool) -> None:
     terminal.report(record_json(record), record_details(record, Clock().now()), as_json=as_json)
 
 
-# --- why ---
-
-
-@app.command()
+@app.command(epilog="[b]Try it:[/b]  tidegate queue why 9f3a  ·  tidegate queue list --chat 1001 --state any")
 def why(ticket: Id, *, store: Store = None, as_json: AsJson = False) -> None:
-    """Explain what a message waits for, and when it should be sent."""
+    """Explain what a message waits for, and when it should be sent.
+
+    Of one that has ended, it says how. queue list finds the id of a message to a chat.
+    """
 
     async def look(gate: "Tidegate") -> tuple[Record, Why]:
         [record] = await find_records(gate.outbox, [ticket])
-        waits = await gate.outbox.why(record.message.id)
-        if waits and waits.state in WAITING and await _no_worker(gate):
-            waits = Why(waits.state, (NO_WORKER, *waits.waits_for), None)
-        [record] = await find_records(gate.outbox, [record.message.id])
-        # Its state may have changed since it was explained.
-        return record, waits if waits and waits.state == record.state else Why(record.state, (), None)
+        found = await explain(gate, record.message.id)
+        return found or (record, Why(record.state, (), None))  # it is forgotten in this moment
 
     record, explained = using_gate(store, look)
     now = Clock().now()
     found, lines = why_report(record, explained, now), why_lines(record, explained, now)
     terminal.report(found, *lines, as_json=as_json)
-
-
-async def _no_worker(gate: "Tidegate") -> bool:
-    """Return True if no process delivers. A store with one sender explains that by itself."""
-    activity = await gate.core.store.activity()
-    return activity.processes is not None and not activity.delivers
-
-
-def why_report(record: Record, explained: Why, now: float) -> dict[str, Any]:
-    """Build the report; `expected_in` and `expected_at` are None if they depend on a person or a process."""
-    expected = explained.expected_in if explained.state in WAITING else None  # else it has left
-    return {
-        "id": record.message.id,
-        "state": explained.state,
-        "waits_for": list(explained.waits_for),
-        "expected_in": expected,
-        "expected_at": None if expected is None else now + expected,
-        "reason": record.reason,
-        "description": record.description,
-    }
 
 
 def why_lines(record: Record, explained: Why, now: float) -> list[str]:
@@ -298,8 +248,21 @@ def why_lines(record: Record, explained: Why, now: float) -> list[str]:
         tail = "When it is sent depends on a person or a process, not on time."
     else:
         tail = f"It should be sent {moment(now + explained.expected_in, now)}."
-    reasons = (f"  · {dated(reason, now)}" for reason in explained.waits_for)
+    bot, chat = record.message.bot, record.message.chat_id
+    commands = {
+        "its bot is paused": resume_command(bot, None),
+        "its chat is paused": resume_command(bot, chat),
+    }
+    reasons = [
+        f"  · {dated(reason, now)}" + (f": {commands[reason]}" if reason in commands else "")
+        for reason in explained.waits_for
+    ]
     return [printable(line) for line in (head, *reasons, tail)]
+
+
+def resume_command(bot: BotId, chat: ChatId | None) -> str:
+    """Return the command that ends a pause of a bot, or of one of its chats."""
+    return f"tidegate queue resume --bot {bot}" + ("" if chat is None else f" --chat {chat}")
 
 
 def dated(reason: str, now: float) -> str:
@@ -320,10 +283,7 @@ def ending(record: Record, state: State, now: float) -> str:
     )
 
 
-# --- pause, resume ---
-
-
-@app.command()
+@app.command(epilog="[b]Try it:[/b]  tidegate queue pause --bot 42  ·  tidegate queue pause --chat 1001")
 def pause(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_json: AsJson = False) -> None:
     """Stop sending queued messages: of every bot, of one bot, or of one chat. A restart does not end it.
 
@@ -332,7 +292,7 @@ def pause(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_jso
     set_paused(store, bot=bot, chat=chat, paused=True, as_json=as_json)
 
 
-@app.command()
+@app.command(epilog="[b]Try it:[/b]  tidegate queue resume  ·  tidegate queue resume --chat 1001")
 def resume(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_json: AsJson = False) -> None:
     """End a pause that was made with the same options. Pauses of a bot and of its chats are separate."""
     set_paused(store, bot=bot, chat=chat, paused=False, as_json=as_json)
@@ -341,19 +301,38 @@ def resume(*, bot: OfBot = None, chat: OfChat = None, store: Store = None, as_js
 def set_paused(store: str | None, *, bot: int | None, chat: str | None, paused: bool, as_json: bool) -> None:
     chat_id = chat_of(chat)
 
-    async def act(gate: "Tidegate") -> list[BotId]:
+    async def act(gate: "Tidegate") -> tuple[list[BotId], list[tuple[BotId, ChatId | None]]]:
         bots = which_bots(await known_bots(gate), bot)
         for each in bots:
             await (gate.outbox.pause if paused else gate.outbox.resume)(each, chat_id)
-        return bots
+        left = [] if paused else await gate.core.store.pauses()
+        # Of a chat that is resumed, only the pause of its bot still holds it.
+        return bots, [(of, its) for of, its in left if of in bots and (chat_id is None or its is None)]
 
-    bots = using_gate(store, act)
+    bots, left = using_gate(store, act)
     where = "" if chat_id is None else f", chat {chat_id}"
+    found: dict[str, object] = {
+        "paused" if paused else "resumed": [{"bot": each, "chat_id": chat_id} for each in bots]
+    }
+    if not paused:
+        found["still_paused"] = [{"bot": each, "chat_id": its} for each, its in left]
     terminal.report(
-        {"paused" if paused else "resumed": [{"bot": each, "chat_id": chat_id} for each in bots]},
+        found,
         *(f"{'Paused' if paused else 'Resumed'}: bot {each}{where}" for each in bots),
+        *_still_paused(left),
         as_json=as_json,
     )
+
+
+def _still_paused(left: Sequence[tuple[BotId, ChatId | None]]) -> list[str]:
+    lines = [
+        printable(f"Still paused: bot {bot}" + ("" if chat is None else f", chat {chat}"))
+        + f": {resume_command(bot, chat)}"
+        for bot, chat in left[:PAUSES_SHOWN]
+    ]
+    if len(left) > PAUSES_SHOWN:
+        lines.append(f"{len(left) - PAUSES_SHOWN:,} more are paused: see tidegate queue stats")
+    return lines
 
 
 def which_bots(known: Sequence[BotId], bot: int | None) -> list[BotId]:
@@ -368,7 +347,30 @@ def which_bots(known: Sequence[BotId], bot: int | None) -> list[BotId]:
     return [BotId(bot)]
 
 
-# --- cancel ---
+@app.command(epilog="[b]Try it:[/b]  tidegate queue priority 9f3a high")
+def priority(
+    ticket: Id,
+    new: Annotated[Priority, typer.Argument(metavar="high|normal|low", help="The priority that it gets.")],
+    *,
+    store: Store = None,
+    as_json: AsJson = False,
+) -> None:
+    """Raise or lower the priority of a message that waits.
+
+    It stands by its arrival among the messages of that priority to its chat. A message that is being sent or
+    is urgent stays as it is. Exits with 1 if it could not be changed.
+    """
+
+    async def act(outbox: Outbox) -> tuple[Record, bool]:
+        [record] = await find_records(outbox, [ticket])
+        return record, await outbox.reprioritize([record.message.id], new) == 1
+
+    record, changed = using(store, act)
+    known = record.message.id
+    line = f"{known} has the priority {new} now." if changed else f"{known} does not wait, or is urgent."
+    found = {"id": known, "priority": str(new if changed else record.message.priority), "changed": changed}
+    terminal.report(found, printable(line), as_json=as_json)
+    raise typer.Exit(0 if changed else 1)
 
 
 class MessageChoice(NamedTuple):
@@ -380,7 +382,7 @@ class MessageChoice(NamedTuple):
     chat: str | None
 
 
-@app.command()
+@app.command(epilog="[b]Try it:[/b]  tidegate queue cancel 9f3a  ·  tidegate queue cancel --chat 1001")
 def cancel(
     ids: Ids = None,
     *,

@@ -1,6 +1,7 @@
 """`tidegate scheduler`: put reminders that are due into the outbox until a signal comes, then report."""
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -18,7 +19,14 @@ from tidegate.cli.listen_address import ListenAddress
 from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson, HealthHost, HealthPort, Store
 from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
-from tidegate.cli.store import gate_for, open_gate, public_store_name, report_to_sentry, store_name
+from tidegate.cli.store import (
+    gate_for,
+    open_gate,
+    public_store_name,
+    record_history,
+    report_to_sentry,
+    store_name,
+)
 from tidegate.cli.times import distance
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError, TidegateError
@@ -29,6 +37,7 @@ if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
 
 app = typer.Typer(add_completion=False)
+log = logging.getLogger("tidegate.reminders")
 
 OFFSETS: Final = AHEAD / 2  # seconds over which shards are spread: the last still puts half a minute ahead
 COUNT_EVERY: Final = 10.0  # seconds: counting a million reminders takes a while
@@ -81,8 +90,10 @@ def scheduler(
         raise BadInputError(f"--offset: give less than {AHEAD:g} s: what is due would be late")
     place = None if health_port is None else ListenAddress(health_host, health_port, "--health-")
     gate, clock = gate_for(store), Clock()
-    report_to_sentry(gate)
-    run = loop.run(_schedule(gate, clock, store, wanted, place, as_json=as_json))
+    with terminal.command_log():
+        report_to_sentry(gate)
+        record_history(gate)
+        run = loop.run(_schedule(gate, clock, store, wanted, place, as_json=as_json))
     terminal.report(run.report(), summary(run.report()), as_json=as_json)
     if run.failure is not None:
         raise TidegateError(f"the scheduler gives up: {run.failure}")
@@ -219,7 +230,8 @@ async def _schedule(
         await run.look()
         if not watched:
             active = amount(run.counts.active, "reminder")
-            terminal.announce(f"Scheduling beside {name}: {active} (Ctrl-C stops it)", as_json=as_json)
+            line = f"Scheduling beside {name}: {active} (Ctrl-C stops it)"
+            log.info("%s", line) if as_json else terminal.put_line(line)
         if watched:
             with terminal.drawing(SchedulerView(run, name).picture) as draw:
                 async for _ in loop.frames(stop, clock):

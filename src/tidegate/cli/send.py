@@ -15,12 +15,12 @@ from typer.core import TyperCommand
 
 from tidegate.broadcast.message import CAPTIONED
 from tidegate.cli import loop, terminal
-from tidegate.cli.messages import record_json
 from tidegate.cli.options import AsJson, BotOption, Store
 from tidegate.cli.store import choose_bot, gate_for, open_gate, quietly, store_option
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.model import File
+from tidegate.ops.reports import record_json
 from tidegate.outbox.admission import OPTION_NAMES, check_fields
 from tidegate.outbox.message_times import LONGEST_DELAY, duration
 from tidegate.outbox.tickets import LiveTicket, Receipt
@@ -115,7 +115,8 @@ class GroupNumbersCommand(TyperCommand):
 @app.command(
     cls=GroupNumbersCommand,
     epilog='[b]Try it:[/b]  tidegate send 1001 "Hello"'
-    '  ·  tidegate send @channel "Look" --photo cat.jpg --at 18:30',
+    '  ·  tidegate send @channel "Look" --photo cat.jpg --at 18:30'
+    '  ·  ID="$(tidegate send 1001 Hello)"',
 )
 def send(
     chat: Chat,
@@ -136,7 +137,10 @@ def send(
     store: Store = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put one message into the store for a worker to deliver, and print its id."""
+    """Put one message into the store for a worker to deliver, and print its id.
+
+    If stdout is no terminal, it gets the id alone, as a script wants it.
+    """
     if dedup_key == "":
         raise BadInputError("--dedup-key: the key is empty: give one, or leave the option out")
     wanted = MessageOptions(
@@ -377,7 +381,7 @@ async def _send(
         [ticket] = await gate.send_many([fields], bot=bot)  # a parameter may have any name
         started = clock.monotonic()
         if not as_json:
-            terminal.put_line(_accepted(ticket))
+            terminal.put_line(_accepted(ticket) if terminal.is_watched() else ticket.id)
         await _hint(gate, store, wait=wait)
         try:
             receipt = await _delivered(ticket, fields, timeout) if wait else None
@@ -385,7 +389,8 @@ async def _send(
             if as_json:
                 terminal.put_json(await _known(gate, ticket))
         if receipt is not None and not as_json:
-            terminal.put_line(_arrived(receipt, clock.monotonic() - started))
+            arrived = _arrived(receipt, clock.monotonic() - started)
+            (terminal.put_line if terminal.is_watched() else terminal.note)(arrived)
 
 
 async def _hint(gate: "Tidegate", store: str | None, *, wait: bool) -> None:

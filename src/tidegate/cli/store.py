@@ -13,7 +13,7 @@ from tidegate.errors import BadInputError, MissingExtraError, StoreAwayError
 from tidegate.model import BotId
 from tidegate.outbox.port import Outbox
 from tidegate.settings import REDIS_SCHEMES, Settings
-from tidegate.store_name import check_store_name
+from tidegate.stores.store_name import check_store_name
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
@@ -107,10 +107,13 @@ def check_store_exists(place: str) -> None:
 
         check_not_deleted(file)
         raise BadInputError(
-            f"there is no store at {public_store_name(place)}: name it with --store, or begin with bot add"
+            f"there is no store at {public_store_name(place)}: name it with --store, or begin with"
+            " tidegate bot add"
         )
     if file.is_file() and file.stat().st_size == 0:  # opening it would make a new store of it
-        raise BadInputError(f"{place} is empty: restore a backup, or remove it and begin with bot add")
+        raise BadInputError(
+            f"{place} is empty: restore a backup, or remove it and begin with tidegate bot add"
+        )
 
 
 @asynccontextmanager
@@ -137,6 +140,15 @@ def report_to_sentry(gate: "Tidegate") -> None:
     except MissingExtraError as error:
         log = logging.getLogger("tidegate")
         log.warning("SENTRY_DSN is set, and nothing is reported there: %s", error)
+
+
+def record_history(gate: "Tidegate") -> None:
+    """Record messages in a command that runs for long, unless TIDEGATE_HISTORY=off. Needs no SQL to run."""
+    try:
+        gate.record_history()
+    except MissingExtraError as error:
+        log = logging.getLogger("tidegate")
+        log.info("no history is recorded: %s", error)
 
 
 @contextmanager
@@ -207,13 +219,6 @@ def using_gate(store: str | None, work: "Callable[[Tidegate], Awaitable[Result]]
 
     with quietly():
         return loop.run(opened())
-
-
-async def known_bots(gate: "Tidegate") -> list[BotId]:
-    """Return the bots that are registered, have messages, or are paused."""
-    registered = {bot.id for bot in gate.bots()}
-    counts, paused = await gate.core.store.counts_by_bot(letters=False), await gate.core.store.pauses()
-    return sorted(registered | {bot for bot, _ in counts} | {bot for bot, _ in paused})
 
 
 async def sender_is_gone(gate: "Tidegate") -> bool:

@@ -13,11 +13,13 @@ STYLE = """
   .title { font-size: 19px; font-weight: 600 } .small { font-size: 11px } .quiet { fill: #5b6875 }
   .paper { fill: #ffffff } .grid { stroke: #d5dbe1; stroke-width: 1 }
   .limit { stroke: #c0392b; stroke-width: 1.5; stroke-dasharray: 6 4 } .warning { fill: #c0392b }
+  .too-many { fill: #c0392b } .bound { stroke: #1f2933; stroke-width: 1.5; stroke-dasharray: 6 4 }
   .mode0 { fill: #d97706 } .mode1 { fill: #8896a5 } .mode2 { fill: #0e8f8a } .mode3 { fill: #2f6fd6 }
   .refused { stroke: #c0392b; stroke-width: 2 }
   .label { stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round; paint-order: stroke }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6eaee } .quiet { fill: #9fb0bf } .paper { fill: #11181f } .grid { stroke: #2e3a45 }
+    .too-many { fill: #ff8a7a } .bound { stroke: #e6eaee }
     .label { stroke: #11181f } .limit, .refused { stroke: #ff8a7a } .warning { fill: #ff8a7a }
     .mode0 { fill: #f0a54a } .mode1 { fill: #74828f } .mode2 { fill: #37c0b9 } .mode3 { fill: #74a7ff }
   }

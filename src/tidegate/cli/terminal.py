@@ -15,6 +15,7 @@ from rich.text import Text
 from tidegate.cli.errors import JSON_WRITTEN
 from tidegate.errors import BadInputError, TidegateError
 from tidegate.scrubber import scrub_secrets
+from tidegate.settings import Settings
 
 Draw = Callable[[], None]
 
@@ -34,6 +35,18 @@ def report(found: Mapping[str, object], *parts: RenderableType, as_json: bool) -
         return
     for part in parts:
         put_line(part) if isinstance(part, str) else put(part)
+
+
+def report_secret(found: Mapping[str, object], name: str, secret: str, *, as_json: bool) -> None:
+    """Print a secret that was just made, which no other function here would show.
+
+    Alone on its line, so that `$(…)` catches it; in JSON beside what was found, under `name`.
+    """
+    if as_json:
+        put_json(found, {name: secret})
+        return
+    sys.stdout.write(secret + "\n")
+    sys.stdout.flush()
 
 
 class ScrubbedConsole(Console):
@@ -57,10 +70,11 @@ def put_line(line: str) -> None:
     sys.stdout.flush()
 
 
-def put_json(found: Mapping[str, object]) -> None:
-    """Write one line of JSON, without secrets. Numbers that JSON lacks (infinity, NaN) become null."""
+def put_json(found: Mapping[str, object], secrets: Mapping[str, str] | None = None) -> None:
+    """Write one line of JSON, with no secrets but these. Numbers that JSON lacks (infinity, NaN) are null."""
     JSON_WRITTEN.add("stdout")
-    sys.stdout.write(json.dumps(_writable(found), allow_nan=False) + "\n")
+    told = {_writable(name): _writable(value) for name, value in found.items()} | dict(secrets or {})
+    sys.stdout.write(json.dumps(told, allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
@@ -86,9 +100,23 @@ def announce(line: str, *, as_json: bool) -> None:
 
 
 @contextmanager
+def command_log() -> Iterator[None]:
+    """Log to stderr while a command runs that runs for long: TIDEGATE_LOG_LEVEL, TIDEGATE_LOG_FORMAT."""
+    from tidegate.ops import log_format  # noqa: PLC0415  (slow to import: `--help` does without)
+
+    with log_format.command_log(Settings.read()):
+        yield
+
+
+@contextmanager
 def drawing(picture: Callable[[], RenderableType]) -> Iterator[Draw]:
     """Give a function that draws `picture` again in place; it is drawn a last time at the end."""
-    with Live(console=ScrubbedConsole(), auto_refresh=False, vertical_overflow="crop") as live:
+    with Live(
+        console=ScrubbedConsole(),
+        auto_refresh=False,
+        vertical_overflow="crop",
+        redirect_stderr=sys.stderr.isatty(),  # its lines come above the picture; those of a file go there
+    ) as live:
 
         def draw() -> None:
             live.update(picture(), refresh=True)

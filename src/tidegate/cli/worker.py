@@ -1,6 +1,7 @@
 """`tidegate worker`: become the sender, deliver until a signal comes, report at the end."""
 
 import asyncio
+import logging
 import re
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
@@ -14,7 +15,7 @@ from rich.text import Text
 
 from tidegate.cli import loop, terminal
 from tidegate.cli.listen_address import ListenAddress
-from tidegate.cli.messages import WAITING, amount
+from tidegate.cli.messages import amount
 from tidegate.cli.options import AsJson, HealthHost, HealthPort, Store
 from tidegate.cli.progress import LINE_EVERY, Meter, sparkline
 from tidegate.cli.store import (
@@ -22,6 +23,7 @@ from tidegate.cli.store import (
     is_redis,
     open_gate,
     public_store_name,
+    record_history,
     report_to_sentry,
     store_name,
 )
@@ -30,6 +32,7 @@ from tidegate.cli.times import short_moment
 from tidegate.clock import Clock
 from tidegate.errors import StoreError, TidegateError
 from tidegate.model import Message
+from tidegate.ops.reports import WAITING
 from tidegate.outbox.port import OutboxStats
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
@@ -38,6 +41,7 @@ if TYPE_CHECKING:  # slow to import: `--help` does without
 
 
 app = typer.Typer(add_completion=False)
+log = logging.getLogger("tidegate.worker")
 
 Concurrency = Annotated[
     int, typer.Option(min=1, max=10_000, metavar="N", help="At most this many calls at once.")
@@ -72,7 +76,8 @@ def worker(
 
     Then it finishes the calls in flight; messages that wait stay in the store. A file has one worker at a
     time; in Redis any number of workers share the work and the limits. It fires reminders, too, if there are
-    any. If it fails again and again, it ends with 1, so that whatever supervises it starts it anew.
+    any, and goes on with broadcasts that another process has left. If it fails again and again, it ends with
+    1, so that whatever supervises it starts it anew.
     """
     wanted = WorkerOptions(
         concurrency=concurrency,
@@ -81,8 +86,10 @@ def worker(
         health=None if health_port is None else ListenAddress(health_host, health_port, "--health-"),
     )
     run = WorkerRun(gate_for(store), Clock(), shared=is_redis(store_name(store)))
-    report_to_sentry(run.gate)
-    loop.run(_deliver(run, store, wanted, as_json=as_json))
+    with terminal.command_log():
+        report_to_sentry(run.gate)
+        record_history(run.gate)
+        loop.run(_deliver(run, store, wanted, as_json=as_json))
     terminal.report(run.report(), summary(run.report()), as_json=as_json)
     if run.failure is not None:
         raise TidegateError(f"the worker gives up: {run.failure}")
@@ -103,7 +110,8 @@ class WorkerRun:
 
     def __init__(self, gate: "Tidegate", clock: Clock, *, shared: bool = False) -> None:
         self.gate, self.clock = gate, clock
-        self._before = self.stats = OutboxStats()
+        self._before: OutboxStats | None = None  # None: not read yet
+        self.stats = OutboxStats()
         self._started = self._ended = 0.0
         self._over = False
         self.failure: str | None = None  # why it could not go on
@@ -115,13 +123,14 @@ class WorkerRun:
             gate.on_delivered(self._note_delivered)
 
     async def start(self) -> None:
-        self._before = self.stats = await self.gate.stats()
         self._started = self.clock.monotonic()
+        await self.look()
 
     async def look(self) -> None:
         """Read the counts. A store that cannot be read now must not end the worker: the last counts stay."""
         with suppress(StoreError):
             self.stats = await self.gate.stats()
+            self._before = self._before or self.stats
 
     async def end(self) -> None:
         """Take the last counts, before the gate closes."""
@@ -141,7 +150,8 @@ class WorkerRun:
 
     def report(self) -> dict[str, Any]:
         """Return the counts under the keys that all reports share."""
-        counts = {name: max(0, getattr(self.stats, name) - getattr(self._before, name)) for name in COUNTED}
+        before = self._before or self.stats
+        counts = {name: max(0, getattr(self.stats, name) - getattr(before, name)) for name in COUNTED}
         if self._delivered is not None:
             counts["delivered"] = self._delivered
         return {
@@ -234,14 +244,17 @@ async def _deliver(run: WorkerRun, store: str | None, wanted: WorkerOptions, *, 
             await run.start()
             await beside.enter_async_context(loop.beside(_stop_when_hopeless(run, delivering, stop)))
             if not gate.bots():
-                terminal.note("tidegate: warning: no bot is registered: tidegate bot add")
+                log.warning("no bot is registered: tidegate bot add")
             if not watched:
                 waiting = amount(run.stats.waiting, "message waits", "messages wait")
-                terminal.announce(f"Delivering from {name}: {waiting} (Ctrl-C stops it)", as_json=as_json)
+                line = f"Delivering from {name}: {waiting} (Ctrl-C stops it)"
+                log.info("%s", line) if as_json else terminal.put_line(line)
             if wanted.drain:
                 await beside.enter_async_context(loop.beside(_stop_when_drained(gate, stop)))
+            else:
+                await beside.enter_async_context(gate.keep_campaigns())
             if watched:
-                await _watch(run, name, stop)
+                await watch(run, name, stop)
             elif as_json:
                 await stop.wait()
             else:
@@ -259,8 +272,9 @@ async def _stop_when_drained(gate: "Tidegate", stop: asyncio.Event) -> None:
     stop.set()
 
 
-async def _watch(run: WorkerRun, name: str, stop: asyncio.Event) -> None:
+async def watch(run: WorkerRun, name: str, stop: asyncio.Event) -> None:
     with terminal.drawing(WorkerView(run, name).picture) as draw:
+        draw()  # what waits at the start, before a first look: that takes longer than a few messages
         async for _ in loop.frames(stop, run.clock):
             await run.look()
             draw()

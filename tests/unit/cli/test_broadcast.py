@@ -6,11 +6,11 @@ import errno
 import io
 import json
 import os
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console, RenderableType
 
 from simulated import TOKEN
 from tidegate import Tidegate
@@ -18,30 +18,18 @@ from tidegate.broadcast.audience_file import AudienceFile
 from tidegate.broadcast.message import BroadcastMessage
 from tidegate.cli import terminal
 from tidegate.cli.broadcast import BroadcastOrder
+from tidegate.cli.broadcast.control import campaign_details
+from tidegate.cli.broadcast.missed import find_missed, missed_parts
 from tidegate.cli.broadcast.run import BroadcastJob, broadcast
 from tidegate.cli.progress import CountRate
 from tidegate.errors import BadInputError, NotTheSenderError, TidegateError
 from tidegate.model import BotId
 from tidegate.outbox.port import Outbox
 from tidegate.sim.telegram import SimulatedTelegram
-from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 BOT = BotId(42)
 EARLIER = "chat_id,state,reason\n" + "1,dead,blocked\n" * 100
-
-
-@pytest.fixture
-async def telegram(clock: VirtualClock) -> SimulatedTelegram:
-    return SimulatedTelegram(clock)
-
-
-@pytest.fixture
-async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> AsyncIterator[Tidegate]:
-    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
-    gate.add_bot(TOKEN)
-    async with gate:
-        yield gate
 
 
 class Desk:
@@ -90,6 +78,12 @@ def source_of(content: str) -> AudienceFile:
 
 def people(count: int) -> str:
     return "chat_id,name\n" + "".join(f"{1000 + i},Person {i}\n" for i in range(count))
+
+
+def drawn(picture: RenderableType) -> str:
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(picture)
+    return console.export_text()
 
 
 async def texts(telegram: SimulatedTelegram, chat_id: int) -> list[str]:
@@ -167,7 +161,7 @@ async def test_a_dry_run_shows_what_would_go_and_puts_nothing(desk: Desk, gate: 
     assert code == 0
     assert "to 1002:\n  Hi Person 2\n  [b]you[/b]\n" in desk.told
     assert "Person 3\n" not in desk.told
-    assert "3,030 would be sent, in 100 s or more at the limit of 30/1 s; nothing was" in desk.told
+    assert "3,030 would be sent, in 106 s or more at the limit of 30/1 s; nothing was" in desk.told
     assert (await gate.stats()).waiting == 0
 
     code, found = await desk.run(people(2), text="Hi {name}", dry_run=True)
@@ -189,6 +183,17 @@ async def test_what_is_complete_is_not_sent_again_unless_under_another_name(
     code, report = await desk.run(people(3), text="Hi {name}", name="second-time")
     assert (code, report["name"], report["delivered"]) == (0, "second-time", 3)
     assert await texts(telegram, 1001) == ["Hi Person 1"] * 2
+
+
+async def test_a_broadcast_that_was_cancelled_is_not_called_complete(desk: Desk, gate: Tidegate) -> None:
+    await desk.run(people(3), text="Hi {name}", name="spring", wait=False)
+    await gate.outbox.pause(BOT)
+    await gate.cancel_campaign("spring")
+
+    await desk.show(people(3), text="Hi {name}", name="spring")
+
+    assert "complete" not in desk.told
+    assert "3 of its messages were cancelled, and nothing was sent now." in desk.told
 
 
 async def test_another_file_under_the_same_name_goes_to_those_who_are_new(
@@ -283,6 +288,33 @@ async def test_whom_it_did_not_reach_is_written_down(
     assert code == (0 if report["dead"] == report["blocked"] else 1)
 
 
+async def test_whom_a_broadcast_missed_can_be_asked_when_it_has_ended(
+    desk: Desk, gate: Tidegate, telegram: SimulatedTelegram
+) -> None:
+    block(telegram, 1001)
+    block(telegram, 1004)
+    block(telegram, 7)
+    await desk.run(people(6), text="Hi", name="sale")
+    await desk.run("chat_id\n7\n", text="Hi", name="sale-2")  # its name begins alike
+
+    found = await find_missed(gate, "sale", None)
+
+    assert sorted(found.chats) == [("1001", "dead", "blocked"), ("1004", "dead", "blocked")]
+    table, more = missed_parts(found, found.chats[:1], None)
+    assert more == "1 more: --report FILE writes all 2 into a CSV file."
+    assert "blocked" in drawn(table)
+    assert "tidegate broadcast missed sale" in drawn(campaign_details(found.campaign, 0))
+
+
+async def test_a_broadcast_that_reached_everybody_missed_nobody(desk: Desk, gate: Tidegate) -> None:
+    await desk.run(people(3), text="Hi", name="sale")
+
+    found = await find_missed(gate, "sale", None)
+
+    assert missed_parts(found, found.chats, None) == ["Nobody was missed by broadcast sale."]
+    assert "not reached" not in drawn(campaign_details(found.campaign, 0))
+
+
 async def test_what_died_for_other_reasons_fails(desk: Desk, telegram: SimulatedTelegram) -> None:
     code, report = await desk.run(people(2), text="Hi", params=["reply_markup=nonsense"])
     assert (code, report["passed"]) == (1, False)
@@ -310,7 +342,7 @@ async def test_a_worker_elsewhere_delivers_and_this_one_takes_over_when_it_is_go
 
 
 async def test_what_takes_longer_than_it_is_remembered_is_refused(desk: Desk, gate: Tidegate) -> None:
-    with pytest.raises(BadInputError, match="--remember: 50s is too short: sending takes 33 s or more"):
+    with pytest.raises(BadInputError, match="--remember: 50s is too short: sending takes 36 s or more"):
         await desk.show(people(1030), text="Hi", remember="50s")
     assert (await gate.stats()).waiting == 0
 

@@ -173,4 +173,16 @@ async def test_one_that_runs_is_not_started_twice(clock: VirtualClock) -> None:
         clock.call_later(2, lambda: gate.core._tasks.start(gate.core.store.campaigns.save(alive), "report"))  # noqa: SLF001
 
         assert (await to_resume(gate, "spring", None, clock)).state == "running"
-        assert (await steer(gate, "spring", None, "run", clock)).state == "running"
+        assert (await steer(gate, "spring", None, "run")).state == "running"
+
+
+async def test_the_beginning_of_a_name_is_enough_if_it_is_clear(clock: VirtualClock) -> None:
+    async with Tidegate("memory://", clock=clock) as gate:
+        for name in ("spring", "sprint", "summer"):
+            await gate.core.store.campaigns.save(stopped(None, name))
+
+        assert (await steer(gate, "su", None, "cancel")).name == "summer"
+        with pytest.raises(BadInputError, match="spr is the beginning of spring, sprint: write more of it"):
+            await steer(gate, "spr", None, "cancel")
+        with pytest.raises(BadInputError, match="no broadcast winter is known here"):
+            await steer(gate, "winter", None, "cancel")

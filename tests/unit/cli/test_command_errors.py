@@ -8,7 +8,7 @@ import pytest
 
 from tidegate.cli import main
 from tidegate.cli.listen_address import ListenAddress
-from tidegate.sim.telegram.update_delivery import is_loopback
+from tidegate.loopback import is_loopback
 
 
 @pytest.mark.parametrize(

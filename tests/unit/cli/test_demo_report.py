@@ -8,6 +8,7 @@ from rich.console import Console
 from tidegate.cli.demo.comparison import lesson, passed, report_table
 
 NAIVE: dict[str, Any] = {
+    "people": 1_000,
     "requests": 400,
     "accepted": 1_060,
     "delivered": 220,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from tidegate.cli import progress
-from tidegate.cli.dlq import ChosenLetters, LetterChoice, LetterFilter, choose, work_on
+from tidegate.cli.dlq import ChosenLetters, LetterArguments, LetterFilter, choose, work_on
 from tidegate.cli.messages import find_records
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, ChatId, Dead, Message, Outcome, Settlement, TicketId, Unknown
@@ -42,15 +42,15 @@ async def bury(outbox: Outbox, ticket: str, outcome: Outcome = BLOCKED, chat: Ch
     await outbox.settle([Settlement(claim, outcome)])
 
 
-def by_filter(**chosen: object) -> LetterChoice:
-    return LetterChoice([], everything=not chosen, chosen=LetterFilter(**chosen))  # type: ignore[arg-type]
+def by_filter(**chosen: object) -> LetterArguments:
+    return LetterArguments([], everything=not chosen, chosen=LetterFilter(**chosen))  # type: ignore[arg-type]
 
 
-def by_ids(*ids: str) -> LetterChoice:
-    return LetterChoice(ids, everything=False, chosen=LetterFilter())
+def by_ids(*ids: str) -> LetterArguments:
+    return LetterArguments(ids, everything=False, chosen=LetterFilter())
 
 
-async def chosen(outbox: Outbox, clock: VirtualClock, which: LetterChoice) -> ChosenLetters:
+async def chosen(outbox: Outbox, clock: VirtualClock, which: LetterArguments) -> ChosenLetters:
     return await choose(outbox, which, clock.now() + 1)
 
 
@@ -73,7 +73,7 @@ async def test_letters_are_chosen_by_bot_chat_reason_and_age(outbox: Outbox, clo
     await bury(outbox, "new", chat=2)
     await bury(outbox, "other", Dead("bad_request", "Bad Request"), chat=2)
 
-    async def size(which: LetterChoice) -> int:
+    async def size(which: LetterArguments) -> int:
         return (await chosen(outbox, clock, which)).size
 
     assert await size(by_filter(reason="blocked")) == 2
@@ -87,17 +87,22 @@ async def test_letters_are_chosen_by_bot_chat_reason_and_age(outbox: Outbox, clo
 @pytest.mark.parametrize(
     ("which", "told"),
     [
-        (by_ids("nobody"), "message nobody is not known here.*queue list"),
+        (by_ids("nobody"), "message nobody is not known here.*queue list --state any"),
+        (by_ids("1001"), "message 1001 is not known here.*queue list --chat 1001 --state any"),
+        (by_ids("@channel"), "message @channel is not known here.*queue list --chat @channel --state any"),
         (by_ids("waits"), "message waits is queued: only dead and parked"),
         (by_ids(), "say which letters"),
-        (LetterChoice(["waits"], everything=True, chosen=LetterFilter()), "either ids, or a filter"),
-        (LetterChoice(["waits"], everything=False, chosen=LetterFilter(bot=42)), "either ids, or a filter"),
+        (LetterArguments(["waits"], everything=True, chosen=LetterFilter()), "either ids, or a filter"),
+        (
+            LetterArguments(["waits"], everything=False, chosen=LetterFilter(bot=42)),
+            "either ids, or a filter",
+        ),
         (by_filter(chat="0"), "--chat: chat_id 0 is no chat"),
         (by_filter(older_than="soon"), "--older-than: 'soon' is not a duration"),
     ],
 )
 async def test_what_cannot_be_meant_is_said(
-    outbox: Outbox, clock: VirtualClock, which: LetterChoice, told: str
+    outbox: Outbox, clock: VirtualClock, which: LetterArguments, told: str
 ) -> None:
     await put(outbox, "waits")
 
@@ -150,9 +155,6 @@ async def test_it_ends_where_another_was_faster(outbox: Outbox, clock: VirtualCl
         return 0
 
     assert await work_on(choice, outbox, nothing, "Dropping") == 0
-
-
-# --- shortened ids ---
 
 
 async def ids_of(outbox: Outbox, *short: str) -> list[str]:

@@ -191,3 +191,12 @@ def test_sentry_is_named_only_if_it_is_set(monkeypatch: pytest.MonkeyPatch) -> N
     [check] = doctor.sentry_checks(given)
     assert check.state == "warning"
     assert "pip install 'tidegate[sentry]'" in check.advice
+
+
+def test_a_misspelt_setting_is_a_warning_that_names_the_one_that_may_be_meant() -> None:
+    assert doctor.misspelt_checks({}) == []
+
+    [check] = doctor.misspelt_checks({"TIDEGATE_BOT_RAET": "TIDEGATE_BOT_RATE"})
+
+    assert (check.state, check.advice) == ("warning", "TIDEGATE_BOT_RATE may be meant")
+    assert "TIDEGATE_BOT_RAET" in check.found

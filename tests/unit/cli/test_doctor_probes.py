@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 import sqlite3
 import sys
 from contextlib import closing
@@ -16,6 +17,20 @@ from tidegate.cli import doctor
 from tidegate.cli.doctor import failure_reason, installed_version, probe_sqlite
 from tidegate.errors import BadInputError
 from tidegate.settings import Settings
+
+
+def test_the_store_that_is_named_to_the_doctor_wins_and_is_said_to_be_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TIDEGATE_STORE", "another.db")
+
+    assert doctor.examine(store="redis://127.0.0.1:1/0", as_json=True) == 1
+
+    found = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
+    assert found["store chosen"]["found"] == "redis://127.0.0.1:1/0, by --store"
+    assert found["store"]["state"] == "failed"
+    assert "correct --store" in found["store"]["advice"]
 
 
 def test_a_missing_sqlite_file_is_fine_and_stays_missing(tmp_path: Path) -> None:

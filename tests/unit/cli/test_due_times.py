@@ -2,9 +2,10 @@
 
 from simulated import TOKEN
 from tidegate import Tidegate
-from tidegate.cli.messages import WAITING, due_times, record_table
+from tidegate.cli.messages import due_times, record_table
 from tidegate.cli.worker import WorkerRun, waits_line
 from tidegate.model import Refused, Retry, Settlement
+from tidegate.ops.reports import WAITING
 from tidegate.sim.virtual_time import VirtualClock
 
 

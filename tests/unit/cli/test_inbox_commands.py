@@ -89,9 +89,6 @@ def listed(runner: CliRunner, *arguments: str) -> list[tuple[str, str]]:
     return [(one["source"], one["key"]) for one in parked]
 
 
-# --- the commands ---
-
-
 @pytest.mark.usefixtures("store")
 def test_parked_ones_are_listed_with_their_reasons_and_how_many_are_where(runner: CliRunner) -> None:
     found = answer(runner)
@@ -225,9 +222,6 @@ def test_an_option_before_a_command_is_not_passed_over(runner: CliRunner) -> Non
     assert len(listed(runner)) == 3
 
 
-# --- which are meant ---
-
-
 @pytest.mark.parametrize(
     ("which", "told"),
     [
@@ -270,9 +264,6 @@ def test_a_source_is_named_by_its_bot_or_its_hook() -> None:
     assert source_of(None, None) is None
     assert source_of(42, None) == BOT
     assert source_of(None, "payments") == HOOK
-
-
-# --- what is shown ---
 
 
 def drawn(seen: InboxView, limit: int = 20) -> str:

@@ -8,12 +8,8 @@ from rich.console import RenderableType
 
 from tidegate.cli.doctor import jobs_check
 from tidegate.cli.jobs import (
-    LONGEST_SHOWN,
     MOST_LINES,
-    MOST_SHOWN,
-    bounded,
     job_details,
-    job_json,
     job_table,
     progress_of,
     queue_lengths,
@@ -21,6 +17,7 @@ from tidegate.cli.jobs import (
 from tidegate.cli.terminal import ScrubbedConsole
 from tidegate.jobs.record import JobRecord, JobState
 from tidegate.model import BotId, File
+from tidegate.ops.reports import LONGEST_SHOWN, MOST_SHOWN, bounded, job_json
 
 NOW = 1_767_603_600.0
 TOKEN = "42:" + "a" * 35

@@ -343,6 +343,7 @@ def test_what_stays_behind_is_named_with_counts() -> None:
         "limits": 9, "parked_updates": 10, "conversations": 11,
         "updates": 0, "subscriptions": 8, "sessions": 0, "moved_letters": 12, "moved_ended": 13,
         "moved_limits": 14, "moved_parked_updates": 15, "moved_conversations": 16,
+        "moved_fed_updates": 17, "moved_readers": 18,
         "reminders": "/srv/bot-data.db",
     }  # fmt: skip
 
@@ -352,8 +353,17 @@ def test_what_stays_behind_is_named_with_counts() -> None:
                  "42:…", "43:…", "TIDEGATE_KEY is not set", "6 dead or parked", "7 messages that ended",
                  "6 dedup keys", "8 subscriptions", "9 limits", "10 parked updates", "11 conversations",
                  "12 dead or parked messages", "13 ended messages", "14 limits", "15 parked updates",
-                 "16 conversations", "with DATABASE_URL=sqlite:////srv/bot-data.db"):  # fmt: skip
+                 "16 conversations", "17 shared updates", "18 readers of updates",
+                 "with DATABASE_URL=sqlite:////srv/bot-data.db"):  # fmt: skip
         assert part in told
+    assert "Nothing is left" not in told
+
+    nothing = dict.fromkeys(("waiting", "dead", "parked", "ended", "dedup_keys", "limits"), 0)
+    whole = {**found, **nothing, "bots_left": [], "parked_updates": 0, "conversations": 0}
+    assert move_lines(whole)[-1] == (
+        "Nothing is left to move: rename tidegate.db, or processes warn that it is not used."
+    )
+    assert "Nothing is left" not in "\n".join(move_lines({**whole, "dry_run": True}))
 
 
 def test_reminders_in_the_file_that_is_used_beside_redis_need_nothing() -> None:

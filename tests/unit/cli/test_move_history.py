@@ -17,14 +17,17 @@ from contract.stores import redis_url
 from restarts import in_thread
 from tidegate.inbound.conversations import ConversationKey, pack_data
 from tidegate.inbound.inbox import InboxItem, bot_source, hook_source
+from tidegate.inbound.update_feed import NewUpdate, PushTarget, ReadRequest
 from tidegate.model import (
     BotId,
+    BotLimits,
     Dead,
     Delivered,
     Message,
     Migrated,
     Outcome,
     Priority,
+    Rate,
     Record,
     Refused,
     Settlement,
@@ -35,24 +38,29 @@ from tidegate.model import (
 from tidegate.outbox.port import Outbox
 from tidegate.pacing.rules import Rules
 from tidegate.sim.virtual_time import VirtualClock
+from tidegate.stores.feed_transfer import carry_feeds
 from tidegate.stores.history_transfer import (
     carry_aliases,
     carry_conversations,
     carry_ended,
     carry_limits,
+    carry_own_limits,
     carry_parked_updates,
 )
 from tidegate.stores.redis.conversations import conversation_key
 from tidegate.stores.redis.inbox import RedisInbox
 from tidegate.stores.redis.outbox import RedisOutbox
+from tidegate.stores.redis.update_feed import RedisUpdateFeed
 from tidegate.stores.sqlite import export
 from tidegate.stores.sqlite.conversations import SqliteConversations
 from tidegate.stores.sqlite.file import StoreFile
 from tidegate.stores.sqlite.inbox import SqliteInbox
 from tidegate.stores.sqlite.outbox import SqliteOutbox
+from tidegate.stores.sqlite.update_feed import SqliteUpdateFeed
 from tidegate.stores.transfer import MessageTransfer, open_source
 
 BOT: Final = BotId(42)
+OTHER_BOT: Final = BotId(43)
 RULES: Final = Rules()
 KEYS: Final = [
     ConversationKey(42, 1, 1),
@@ -213,6 +221,24 @@ async def test_what_429s_have_taught_and_closed_holds_there(
     assert [claim.message.id for claim in await there.claim(10)] == ["to another"]
 
 
+async def test_limits_of_a_bot_hold_there_and_those_that_it_has_there_stay(
+    path: Path, there: RedisOutbox, clock: VirtualClock
+) -> None:
+    here = SqliteOutbox(path, clock, RULES)
+    await here.open()
+    await here.set_limits(BOT, BotLimits(bot=Rate(3, 1)))
+    await here.set_limits(OTHER_BOT, BotLimits(bot=Rate(4, 1)))
+    await here.close()
+    await there.set_limits(OTHER_BOT, BotLimits(bot=Rate(5, 1)))
+
+    async with open_source(path) as file:
+        assert await carry_own_limits(file, there.connection) == 1
+        assert await carry_own_limits(file, there.connection) == 0  # as after a kill
+
+    own = {BOT: BotLimits(bot=Rate(3, 1)), OTHER_BOT: BotLimits(bot=Rate(5, 1))}
+    assert await there.own_limits() == own
+
+
 async def test_a_group_that_migrated_is_known_there_by_both_its_ids(
     path: Path, there: RedisOutbox, clock: VirtualClock
 ) -> None:
@@ -302,7 +328,7 @@ async def test_data_of_a_class_that_only_the_bot_has_imported_are_moved_as_they_
 async def test_a_move_that_was_killed_between_its_two_writes_is_run_again(
     path: Path, there: RedisOutbox, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patched:
@@ -315,3 +341,31 @@ async def test_a_move_that_was_killed_between_its_two_writes_is_run_again(
     found = await records(there)
     assert (found["dead"].state, found["parked"].state) == (State.DEAD, State.PARKED)
     assert (await there.stats()).dead == 1
+
+
+async def test_readers_of_updates_go_on_there_where_they_were(
+    path: Path, there: RedisOutbox, clock: VirtualClock
+) -> None:
+    hook = PushTarget("http://127.0.0.1/hook", "secret")
+    async with open_source(path) as file:
+        feed = SqliteUpdateFeed(file, clock)
+        await feed.read(BOT, "stats", ReadRequest(kinds=("message",)))
+        await feed.set_target(BOT, "pushed", hook)
+        await feed.append(BOT, [NewUpdate(number, "message", 7, b"{}") for number in range(5, 1_205)])
+        await feed.append(BOT, [NewUpdate(4, "message", 7, b"{}")])
+        await feed.read(BOT, "stats", ReadRequest(offset=1_000))
+
+        first = await carry_feeds(file, there.connection)
+        again = await carry_feeds(file, there.connection)
+
+    moved = RedisUpdateFeed(there.connection, "holder")
+    page = await moved.read(BOT, "stats", ReadRequest(limit=3))
+    assert (first, again) == ((1_201, 3), (0, 0))
+    assert [one.number for one in page.updates] == [1_000, 1_001, 1_002]
+    assert [one.target for one in await moved.readers(BOT)] == [None, hook, None]
+    assert await moved.pending(BOT, "pushed") == 1_201
+    assert (await moved.append(BOT, [NewUpdate(one, "message", 7, b"{}") for one in (4, 1_204)])).is_new == [
+        False,
+        False,
+    ]
+    assert await moved.erase(7) == 1_201

@@ -9,21 +9,20 @@ import pytest
 from rich.console import Console, RenderableType
 
 from tidegate.cli import queue as queue_stats
-from tidegate.cli.messages import COUNTED, amount, counted, record_details, record_json, record_table
+from tidegate.cli.messages import COUNTED, amount, counted, record_details, record_table
 from tidegate.cli.queue import (
     OPEN,
     MessageChoice,
-    StoreFacts,
     check_choice,
     states_of,
     which_bots,
     why_lines,
-    why_report,
 )
 from tidegate.cli.terminal import confirm
 from tidegate.cli.times import moment
 from tidegate.errors import BadInputError
 from tidegate.model import BotId, File, Message, Record, State, TicketId, Why
+from tidegate.ops.reports import SENDER_COUNTS, StoreFacts, record_json, stats_report, why_report
 from tidegate.outbox.port import OutboxStats
 from tidegate.stores.sqlite.sender_lock import SenderProcess
 from tidegate.stores.store import StoreActivity
@@ -140,8 +139,18 @@ def test_why_names_each_thing_and_the_time() -> None:
 
     assert (told["expected_in"], told["expected_at"]) == (5.0, NOW + 5)
     assert "tried 2 times (http_502)" in shown[0]
-    assert shown[1:3] == ["  · the next attempt is in 5.0 s", "  · its chat is paused"]
+    assert shown[1] == "  · the next attempt is in 5.0 s"
     assert shown[3].endswith("(in 5 s).")
+
+
+def test_why_says_with_which_command_a_pause_ends() -> None:
+    one = record()
+    why = Why(State.QUEUED, ("its bot is paused", "its chat is paused"), None)
+
+    _, of_bot, of_chat, _ = why_lines(one, why, NOW)
+
+    assert of_bot.endswith(f"paused: tidegate queue resume --bot {one.message.bot}")
+    assert of_chat.endswith(f"--bot {one.message.bot} --chat {one.message.chat_id}")
 
 
 def test_why_does_not_promise_a_time_that_depends_on_someone() -> None:
@@ -175,7 +184,7 @@ def test_why_says_what_became_of_what_does_not_wait(state: State) -> None:
 
 
 def test_stats_have_the_keys_of_the_api_and_say_that_nobody_sends() -> None:
-    told = queue_stats.stats_report(
+    told = stats_report(
         OutboxStats(high=1, normal=2, low=3, retry=4, dead=5, parked=6, refused=7),
         StoreFacts(StoreActivity(), [BotId(42)], [(BotId(42), None), (BotId(42), -5)]),
     )
@@ -191,10 +200,8 @@ def test_stats_have_the_keys_of_the_api_and_say_that_nobody_sends() -> None:
 
 
 def test_of_a_store_that_many_share_the_stats_say_how_many_and_what_is_spooled() -> None:
-    told = queue_stats.stats_report(
-        OutboxStats(spooled=7), StoreFacts(StoreActivity(processes=3, delivers=True), [], [])
-    )
-    alone = queue_stats.stats_report(OutboxStats(), StoreFacts(StoreActivity(processes=0), [], []))
+    told = stats_report(OutboxStats(spooled=7), StoreFacts(StoreActivity(processes=3, delivers=True), [], []))
+    alone = stats_report(OutboxStats(), StoreFacts(StoreActivity(processes=0), [], []))
 
     assert (told["processes"], told["delivers"], told["spooled"]) == (3, True, 7)
     assert "3" in drawn(queue_stats.stats_picture(told))
@@ -202,8 +209,27 @@ def test_of_a_store_that_many_share_the_stats_say_how_many_and_what_is_spooled()
     assert "nothing is sent" in drawn(queue_stats.stats_picture(alone))
 
 
+def test_stats_tell_bots_apart_and_how_long_the_oldest_has_waited() -> None:
+    first = OutboxStats(high=2, retry=1, sending=4, delivered=9, oldest_at=NOW - 900)
+    by_bot = {BotId(43): OutboxStats(dead=1), BotId(42): first}
+    facts = StoreFacts(StoreActivity(), [], [], None, by_bot, NOW)
+
+    told = stats_report(OutboxStats(high=2, retry=1, oldest_at=NOW - 900), facts)
+
+    assert (told["oldest_at"], told["oldest_seconds"]) == (NOW - 900, 900)
+    assert [one["bot"] for one in told["by_bot"]] == [42, 43]
+    assert (
+        told["by_bot"][0] | {"bot": 42, "waiting": 3, "high": 2, "oldest_seconds": 900} == told["by_bot"][0]
+    )
+    assert (told["by_bot"][1]["dead"], told["by_bot"][1]["oldest_seconds"]) == (1, None)
+    shown = drawn(queue_stats.stats_picture(told), width=100)
+    assert "15 min   since the first of them could have gone" in shown
+    assert "high 2 · retry 1 · sending 4 · delivered 9 · oldest 15 min" in shown
+    assert "bot 43" in shown
+
+
 def test_stats_name_the_sender() -> None:
-    told = queue_stats.stats_report(
+    told = stats_report(
         OutboxStats(), StoreFacts(StoreActivity(sender=SenderProcess(321, "tidegate worker")), [], [])
     )
 
@@ -257,9 +283,9 @@ def test_where_nobody_can_be_asked_yes_must_be_said(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_number_of_the_store_is_in_the_report() -> None:
-    of_the_sender = set(queue_stats.SENDER_COUNTS)
+    of_the_sender = set(SENDER_COUNTS)
     numbers = msgspec.structs.asdict(OutboxStats())
-    told = queue_stats.stats_report(OutboxStats(), StoreFacts(StoreActivity(), [], []))
+    told = stats_report(OutboxStats(), StoreFacts(StoreActivity(), [], []))
 
     assert set(numbers) - of_the_sender <= set(told) | set(told["stats"])
 

@@ -3,12 +3,10 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from simulated import TOKEN
 from tidegate import Tidegate
 from tidegate.broadcast.audience_file import AudienceFile
 from tidegate.cli.reminders import ImportOrder
@@ -18,7 +16,6 @@ from tidegate.errors import BadInputError, StoreAwayError, StoreError
 from tidegate.model import BotId
 from tidegate.reminders.port import ADD_AT_ONCE, Addition
 from tidegate.sim.telegram import SimulatedTelegram
-from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
 
 BOT = BotId(42)
@@ -39,19 +36,6 @@ BAD_LINES = {
 }
 HEADER = "chat_id,name,zone,at,cron\n"
 GOOD = f"{HEADER}1001,Ann,,,\n"
-
-
-@pytest.fixture
-async def telegram(clock: VirtualClock) -> SimulatedTelegram:
-    return SimulatedTelegram(clock)
-
-
-@pytest.fixture
-async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> AsyncIterator[Tidegate]:
-    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
-    gate.add_bot(TOKEN)
-    async with gate:
-        yield gate
 
 
 class Desk:
@@ -91,9 +75,6 @@ def people(count: int) -> str:
     return "chat_id,name\n" + "".join(f"{1000 + i},Person {i}\n" for i in range(count))
 
 
-# --- what is imported ---
-
-
 async def test_options_are_for_all_lines_and_columns_say_otherwise(desk: Desk, clock: VirtualClock) -> None:
     code, report = await desk.run(
         "chat_id,name,zone,at,days,text\n1001,Ann,,,,\n1002,Bob,Asia/Tokyo,18:30,mon-fri,Bob's own\n"
@@ -129,9 +110,6 @@ async def test_imported_reminders_fire(desk: Desk, clock: VirtualClock, telegram
         await clock.sleep(2 * 86_400)
 
     assert telegram.report()["accepted"] == 60
-
-
-# --- the same file again ---
 
 
 async def test_the_same_file_again_changes_nothing_and_resumes_nobody(desk: Desk) -> None:
@@ -188,9 +166,6 @@ async def test_a_key_says_which_reminder_is_replaced(desk: Desk, given: str) -> 
 
     assert (report["added"], report["replaced"]) == (0, 1)
     assert await desk.stored() == [(1001, "Europe/Berlin", "Drink, Anna!")]
-
-
-# --- bad lines ---
 
 
 async def test_nothing_is_imported_if_lines_are_bad_and_each_is_told_with_its_reason(desk: Desk) -> None:
@@ -284,9 +259,6 @@ def test_good_options_are_passed_on_as_they_are_written() -> None:
     written = {"at": "2026-12-31 09:00", "zone": "UTC", "spread": "08:00-10:00", "count": "3", "late": None}
     assert given_options(**written) == {name: text for name, text in written.items() if text is not None}
     assert given_options(every="week", days="mon") == {"every": "week", "days": "mon"}
-
-
-# --- a dry run, and what stops an import ---
 
 
 async def test_a_dry_run_shows_the_first_reminders_and_stores_nothing(desk: Desk) -> None:

@@ -12,18 +12,17 @@ from simulated import TOKEN
 from tidegate import Tidegate
 from tidegate.cli.reminders.control import find_reminders
 from tidegate.cli.reminders.view import (
-    local_time,
     reminder_details,
-    reminder_json,
     reminder_table,
-    schedule_words,
     upcoming_table,
 )
 from tidegate.errors import BadInputError
 from tidegate.model import BotId
+from tidegate.ops.reports import local_time, reminder_json
 from tidegate.reminders.firing import first_state, pause
 from tidegate.reminders.reminder import Cron, Daily, NewReminder, Reminder, Spread
 from tidegate.reminders.reminder_options import reminder_from_options
+from tidegate.reminders.schedule_words import schedule_words
 from tidegate.sim.virtual_time import VirtualClock
 
 NOW = dt.datetime(2026, 3, 2, 12, tzinfo=dt.UTC).timestamp()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tidegate import Tidegate
 from tidegate.cli.store import check_store_exists, file_of, is_redis, public_store_name, store_option
 from tidegate.errors import BadInputError
-from tidegate.store_name import check_store_name
+from tidegate.stores.store_name import check_store_name
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import pytest
 from rich.console import Console
 
 from tidegate.cli.webhook import WebhookOptions, _deleted, change, deleting, kinds_of, setting
-from tidegate.cli.webhook.calls import WebhookCalls, base_of, bot_at, complaint, webhook_at, without_token
-from tidegate.cli.webhook.report import ask, judge, webhook_picture, webhook_report
+from tidegate.cli.webhook.calls import WebhookCalls, base_of, complaint, webhook_at
+from tidegate.cli.webhook.report import ask, webhook_picture
 from tidegate.delivery.sender import BotAccess
 from tidegate.delivery.transport import ApiAnswer, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.inbound.webhook_app import webhook_secret
 from tidegate.model import BotId
+from tidegate.ops.webhook_state import bot_at, judge, webhook_report, without_token
 from tidegate.sim.telegram import Person
 from tidegate.sim.telegram import SimulatedTelegram as Simulated
 from tidegate.sim.telegram.telegram import TelegramWire
@@ -125,7 +126,7 @@ def test_the_last_error_says_what_to_do(said: str, told: str) -> None:
     failing = judge(42, info | {"pending_update_count": 1}, NOW)
     assert (failing.state, told in failing.text) == ("failing", True), failing
     over = judge(42, info | {"pending_update_count": 0}, NOW)
-    assert (over.state, "30 s ago, is over" in over.text) == ("well", True), over
+    assert (over.state, "the last error is over" in over.text) == ("well", True), over
     assert judge(42, info | {"pending_update_count": 1}, NOW + 86_400).is_well
 
 

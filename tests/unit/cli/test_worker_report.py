@@ -1,7 +1,6 @@
 """What a worker tells: how much it did since its start, as a picture, as lines, as a report."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,21 +12,7 @@ from tidegate.cli.worker import WorkerRun, WorkerView, print_lines, summary
 from tidegate.errors import StoreError
 from tidegate.outbox.port import OutboxStats
 from tidegate.sim.telegram import SimulatedTelegram
-from tidegate.sim.telegram.telegram import TelegramWire
 from tidegate.sim.virtual_time import VirtualClock
-
-
-@pytest.fixture
-async def telegram(clock: VirtualClock) -> SimulatedTelegram:
-    return SimulatedTelegram(clock)
-
-
-@pytest.fixture
-async def gate(clock: VirtualClock, telegram: SimulatedTelegram) -> AsyncIterator[Tidegate]:
-    gate = Tidegate("memory://", clock=clock, wire=TelegramWire(telegram, clock))
-    gate.add_bot(TOKEN)
-    async with gate:
-        yield gate
 
 
 def drawn(view: WorkerView) -> str:
@@ -157,3 +142,27 @@ async def test_a_store_that_cannot_be_asked_leaves_the_last_counts(
     await run.end()
 
     assert (run.report()["waiting"], run.report()["seconds"]) == (3, 5.0)
+
+
+async def test_a_store_that_is_away_at_the_start_is_counted_from_when_it_is_back(
+    gate: Tidegate, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`tidegate up` ended when Redis was away at its start, which is to spool meanwhile."""
+
+    async def fails() -> OutboxStats:
+        raise StoreError("the server is away")
+
+    async with gate.worker():
+        await put(gate, 2)
+        await gate.drained()
+        run = WorkerRun(gate, clock)
+        with monkeypatch.context() as away:
+            away.setattr(gate, "stats", fails)
+            await run.start()
+        assert run.line() == "0 delivered, 0 waiting"
+
+        await run.look()
+        await put(gate, 1)
+        await gate.drained()
+        await run.look()
+    assert run.line() == "1 delivered, 0 waiting"

@@ -46,7 +46,10 @@ def show_help(context: typer.Context) -> None:
 TEXT, LINES, SENDING = "Text", "Lines", "Sending"
 
 File = Annotated[
-    str, typer.Argument(metavar="FILE", help="CSV with a header, or JSON lines; - reads from stdin.")
+    str,
+    typer.Argument(
+        metavar="FILE", help="CSV with a header, a chat in each line, or JSON lines; - reads from stdin."
+    ),
 ]
 Text = Annotated[
     str | None,
@@ -277,4 +280,4 @@ def _check_unicode(text: str) -> None:
         raise BadInputError("the text is not valid UTF-8: write it into a file, for --template") from None
 
 
-from tidegate.cli.broadcast import control  # noqa: E402, F401  (adds its commands to the group)
+from tidegate.cli.broadcast import control, missed  # noqa: E402, F401  (add their commands to the group)

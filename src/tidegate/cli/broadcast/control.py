@@ -16,7 +16,6 @@ from tidegate.cli.store import using_gate
 from tidegate.cli.terminal import confirm, printable
 from tidegate.cli.times import moment, short_moment
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError, TidegateError
 from tidegate.outbox.campaigns import CampaignRecord, CampaignWish
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
@@ -25,13 +24,7 @@ if TYPE_CHECKING:  # slow to import: `--help` does without
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="As shown by broadcast list; its beginning is enough.")
 ]
-HEARD_WITHIN: Final = 10.0  # seconds in which a running broadcast does what is asked
 LOOK_SECONDS: Final = 0.5
-DONE: Final[dict[CampaignWish, frozenset[str]]] = {
-    "pause": frozenset(("paused", "finished", "cancelled", "failed", "delivering")),
-    "run": frozenset(("running", "finished", "cancelled", "failed", "delivering")),
-    "cancel": frozenset(("finished", "cancelled", "failed", "delivering")),
-}
 STYLES: Final = {"running": "green", "finished": "dim", "paused": "yellow", "failed": "red", "stopped": "red"}
 
 
@@ -57,18 +50,19 @@ def show(name: NameArgument, *, bot: OfBot = None, store: Store = None, as_json:
 @app.command()
 def pause(name: NameArgument, *, bot: OfBot = None, store: Store = None, as_json: AsJson = False) -> None:
     """Let a running broadcast put no more messages. Those that are in the queue are still sent."""
-    _steer(store, name, bot, "pause", as_json=as_json)
+    _report(using_gate(store, lambda gate: steer(gate, name, bot, "pause")), as_json=as_json)
 
 
 @app.command()
 def resume(name: NameArgument, *, bot: OfBot = None, store: Store = None, as_json: AsJson = False) -> None:
     """End a pause. A broadcast of a file whose process has ended goes on here, as by its own command.
 
-    One of an application goes on when that is started again.
+    One that was uploaded, or of a query, goes on in tidegate worker. Others of an application go on when that
+    is started again.
     """
     record = using_gate(store, lambda gate: to_resume(gate, name, bot, Clock()))
     if record.file is None or record.state not in {"stopped", "delivering"}:
-        _steer(store, record.name, record.bot, "run", as_json=as_json)
+        _report(using_gate(store, lambda gate: steer(gate, record.name, record.bot, "run")), as_json=as_json)
         return
     from tidegate.cli.broadcast import run  # noqa: PLC0415  (slow to import)
     from tidegate.cli.broadcast.file_source import order_of  # noqa: PLC0415
@@ -82,10 +76,10 @@ def cancel(
 ) -> None:
     """End a broadcast, and cancel its messages that wait. Asks first."""
     record = using_gate(store, lambda gate: find_campaign(gate, name, bot))
-    if record.state not in {"finished", "cancelled", "failed"}:
+    if not record.has_ended:
         waiting = amount(record.counts.get("waiting", 0), "message")
         confirm(f"Cancel broadcast {record.name} and its {waiting} that wait?", yes=yes)
-    _steer(store, record.name, record.bot, "cancel", as_json=as_json)
+    _report(using_gate(store, lambda gate: steer(gate, record.name, record.bot, "cancel")), as_json=as_json)
 
 
 async def to_resume(gate: "Tidegate", name: str, bot: int | None, clock: Clock) -> CampaignRecord:
@@ -99,66 +93,32 @@ async def to_resume(gate: "Tidegate", name: str, bot: int | None, clock: Clock) 
     return found
 
 
-def _steer(store: str | None, name: str, bot: int | None, wish: CampaignWish, *, as_json: bool) -> None:
-    record = using_gate(store, lambda gate: steer(gate, name, bot, wish, Clock()))
+async def steer(gate: "Tidegate", name: str, bot: int | None, wish: CampaignWish) -> CampaignRecord:
+    return await gate.core.campaign_control.steer(await whole_name(gate, name, bot), wish, bot)
+
+
+def _report(record: CampaignRecord, *, as_json: bool) -> None:
     lines = [f"Broadcast {record.name} of bot {record.bot} is {record.state}."]
     if record.state == "stopped":
         lines.append(f"Its process has ended. It goes on with {how_to_resume(record)}.")
     terminal.report(campaign_json(record), *lines, as_json=as_json)
 
 
-async def steer(
-    gate: "Tidegate", name: str, bot: int | None, wish: CampaignWish, clock: Clock
-) -> CampaignRecord:
-    """Ask, and wait until it is done. Raises BadInputError if it cannot be done to this broadcast."""
-    from tidegate.broadcast.recorder import cancel_unattended  # noqa: PLC0415  (slow to import)
-
-    record = await find_campaign(gate, name, bot)
-    store = gate.core.store.campaigns
-    _check(record, wish)
-    if wish == "cancel" and record.state in {"stopped", "delivering"}:
-        await cancel_unattended(record, store, gate.outbox, clock.now())
-        return await find_campaign(gate, record.name, record.bot)
-    await store.ask(record.bot, record.name, wish)
-    if record.state == "stopped":
-        return record
-    until = clock.monotonic() + HEARD_WITHIN
-    while (record := await find_campaign(gate, record.name, record.bot)).state not in DONE[wish]:
-        if clock.monotonic() > until:
-            raise TidegateError(
-                f"broadcast {record.name} was asked and is still {record.state}: its process does not answer"
-            )
-        await clock.sleep(LOOK_SECONDS)
-    return record
-
-
-def _check(record: CampaignRecord, wish: CampaignWish) -> None:
-    if record.state in {"finished", "cancelled", "failed"}:
-        raise BadInputError(f"broadcast {record.name} is {record.state}: nothing of it is left to send")
-    if record.state == "delivering" and wish != "cancel":
-        raise BadInputError(
-            f"all messages of broadcast {record.name} are in the queue already: hold the whole bot with "
-            f"tidegate queue pause --bot {record.bot}, or cancel the broadcast"
-        )
-
-
 async def find_campaign(gate: "Tidegate", name: str, bot: int | None) -> CampaignRecord:
-    """Return the broadcast. Raises BadInputError if none has that name, or several."""
-    known = [one for one in await gate.campaigns() if bot is None or one.bot == bot]
-    found = [one for one in known if one.name == name]
-    if not found and (begins := sorted({one.name for one in known if name and one.name.startswith(name)})):
-        found = [one for one in known if one.name == only_one(name, begins)]
-    if not found:
-        raise BadInputError(f"no broadcast {name} is known here: see tidegate broadcast list")
-    if len(found) > 1:
-        bots = ", ".join(str(one.bot) for one in found)
-        raise BadInputError(f"several bots have a broadcast {name}: choose one with --bot ({bots})")
-    return found[0]
+    """Return the broadcast that has this name, or the only one whose name begins so."""
+    return await gate.campaign(await whole_name(gate, name, bot), bot=bot)
+
+
+async def whole_name(gate: "Tidegate", name: str, bot: int | None) -> str:
+    """Return the name that is meant by its beginning. Raises BadInputError if that is not clear."""
+    known = {one.name for one in await gate.core.store.campaigns.all() if bot is None or one.bot == bot}
+    begins = sorted(one for one in known if name and one.startswith(name))
+    return name if name in known or not begins else only_one(name, begins)
 
 
 def campaign_json(record: CampaignRecord) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(record)
-    for private in ("source", "file"):
+    for private in ("source", "file", "stored"):
         plain.pop(private, None)
     return plain | {
         "ended_at": record.ended_at,
@@ -204,6 +164,8 @@ def campaign_details(record: CampaignRecord, now: float) -> Table:
     }
     if record.state == "stopped":
         facts["to resume"] = how_to_resume(record)
+    if any(record.counts.get(name) for name in ("dead", "parked", "expired", "cancelled")):
+        facts["not reached"] = f"tidegate broadcast missed {record.name}"
     for name, value in facts.items():
         if value is not None:
             grid.add_row(name, Text(printable(value)))
@@ -214,7 +176,7 @@ def how_to_resume(record: CampaignRecord) -> str:
     if _is_file_here(record):
         return f"tidegate broadcast resume {record.name}"
     if record.is_resumable:
-        return "gate.campaigns(resume=True) in its application"
+        return "tidegate worker, or gate.campaigns(resume=True) in its application"
     return "the same command again" if record.file is not None else "the same call of gate.broadcast again"
 
 

@@ -1,4 +1,4 @@
-"""What is stored of a broadcast from a file, so that `tidegate broadcast resume` can go on with it."""
+"""The stored source of a broadcast from a file, with which `tidegate broadcast resume` goes on."""
 
 import shlex
 from pathlib import Path

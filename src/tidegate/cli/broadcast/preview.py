@@ -1,17 +1,13 @@
-"""What a dry run of a broadcast shows."""
+"""The output of a dry run of a broadcast."""
 
 from typing import Any
 
+from tidegate.broadcast.forecast import seconds_to_send
 from tidegate.broadcast.message import BroadcastMessage
 from tidegate.cli.checked_file import CheckedFile
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.model import Rate
-
-
-def forecast(count: int, rate: Rate) -> float:
-    """Return the seconds that sending takes at least, by the limit alone."""
-    return max(0, count - rate.count) * rate.seconds / rate.count
 
 
 def preview(name: str, checked: CheckedFile[BroadcastMessage], already: int, rate: Rate) -> dict[str, Any]:
@@ -22,7 +18,7 @@ def preview(name: str, checked: CheckedFile[BroadcastMessage], already: int, rat
         "would_send": max(0, checked.good - already),
         "already": already,
         **checked.report(),
-        "seconds": round(forecast(checked.good - already, rate), 1),
+        "seconds": round(seconds_to_send(checked.good - already, rate), 1),
         "rate": str(rate),
         "first": [dict(letter.fields) for letter in checked.samples],
     }

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 from rich import box
@@ -102,6 +102,14 @@ UNKNOWN: Final = "unknown"  # the reason of parked messages, which have a row of
 NOT_REACHED: Final = frozenset(State) - WAITING - {State.DELIVERED}
 
 
+class MissedRow(NamedTuple):
+    """A row of the report. `chat_id` is written as in the audience."""
+
+    chat_id: str
+    state: str
+    reason: str
+
+
 class BroadcastCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The messages of a broadcast by state. `blocked` are a part of `dead`."""
 
@@ -184,13 +192,13 @@ def _add_reasons(table: Table, reasons: Mapping[str, int]) -> None:
 
 def write_unreached(path: Path, records: Iterable[Record], prefix: str) -> int:
     """Write a line for each message that ended without being delivered; return how many."""
-    return write_rows(path, _unreached(records, prefix))
+    return write_rows(path, missed_chats(records, prefix))
 
 
-def _unreached(records: Iterable[Record], prefix: str) -> Iterator[tuple[str, str, str]]:
+def missed_chats(records: Iterable[Record], prefix: str) -> Iterator[MissedRow]:
     for record in records:
         key = record.message.dedup_key or ""
         if key.startswith(prefix):
             # The chat as it is in the audience: a group may have migrated since.
             chat = key.removeprefix(prefix).partition("+")[0]
-            yield chat, record.state.value, record.reason or ""
+            yield MissedRow(chat, record.state.value, record.reason or "")

@@ -11,12 +11,13 @@ import msgspec
 
 from tidegate.broadcast.audience_file import Mailing, open_audience
 from tidegate.broadcast.campaign import Campaign, limit_for
+from tidegate.broadcast.forecast import seconds_to_send
 from tidegate.broadcast.message import BroadcastMessage, dedup_prefix
 from tidegate.broadcast.recorder import CampaignFacts, CampaignRecorder
 from tidegate.cli import loop, terminal
 from tidegate.cli.broadcast import BroadcastOrder
 from tidegate.cli.broadcast.file_source import file_source
-from tidegate.cli.broadcast.preview import forecast, preview, preview_lines
+from tidegate.cli.broadcast.preview import preview, preview_lines
 from tidegate.cli.broadcast.report import NOT_REACHED, BroadcastCounts, report_table, write_unreached
 from tidegate.cli.checked_file import CheckedFile, check_lines
 from tidegate.cli.errors import FAILED, INTERRUPTED
@@ -25,7 +26,7 @@ from tidegate.cli.store import choose_bot, gate_for, open_gate, store_option
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import span
 from tidegate.clock import Clock
-from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, TidegateError
+from tidegate.errors import BadInputError, ClosedError, NotTheSenderError, TidegateError, UnknownNameError
 from tidegate.gate import Tidegate
 from tidegate.model import BotId, Rate
 from tidegate.outbox.campaigns import FileSource
@@ -255,7 +256,7 @@ async def _send(
     job: BroadcastJob, order: BroadcastOrder, mailing: Mailing, checked: CheckedFile[BroadcastMessage]
 ) -> int:
     before, limit = await job.counts(), await _limit(job, mailing)
-    _refuse_forgetting(forecast(checked.good, limit), order)
+    _refuse_forgetting(seconds_to_send(checked.good, limit), order)
     if order.dry_run:
         found = preview(job.name, checked, before.accepted, limit)
         terminal.report(found, *preview_lines(found), as_json=job.as_json)
@@ -267,6 +268,8 @@ async def _send(
     if order.wait and not job.stop.is_set():
         await deliver(job)
     counts, seconds = await job.counts(), job.clock.monotonic() - started
+    if not counts.waiting:
+        await _note_end(job)
     passed = _passed(job, order, counts)
     report: dict[str, Any] = {
         "name": job.name,
@@ -283,6 +286,12 @@ async def _send(
     if job.stop.is_set():
         return INTERRUPTED
     return FAILED if passed is False else 0
+
+
+async def _note_end(job: BroadcastJob) -> None:
+    """Let the record have the time of its end: else it gets that of whoever looks first."""
+    with suppress(UnknownNameError):  # the store could not take the record
+        await job.gate.campaign(job.name, bot=job.bot)
 
 
 def _passed(job: BroadcastJob, order: BroadcastOrder, counts: BroadcastCounts) -> bool | None:
@@ -330,6 +339,14 @@ def _what_now(
         left_out = f"{checked.bad:,} bad lines were left out"
         lines.append(f"{left_out}: correct them, and with --name {job.name} only they are sent.")
     if before.accepted == counts.accepted and not before.waiting:
+        if counts.cancelled:
+            told = (
+                f"{counts.cancelled:,} of its messages were cancelled, and nothing was sent now. To send to"
+            )
+            return [
+                *lines,
+                f"{told} these chats, give a file of them another --name; --report FILE lists them.",
+            ]
         return [*lines, "It was complete: nothing was sent. To send it again, give it another --name."]
     if counts.waiting and not order.wait:
         lines.append(

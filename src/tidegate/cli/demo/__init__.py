@@ -1,5 +1,6 @@
 """`tidegate demo`: its options."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -17,6 +18,9 @@ Users = Annotated[
 ]
 Reminded = Annotated[int, typer.Option(min=1, max=1_000, metavar="N", help="People who have a habit.")]
 Seed = Annotated[int, typer.Option(metavar="N", help="The same seed gives the same delays and people.")]
+Picture = Annotated[
+    Path | None, typer.Option("--svg", metavar="FILE", help="Draw both bots as a chart into this file.")
+]
 Mode = Annotated[
     Literal["delta", "batch"],
     typer.Option(help="How the bot looks for payments: by changes, or 20 orders at a time."),
@@ -25,8 +29,8 @@ Mode = Annotated[
 
 @app.callback(
     invoke_without_command=True,
-    epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate demo --seconds 20  ·  tidegate demo payment  "
-    "·  tidegate demo habits",
+    epilog="[b]Try it:[/b]  tidegate demo  ·  tidegate demo --seconds 20 --svg demo.svg  "
+    "·  tidegate demo payment  ·  tidegate demo habits",
 )
 def demo(
     context: typer.Context,
@@ -34,6 +38,7 @@ def demo(
     seconds: Seconds = 60,
     people: People = 1_000,
     seed: Seed = 0,
+    svg: Picture = None,
     as_json: AsJson = False,
 ) -> None:
     """Watch a naive bot and one with Tidegate do the same work side by side.
@@ -47,7 +52,7 @@ def demo(
         return
     from tidegate.cli.demo import comparison as side_by_side  # noqa: PLC0415  (slow to import)
 
-    side_by_side.show(seconds=seconds, people=people, seed=seed, as_json=as_json)
+    side_by_side.show(seconds=seconds, people=people, seed=seed, picture=svg, as_json=as_json)
 
 
 @app.command(

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import aiohttp
 
 from tidegate.cli import loop
+from tidegate.cli.demo.chart import BotTimeline
 from tidegate.clock import Clock
 from tidegate.errors import OutcomeUnknownError
 from tidegate.gate import Tidegate
@@ -123,6 +124,10 @@ class DemoWorld:
             loop.beside(bot.broadcast(range(1, self._people + 1), NEWS)),
         ):
             yield
+
+    def timeline(self, began: float, seconds: int) -> BotTimeline:
+        log = self.server.telegram.request_log.log
+        return BotTimeline.of(log, self._crowd.replies, began=began, seconds=seconds)
 
     def report(self, *, dead: int = 0, parked: int = 0) -> dict[str, Any]:
         """Return the counts under the shared keys. `accepted` is the messages to send: the broadcast, and a

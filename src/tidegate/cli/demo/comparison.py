@@ -17,7 +17,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli import loop, terminal
+from tidegate.cli import loop, svg, terminal
+from tidegate.cli.demo import chart
 from tidegate.cli.demo.bots import TOKEN, WRITERS, DemoWorld, GatedBot, UnpacedBot
 from tidegate.cli.progress import Meter, sparkline
 from tidegate.clock import Clock
@@ -214,7 +215,7 @@ class ComparisonDemo:
         self.gate = Tidegate(Path(folder, "demo.db"), settings=Settings.model_construct())
         # It ends while messages wait, which the report says; the gate would warn of it again.
         logging.getLogger("tidegate").setLevel(logging.ERROR)
-        self.elapsed = 0.0
+        self.began = self.elapsed = 0.0  # seconds: since the Unix epoch, since the start
         self._stats = OutboxStats()  # at the last look
 
     async def look(self) -> None:
@@ -232,12 +233,21 @@ class ComparisonDemo:
             "passed": passed(gated),
         }
 
+    def chart(self) -> str:
+        seconds = max(1, round(self.elapsed))
+        timelines = [world.timeline(self.began, seconds) for world in (self.naive, self.gated)]
+        return chart.chart(self.report(), timelines)
 
-def show(*, seconds: int, people: int, seed: int, as_json: bool) -> None:
-    """Run for so many seconds, or until Ctrl-C, then print the report."""
+
+def show(*, seconds: int, people: int, seed: int, picture: Path | None, as_json: bool) -> None:
+    """Run for so many seconds, or until Ctrl-C, then print the report, and draw it into the file."""
+    if picture is not None:
+        svg.reserve(picture)
     with tempfile.TemporaryDirectory(prefix="tidegate-demo-") as folder:
         demo = ComparisonDemo(seconds=seconds, people=people, seed=seed, folder=folder)
         loop.run(_live(demo, as_json=as_json))
+    if picture is not None:
+        svg.save(picture, demo.chart())
     terminal.report(demo.report(), report_table(demo.report()), as_json=as_json)
 
 
@@ -250,7 +260,7 @@ async def _live(demo: ComparisonDemo, *, as_json: bool) -> None:
     async with demo.naive.server, demo.gated.server, aiohttp.ClientSession() as session, demo.gate as gate:
         gate.add_bot(TOKEN, api_url=demo.gated.server.url)
         naive = UnpacedBot(session, f"{demo.naive.server.url}/bot{TOKEN}", clock)
-        started = clock.monotonic()
+        started, demo.began = clock.monotonic(), clock.now()
         async with gate.worker(grace=GRACE), demo.naive.perform(naive), demo.gated.perform(GatedBot(gate)):
             with suppress(TimeoutError):
                 async with clock.timeout(demo.seconds):

@@ -9,7 +9,7 @@ from typing import Final
 from tidegate.errors import BadInputError
 from tidegate.extras import extra
 
-# Beside this file in an installed package, else in the checkout.
+# Beside this file in an installed package (tools/build_hook.py puts them there), else in the checkout.
 EXAMPLE_FOLDERS: Final = (Path(__file__).with_name("examples"), Path(__file__).parents[4] / "examples")
 
 
@@ -23,5 +23,5 @@ def find_bot(name: str) -> ModuleType:
         )
     if str(place) not in sys.path:
         sys.path.append(str(place))
-    with extra("aiogram", "aiogram"):
+    with extra("aiogram"):
         return importlib.import_module(name)

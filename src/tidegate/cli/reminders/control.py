@@ -35,12 +35,8 @@ from tidegate.cli.reminders.options import (
     naming_the_database,
 )
 from tidegate.cli.reminders.view import (
-    local_time,
     reminder_details,
-    reminder_json,
     reminder_table,
-    schedule_words,
-    state_of,
     upcoming_table,
 )
 from tidegate.cli.store import Result, choose_bot, known_bot, using_gate
@@ -48,10 +44,12 @@ from tidegate.cli.terminal import confirm
 from tidegate.cli.times import moment
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.ops.reports import local_time, reminder_json, state_of
 from tidegate.reminders.occurrences import next_occurrence
 from tidegate.reminders.port import ReminderCounts
 from tidegate.reminders.reminder import Daily, Reminder
 from tidegate.reminders.schedule_parser import parse_date_and_time, parse_moment, parse_span, parse_time
+from tidegate.reminders.schedule_words import schedule_words
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
@@ -84,9 +82,6 @@ OfUser = Annotated[
 After = Annotated[
     int, typer.Option("--after", metavar="ID", callback=_a_number, help="Only those with a larger id.")
 ]
-
-
-# --- looking ---
 
 
 @app.command("list", epilog="[b]Try it:[/b]  tidegate reminders list --user 1001")
@@ -168,9 +163,6 @@ def stats(*, store: Store = None, as_json: AsJson = False) -> None:
     if next_at is not None:
         lines.append(f"The next is due {moment(next_at, Clock().now())}")
     terminal.report(counts._asdict() | {"next_at": next_at}, *lines, as_json=as_json)
-
-
-# --- changing ---
 
 
 @app.command()
@@ -340,9 +332,6 @@ def _changed_line(one: Reminder) -> str:
 
 def _words(one: Reminder) -> str:
     return f"{one.id} to {one.chat_id}, {schedule_words(one)} {one.zone}"
-
-
-# --- finding ---
 
 
 async def find_reminders(gate: "Tidegate", which: Sequence[str], bot: int | None) -> list[Reminder]:

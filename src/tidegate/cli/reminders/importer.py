@@ -19,7 +19,7 @@ from tidegate.cli.messages import amount
 from tidegate.cli.progress import phase
 from tidegate.cli.reminders import ImportOrder
 from tidegate.cli.reminders.options import TEXTS_ONLY, naming_the_database
-from tidegate.cli.reminders.view import MADE_KEY, local_time, schedule_words, summary
+from tidegate.cli.reminders.view import MADE_KEY, summary
 from tidegate.cli.store import choose_bot, gate_for, open_gate, quietly, store_option
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import moment
@@ -27,11 +27,13 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, StoreError
 from tidegate.gate import Tidegate
 from tidegate.model import BotId
+from tidegate.ops.reports import local_time
 from tidegate.reminders.firing import first_state
 from tidegate.reminders.occurrences import all_zones
 from tidegate.reminders.port import ADD_AT_ONCE, Addition
 from tidegate.reminders.reminder import EveryDays, NewReminder
 from tidegate.reminders.reminder_options import OPTION_NAMES, reminder_from_row
+from tidegate.reminders.schedule_words import schedule_words
 from tidegate.row_template import Row, Template
 
 KEY_BYTES: Final = 15  # of a digest: enough for billions of reminders
@@ -87,9 +89,6 @@ async def import_reminders(job: ImportJob, order: ImportOrder, source: AudienceF
         terminal.report(found, *preview_lines(found), as_json=order.as_json)
         return 0
     return await _store(job, order, file, checked)
-
-
-# --- the lines of the file ---
 
 
 class ReminderFile:
@@ -216,9 +215,6 @@ def _refuse_bad(checked: CheckedFile[NewReminder], unused: list[str], order: Imp
     raise BadInputError(error)
 
 
-# --- a dry run ---
-
-
 def preview(checked: CheckedFile[NewReminder], now: float) -> dict[str, Any]:
     """Build the report of a dry run. Times of `first` are local."""
     first = [
@@ -244,11 +240,8 @@ def preview_lines(found: dict[str, Any]) -> list[str]:
     return [*lines, f"{count} would be imported; nothing was: this is a dry run"]
 
 
-# --- storing ---
-
-
 class ImportCounts(msgspec.Struct):
-    """What became of the lines, and when the first and the last of them are due next."""
+    """The counts of imported lines, and when the first and the last of them are due next."""
 
     added: int = 0
     replaced: int = 0

@@ -1,89 +1,27 @@
 """How reminders are shown: schedules in words, tables, JSON."""
 
-from collections.abc import Iterable, Sequence
-from datetime import date, datetime, time, timedelta
-from typing import Any, Final, assert_never
+from collections.abc import Sequence
+from typing import Final
 
-import msgspec
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.cli.messages import without_files
 from tidegate.cli.terminal import printable
 from tidegate.cli.times import distance, moment
-from tidegate.errors import BadInputError
-from tidegate.reminders.occurrences import time_zone
+from tidegate.ops.reports import local_time, state_of, without_files
 from tidegate.reminders.reminder import (
-    Cron,
-    Daily,
-    EveryDays,
     NewReminder,
-    Once,
     QuietHours,
     Reminder,
     Spread,
-    Weekly,
 )
-from tidegate.reminders.schedule_parser import DAYS
+from tidegate.reminders.schedule_words import clock_words, schedule_words
 
 MADE_KEY: Final = "file:"  # the beginning of keys that an import makes, of no use to people
 LONGEST_KEY: Final = 16  # characters that are shown in a column
-_ANY_DATE: Final = date(2000, 1, 1)
 STYLES: Final = {"paused": "yellow", "ended": "dim"}
-
-
-def state_of(reminder: Reminder) -> str:
-    if reminder.has_ended:
-        return "ended"
-    return "paused" if reminder.paused else "active"
-
-
-def schedule_words(new: NewReminder) -> str:
-    """Return when it occurs: `every day at 09:00`, or `at 08:00-10:00` if it is spread."""
-    spread = new.spread
-    match new.schedule:
-        case Once(at=at):
-            return f"once, {at:%Y-%m-%d} {_window(at.time(), spread)}"
-        case Daily(at=at):
-            return f"every day at {_window(at, spread)}"
-        case Weekly(at=at, days=days):
-            return f"{days_words(days)} at {_window(at, spread)}"
-        case EveryDays(at=at, days=days):
-            return f"every {days} days at {_window(at, spread)}"
-        case Cron(expression=expression):
-            return f"cron {expression}" + (f", over {spread.seconds / 60:g} min" if spread else "")
-    assert_never(new.schedule)
-
-
-def days_words(days: Iterable[int]) -> str:
-    """Return days of the week as people write them: `mon-fri`, `mon,wed`."""
-    chosen = sorted(days)
-    first, last = chosen[0], chosen[-1]
-    if len(chosen) > 2 and last - first == len(chosen) - 1:  # noqa: PLR2004  (two are shorter as they are)
-        return f"{DAYS[first][:3]}-{DAYS[last][:3]}"
-    return ",".join(DAYS[day][:3] for day in chosen)
-
-
-def _window(at: time, spread: Spread | None) -> str:
-    if spread is None:
-        return _clock(at)
-    end = datetime.combine(_ANY_DATE, at) + timedelta(seconds=spread.seconds)
-    return f"{_clock(at)}-{_clock(end.time())}"
-
-
-def _clock(at: time) -> str:
-    return f"{at:%H:%M:%S}" if at.second else f"{at:%H:%M}"
-
-
-def local_time(at: float, zone: str) -> str:
-    """Return the time on the clocks of a zone; of one that this machine does not know, in UTC."""
-    try:
-        tz = time_zone(zone)
-    except BadInputError:
-        return f"{datetime.fromtimestamp(at, time_zone('UTC')):%Y-%m-%d %H:%M} UTC"
-    return f"{datetime.fromtimestamp(at, tz):%Y-%m-%d %H:%M}"
 
 
 def summary(new: NewReminder) -> str:
@@ -91,16 +29,6 @@ def summary(new: NewReminder) -> str:
     if new.handler is not None:
         return f"handler {new.handler}"
     return str(new.fields.get("text") or new.fields.get("caption") or new.fields.get("method", ""))
-
-
-def reminder_json(reminder: Reminder) -> dict[str, Any]:
-    """Return every field, `state`, and `next_local`: the time on the user's clocks."""
-    shown = {name: getattr(reminder, name) for name in Reminder.__struct_fields__}
-    plain: dict[str, Any] = msgspec.to_builtins(
-        shown | {"fields": without_files(reminder.fields)}, builtin_types=()
-    )
-    local = None if reminder.next_at is None else local_time(reminder.next_at, reminder.zone)
-    return plain | {"state": state_of(reminder), "next_local": local}
 
 
 def reminder_table(reminders: Sequence[Reminder], now: float) -> Table:
@@ -202,4 +130,4 @@ def spread_words(spread: Spread) -> str:
 
 
 def quiet_words(quiet: QuietHours) -> str:
-    return f"{_clock(quiet.start)}-{_clock(quiet.end)}"
+    return f"{clock_words(quiet.start)}-{clock_words(quiet.end)}"

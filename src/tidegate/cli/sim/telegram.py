@@ -18,10 +18,10 @@ from tidegate.cli.progress import Meter, sparkline
 from tidegate.cli.terminal import printable
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.loopback import is_loopback
 from tidegate.sim.telegram import Faults, Limits, World
 from tidegate.sim.telegram.http import TelegramServer
 from tidegate.sim.telegram.request_log import POLL, LoggedCall
-from tidegate.sim.telegram.update_delivery import is_loopback
 
 # Together they fit a terminal of 80 columns and 24 lines.
 WIDTH = 88

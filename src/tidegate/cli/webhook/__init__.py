@@ -20,12 +20,12 @@ from tidegate.cli.webhook.calls import (
     find_bots,
     webhook_at,
     with_calls,
-    without_token,
 )
 from tidegate.cli.webhook.report import ask, webhook_picture
 from tidegate.delivery.sender import BotAccess
 from tidegate.errors import BadInputError, NotDeliveredError
 from tidegate.inbound.webhook_app import webhook_secret
+from tidegate.ops.webhook_state import without_token
 
 app = command_group("Set, inspect and delete the webhooks of bots.")
 

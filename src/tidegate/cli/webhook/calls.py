@@ -1,11 +1,10 @@
 """The bots whose webhooks are meant, their addresses, and the calls to Telegram about them."""
 
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -16,17 +15,14 @@ from tidegate.delivery.bot_api import BotApiClient
 from tidegate.delivery.sender import BotAccess
 from tidegate.delivery.transport import ApiAnswer, BotApiTransport, NoAnswer
 from tidegate.errors import BadInputError, NotDeliveredError
-from tidegate.failure import scrub
+from tidegate.loopback import is_loopback
 from tidegate.model import BotId
+from tidegate.ops.webhook_state import PATH, without_token
 from tidegate.scrubber import contains_token
 from tidegate.settings import Settings
-from tidegate.sim.telegram.update_delivery import is_loopback
 
 if TYPE_CHECKING:  # slow to import: `--help` does without
     from tidegate.gate import Tidegate
-
-
-PATH: Final = "/webhook/telegram"  # and the bot's number
 
 
 def base_of(text: str) -> str:
@@ -61,20 +57,6 @@ def _check_address(parts: SplitResult, host: str | None) -> None:
 
 def webhook_at(base: str, bot: int) -> str:
     return f"{base}{PATH}/{bot}"
-
-
-def bot_at(url: str) -> int | None:
-    """Return the bot that a webhook address of Tidegate is for; None for other addresses."""
-    match = re.search(rf"{PATH}/(\d{{1,16}})$", url)
-    return int(match[1]) if match else None
-
-
-def without_token(text: str, token: str) -> str:
-    """Remove the token from a text: many bots have it in their webhook's address."""
-    secret = token.partition(":")[2]
-    for known in (token, quote(token, safe=""), secret):
-        text = text.replace(known, "…")
-    return scrub(text)
 
 
 Result = TypeVar("Result")

@@ -12,11 +12,12 @@ from redis import Redis
 from redis.client import PubSub
 from redis.exceptions import NoScriptError, ResponseError
 
+from contract.inline_redis import misplaced
 from contract.post import ROOMY, Post
 from contract.stores import redis_url
 from tidegate.clock import Clock
 from tidegate.errors import StoreAwayError
-from tidegate.model import Record
+from tidegate.events import EventStream
 from tidegate.pacing.rules import Rules
 from tidegate.sim import virtual_time
 from tidegate.sim.virtual_time import VirtualClock
@@ -49,8 +50,10 @@ class Hub:
 
     def close(self) -> None:
         self._channel.close()
+        wrong = misplaced(self.redis, self.key)
         self.redis.delete(*self.keys.values(), *self.redis.keys(f"{self.prefix}:*"))
         self.redis.close()
+        assert wrong == set()
 
     def key(self, name: str) -> str:
         return f"{self.prefix}:{{0}}:{name}"
@@ -214,13 +217,13 @@ async def processes(
     delay: Delay | None = None,
     longest_wait: float = FOREVER,
     keep: float = 1e5,
-    on_end: Callable[[Record], None] | None = None,
+    events: EventStream | None = None,
 ) -> AsyncIterator[tuple[Hub, list[Post]]]:
     hub = await inline(Hub, clock)
     links = [
         SharedConnection(hub, f"p{number}", longest_wait=longest_wait, delay=delay) for number in range(count)
     ]
-    made = [RedisOutbox(link, clock, rules, keep=keep, on_end=on_end) for link in links]
+    made = [RedisOutbox(link, clock, rules, keep=keep, events=events) for link in links]
     for outbox in made:
         await outbox.open()
     yield hub, [Post(outbox, clock) for outbox in made]

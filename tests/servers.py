@@ -1,5 +1,7 @@
 """Real Redis, PostgreSQL and PgBouncer for the tests: found or installed, started privately, always stopped.
 
+Prometheus' promtool, Chromium, Node and what benchmarks compare with are found or installed likewise.
+
 Run as a script, it makes sure that they can be had and says where they come from.
 """
 
@@ -14,6 +16,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +27,8 @@ SBIN = ("/usr/sbin",)  # where Debian has PgBouncer, and which not everybody's P
 POLICY = Path("/usr/sbin/policy-rc.d")
 FORBIDDEN = 101  # policy-rc.d's answer to an action that must not be taken
 READY_POLLS, POLL_SECONDS, STOP_SECONDS = 1_500, 0.02, 10
+
+_starter = ThreadPoolExecutor(1, thread_name_prefix="servers")
 
 Account = tuple[int, int]  # uid, gid
 Answers = Callable[[int, int], bool]  # whether the server with this port and pid is ready
@@ -46,6 +51,11 @@ class Program:
     bundled: str
     oldest: tuple[int, ...]
     as_root: bool = True  # whether it runs as root
+    aliases: tuple[str, ...] = ()  # other names of the executable
+
+    @property
+    def executables(self) -> tuple[str, ...]:
+        return (self.executable, *self.aliases)
 
 
 @dataclass(frozen=True)
@@ -71,9 +81,24 @@ POSTGRES = Program(
 )
 # There is no wheel of it: where it is missing and cannot be installed, its tests are skipped.
 PGBOUNCER = Program("pgbouncer", "pgbouncer", "pgbouncer", None, "", (1, 12), as_root=False)
+# It checks what Prometheus is given: rules, configuration, metrics. Likewise.
+PROMTOOL = Program("promtool", "promtool", "prometheus", None, "", (2, 30))
+# The tests of the dashboard drive it. Playwright would download a browser of its own; it is given this one.
+CHROMIUM = Program(
+    "chromium", "chromium", "chromium", None, "", (120,), aliases=("chromium-browser", "google-chrome")
+)
 # Debian's script beside the one on the PATH, which would run it as another user. Only `make proof` needs it.
 RABBITMQ = Program("rabbitmq", "rabbitmq-server", "rabbitmq-server", None, "", ())
 RABBITMQ_SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+# A bot in JavaScript speaks to the gateway (tests/node_packages.py).
+NODE = Program("node", "node", "nodejs", None, "", (18,), aliases=("nodejs",))
+NPM = Program("npm", "npm", "npm", None, "", (8,))
+# It checks our recipe (tests/unit/test_deploy.py). It and wrk are measured beside the gateway, and by it
+# (benchmarks/gateway.py). Any version, and no `--version`.
+NGINX = Program("nginx", "nginx", "nginx-light", None, "", ())
+WRK = Program("wrk", "wrk", "wrk", None, "", ())
+# Their tests are skipped where they cannot be had.
+OPTIONAL = (PGBOUNCER, PROMTOOL, CHROMIUM, NODE, NPM)
 
 
 def find(program: Program) -> Found:
@@ -86,6 +111,17 @@ def find(program: Program) -> Found:
             f"apt-get install {program.package}{wheel}"
         )
     return found
+
+
+def executable(program: Program) -> Path:
+    """The program in any version: of PATH, or by apt-get."""
+    path = os.pathsep.join((*os.get_exec_path(), *SBIN))
+    found = shutil.which(program.executable, path=path)
+    if not found and _install(program):
+        found = shutil.which(program.executable, path=path)
+    if not found:
+        raise ServerMissing(f"{program.name} is missing: apt-get install {program.package}")
+    return Path(found)
 
 
 def _look(program: Program) -> Found | None:
@@ -101,8 +137,9 @@ def _look(program: Program) -> Found | None:
 def _candidates(program: Program) -> Iterator[tuple[str, list[Path], Account]]:
     """Where to look, best first, and the account that has to be able to run what is there."""
     account = _own_account() if program.as_root else _unprivileged_account()
-    for path in (Path(folder, program.executable).absolute() for folder in (*os.get_exec_path(), *SBIN)):
-        yield str(path), [path], account
+    for name in program.executables:
+        for path in (Path(folder, name).absolute() for folder in (*os.get_exec_path(), *SBIN)):
+            yield str(path), [path], account
     yield str(DEBIAN_POSTGRES), list(DEBIAN_POSTGRES.glob(f"*/bin/{program.executable}")), account
     if program.wheel is None:
         return
@@ -131,7 +168,7 @@ def _install(program: Program) -> bool:
     No service is started, now or at the next boot.
     """
     path = os.pathsep.join((*os.get_exec_path(), *SBIN))
-    present = shutil.which(program.executable, path=path) or any(
+    present = any(shutil.which(name, path=path) for name in program.executables) or any(
         DEBIAN_POSTGRES.glob(f"*/bin/{program.executable}")
     )
     if present or not _is_root() or not shutil.which("apt-get"):
@@ -185,7 +222,7 @@ def _unprivileged_account() -> Account:
 # Runs in an interpreter of its own and becomes the server by exec. PR_SET_PDEATHSIG (1) has the kernel
 # signal the server when the tests die, even by kill -9. A change of user clears it, so it comes after; exec
 # keeps it; the look at the parent covers a death before it. A preexec_fn could deadlock if the tests have
-# threads. The kernel watches the *thread* that starts the server: let it be one that lasts.
+# threads. The kernel watches the *thread* that starts the server: it is `_starter`, which lasts.
 _BECOME = """
 import ctypes, os, sys
 parent, uid, gid, signal = map(int, sys.argv[1:5])
@@ -241,16 +278,20 @@ def _serving(
 def _process(command: list[str], log: Path, stop: signal.Signals) -> Iterator[Popen[bytes]]:
     """A child that is stopped and reaped at the end, whatever happened."""
     with log.open("wb") as sink:
-        # In a session of its own: Ctrl-C is for pytest, which then stops the server.
-        process = Popen(  # noqa: S603 - likewise
-            command,
-            cwd=log.parent,
-            env=_environment(),
-            stdin=DEVNULL,
-            stdout=sink,
-            stderr=STDOUT,
-            start_new_session=True,
-        )
+
+        def start() -> Popen[bytes]:
+            # In a session of its own: Ctrl-C is for pytest, which then stops the server.
+            return Popen(  # noqa: S603 - likewise
+                command,
+                cwd=log.parent,
+                env=_environment(),
+                stdin=DEVNULL,
+                stdout=sink,
+                stderr=STDOUT,
+                start_new_session=True,
+            )
+
+        process = _starter.submit(start).result()
     try:
         yield process
     finally:
@@ -457,15 +498,19 @@ def _runnable(binary: Path, folder: Path, account: Account) -> Path:
 
 
 def main() -> int:
-    for program in (REDIS, POSTGRES, PGBOUNCER):
+    for program in (REDIS, POSTGRES, *OPTIONAL):
         try:
             found = find(program)
         except ServerMissing as missing:
             sys.stderr.write(f"{missing}\n")
-            if program is not PGBOUNCER:
+            if program not in OPTIONAL:
                 return 2
         else:
             sys.stdout.write(f"{program.name} {_dotted(found.version)} ({found.source})\n")
+    try:
+        sys.stdout.write(f"{NGINX.name} ({executable(NGINX)})\n")
+    except ServerMissing as missing:
+        sys.stderr.write(f"{missing}\n")
     return 0
 
 

@@ -2,9 +2,10 @@
 
 Run as a script, this is such a process: `sender STORE URL SEED` delivers what a store holds and makes direct
 calls beside it, `producer STORE NAME` puts messages and prints the ticket of each that was accepted, `worker
-STORE URL` delivers and puts what it is told to, `opener` opens the stores it is told to, `guest STORE` is
-nobody who may write, `crowded STORE URL` is a sender whose disk is full for a while, `mortal STORE URL`
-delivers until nothing is left, and dies of a message that contains POISON.
+STORE URL` delivers and puts what it is told to, `broadcaster STORE ROWS` accepts a broadcast, `opener` opens
+the stores it is told to, `guest STORE` is nobody who may write, `crowded STORE URL` is a sender whose disk is
+full for a while, `mortal STORE URL` delivers until nothing is left, and dies of a message that contains
+POISON.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import fork_server
 from tidegate import Tidegate
 from tidegate.clock import Clock
 from tidegate.delivery.bot_api import BotApiClient
@@ -43,11 +45,9 @@ RATES: Final = {
     "TIDEGATE_REPLY_BURST": "1",
     "TIDEGATE_GROUP_RATE": str(GROUP),
 }
+TESTS: Final = str(Path(__file__).parents[1])
 OURS: Final = ("TIDEGATE_", "TELEGRAM_", "REDIS_URL", "DATABASE_URL")
 clock: Final = Clock()
-
-
-# --- from outside ---
 
 
 @asynccontextmanager
@@ -56,13 +56,13 @@ async def running(
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A process that is killed at the end, if it has not ended by then."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    process = await asyncio.create_subprocess_exec(
+    process = await fork_server.create_process(
         sys.executable,
         script,
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env=kept | RATES | variables,
+        env=kept | RATES | {"PYTHONPATH": TESTS} | variables,
     )
     try:
         yield process
@@ -122,9 +122,6 @@ def arrivals(log: Iterable[LoggedCall]) -> Mapping[int, list[str]]:
         if entry.status == 200 and isinstance(entry.chat_id, int) and "#" in entry.text:
             texts[entry.chat_id].append(entry.text)
     return texts
-
-
-# --- inside ---
 
 
 async def send(store: str, url: str, seed: str) -> None:
@@ -266,6 +263,15 @@ async def produce(store: str, name: str) -> None:
         await asyncio.gather(*map(singles, range(20)), *map(batches, range(3)))
 
 
+async def broadcast(store: str, rows: str) -> None:
+    async with Tidegate(store) as gate:
+        gate.add_bot(TOKEN)
+        people = [{"chat_id": 1001 + n, "name": f"person-{n}"} for n in range(int(rows))]
+        await gate.start_broadcast("sale", people, "Hello {name}!", ahead=60)  # nobody sends: the rest waits
+        _say("accepted")
+        await asyncio.Event().wait()
+
+
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
@@ -274,5 +280,10 @@ def _say(text: str) -> None:
 if __name__ == "__main__":
     roles: dict[str, Callable[..., Coroutine[None, None, None]]]
     roles = {"sender": send, "producer": produce, "worker": work, "opener": open_stores}
-    roles |= {"guest": visit, "crowded": deliver_without_space, "mortal": send_until_poisoned}
+    roles |= {
+        "broadcaster": broadcast,
+        "guest": visit,
+        "crowded": deliver_without_space,
+        "mortal": send_until_poisoned,
+    }
     asyncio.run(roles[sys.argv[1]](*sys.argv[2:]))

@@ -42,8 +42,6 @@ class MortalRedis:
         await clock.sleep(seconds)
         os.kill(self._server.pid, signal.SIGCONT)
 
-    # --- what a machine without power would lose ---
-
     async def watch(self) -> None:
         """Note how long the file is, again and again."""
         while True:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest.mock import patch
 
+import fork_server
 from tidegate import Tidegate
 from tidegate.cli import main
 from tidegate.clock import Clock
@@ -33,10 +34,10 @@ class Desk:
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command as people run it."""
-        ran = subprocess.run(  # noqa: S603  (our own command)
+        ran = fork_server.run(
             [*TIDEGATE, *arguments],
             cwd=self.folder,
-            env=environment(),
+            env=of_process(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -136,10 +137,10 @@ def running(
     *arguments: str, folder: Path | None = None, terminal: int | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     streams = (subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE) if terminal is None else (terminal,) * 3
-    process = subprocess.Popen(  # noqa: S603  (likewise)
+    process = fork_server.popen(
         [*TIDEGATE, *arguments],
         cwd=folder,
-        env=environment(),
+        env=of_process(),
         stdin=streams[0],
         stdout=streams[1],
         stderr=streams[2],
@@ -168,6 +169,11 @@ def _check(said: str) -> None:
 def nothing_set(**variables: str) -> AbstractContextManager[object]:
     """No variable of Tidegate but these."""
     return patch.dict(os.environ, environment() | variables, clear=True)
+
+
+def of_process() -> dict[str, str]:
+    """Without history, for which each worker would import SQLAlchemy and make tables."""
+    return environment() | {"TIDEGATE_HISTORY": "off"}
 
 
 def environment() -> dict[str, str]:

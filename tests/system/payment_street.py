@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+import fork_server
 from payment_bot.flow import PAYMENT
 from payment_bot.orders import COLUMNS
 from system.killing import asked
@@ -114,7 +115,7 @@ async def _nursery(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]
     """With its children it is a group of its own: all of them are killed at the end."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     paths = os.pathsep.join(str(ROOT / folder) for folder in ("examples", "tests"))
-    process = await asyncio.create_subprocess_exec(
+    process = await fork_server.create_process(
         sys.executable,
         str(MEMBER),
         *arguments,

@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+import fork_server
 import shop_aiogram.bot
 import shop_ptb.bot
 from shop.config import Config
@@ -95,7 +96,7 @@ class Street:
     @asynccontextmanager
     async def _process(self, **variables: str) -> AsyncIterator[None]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-        process = await asyncio.create_subprocess_exec(
+        process = await fork_server.create_process(
             sys.executable,
             "-m",
             f"shop_{self.library}",

@@ -18,14 +18,16 @@ from system.bots.aiogram_shop import serving
 from system.bots.ptb_shop import Shop, running
 from tidegate.sim.telegram.http import TelegramServer
 
-HOWTOS: Final = Path(__file__).parents[2] / "docs" / "howto"
+DOCS: Final = Path(__file__).parents[2] / "docs"
+HOWTOS: Final = DOCS / "howto"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 Opened = AbstractAsyncContextManager[object]
 
 
 def blocks(page: str) -> list[str]:
-    return _BLOCK.findall((HOWTOS / page).read_text("utf-8"))
+    """The Python of a how-to, or of a page that is named with its folder."""
+    return _BLOCK.findall(((DOCS if "/" in page else HOWTOS) / page).read_text("utf-8"))
 
 
 def programs(page: str) -> list[str]:

@@ -14,6 +14,7 @@ from aiogram.fsm.storage.redis import RedisStorage
 from aiogram.types import Chat, Message, Update, User
 from redis.asyncio import Redis
 
+import fork_server
 from system.bots import aiogram_shop
 from system.bots.aiogram_shop import bot_of
 from system.bots.scenes import GENEROUS, MANY, TOKEN, Visit
@@ -97,7 +98,7 @@ async def test_a_conversation_begun_in_one_process_ends_in_another(
     async with aiogram_shop.polling(telegram, gates[0], updates="durable", conversations="store"):
         await begin_order(visit)
 
-    process = await asyncio.create_subprocess_exec(
+    process = await fork_server.create_process(
         *(sys.executable, "-c", ANOTHER_PROCESS, telegram.url, store),
         cwd=tmp_path,
         env={"PYTHONPATH": str(TESTS)},

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import fork_server
 from system.operators import TIDEGATE, Desk, environment
 from system.snippets import HOWTOS, blocks, read
 from tidegate.clock import Clock
@@ -50,7 +51,7 @@ def running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
-    ran = subprocess.run(  # noqa: S603  (our own command)
+    ran = fork_server.run(
         [*TIDEGATE, *arguments],
         env=environment(),
         capture_output=True,
@@ -114,9 +115,6 @@ def test_the_page_mends_it() -> None:
     assert names["find_price"]("tea number 199999") == 199999 % 90  # type: ignore[operator]
 
 
-# --- the command ---
-
-
 def test_without_a_pid_the_sender_of_the_store_is_watched(tmp_path: Path) -> None:
     desk = Desk(tmp_path, "http://127.0.0.1:1")
     desk.begin()
@@ -131,7 +129,7 @@ def test_without_a_pid_the_sender_of_the_store_is_watched(tmp_path: Path) -> Non
 def test_ctrl_c_ends_it_early_and_writes_what_was_seen(tmp_path: Path) -> None:
     with running("slow_shop.py") as process:
         told = [*TIDEGATE, "profile", "--for", "600", "--pid", str(process.pid), "--json"]
-        with subprocess.Popen(  # noqa: S603  (our own command)
+        with fork_server.popen(
             told, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as recorder:
             assert recorder.stderr is not None

@@ -1,5 +1,6 @@
 """`tidegate broadcast` as people run it: processes, a file, a simulated Telegram, Ctrl-C and kill -9."""
 
+import asyncio
 import json
 import shutil
 import signal
@@ -14,7 +15,10 @@ from typing import Any
 
 import pytest
 
+import fork_server
 from system.operators import environment, run_here
+from tidegate import Tidegate
+from tidegate.outbox.campaigns import CampaignRecord
 
 pytestmark = pytest.mark.usefixtures("a_command_may_block")
 TIDEGATE = [sys.executable, "-m", "tidegate"]
@@ -36,7 +40,7 @@ class Office:
         self.list.write_text("chat_id,name\n" + "".join(lines) + more)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(  # noqa: S603  (our own command)
+        return fork_server.popen(
             [*TIDEGATE, *arguments],
             cwd=self.folder,
             env=environment() | SET,
@@ -85,7 +89,7 @@ class Office:
 
 @contextmanager
 def simulated() -> Iterator[str]:
-    process = subprocess.Popen(  # noqa: S603  (likewise)
+    process = fork_server.popen(
         [*TIDEGATE, "sim", "telegram", "--port", "0", "--json", "--bot-rate", LIMIT, "--latency", "5-20"],
         env=environment() | SET,
         stdout=subprocess.PIPE,
@@ -115,6 +119,21 @@ def office(tmp_path: Path, first_office: Office) -> Office:
     shutil.copytree(first_office.folder, tmp_path, dirs_exist_ok=True)
     first_office.tell_telegram("reset", {})
     return Office(tmp_path, first_office.telegram)
+
+
+def test_a_broadcast_ended_when_its_last_message_did_not_when_somebody_looked(office: Office) -> None:
+    office.write(80)
+    office.broadcast(*HELLO)
+
+    async def record() -> CampaignRecord:
+        async with Tidegate(office.store) as gate:
+            [kept] = await gate.core.store.campaigns.all()
+            return kept
+
+    kept = asyncio.run(record())
+
+    assert kept.state == "finished"
+    assert kept.ended_at is not None
 
 
 def test_a_list_is_delivered_and_those_who_blocked_the_bot_are_reported(office: Office) -> None:
@@ -231,6 +250,7 @@ def test_a_broadcast_that_was_stopped_is_resumed_by_its_name_from_any_folder(
     assert (code, err) == (2, "tidegate: broadcast spring is finished: nothing of it is left to send\n")
 
 
+@pytest.mark.usefixtures("real_interpreters")
 def test_a_worker_delivers_while_the_command_watches(office: Office) -> None:
     office.write(100)
     worker = office.start("worker")

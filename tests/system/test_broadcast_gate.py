@@ -51,9 +51,6 @@ async def broadcast(gate: Tidegate, audience: Any, letter: object, **options: An
     return campaign
 
 
-# --- kill -9 ---
-
-
 async def test_a_bot_that_is_killed_in_the_middle_of_a_broadcast_goes_on_with_it(tmp_path: Path) -> None:
     from system.killing import LIMITS, asked, kill, line_of, running  # noqa: PLC0415  (the script has no path)
 
@@ -98,9 +95,6 @@ async def _bot(store: str, url: str, people: int) -> None:
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-
-
-# --- databases ---
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import fork_server
 from system.operators import run_here
 
 pytestmark = pytest.mark.usefixtures("a_command_may_block")
@@ -28,7 +29,7 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def tidegate(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603  (our own command)
+    return fork_server.run(
         [*TIDEGATE, *arguments],
         env=environment(**variables),
         capture_output=True,
@@ -45,7 +46,7 @@ def doctor(*arguments: str, **variables: str) -> tuple[int, str, str]:
 
 @contextmanager
 def running(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(  # noqa: S603  (likewise)
+    process = fork_server.popen(
         [*TIDEGATE, *arguments],
         env=environment(),
         stdout=subprocess.PIPE,
@@ -170,7 +171,7 @@ def test_a_reader_that_goes_away_ends_it_quietly_as_other_commands_end(arguments
     read, write = os.pipe()
     os.close(read)
     try:
-        ran = subprocess.run(  # noqa: S603  (likewise)
+        ran = subprocess.run(  # noqa: S603  (our own command)
             [*TIDEGATE, *arguments],
             env=environment(),
             stdout=write,
@@ -187,7 +188,7 @@ def test_a_reader_that_goes_away_ends_it_quietly_as_other_commands_end(arguments
 @pytest.mark.parametrize("arguments", [("version",), ("--help",), ("doctor", "--json")])
 def test_a_full_disk_under_the_output_is_one_line(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("w") as full:
-        ran = subprocess.run(  # noqa: S603  (likewise)
+        ran = subprocess.run(  # noqa: S603  (our own command)
             [*TIDEGATE, *arguments],
             env=environment(),
             stdout=full,
@@ -211,7 +212,7 @@ def test_a_full_disk_under_the_output_is_one_line(arguments: tuple[str, ...]) ->
     ],
 )
 def test_closed_streams_are_no_error(closed: str, arguments: str) -> None:
-    ran = subprocess.run(  # noqa: S603  (likewise)
+    ran = subprocess.run(  # noqa: S603  (our own command)
         ["/bin/sh", "-c", f"exec {sys.executable} -m tidegate {arguments} {closed}"],
         env=environment(),
         capture_output=True,
@@ -223,8 +224,9 @@ def test_closed_streams_are_no_error(closed: str, arguments: str) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-def test_demo_measures_both_bots() -> None:
-    ran = tidegate("demo", "--seconds", "3", "--people", "60", "--json", "--seed", "3")
+def test_demo_measures_both_bots_and_draws_them(tmp_path: Path) -> None:
+    picture = tmp_path / "demo.svg"
+    ran = tidegate("demo", "--seconds", "3", "--people", "60", "--json", "--seed", "3", "--svg", str(picture))
 
     assert ran.returncode == 0, ran.stderr
     report = json.loads(ran.stdout)
@@ -240,6 +242,7 @@ def test_demo_measures_both_bots() -> None:
     assert (gated["refused"], gated["doubled"], gated["out_of_order"]) == (0, 0, 0)
     assert gated["peak_rps"] <= gated["limit_rps"]
     assert gated["replies"] > 0
+    assert f"with Tidegate: {gated['delivered']} delivered, 0 refused" in picture.read_text()
 
 
 def test_demo_stops_in_time_with_most_of_its_broadcast_left() -> None:
@@ -284,7 +287,7 @@ def test_demo_is_watched_in_a_terminal() -> None:
 def test_a_report_is_not_cut_off_where_python_does_not_buffer() -> None:
     """A terminal may take a part of a write, as after Ctrl-C: only a buffer writes the rest."""
     script = "import io, sys; from tidegate.cli import main; main(['version'])"
-    ran = subprocess.run(  # noqa: S603  (likewise)
+    ran = subprocess.run(  # noqa: S603  (our own command)
         [sys.executable, "-u", "-c", f"{script}; print(isinstance(sys.stdout.buffer, io.BufferedWriter))"],
         env=environment(),
         capture_output=True,

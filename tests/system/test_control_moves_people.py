@@ -60,6 +60,18 @@ async def test_somebody_sends_and_changes_things(remote: Remote) -> None:
     assert (await remote.newest())["edited_message"]["text"] == "hello"
 
 
+async def test_buttons_and_keys_are_pressed_by_what_they_read(remote: Remote) -> None:
+    await remote.bot("getUpdates", allowed_updates=["message", "callback_query"])
+    buttons = {"inline_keyboard": [[{"text": "Ja", "callback_data": "y"}]]}
+    await remote.bot("sendMessage", chat_id=7, text="?", reply_markup=buttons)
+    await remote.person("press", label="Ja", language="de")
+    pressed = (await remote.newest())["callback_query"]
+    assert (pressed["data"], pressed["from"]["language_code"]) == ("y", "de")
+    await remote.bot("sendMessage", chat_id=7, text="?", reply_markup={"keyboard": [["Weiter"]]})
+    await remote.person("tap", label="Weiter")
+    assert (await remote.newest())["message"]["text"] == "Weiter"
+
+
 async def test_somebody_comes_into_a_group_votes_there_and_goes(remote: Remote) -> None:
     await remote.person("join", chat=GROUP)
     await remote.bot("sendPoll", chat_id=GROUP, question="?", options=["a", "b"])
@@ -88,6 +100,9 @@ async def test_somebody_looks_something_up(remote: Remote) -> None:
     [
         ("send", {}, "nothing is sent"),
         ("send", {"content": {"chat": {}}}, "must not hold"),
+        ("press", {"label": "x"}, "sees no buttons"),
+        ("tap", {}, "sees no key"),
+        ("say", {"text": "x", "language": "?"}, "language"),
         ("edit", {"text": "x"}, "has written nothing"),
         ("vote", {"options": [0]}, "there is no poll"),
         ("pay", {}, "sees no such invoice"),

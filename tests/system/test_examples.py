@@ -189,6 +189,7 @@ async def test_a_cart_that_is_clicked_fast_ends_up_right(library: str, tmp_path:
         assert street.refused == 0
 
 
+@pytest.mark.usefixtures("real_interpreters")
 async def test_what_was_ordered_before_a_restart_is_remembered_and_its_receipt_arrives(
     library: str, tmp_path: Path
 ) -> None:

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 from system.killing import TOKEN, arrivals, clock, line_of, running
 from tidegate import Tidegate
+from tidegate.database.idempotency import OnceKey, SqlIdempotency
 from tidegate.model import BotId, Rate
 from tidegate.sim.telegram.flood_control import Limits
 from tidegate.sim.telegram.http import TelegramServer
@@ -42,6 +43,9 @@ async def test_nothing_of_a_forgotten_chat_is_left_in_the_files_beside_a_running
         ]
         await gate.send_many(theirs, bot=BOT)
         await gate.send_many([{"chat_id": chat, "text": f"kept #{chat}"} for chat in OTHERS], bot=BOT)
+        answers, key = SqlIdempotency(lambda: gate.database), OnceKey("token:1", "k")
+        await answers.begin(key, b"", clock.now())
+        await answers.finish(key, 201, b'{"text": "secret-of-1001-0"}')  # what the API has answered
         while not arrivals(server.telegram.request_log.log).get(CHAT):
             await clock.sleep(0.02)
 
@@ -71,7 +75,7 @@ def _forget(store: Path) -> dict[str, int]:
         "--store",
         str(store),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=40)  # noqa: S603
+    done = fork_server.run(command, capture_output=True, text=True, check=True, timeout=40)
     report: dict[str, int] = json.loads(done.stdout)
     return report
 

@@ -11,6 +11,7 @@ from tidegate import Tidegate
 from tidegate.flows.port import SessionKey, subscription_data
 from tidegate.flows.session import Session
 from tidegate.inbound.inbox import InboxItem, bot_source
+from tidegate.inbound.update_feed import NewUpdate
 from tidegate.model import BotId
 from tidegate.polling.subscriptions import News, Subscription
 from tidegate.settings import Settings
@@ -22,10 +23,10 @@ MARK = "secret-of-70001001"
 
 
 async def test_after_forget_nothing_that_was_kept_about_a_chat_is_in_redis(
-    redis_url: str, tmp_path: Path
+    empty_redis_url: str, tmp_path: Path
 ) -> None:
     settings = Settings(tidegate_spool=str(tmp_path))
-    async with Tidegate(redis_url, settings=settings) as gate, Redis.from_url(redis_url) as redis:
+    async with Tidegate(empty_redis_url, settings=settings) as gate, Redis.from_url(empty_redis_url) as redis:
         gate.add_bot("42:any")
         store = gate.core.store
         assert isinstance(store, RedisStore)
@@ -45,6 +46,7 @@ async def test_after_forget_nothing_that_was_kept_about_a_chat_is_in_redis(
             await redis.set(f"{CONVERSATION_PREFIX}:{BOT}:connection:{chat}:5:{chat}:default:data", text)
             items = [InboxItem(bot_source(BOT), f"{chat}{n}", str(chat), text.encode()) for n in range(3)]
             await store.inbox.accept(items)
+            await store.update_feed.append(BOT, [NewUpdate(chat, "message", chat, text.encode())])
         claimed = await store.inbox.claim([bot_source(BOT)], 2, suspects=2)
         for one in claimed:
             await store.inbox.park(one, f"{one.item.body.decode()} failed")
@@ -55,7 +57,7 @@ async def test_after_forget_nothing_that_was_kept_about_a_chat_is_in_redis(
 
         assert len([text for text in before if MARK in text]) > 300
         assert [text for text in await everything(redis) if MARK in text] == []
-        assert erased._replace(copies=()) == (300, 3, 2, 1, 1, ())
+        assert erased._replace(copies=()) == (300, 4, 2, 1, 1, ())
         assert len(await gate.outbox.records(chat_id=OTHER, limit=1000)) == 300
         assert (await store.flow_sessions("shop").load(SessionKey(BOT, OTHER, OTHER), "kept")).is_seen
         assert [one.subscription.key for one in await store.subscriptions("orders").after(0)] == [

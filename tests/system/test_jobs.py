@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+import fork_server
 from servers import ServerMissing, rabbitmq_server
 from system import job_bot
 from system.bots.scenes import GENEROUS
@@ -47,7 +48,7 @@ class Stage(msgspec.Struct):
     async def celery(self, processes: int) -> AsyncIterator[asyncio.subprocess.Process]:
         """A worker of Celery that is ready."""
         command = (CELERY, "-A", "tidegate.jobs.celery", "worker", "-c", str(processes), "-l", "INFO")
-        worker = await asyncio.create_subprocess_exec(
+        worker = await fork_server.create_process(
             *command,
             cwd=self.folder,
             env=os.environ | self.environment | {"TIDEGATE_JOBS": "system.job_functions"},
@@ -155,18 +156,23 @@ async def workers(stage: Stage, processes: int) -> AsyncIterator[None]:
         yield
 
 
-async def test_200_jobs_of_two_seconds_keep_nobody_waiting(stage: Stage, broker: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "seconds", "processes"), [(60, 0.5, 4), pytest.param(200, 2.0, 12, marks=pytest.mark.proof)]
+)
+async def test_many_jobs_at_once_keep_nobody_waiting(
+    stage: Stage, broker: dict[str, str], jobs: int, seconds: float, processes: int
+) -> None:
     stage.environment |= broker
-    async with workers(stage, 12), stage.bot() as bot:
-        found = await do(bot, "submit nap 200 2.0")
-        states = await do(bot, "wait 200")
-        await finish(bot, stage, 200)
+    async with workers(stage, processes), stage.bot() as bot:
+        found = await do(bot, f"submit nap {jobs} {seconds}")
+        states = await do(bot, f"wait {jobs}")
+        await finish(bot, stage, jobs)
 
     print(found)  # noqa: T201  (seen with -s: a test asserts no timing of a busy machine)
-    assert states == {"done": 200}
-    assert stage.messages() == {(number, f"nap {number} is over"): 1 for number in range(200)}
+    assert states == {"done": jobs}
+    assert stage.messages() == {(number, f"nap {number} is over"): 1 for number in range(jobs)}
     runs = await stage.runs()
-    assert all(runs[f"nap {number}"] == 1 for number in range(200))
+    assert all(runs[f"nap {number}"] == 1 for number in range(jobs))
 
 
 async def test_a_worker_that_is_killed_loses_no_job(stage: Stage, broker: dict[str, str]) -> None:
@@ -205,9 +211,6 @@ async def test_failures_are_told_after_their_retries_what_hangs_is_ended_and_fil
     assert await stage.runs() == attempts | {"endless 0": 1}
 
 
-# --- the pool alone ---
-
-
 async def test_a_bot_that_is_killed_runs_its_jobs_again_and_tells_each_user_once(stage: Stage) -> None:
     stage.environment["TIDEGATE_JOB_WORKERS"] = "3"
     async with stage.bot() as bot:
@@ -229,6 +232,7 @@ async def test_a_bot_that_is_killed_runs_its_jobs_again_and_tells_each_user_once
     assert stage.messages() == {(number, f"nap {number} is over"): 1 for number in range(6)}
 
 
+@pytest.mark.usefixtures("real_interpreters")
 async def test_a_job_that_is_cancelled_while_it_runs_is_stopped(stage: Stage) -> None:
     async with stage.bot() as bot:
         await do(bot, "submit nap 1 60.0")
@@ -271,9 +275,6 @@ def _is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-# --- brokers that are away, and worker processes that cannot start ---
-
-
 async def test_jobs_wait_for_a_broker_that_is_down_and_submit_does_not(stage: Stage) -> None:
     async with stage.bot(CELERY_BROKER_URL=CLOSED) as bot:
         async with clock.timeout(20):
@@ -299,7 +300,7 @@ async def test_a_worker_says_which_variable_is_wrong(
     stage: Stage, variables: dict[str, str], expected: str
 ) -> None:
     given = {"CELERY_BROKER_URL": CLOSED, "TIDEGATE_JOBS": "system.job_functions"} | variables
-    worker = await asyncio.create_subprocess_exec(
+    worker = await fork_server.create_process(
         CELERY,
         "-A",
         "tidegate.jobs.celery",

@@ -60,6 +60,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.usefixtures("real_interpreters")  # for sitecustomize
 async def test_the_bot_of_the_page_answers_at_once_and_sends_the_label_later(workplace: Path) -> None:
     async with TelegramServer(limits=GENEROUS) as server:
         street = Street(server, workplace, "aiogram")

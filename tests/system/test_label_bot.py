@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 import pytest
 
+import fork_server
 from databases import new_database
 from label_bot.config import Config, MailServer, Services
 from label_bot.label import can_print, draw_label
@@ -70,9 +71,7 @@ class LabelBot:
         }
         command = (sys.executable, "-m", "label_bot", *arguments)
         log = await asyncio.to_thread((self.folder / "bot.log").open, "ab")
-        self.process = await asyncio.create_subprocess_exec(
-            *command, cwd=EXAMPLES, env=kept | given, stderr=log
-        )
+        self.process = await fork_server.create_process(*command, cwd=EXAMPLES, env=kept | given, stderr=log)
         log.close()
         try:
             yield
@@ -115,9 +114,6 @@ async def orders(person: Person, text: str = ORDER) -> str:
 
 def texts_of(pdf: bytes) -> list[str]:
     return [found.decode("latin-1") for found in re.findall(rb"\((.*?)\) Tj", pdf)]
-
-
-# --- orders and labels ---
 
 
 async def test_an_order_is_answered_at_once_and_its_label_comes_later(running_bot: LabelBot) -> None:
@@ -179,6 +175,7 @@ async def test_what_is_not_configured_is_said_at_the_start(running_bot: LabelBot
     assert TOKEN not in log
 
 
+@pytest.mark.usefixtures("real_interpreters")
 async def test_a_label_that_cannot_be_made_is_told_to_the_user(bot: LabelBot) -> None:
     refused = "http://127.0.0.1:9/"
     async with bot.runs(LABEL_CARRIER_URL=refused, LABEL_RETRIES="1", LABEL_PAUSE="0.1"):
@@ -210,9 +207,6 @@ async def test_the_blocking_bot_makes_labels_too(bot: LabelBot) -> None:
         ann = bot.person(1001)
         order = await orders(ann)
         assert (await ann.hears(SOON))["caption"] == f"The label of order {order}."
-
-
-# --- payments ---
 
 
 async def pay(url: str, body: dict[str, object], event: str = "evt_1", secret: str = SECRET) -> int:
@@ -259,9 +253,6 @@ async def test_a_payment_is_noted_and_told_by_mail_and_sms_once(bot: LabelBot) -
     assert mail["Message-ID"] == f"<order-{order}@example.org>"
     assert sms.bodies == [{"to": "+49151234567", "text": f"Order {order} is paid. Thank you!"}]
     assert not ann.heard
-
-
-# --- parts ---
 
 
 @pytest.mark.parametrize(

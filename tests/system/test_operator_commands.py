@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import fork_server
 from system.operators import PATIENCE, Desk, environment, running, telegram
 from tidegate import Tidegate
 from tidegate.clock import Clock
@@ -83,6 +84,23 @@ def test_what_is_paused_stays_and_goes_on_when_resumed(desk: Desk) -> None:
     assert (desk.arrived(held), desk.arrived(free)) == (1, 1)
 
 
+def test_resume_names_what_another_pause_still_holds(desk: Desk) -> None:
+    held = next(chats)
+    desk.put(held)
+    desk.told("queue", "pause", "--chat", str(held))
+    desk.told("queue", "pause")
+
+    assert desk.told("queue", "resume") == {
+        "resumed": [{"bot": 42, "chat_id": None}],
+        "still_paused": [{"bot": 42, "chat_id": held}],
+    }
+    _, shown, _ = desk.quickly("queue", "resume")
+    assert f"Still paused: bot 42, chat {held}: tidegate queue resume --bot 42 --chat {held}\n" in shown
+    desk.told("queue", "pause")
+    assert desk.told("queue", "resume", "--chat", str(held))["still_paused"] == [{"bot": 42, "chat_id": None}]
+    assert desk.told("queue", "resume")["still_paused"] == []
+
+
 def test_what_is_cancelled_never_leaves(desk: Desk) -> None:
     named, swept, kept = next(chats), next(chats), next(chats)
     with desk.worker():
@@ -102,6 +120,29 @@ def test_what_is_cancelled_never_leaves(desk: Desk) -> None:
     listed = desk.told("queue", "list", "--state", "cancelled")
     assert {message["id"] for message in listed["messages"]} == {one, two, three}
     assert (desk.arrived(named), desk.arrived(swept), desk.arrived(kept)) == (0, 0, 1)
+
+
+def test_a_message_gets_another_priority_while_a_worker_runs(desk: Desk) -> None:
+    chat = next(chats)
+    with desk.worker():
+        desk.told("queue", "pause")
+        [first, second] = desk.put(chat, chat)
+
+        assert desk.told("queue", "priority", second, "high") == {
+            "id": second,
+            "priority": "high",
+            "changed": True,
+        }
+        stats = desk.told("queue", "stats")
+        assert (stats["stats"]["high"], stats["stats"]["normal"]) == (1, 1)
+        assert 0 <= stats["oldest_seconds"] < 60
+        assert stats["by_bot"][0]["high"] == 1
+        desk.told("queue", "resume")
+        assert end_of(desk, first) == end_of(desk, second) == "delivered"
+    assert desk.arrived(chat) == 2
+    code, said, _ = desk.quickly("queue", "priority", second, "low")
+    assert (code, "does not wait" in said) == (1, True)
+    desk.complains("queue", "priority", second, "highest")
 
 
 def test_a_dead_letter_is_found_replayed_and_delivered(desk: Desk) -> None:
@@ -187,7 +228,7 @@ def test_without_a_sender_that_is_the_first_reason(desk: Desk) -> None:
     why = desk.told("queue", "why", ticket)
 
     assert why["waits_for"][0].startswith("nobody sends: start a worker")
-    assert any("paused" in reason for reason in why["waits_for"])
+    assert "its bot is paused" in why["waits_for"]
     assert why["expected_in"] is None
     assert "none runs, so nothing is sent" in desk.quickly("queue", "stats")[1]
 
@@ -243,7 +284,7 @@ async def main():
 
 asyncio.run(main())
 """
-    ran = subprocess.run(  # noqa: S603  (our own process)
+    ran = fork_server.run(
         [sys.executable, "-c", claiming, str(desk.store)], check=False, timeout=PATIENCE, env=environment()
     )
     assert ran.returncode == -signal.SIGKILL

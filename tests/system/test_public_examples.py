@@ -18,6 +18,7 @@ import pytest
 from aiogram.client.session.aiohttp import AiohttpSession
 from blockbuster import BlockBuster
 
+import fork_server
 from public_examples import LIBRARIES, folder_of
 from system.bots import aiogram_scenes, ptb_scenes, run_aiogram, run_ptb
 from system.bots.audience import ANN, Audience, Scene
@@ -284,7 +285,7 @@ async def test_a_process_of_its_own_ends_in_order(tmp_path: Path, monkeypatch: p
         bot = server.telegram.world.bot(TOKEN)
         assert bot is not None
         audience = Audience(server.telegram, bot, ModuleType("elsewhere"))
-        process = await asyncio.create_subprocess_exec(
+        process = await fork_server.create_process(
             *(sys.executable, PROCESS, FOLDERS[PTB] / "echobot.py", server.url, tmp_path / "gate.db"),
             stderr=asyncio.subprocess.PIPE,
         )

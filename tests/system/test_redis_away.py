@@ -132,7 +132,8 @@ async def test_a_redis_without_memory_refuses_puts_and_delivers_on(tmp_path: Pat
         accepted = 0
         while await is_taken(gate, accepted + 1):
             accepted += 1
-        assert 10 < accepted < 100
+        # There is room for 70. Buffers in which scripts came, 100 kB each, are freed in a second: for more.
+        assert 10 < accepted < 200
         await call(gate, 1001)
 
         await gate.outbox.resume(BOT)

@@ -7,7 +7,7 @@ import logging
 import os
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pytest
 from redis import Redis
 
+import fork_server
 from system.operators import PATIENCE, TIDEGATE, TOKEN, Desk, environment, telegram
 from tidegate import Tidegate
 from tidegate.bots import registry
@@ -25,6 +26,7 @@ from tidegate.cli import main
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError, WrongKeyError
 from tidegate.model import BotId
+from tidegate.ops.reports import explain, explain_many
 from tidegate.outbox.port import StoreHealth
 from tidegate.settings import Settings
 from tidegate.stores.redis.bots import RedisBotStore
@@ -65,7 +67,7 @@ class Office:
     @contextmanager
     def surroundings(self) -> Iterator[None]:
         known = {name: value for name, value in self.set.items() if value}
-        with patch.dict(os.environ, environment() | known, clear=True):
+        with patch.dict(os.environ, environment() | known, clear=True), chdir(self.folder):
             yield
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
@@ -110,7 +112,7 @@ class Office:
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         with self.surroundings():
-            process = subprocess.Popen(  # noqa: S603  (our own command)
+            process = fork_server.popen(
                 [*TIDEGATE, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -135,9 +137,6 @@ def office(tmp_path: Path, url: str, address: str) -> Office:
 def shelf_at(url: str, *keys: str) -> RedisBotStore:
     settings = Settings.model_validate({"tidegate_key": ",".join(keys)})
     return RedisBotStore(RedisPyConnection(url, Clock(), "me"), TokenCipher.of(settings.tidegate_key, None))
-
-
-# --- bots ---
 
 
 def test_a_bot_is_registered_listed_and_removed_with_the_variable_only(office: Office) -> None:
@@ -222,9 +221,6 @@ def test_the_key_is_rotated_from_the_command_line(office: Office) -> None:
     office.set["TIDEGATE_KEY"] = new
     office.send(next(chats))
     assert office.deliver_all()["delivered"] == 1
-
-
-# --- the queue ---
 
 
 def test_an_operator_looks_and_takes_hold(office: Office) -> None:
@@ -330,7 +326,31 @@ async def test_what_a_process_says_of_itself_is_heard_by_others_until_it_is_over
     assert after == StoreHealth()
 
 
-# --- durability ---
+async def test_a_message_of_a_bot_that_no_running_process_knows_waits_for_one_that_does(
+    url: str, tmp_path: Path
+) -> None:
+    settings = Settings.model_validate({"tidegate_spool": str(tmp_path)})
+    putting = await asyncio.to_thread(Tidegate, url, settings=settings)
+    delivering = await asyncio.to_thread(Tidegate, url, settings=settings)
+    delivering.add_bot("42:any", api_url="http://127.0.0.1:1")
+    putting.add_bot("53:any", api_url="http://127.0.0.1:1")
+    async with putting, delivering, delivering.worker():
+        async with putting.clock.timeout(5):
+            while not (await putting.core.store.activity()).delivers:
+                await putting.clock.sleep(0.01)
+        link = delivering.core.store.outbox.connection  # type: ignore[attr-defined]
+        await tell_health(link, delivering.core.health())  # as its next heartbeat does
+        ticket = await putting.send(chat_id=1001, text="hello")
+
+        explained = await explain(putting, ticket.id)
+        listed = await explain_many(putting, [ticket.id])
+
+    assert explained is not None
+    assert explained[1] == listed[ticket.id]
+    assert explained[1].expected_in is None
+    [reason] = explained[1].waits_for
+    assert reason.startswith("no process that runs delivers for bot 53 ")
+    assert reason.endswith("register the bot with tidegate bot add, or start its program")
 
 
 def test_the_doctor_looks_at_the_redis_that_is_the_store(office: Office) -> None:
@@ -373,9 +393,6 @@ async def test_a_redis_that_forbids_to_be_asked_opens_without_a_word(
     assert not caplog.records
 
 
-# --- move ---
-
-
 @pytest.fixture
 def file(tmp_path: Path, address: str) -> Desk:
     desk = Desk(tmp_path, address)
@@ -406,6 +423,7 @@ def test_a_backlog_moves_with_its_bot_its_pauses_and_its_times(office: Office, f
     assert file.told("queue", "stats")["total_queued"] == 0
 
 
+@pytest.mark.usefixtures("real_interpreters")
 def test_a_move_is_refused_while_a_worker_sends_and_says_what_bots_stay(office: Office, file: Desk) -> None:
     file.put(next(chats))
     file.told("queue", "pause")

@@ -28,9 +28,6 @@ async def drained(stage: Scene) -> None:
         await looking.outbox.drained()
 
 
-# --- workers are killed ---
-
-
 class Crew:
     """Workers of whom any may die; each is replaced as long as some are to."""
 
@@ -81,9 +78,6 @@ async def test_workers_that_are_killed_lose_nothing(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 async def test_workers_that_are_killed_fifty_times_lose_nothing(tmp_path: Path) -> None:
     await check_kills(tmp_path, kills=50, crew=4, each=150, lease=LEASE)
-
-
-# --- a worker is frozen, or Redis is ---
 
 
 async def freeze(worker: Process, seconds: float) -> None:
@@ -140,9 +134,6 @@ async def test_a_worker_that_is_frozen_again_and_again_goes_on(tmp_path: Path) -
 async def test_a_redis_that_is_frozen_for_longer_than_anybody_waits_goes_on(tmp_path: Path) -> None:
     """Without direct calls, which do not wait for it."""
     await check_freezes(tmp_path, workers=[], redis=[10] * 3, each=40, lease=LEASE)
-
-
-# --- Redis is killed ---
 
 
 class Fall(NamedTuple):

@@ -70,9 +70,7 @@ async def test_workers_share_20_000_messages_of_50_bots(tmp_path: Path) -> None:
     assert all(one.calls > 0 for one in done)
 
 
-# --- wake-up, idleness, and the end ---
-
-
+@pytest.mark.usefixtures("real_interpreters")
 async def test_a_worker_that_waits_is_woken_by_a_put_elsewhere(tmp_path: Path) -> None:
     took: list[float] = []
     async with (

@@ -6,6 +6,7 @@ import pytest
 
 from tidegate.clock import Clock
 from tidegate.errors import BadInputError
+from tidegate.model import BotId
 from tidegate.stores.redis.connection import RedisPyConnection
 from tidegate.stores.redis.outbox import RedisOutbox
 
@@ -39,6 +40,40 @@ async def test_a_wake_up_that_comes_while_nobody_waits_here_goes_to_another_proc
         await waiting
     await one.close()
     await other.close()
+
+
+@pytest.mark.parametrize("options", ["", "?max_connections=2"])
+async def test_a_burst_is_no_outage(empty_redis_url: str, options: str) -> None:
+    clock = Clock()
+    outbox = RedisOutbox(RedisPyConnection(empty_redis_url + options, clock, "burst"), clock)
+    await outbox.open()
+
+    waits = await asyncio.gather(*(outbox.wait_for(BotId(42), chat, "send", 1) for chat in range(1, 1001)))
+
+    assert waits == [0.0] * 1000
+    await outbox.close()
+
+
+async def test_many_steps_at_once_in_a_redis_without_scripts_do_not_greet_it_one_after_the_other(
+    redis_url: str,
+) -> None:
+    clock = Clock()
+    outbox = RedisOutbox(RedisPyConnection(redis_url, clock, "flushed", prefix="flushed"), clock)
+    await outbox.open()
+    await outbox.connection.command("SCRIPT", "FLUSH")
+
+    async def greetings() -> int:
+        stats = (await outbox.connection.command("INFO", "commandstats"))["cmdstat_eval"]
+        return int(stats["calls"])
+
+    before = await greetings()
+    await asyncio.gather(*(outbox.wait_for(BotId(42), chat, "send", 1) for chat in range(1, 51)))
+    made = await greetings() - before
+    await outbox.close()
+
+    # Each loads the script at most once. How many greetings they share depends on when Redis answers; one by
+    # one it would be 50 more.
+    assert made <= 50 + 25
 
 
 @pytest.mark.parametrize("url", ["redis://host/abc", "redis://host/0?foo=1", "redis://host:port/0"])

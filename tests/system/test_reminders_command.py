@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import fork_server
 from system.operators import PATIENCE, Desk, environment, running, telegram
 from tidegate.clock import Clock
 
@@ -105,19 +106,24 @@ def test_bad_lines_are_told_and_the_rest_is_imported_if_asked(desk: Desk) -> Non
     assert (report["imported"], report["bad_lines"]) == (1, 3)
 
 
-def test_a_scheduler_beside_a_worker_fires_once_and_both_tell_their_health(desk: Desk) -> None:
+def test_a_scheduler_beside_a_worker_fires_once_and_both_tell_their_health_and_metrics(desk: Desk) -> None:
     write(desk, 2001, 2002)
     with (
         running("worker", "--no-reminders", "--health-port", "0", folder=desk.folder) as worker,
         running("scheduler", "--health-port", "0", "--json", folder=desk.folder) as scheduler,
     ):
-        for process in (worker, scheduler):
-            address = health_address(process)
+        addresses = [health_address(process) for process in (worker, scheduler)]
+        for address in addresses:
             assert answer(f"{address}/healthz") == (200, {"ok": True})
             wait_until(lambda address=address: answer(f"{address}/readyz") == (200, {"ok": True}))  # type: ignore[misc]
         options = ("--text", "{name}", "--at", soon(), "--zone", "UTC")
         desk.told("reminders", "import", "people.csv", *options)
         wait_until(lambda: desk.arrived(2001) + desk.arrived(2002) == 2)
+        assert answer(f"{addresses[0]}/metrics")[0] == 401
+        token = desk.told("token", "create", "--name", "prometheus")["secret"]
+        sent, fired = (answer(f"{address}/metrics", token)[1] for address in addresses)
+        assert (sent["tidegate_sends_total"], sent["tidegate_reminders_fired_total"]) == (2, 0)
+        assert (fired["tidegate_sends_total"], fired["tidegate_reminders_fired_total"]) == (0, 2)
 
         for process, number in ((scheduler, signal.SIGTERM), (worker, signal.SIGINT)):
             process.send_signal(number)
@@ -132,12 +138,15 @@ def test_a_scheduler_beside_a_worker_fires_once_and_both_tell_their_health(desk:
 
 def health_address(process: subprocess.Popen[str]) -> str:
     assert process.stderr is not None
-    return process.stderr.readline().split()[1].removesuffix("/healthz")
+    told = json.loads(process.stderr.readline())["message"]
+    return str(told).split()[1].removesuffix("/healthz")
 
 
-def answer(url: str) -> tuple[int, Any]:
+def answer(url: str, token: str = "") -> tuple[int, Any]:
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310  (loopback)
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE) as response:  # noqa: S310  (loopback)
+        with urllib.request.urlopen(request, timeout=PATIENCE) as response:  # noqa: S310
             return response.status, json.load(response)
     except urllib.error.HTTPError as error:
         with error:
@@ -151,8 +160,9 @@ def test_a_worker_alone_fires_reminders_too(desk: Desk) -> None:
         wait_until(lambda: desk.arrived(3001) == 1)
 
 
+@pytest.mark.usefixtures("real_interpreters")
 def test_a_database_that_cannot_be_reached_is_one_line_at_the_start(desk: Desk) -> None:
-    ran = subprocess.run(
+    ran = fork_server.run(
         [sys.executable, "-m", "tidegate", "scheduler"],
         cwd=desk.folder,
         env=environment() | {"DATABASE_URL": "postgresql://user:hush@127.0.0.1:1/data"},

@@ -142,6 +142,32 @@ async def test_a_job_of_apscheduler_becomes_a_reminder(here: SimpleNamespace) ->
     await fires(here, "weather-1001", "Today: sunny")
 
 
+async def test_reminders_become_jobs_of_apscheduler_again(here: SimpleNamespace) -> None:
+    added: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+    recorder = SimpleNamespace(add_job=lambda *given, **options: added.append((given, options)))
+    shown = await page(APSCHEDULER, here, scheduler=recorder, send_reminder=print)
+    await shown.run("async def add_user")
+    await shown.names["add_user"](1001)
+
+    await shown.run("async def go_back")
+    await shown.names["go_back"]()
+
+    assert await here.gate.reminders.list() == []
+    [(given, options)] = added
+    [job] = await asyncio.to_thread(jobs_of, given, options)  # which reads the zone from a file
+    assert (job.id, job.args, str(job.trigger.timezone)) == ("water-1001", (1001,), "Europe/Berlin")
+    assert f"{job.next_run_time:%H:%M}" == "09:00"
+
+
+def jobs_of(given: tuple[Any, ...], options: dict[str, Any]) -> list[Any]:
+    scheduler = BackgroundScheduler()
+    scheduler.start(paused=True)
+    scheduler.add_job(*given, **options)
+    jobs: list[Any] = scheduler.get_jobs()
+    scheduler.shutdown()
+    return jobs
+
+
 async def test_a_callback_of_the_job_queue_becomes_a_handler(here: SimpleNamespace) -> None:
     async def streak_of(_user: int) -> int:
         return 12

@@ -1,12 +1,12 @@
 """A sender that was started with its token among its arguments tells it to nobody."""
 
 import asyncio
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import fork_server
 from system.killing import line_of, running
 from tidegate import Tidegate
 from tidegate.errors import NotTheSenderError
@@ -49,14 +49,14 @@ async def test_a_token_among_the_arguments_of_a_sender_is_in_no_file_error_or_re
 
 
 def _run(*arguments: str) -> str:
-    done = subprocess.run(  # noqa: S603
+    done = fork_server.run(
         [sys.executable, "-m", "tidegate", *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=30,
     )
-    return done.stdout + done.stderr
+    return f"{done.stdout}{done.stderr}"
 
 
 def _read_all(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import fork_server
 from system.operators import TIDEGATE, Desk
 from system.sentry_member import PERSONAL, SECRET
 from system.sentry_sink import SentrySink, sentry_sink
@@ -39,7 +40,7 @@ def environment(dsn: str, **more: str) -> dict[str, str]:
 def play(scene: str, sink: SentrySink, **variables: str) -> dict[str, Any]:
     """Play a scene in a process of its own; return what it says. Its reports are at the sink when it ends."""
     port = sink.dsn.rpartition(":")[2].partition("/")[0]
-    ran = subprocess.run(  # noqa: S603  (our own)
+    ran = fork_server.run(
         [sys.executable, "-m", "system.sentry_member", scene],
         env=environment(sink.dsn, HTTP_PORT=port, **variables),
         capture_output=True,
@@ -100,6 +101,7 @@ def test_calls_before_an_error_are_told_without_tokens_and_queries(sink: SentryS
     check_private(sink)
 
 
+@pytest.mark.usefixtures("real_interpreters")
 def test_an_incident_arrives_once_in_its_group_without_its_chat(sink: SentrySink) -> None:
     play("incident", sink)
 
@@ -117,7 +119,8 @@ def test_an_incident_arrives_once_in_its_group_without_its_chat(sink: SentrySink
 def test_a_handler_of_an_attached_bot_that_raises_is_reported(sink: SentrySink, scene: str) -> None:
     play(scene, sink)
 
-    [event] = sink.of("event")
+    # On a busy machine the watchdog may report an incident beside it.
+    [event] = [one for one in sink.of("event") if "exception" in one]
     assert the_exception(event) == ("LookupError", "…", "on_order")
     check_private(sink)
 
@@ -178,7 +181,7 @@ def closed_port() -> str:
 @pytest.mark.parametrize("away", ["closed", "hangs"])
 def test_a_sentry_that_is_away_delays_the_end_by_the_flush_limit_at_most(away: str) -> None:
     with sentry_sink(hangs=True) as hanging:
-        with subprocess.Popen(
+        with fork_server.popen(
             [sys.executable, "-m", "system.sentry_member", "storm"],
             env=environment(closed_port() if away == "closed" else hanging.dsn),
             stdout=subprocess.PIPE,
@@ -195,9 +198,6 @@ def test_a_sentry_that_is_away_delays_the_end_by_the_flush_limit_at_most(away: s
         assert waited < FLUSH_SECONDS + MARGIN
 
 
-# --- the commands ---
-
-
 @pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     desk = Desk(tmp_path, "http://127.0.0.1:1")
@@ -206,7 +206,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def tidegate(desk: Desk, dsn: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603  (our own)
+    return fork_server.run(
         [*TIDEGATE, *arguments],
         cwd=desk.folder,
         env=environment(dsn, **variables),
@@ -260,8 +260,9 @@ def test_a_worker_without_the_sdk_says_so_and_delivers(sink: SentrySink, desk: D
     ran = tidegate(desk, sink.dsn, "worker", "--drain", "--json", PYTHONPATH=path)
 
     assert ran.returncode == 0
-    assert "nothing is reported there: sentry-sdk is not installed" in ran.stderr
-    assert 'pip install "tidegate[sentry]"' in ran.stderr
+    [warning] = [line for line in map(json.loads, ran.stderr.splitlines()) if line["level"] == "warning"]
+    said = 'nothing is reported there: sentry-sdk is not installed: pip install "tidegate[sentry]"'
+    assert said in warning["message"]
 
 
 async def test_doctor_says_that_errors_are_reported(desk: Desk) -> None:

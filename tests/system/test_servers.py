@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import asyncpg  # type: ignore[import-untyped]  # ships none
@@ -113,6 +114,17 @@ def test_server_dies_with_killed_tests(start: Start) -> None:
     assert not accepts_connections(port)
 
 
+@either
+def test_server_outlives_the_thread_that_asked_for_it(start: Start) -> None:
+    with ExitStack() as stack, ThreadPoolExecutor(1) as other:
+        server = other.submit(stack.enter_context, start()).result()
+        other.shutdown()
+        watch = os.pidfd_open(server.pid)
+        ended, _, _ = select.select([watch], [], [], 0.3)
+        os.close(watch)
+        assert not ended
+
+
 def test_killed_redis_comes_back_with_what_it_answered(tmp_path: Path) -> None:
     with redis_server(appendonly=True, directory=tmp_path) as first:
         with redis.Redis.from_url(first.url) as client:
@@ -156,7 +168,7 @@ def test_missing_server_is_one_line_that_says_what_to_install(
     assert list(nothing_found.iterdir()) == []
 
 
-def test_a_missing_pgbouncer_is_told_and_no_failure(
+def test_a_missing_program_that_only_some_tests_need_is_told_and_no_failure(
     nothing_found: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(servers, "_unprivileged_account", servers._own_account)  # noqa: SLF001
@@ -170,7 +182,21 @@ def test_a_missing_pgbouncer_is_told_and_no_failure(
         ["redis", "7.0.15"],
         ["postgresql", "15.18"],
     ]
-    assert told.err == "pgbouncer 1.12 or later is missing: apt-get install pgbouncer\n"
+    assert told.err.splitlines() == [
+        "pgbouncer 1.12 or later is missing: apt-get install pgbouncer",
+        "promtool 2.30 or later is missing: apt-get install prometheus",
+        "chromium 120 or later is missing: apt-get install chromium",
+        "node 18 or later is missing: apt-get install nodejs",
+        "npm 8 or later is missing: apt-get install npm",
+        "nginx is missing: apt-get install nginx-light",
+    ]
+
+
+@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
+def test_a_browser_is_found_by_each_of_its_names(nothing_found: Path, name: str) -> None:
+    script(nothing_found / name, "echo 'Chromium 156.0.8078.79 built on Debian'")
+    found = servers.find(servers.CHROMIUM)
+    assert (found.path.name, found.version) == (name, (156, 0, 8078, 79))
 
 
 def test_old_and_broken_redis_on_the_path_are_passed_over(nothing_found: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import fork_server
 from system.bots import stoppable
 from tidegate.clock import Clock
 from tidegate.sim.telegram import Person
@@ -58,7 +59,7 @@ async def running(library: str, switch: str, handler: str, folder: Path) -> Asyn
     async with TelegramServer() as server:
         bot = server.telegram.world.bot(stoppable.TOKEN)
         assert bot is not None
-        process = await asyncio.create_subprocess_exec(
+        process = await fork_server.create_process(
             *(sys.executable, stoppable.SCRIPT, library, switch, handler, server.url, folder / "tidegate.db"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -72,6 +73,7 @@ async def running(library: str, switch: str, handler: str, folder: Path) -> Asyn
                 await process.communicate()
 
 
+@pytest.mark.usefixtures("real_interpreters")
 @pytest.mark.parametrize(
     ("library", "number"), [("aiogram", signal.SIGTERM), ("ptb", signal.SIGINT), ("ptb", signal.SIGTERM)]
 )

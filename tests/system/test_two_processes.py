@@ -71,9 +71,6 @@ async def pair(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pair]:
         yield Pair(store, server, sender, gate)
 
 
-# --- messages ---
-
-
 async def test_what_is_put_here_is_delivered_there(pair: Pair) -> None:
     chat, took = next(chats), []
     for number in range(10):
@@ -114,9 +111,6 @@ async def test_what_the_sender_puts_can_be_waited_for_here(pair: Pair) -> None:
 
     async with clock.timeout(PATIENCE):
         assert (await pair.outbox.settled(ticket)).state == State.DELIVERED
-
-
-# --- what operators ask for ---
 
 
 async def test_a_chat_that_is_paused_here_waits_there(pair: Pair) -> None:
@@ -259,9 +253,6 @@ async def test_a_bot_that_is_registered_here_sends_there_at_once(pair: Pair) -> 
         await ticket.delivered(PATIENCE)
 
 
-# --- who sends ---
-
-
 async def test_a_second_sender_is_refused_and_told_who_sends(pair: Pair) -> None:
     expected = rf"process {pair.sender.pid} \(killing.py\) sends for .*store.db: one process at a time"
 
@@ -300,6 +291,7 @@ async def test_a_second_gate_of_a_process_does_not_free_the_file(tmp_path: Path)
         assert await tell(other, f"? {store} {after.id}") == "queued"
 
 
+@pytest.mark.usefixtures("real_interpreters")
 async def test_the_next_sender_takes_over_at_once_after_a_kill(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     async with TelegramServer(limits=LIMITS) as server:

@@ -79,9 +79,6 @@ def line_of(text: str, file: Path = Path(__file__)) -> int:
     return 1 + next(at for at, line in enumerate(file.read_text().splitlines()) if text in line)
 
 
-# --- a bot ---
-
-
 @pytest.fixture
 def slow_api() -> Iterator[str]:
     """The address of a server that takes its time."""
@@ -189,9 +186,6 @@ async def test_callbacks_hear_of_incidents_the_synchronous_one_even_while_the_lo
     assert "so far, and still in system/test_watchdog.py" in heard[0].text
     assert "hung.wait" in heard[0].text
     assert gate.loop_delay().worst > 1.0
-
-
-# --- the loop alone ---
 
 
 @pytest.mark.parametrize("anyio_backend", LOOPS)

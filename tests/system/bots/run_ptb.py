@@ -57,6 +57,7 @@ async def starlette(module: ModuleType, patch: pytest.MonkeyPatch) -> AsyncItera
         await serve(self, [module.SOCKET])
 
     patch.setattr(uvicorn.Server, "serve", start)
+    patch.setattr(uvicorn.Config, "configure_logging", lambda _: None)  # it would stay so for other tests
     async with ended_by_itself(module.main()):
         yield
         found[0].should_exit = True

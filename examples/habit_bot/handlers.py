@@ -1,4 +1,4 @@
-"""What users write and press. Tidegate reminds; these handlers tell it of whom, when and with which text."""
+"""Handlers of what users write and press. They tell Tidegate whom to remind, when, and with which text."""
 
 import datetime as dt
 import re
@@ -32,8 +32,6 @@ class HabitHandlers:
         self._gate = gate
         self._journal = journal
         self._say = phrases
-
-    # --- commands ---
 
     async def greet(self, message: Message) -> None:
         await message.answer(self._say("greeting", _language(message), name=message.chat.full_name))
@@ -96,8 +94,6 @@ class HabitHandlers:
     async def explain(self, message: Message) -> None:
         await message.answer(self._say("lost", _language(message)))
 
-    # --- buttons ---
-
     async def note_done(self, query: CallbackQuery) -> None:
         async def act(user: User, habit: Habit) -> None:
             # The day on which the question was asked, also if the button is pressed after midnight.
@@ -135,8 +131,6 @@ class HabitHandlers:
             await self._edit_habits(query, user)
 
         await self._press(query, act)
-
-    # --- parts ---
 
     async def week(self, user: User) -> str | None:
         """Return the statistics of the last seven days; None without habits."""

@@ -91,8 +91,6 @@ class Journal:
         async with self._gate.database.write() as transaction:
             await transaction.run(tables.create_all)
 
-    # --- users ---
-
     async def user(self, user_id: int) -> User | None:
         query = select(users).where(users.c.user_id == user_id)
         async with self._gate.database.read(latest=True) as transaction:
@@ -110,8 +108,6 @@ class Journal:
         async with self._gate.database.write() as transaction:
             for table in (logs, habits, users):
                 await transaction.execute(delete(table).where(table.c.user_id == user_id))
-
-    # --- habits ---
 
     async def add_habit(self, user_id: int, name: str, time: str, days: str) -> Habit:
         values = {
@@ -145,8 +141,6 @@ class Journal:
         async with self._gate.database.write() as transaction:
             await transaction.execute(delete(logs).where(logs.c.habit_id == habit.id))
             await transaction.execute(delete(habits).where(habits.c.id == habit.id))
-
-    # --- what was done ---
 
     async def note_done(self, habit: Habit, date: dt.date) -> None:
         """Note that it was done on this date; a second press of the button changes nothing."""

@@ -24,7 +24,7 @@ class MailServer(NamedTuple):
 
 
 class Services(NamedTuple):
-    """What jobs need. The processes in which they run have the environment of the bot, and read it too."""
+    """The settings of jobs. Their processes have the environment of the bot, and read it too."""
 
     seconds: float = 2.0  # of work for one label
     retries: int = 3
@@ -53,7 +53,7 @@ class Services(NamedTuple):
 
 
 class Config(NamedTuple):
-    """What the bot needs besides."""
+    """The settings of the bot alone."""
 
     token: str
     services: Services = Services()

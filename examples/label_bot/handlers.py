@@ -1,4 +1,4 @@
-"""What users write. A handler notes the order, hands the work to a job, and answers at once."""
+"""Handlers of what users write. Each notes the order, hands the work to a job, and answers at once."""
 
 from aiogram import Bot, F, Router
 from aiogram.filters import Command, CommandObject, CommandStart

@@ -42,7 +42,7 @@ orders: Final = Table(
 
 
 class Parcel(NamedTuple):
-    """What a user writes: `2.5 kg; Jane Doe; Main St 1; 12345 Berlin; express; jane@example.org`."""
+    """A parcel, written as `2.5 kg; Jane Doe; Main St 1; 12345 Berlin; express; jane@example.org`."""
 
     weight: float
     name: str

@@ -1,4 +1,4 @@
-"""What happens when a job has ended, in the bot's process: the user hears, and further jobs begin.
+"""The ends of jobs, in the bot's process: the user hears, and further jobs begin.
 
 After a crash a report may be made again. So each message and each further job has a key, and is put once.
 """

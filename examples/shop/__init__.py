@@ -1,1 +1,1 @@
-"""What the two shops have in common: everything but the bot library."""
+"""The part that the two shops share: everything but the bot library."""

@@ -63,8 +63,6 @@ class Book:
         except sqlite3.Error as error:
             raise BadConfigError(f"the database {path} cannot be used: {error}") from None
 
-    # --- customers ---
-
     async def welcome(self, customer: int, name: str) -> None:
         """Add a customer, or mark one as back."""
         await self._do("INSERT OR REPLACE INTO customers (id, name) VALUES (?, ?)", customer, name)
@@ -80,8 +78,6 @@ class Book:
         query = "SELECT (SELECT count(*) FROM orders), count(*), count(gone) FROM customers"
         return Counts(*(await self._do(query))[0])
 
-    # --- carts ---
-
     async def cart(self, customer: int) -> dict[str, int]:
         """Return the number of each product in the cart."""
         return dict(await self._do("SELECT product, count FROM carts WHERE customer = ?", customer))
@@ -94,8 +90,6 @@ class Book:
             db.execute("DELETE FROM carts WHERE count < 1")
 
         await self._in_transaction(change)
-
-    # --- orders ---
 
     async def place_order(
         self, customer: int, address: str, recipient: str, lines: Sequence[Line]
@@ -124,8 +118,6 @@ class Book:
             for number, placed_at in await self._do(query, customer)
         ]
 
-    # --- news ---
-
     async def add_news(self, text: str) -> str:
         """Store the news and return its unique name."""
         [(name,)] = await self._do("INSERT INTO news (text) VALUES (?) RETURNING name", text)
@@ -136,8 +128,6 @@ class Book:
 
     async def finish_news(self, name: str) -> None:
         await self._do("UPDATE news SET finished = 1 WHERE name = ?", name)
-
-    # --- inside ---
 
     async def _do(self, statement: str, *values: object) -> list[Any]:
         """Run a query and return its rows."""

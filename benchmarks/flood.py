@@ -46,22 +46,22 @@ Result = dict[str, Any]
 async def perform(library: str, kind: str, scene: Scene, together: asyncio.Barrier) -> Result:
     """One bot before its own audience; all begin at the same time."""
     async with child(TELEGRAM, msgspec.json.encode(scene).decode()) as telegram:
-        url = (await _hear(telegram))["url"]
+        url = (await hear(telegram))["url"]
         async with child(BOTS, library, kind, url, str(scene.broadcast)) as bot:
-            await _hear(bot)
+            await hear(bot)
             await together.wait()
-            _nod(telegram)
-            _nod(bot)
-            seconds = (await _hear(telegram))["seconds"]
-            _nod(bot)
+            nod(telegram)
+            nod(bot)
+            seconds = (await hear(telegram))["seconds"]
+            nod(bot)
             async with asyncio.timeout(SHUTDOWN_WITHIN):
-                words = await _hear(bot)
+                words = await hear(bot)
                 await bot.wait()
-        _nod(telegram)
-        return judge({"seconds": seconds, **await _hear(telegram), **words}, scene.broadcast)
+        nod(telegram)
+        return judge({"seconds": seconds, **await hear(telegram), **words}, scene.broadcast)
 
 
-async def _hear(process: asyncio.subprocess.Process) -> Result:
+async def hear(process: asyncio.subprocess.Process) -> Result:
     assert process.stdout is not None
     line = await process.stdout.readline()
     if not line:
@@ -70,7 +70,7 @@ async def _hear(process: asyncio.subprocess.Process) -> Result:
     return words
 
 
-def _nod(process: asyncio.subprocess.Process) -> None:
+def nod(process: asyncio.subprocess.Process) -> None:
     assert process.stdin is not None
     process.stdin.write(b"\n")
 

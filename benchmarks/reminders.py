@@ -89,9 +89,6 @@ class Task(msgspec.Struct, frozen=True):
     longest: float = 0.0
 
 
-# --- Tidegate ---
-
-
 async def tidegate(task: Task) -> Figures:
     logging.getLogger("tidegate").setLevel(logging.ERROR)  # the time to fill the table makes all of them late
     address = None if task.database is None else SecretStr(task.database)
@@ -133,9 +130,6 @@ async def fill(address: str, rows: int, due: int) -> float:
         await store.add([msgspec.structs.replace(new(user), schedule=schedule) for user in users], first)
     await store.close()
     return time.monotonic() - started
-
-
-# --- the naive loop ---
 
 
 async def naive(task: Task) -> Figures:
@@ -205,9 +199,6 @@ SUBJECTS: Final = {
         "the same, misfire_grace_time=None", apscheduler, "jobs, not runs"
     ),
 }
-
-
-# --- processes and tables ---
 
 
 def in_child(task: Task) -> Figures:

@@ -5,14 +5,14 @@ Run it with `make bot-api` after an update of aiogram. Tidegate itself does not 
 
 import inspect
 import textwrap
-import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
+from types import UnionType
 from typing import Any, Final
 
 import aiogram
-from aiogram import methods
+from aiogram import methods, types
 from aiogram.client.default import Default
 
 OUTBOX: Final = Path(__file__).parents[1] / "src" / "tidegate" / "outbox"
@@ -26,6 +26,7 @@ def sources() -> dict[Path, str]:
     return {
         OUTBOX / "bot_api_methods.py": parameters_module(parameters()),
         OUTBOX / "telegram_fields.py": fields_module(field_types()),
+        OUTBOX / "bot_api_results.py": results_module(results()),
     }
 
 
@@ -55,9 +56,26 @@ def field_types() -> dict[str, str]:
     return {name: kinds.pop() if len(kinds) == 1 else "Any" for name, kinds in sorted(found.items())}
 
 
+def results() -> dict[str, list[str]]:
+    """Return the methods that have a chat, by the form of their result; without those that ask something."""
+    forms: dict[object, str] = {
+        bool: "true",
+        types.Message: "message",
+        types.Message | bool: "message",  # True for a message of an inline query, which has no chat
+        list[types.Message]: "messages",
+        types.MessageId: "id",
+        list[types.MessageId]: "ids",
+    }
+    found: dict[str, list[str]] = {form: [] for form in forms.values()}
+    for method in method_types():
+        if CHAT_ID in method.model_fields and (form := forms.get(method.__returning__)) is not None:
+            found[form].append(method.__api_method__)
+    return {form: sorted(names) for form, names in found.items()}
+
+
 def plain_type(annotation: object) -> str:
     """Return the type of a value that can be written in one way only; else Any."""
-    is_union = typing.get_origin(annotation) in {types.UnionType, typing.Union}
+    is_union = typing.get_origin(annotation) in {UnionType, typing.Union}
     kinds = set(typing.get_args(annotation) if is_union else (annotation,)) - {type(None), Default}
     only = kinds.pop() if len(kinds) == 1 else None
     return f"{only.__name__} | None" if isinstance(only, type) and only in PLAIN_TYPES else "Any"
@@ -86,6 +104,18 @@ class TelegramFields(TypedDict, total=False):
     """Every parameter of the methods that have a chat_id, except that."""
 
 {fields}
+'''
+
+
+def results_module(known: dict[str, list[str]]) -> str:
+    entries = "\n".join(_entry(form, " ".join(names)) for form, names in known.items())
+    return f'''"""{_title("Results of methods of the Bot API with a chat")}"""
+
+from typing import Final
+
+RESULTS: Final = {{  # methods, separated by spaces, by the form of their result
+{entries}
+}}
 '''
 
 

@@ -1,7 +1,7 @@
 """Chromium without a window, driven by Playwright. Its pages reach nothing but their own address."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Self
 
 from playwright.sync_api import (
@@ -79,6 +79,9 @@ class Visitor:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        # Chromium does not answer when a context is closed while a script of its page is leaving for another.
+        with suppress(Error):
+            self.page.goto("about:blank")
         self.context.close()
 
     def open(self, address: str) -> Response:

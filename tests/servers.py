@@ -83,9 +83,16 @@ POSTGRES = Program(
 PGBOUNCER = Program("pgbouncer", "pgbouncer", "pgbouncer", None, "", (1, 12), as_root=False)
 # It checks what Prometheus is given: rules, configuration, metrics. Likewise.
 PROMTOOL = Program("promtool", "promtool", "prometheus", None, "", (2, 30))
-# The tests of the dashboard drive it. Playwright would download a browser of its own; it is given this one.
+# The tests of the dashboard drive it. Playwright would download a browser of its own; it is given this one,
+# Chromium without windows: drawing menus and tabs that nobody sees takes as much CPU as the pages.
 CHROMIUM = Program(
-    "chromium", "chromium", "chromium", None, "", (120,), aliases=("chromium-browser", "google-chrome")
+    "chromium",
+    "chromium-headless-shell",
+    "chromium-headless-shell",
+    None,
+    "",
+    (120,),
+    aliases=("chromium", "chromium-browser", "google-chrome"),
 )
 # Debian's script beside the one on the PATH, which would run it as another user. Only `make proof` needs it.
 RABBITMQ = Program("rabbitmq", "rabbitmq-server", "rabbitmq-server", None, "", ())

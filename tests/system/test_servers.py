@@ -185,14 +185,14 @@ def test_a_missing_program_that_only_some_tests_need_is_told_and_no_failure(
     assert told.err.splitlines() == [
         "pgbouncer 1.12 or later is missing: apt-get install pgbouncer",
         "promtool 2.30 or later is missing: apt-get install prometheus",
-        "chromium 120 or later is missing: apt-get install chromium",
+        "chromium 120 or later is missing: apt-get install chromium-headless-shell",
         "node 18 or later is missing: apt-get install nodejs",
         "npm 8 or later is missing: apt-get install npm",
         "nginx is missing: apt-get install nginx-light",
     ]
 
 
-@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
+@pytest.mark.parametrize("name", ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"])
 def test_a_browser_is_found_by_each_of_its_names(nothing_found: Path, name: str) -> None:
     script(nothing_found / name, "echo 'Chromium 156.0.8078.79 built on Debian'")
     found = servers.find(servers.CHROMIUM)

@@ -1,7 +1,7 @@
 // The curve of today is drawn on the clocks of the viewer, unless the address names a zone.
 const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
 const address = new URL(location.href);
-if (own && !address.searchParams.has("zone")) {
+if (own && own !== document.querySelector("[name=zone]").defaultValue && !address.searchParams.has("zone")) {
   address.searchParams.set("zone", own);
   location.replace(address);
 }

@@ -46,8 +46,8 @@ examples: setup
 	@$(BIN)/python tests/public_examples.py
 	@$(BIN)/python tests/node_packages.py
 
-test: servers examples ## run all tests, with real servers (6 to 8 minutes on two cores)
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+test: servers examples ## run all tests, with real servers (5 to 7 minutes on two cores)
+	@$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
 
 test-nocodb: servers .nocodb/.complete ## the checks of NocoDB against a real one (installs it: 5 minutes, 1.6 GB)
 	@TIDEGATE_NOCODB=real $(BIN)/python -m pytest tests/nocodb --timeout 300

@@ -27,6 +27,10 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+# Ten seconds and more, in folders within folders: one worker would still run them when the others have ended.
+LONG_FILES = {"test_habit_simulation.py", "test_gate_reminders.py"}
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave the long runs to `make proof`, which asks for them by `-m`.
 
@@ -34,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     if not config.getoption("-m"):
         items[:] = [item for item in items if item.get_closest_marker("proof") is None]
-    items.sort(key=lambda item: len(item.path.parts))
+    items.sort(key=lambda item: 0 if item.path.name in LONG_FILES else len(item.path.parts))
 
 
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:

@@ -237,6 +237,24 @@ async def test_an_album_that_was_larger_than_its_window_counts_in_a_wider_one(op
     assert await post.claim(within=9) == []
 
 
+async def test_an_album_that_a_learned_limit_made_too_large_counts_in_full_in_a_new_one(
+    open_post: OpenPost,
+) -> None:
+    """It took the 5 slots that there were; the limit of 6 that came then let one more call pass beside its 6."""
+    post = await open_post(Rules(bot=Rate(7, 10), private=Rate(50, 1), group=Rate(50, 1)))
+    await post.put()
+    await post.settle(await post.one(), Refused(0.1))
+    await post.send(within=3)
+    assert await post.outbox.learned() == {(BOT, None): Rate(5, 10)}
+    await post.album(6, -1)
+    await post.send(within=11)
+
+    await post.outbox.set_limits(BOT, BotLimits(bot=Rate(6, 8)))
+    await post.put(2)
+
+    assert await post.claim(within=7.9) == []
+
+
 async def test_a_longer_window_begins_full(open_post: OpenPost) -> None:
     post = await open_post(Rules(bot=Rate(10, 1)))
     await sent(post, 10)

@@ -132,6 +132,7 @@ _EDITS: Final = ("editMessage", "editEphemeralMessage", "stop")
 # Shown for a moment only, such as "typing".
 _ACTIONS: Final = frozenset(("sendChatAction", "sendMessageDraft", "sendRichMessageDraft"))
 _MANY: Final = {"sendMediaGroup": "media", "copyMessages": "message_ids", "forwardMessages": "message_ids"}
+MOST_IN_ONE_CALL: Final = 100  # messages that Telegram takes in one call: it rejects what has more
 
 
 def is_private(chat_id: ChatId) -> bool:
@@ -162,4 +163,4 @@ def cost_of(method: str, params: Mapping[str, Any]) -> int:
     if what is None:
         return 1
     many = params.get(what)
-    return max(1, len(many)) if isinstance(many, list | tuple) else 1
+    return min(max(1, len(many)), MOST_IN_ONE_CALL) if isinstance(many, list | tuple) else 1

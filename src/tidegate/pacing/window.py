@@ -86,7 +86,8 @@ class Window(msgspec.Struct, gc=False, eq=False):
             cooling.append(free_at)
             return
         free_at = at + self.hold_seconds(cost)
-        for _ in range(min(cost, self.largest)):
+        # It takes all slots that it costs, more than there are, too: the limit may be raised while they cool.
+        for _ in range(min(cost, self.largest) if self.is_burst else cost):
             if not cooling or cooling[-1] <= free_at:
                 cooling.append(free_at)
             else:

@@ -165,6 +165,17 @@ def test_a_call_larger_than_the_window_needs_it_empty_and_holds_it_longer(count:
     assert window.free(busy) == count
 
 
+def test_a_call_larger_than_the_window_counts_in_full_when_the_limit_is_raised_meanwhile() -> None:
+    """Of an album of 6 a limit of 5 kept 5 slots: raised to 6, it let another call pass beside it."""
+    window = Window.of(Rate(5, W))
+    window.take(6)
+    window.answered(0, 6)
+
+    window.resize(Rate(6, W))
+
+    assert window.wait(0) == W * 6 / 5
+
+
 def test_an_answer_told_late_cools_from_when_it_came() -> None:
     window = Window.of(Rate(3, W))
     window.take(3)

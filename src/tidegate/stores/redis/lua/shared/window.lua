@@ -91,7 +91,8 @@ function Window.answered(window, rate, at, cost, now)
   if cost > 1 then
     local largest = Window.largest(rate)
     free_at = at + seconds * math.max(1, cost / largest) + Window.TICK
-    cost = math.min(cost, largest)
+    -- It takes all slots that it costs, more than there are, too: the limit may be raised while they cool.
+    if rate[3] then cost = math.min(cost, largest) end
   end
   if count > Window.FINEST or #window.cooling > 2 * Window.FINEST then
     -- Slots of a large window, or of one that urgent calls overfill, are freed in steps, a little later than they could

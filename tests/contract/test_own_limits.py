@@ -267,6 +267,38 @@ async def test_a_longer_window_begins_full(open_post: OpenPost) -> None:
     await post.one(within=0.2)
 
 
+async def test_a_short_window_in_between_does_not_forget_what_a_long_one_counts(open_post: OpenPost) -> None:
+    """Calls that half a second did not remember count in the 10 s of before, also by way of a second one."""
+    post = await open_post(Rules(bot=Rate(3, 10)))
+    await sent(post, 3)
+    await post.clock.sleep(0.52)
+
+    for rate in (Rate(100, 0.5), Rate(3, 1), Rate(3, 10)):
+        await post.outbox.set_limits(BOT, BotLimits(bot=rate))
+        await post.clock.sleep(0.1)
+    await post.put(99)
+
+    assert await post.claim(within=9.1) == []
+
+
+async def test_a_burst_that_was_learned_to_be_over_counts_in_another_one(open_post: OpenPost) -> None:
+    """While it had learned, the window of replies was a quarter as long: it had forgotten three of four calls."""
+    post = await open_post(Rules(private=Rate(1, 3), burst=4, bot=Rate(100, 1)))
+    await post.put_many(2, priority=Priority.HIGH)
+    await post.send()
+    await post.settle(await post.one(within=10), Refused(0.1))
+    assert set(await post.outbox.learned()) == {(BOT, 1)}
+    await post.send(within=15)
+    for _ in range(3):
+        await post.put(priority=Priority.HIGH)
+        await post.send(within=5)
+
+    await post.outbox.set_limits(BOT, BotLimits(private=Rate(1, 2.5)))
+    await post.put_many(4, priority=Priority.HIGH)
+
+    assert len(await post.run(0.5)) <= 1
+
+
 async def test_limits_of_one_bot_leave_the_others_alone(open_post: OpenPost) -> None:
     post = await open_post(Rules(bot=Rate(2, 1)))
     await post.outbox.set_limits(BOT, BotLimits(bot=Rate(1, 1)))

@@ -138,10 +138,11 @@ function Steps.set_limits()
   local before, full = bot.own, bot.full or {}
   for _, kind in ipairs({ 'bot', 'private', 'group' }) do
     local old, new = Lane.rules_of(before, kind), Lane.rules_of(own, kind)
-    local longer = growth(old, new)
-    if longer > 0 and ARGV[5] == '1' then longer = new[1][2] end
-    local till = longer > 0 and Now.time + longer or 0
-    full[kind] = math.max(till, math.min(full[kind] or 0, Now.time + new[1][2]))
+    local longer, latest = growth(old, new), Now.time + new[1][2]
+    -- A window that is full still does not know calls either that were made while it remembered others.
+    local till = math.max(Now.time, full[kind] or 0) + longer
+    if longer > 0 and ARGV[5] == '1' then till = latest end
+    full[kind] = math.min(till, latest)
   end
   bot.full, bot.own = full, next(own) ~= nil and own or nil
   Step.run_due()

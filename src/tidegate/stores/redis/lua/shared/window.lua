@@ -53,6 +53,20 @@ function Window.wait(window, rate, cost, now)
   return math.huge
 end
 
+-- Slots cool until that time.
+local function cool(window, free_at, slots)
+  window.sum = window.sum + slots
+  local cooling = window.cooling
+  local place = #cooling + 1
+  while place > 1 and cooling[place - 2] > free_at do place = place - 2 end
+  if place > 1 and cooling[place - 2] == free_at then
+    cooling[place - 1] = cooling[place - 1] + slots
+  else
+    table.insert(cooling, place, slots)
+    table.insert(cooling, place, free_at)
+  end
+end
+
 -- The window, as it was stored under a rate, under another one. `memory`: the seconds for which calls were remembered.
 -- A time at which all slots get free may stand for a call larger than the window was: it fills the new one.
 function Window.reshape(stored, from, memory, to, now)
@@ -65,7 +79,10 @@ function Window.reshape(stored, from, memory, to, now)
     if to[1] > from[1] and slots >= Window.largest(from) then slots = math.max(slots, to[1]) end
     changed[#changed + 1], changed[#changed + 2] = window.cooling[i] + shift, slots
   end
-  return Window.open(changed, now)
+  window = Window.open(changed, now)
+  -- While it had learned, it forgot calls sooner: in a longer one they may count still.
+  if memory < from[2] and shift > 0 then cool(window, now + shift, to[1]) end
+  return window
 end
 
 function Window.take(window, _, cost)
@@ -100,17 +117,7 @@ function Window.answered(window, rate, at, cost, now)
     local step = seconds / Window.FINEST
     free_at = math.ceil(free_at / step) * step
   end
-  if free_at <= now then return end
-  window.sum = window.sum + cost
-  local cooling = window.cooling
-  local place = #cooling + 1
-  while place > 1 and cooling[place - 2] > free_at do place = place - 2 end
-  if place > 1 and cooling[place - 2] == free_at then
-    cooling[place - 1] = cooling[place - 1] + cost
-  else
-    table.insert(cooling, place, cost)
-    table.insert(cooling, place, free_at)
-  end
+  if free_at > now then cool(window, free_at, cost) end
 end
 
 -- Slots that cool in one window cool in the other from now on. Calls in flight stay where they will be answered.

@@ -240,7 +240,7 @@ async def test_an_album_that_was_larger_than_its_window_counts_in_a_wider_one(op
 async def test_an_album_that_a_learned_limit_made_too_large_counts_in_full_in_a_new_one(
     open_post: OpenPost,
 ) -> None:
-    """It took the 5 slots that there were; the limit of 6 that came then let one more call pass beside its 6."""
+    """It took the 5 slots that there were; the limit of 6 that came then let one more call pass."""
     post = await open_post(Rules(bot=Rate(7, 10), private=Rate(50, 1), group=Rate(50, 1)))
     await post.put()
     await post.settle(await post.one(), Refused(0.1))
@@ -282,7 +282,7 @@ async def test_a_short_window_in_between_does_not_forget_what_a_long_one_counts(
 
 
 async def test_a_burst_that_was_learned_to_be_over_counts_in_another_one(open_post: OpenPost) -> None:
-    """While it had learned, the window of replies was a quarter as long: it had forgotten three of four calls."""
+    """While it had learned, the window of replies was a quarter as long: it forgot three of four calls."""
     post = await open_post(Rules(private=Rate(1, 3), burst=4, bot=Rate(100, 1)))
     await post.put_many(2, priority=Priority.HIGH)
     await post.send()

@@ -68,7 +68,12 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401  (Typer's, not exported)
         if args[0] in COMMANDS:
             self.commands[args[0]] = load_command(args[0])
+            _hide_type_of_flags(self.commands[args[0]], ctx)
         return super().resolve_command(ctx, args)
+
+    def get_help(self, ctx: Any) -> str:  # noqa: ANN401  (likewise)
+        _hide_type_of_flags(self, ctx)
+        return super().get_help(ctx)
 
 
 def load_command(name: str) -> Any:  # noqa: ANN401  (Typer does not export what a command is)
@@ -86,6 +91,15 @@ def _unwrap_help(command: Any) -> None:  # noqa: ANN401  (likewise)
         command.help = "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
     for below in getattr(command, "commands", {}).values():
         _unwrap_help(below)
+
+
+def _hide_type_of_flags(command: Any, ctx: Any) -> None:  # noqa: ANN401  (likewise)
+    """Show `--json` in the help of this command and those below, not `--json <bool>`: it takes no value."""
+    for parameter in command.get_params(ctx):
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        _hide_type_of_flags(below, ctx)
 
 
 tidegate = typer.Typer(

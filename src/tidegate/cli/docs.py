@@ -29,7 +29,7 @@ _HEADING: Final = re.compile(r"^#+ (.+)$", re.MULTILINE)
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[WORDS]…", help="What a page is about, or its name: send-reminders.", show_default=False
+        metavar="WORDS", help="What a page is about, or its name: send-reminders.", show_default=False
     ),
 ]
 Port = Annotated[

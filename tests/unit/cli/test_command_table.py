@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tidegate.cli.app import COMMANDS, load_command
+from tidegate.cli.app import COMMANDS, load_command, run
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -23,3 +23,13 @@ def test_help_imports_no_command() -> None:
     command = [sys.executable, "-c", look]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
     assert shown.splitlines()[-1] == ""
+
+
+@pytest.mark.parametrize("arguments", ["", "queue", "queue why", "reminders import", "sim telegram"])
+def test_the_help_shows_no_flag_as_if_it_took_a_value(
+    arguments: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*arguments.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--help" in shown
+    assert "<bool>" not in shown

@@ -284,7 +284,7 @@ async def test_whom_it_did_not_reach_is_written_down(
     assert rows[0] == ["chat_id", "state", "reason"]
     assert ["1001", "dead", "blocked"] in rows
     assert len(rows) == 1 + report["dead"]
-    assert f"{report['dead']} who were not reached are in" in desk.told
+    assert f"not reached: {report['dead']}, listed in" in desk.told
     assert code == (0 if report["dead"] == report["blocked"] else 1)
 
 

@@ -91,7 +91,7 @@ def missed_parts(found: Missed, shown: list[MissedRow], report: Path | None) -> 
     if count > len(shown) and report is None:
         parts.append(f"{count - len(shown):,} more: --report FILE writes all {count:,} into a CSV file.")
     if report is not None:
-        parts.append(f"{count:,} who were not reached are in {printable(str(report))}.")
+        parts.append(f"Not reached: {count:,}, listed in {printable(str(report))}.")
     if waiting:
         parts.append(f"{waiting:,} messages of it still wait.")
     return parts

@@ -315,7 +315,7 @@ async def _write_unreached(job: BroadcastJob, order: BroadcastOrder, counts: Bro
         raise TidegateError(
             f"--report: {shown} was not written ({error.strerror}): correct that and run the command again"
         ) from error
-    job.say(f"{written:,} who were not reached are in {shown}")
+    job.say(f"not reached: {written:,}, listed in {shown}")
 
 
 def _what_now(

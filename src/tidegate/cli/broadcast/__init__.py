@@ -167,7 +167,7 @@ def broadcast(
     """Send a message to everybody in a file, as fast as the limits allow.
 
     The file has a field chat_id, and text unless a template is given. Every line is checked before anything
-    is sent. Run the same command again to resume: nobody gets a message twice.
+    is sent. Run the same command again to resume: it goes on with those who have no message yet.
     """
     from tidegate.cli.broadcast import run as broadcast_run  # noqa: PLC0415  (imports this module)
 

@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -23,7 +24,8 @@ from tidegate.inbound.webhook_request import Receive, Scope, Send
 if TYPE_CHECKING:
     from uvicorn import Server
 
-MAX_CONNECTIONS: Final = 2_000  # more are answered with 503. Telegram opens up to 100 for each bot
+MAX_CONNECTIONS: Final = 2_000  # requests on more are refused. Telegram opens up to 100 for each bot
+REFUSED_FOR: Final = 5  # seconds after which a client on one more is asked to come again
 KEEP_ALIVE: Final = 60  # seconds that a connection may be idle between two requests
 LAST_REQUESTS: Final = 0.2  # seconds for them to arrive on connections that stay open between requests
 FIRST_REQUESTS: Final = 2.0  # seconds for them to arrive on connections that were just accepted
@@ -174,7 +176,6 @@ def _server(
         access_log=False,  # the address of a hook may hold a secret
         server_header=False,
         proxy_headers=False,  # the client's address matters only for refused requests: looked up then
-        limit_concurrency=MAX_CONNECTIONS,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=SHUTDOWN_GRACE,
@@ -300,13 +301,18 @@ def _signals(handler: Callable[..., None]) -> Iterator[None]:
 class BoundedHeadProtocol(asyncio.Protocol):
     """Bounds the seconds and bytes of a head, and how long a client takes nothing: uvicorn does neither.
 
+    It also bounds the connections: with uvicorn's own limit, those that are open already are refused, too.
+
     A mixin before a protocol of uvicorn, which handles idle connections between two requests itself.
     Httptools reports where heads and bodies are. H11 does not, but bounds a head itself.
     """
 
     if TYPE_CHECKING:  # uvicorn's
+        app: AsgiApp
         transport: asyncio.Transport
         cycle: Any
+        connections: set[Any]  # of all clients
+        tasks: set[asyncio.Task[None]]  # of all requests, also of those whose client has gone
 
     _timer: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None  # while more waits for the client than the transport keeps
@@ -317,6 +323,8 @@ class BoundedHeadProtocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS or len(self.tasks) >= MAX_CONNECTIONS:
+            self.app = _refuse_connection
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -365,10 +373,7 @@ class BoundedHeadProtocol(asyncio.Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP. Uvicorn calls it, too, and would send plain text."""
         why = "the request is no valid HTTP" if msg == UVICORN_NO_HTTP else msg
-        # As the gateway and as webhooks and hooks word their errors.
-        body = msgspec.json.encode(
-            {"ok": False, "error_code": 400, "description": f"Bad Request: {why}", "error": why}
-        )
+        body = _error_body(HTTPStatus.BAD_REQUEST, why)
         self.transport.write(_BAD_REQUEST_HEAD % len(body) + body)
         self.transport.close()
 
@@ -403,6 +408,28 @@ class BoundedHeadProtocol(asyncio.Protocol):
     def on_message_complete(self) -> None:
         self._in_request, self._has_progress = False, True
         super().on_message_complete()  # type: ignore[misc]
+
+
+async def _refuse_connection(_: Scope, __: Receive, send: Send) -> None:
+    """Answer a request on a connection too many, which then ends: its client tries another one."""
+    why = f"more than {MAX_CONNECTIONS:,} connections are open here: retry after {REFUSED_FOR}"
+    body = _error_body(HTTPStatus.SERVICE_UNAVAILABLE, why, parameters={"retry_after": REFUSED_FOR})
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        (b"retry-after", b"%d" % REFUSED_FOR),
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": HTTPStatus.SERVICE_UNAVAILABLE, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _error_body(status: HTTPStatus, why: str, **more: Any) -> bytes:  # noqa: ANN401  (JSON)
+    """Return an error as the gateway and as webhooks and hooks word theirs."""
+    description = f"{status.phrase}: {why}"
+    return msgspec.json.encode(
+        {"ok": False, "error_code": int(status), "description": description, **more, "error": why}
+    )
 
 
 def _quoted_target(data: bytes) -> bytes:

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from tidegate.inbound import server
 from tidegate.inbound.server import (
     HEAD_TIMEOUT,
     MAX_HEAD_BYTES,
@@ -54,7 +55,9 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 class Line:
     """A connection to a protocol."""
 
-    def __init__(self, kind: Callable[..., Any], app: AsgiApp = answer) -> None:
+    def __init__(
+        self, kind: Callable[..., Any], app: AsgiApp = answer, state: ServerState | None = None
+    ) -> None:
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -65,7 +68,7 @@ class Line:
         self.wire = Mock(spec=asyncio.Transport)
         self.wire.get_extra_info.return_value = None
         self.wire.is_closing.side_effect = lambda: self.wire.close.called
-        self.protocol = kind(config=config, server_state=ServerState(), app_state={})
+        self.protocol = kind(config=config, server_state=state or ServerState(), app_state={})
         self.protocol.connection_made(self.wire)
 
     def send(self, data: bytes) -> None:
@@ -165,6 +168,42 @@ async def test_what_is_no_http_gets_an_error_that_libraries_of_the_bot_api_can_r
     }
     assert line.is_closed
     line.end()
+
+
+@both
+async def test_a_connection_too_many_gets_an_error_that_says_when_to_come_again(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, kind: type[BoundedHeadProtocol]
+) -> None:
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 2)
+    state = ServerState()
+    first, second, third = (Line(kind, state=state) for _ in range(3))
+    for line in (first, second, third):
+        line.send(REQUEST)
+        await clock.sleep(0.1)
+
+    # Those that were there before go on.
+    assert [line.received.count(b"200 OK") for line in (first, second, third)] == [1, 1, 0]
+    assert [line.is_closed for line in (first, second, third)] == [False, False, True]
+    head, _, body = third.received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"retry-after: 5" in head.lower()
+    why = "more than 2 connections are open here: retry after 5"
+    assert json.loads(body) == {
+        "ok": False,
+        "error_code": 503,
+        "description": f"Service Unavailable: {why}",
+        "parameters": {"retry_after": 5},
+        "error": why,
+    }
+
+    second.end()
+    third.end()
+    next_one = Line(kind, state=state)
+    next_one.send(REQUEST)
+    await clock.sleep(0.1)
+    assert next_one.received.count(b"200 OK") == 1
+    for line in (first, next_one):
+        line.end()
 
 
 @both

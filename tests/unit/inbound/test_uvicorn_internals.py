@@ -37,6 +37,9 @@ def test_a_protocol_keeps_its_transport_and_its_request_where_we_look(protocol: 
     source = inspect.getsource(protocol)
     assert "self.transport = transport" in source, CHANGED
     assert "self.cycle" in source, CHANGED
+    assert "self.app = config.loaded_app" in source, CHANGED
+    assert "self.connections = server_state.connections" in source, CHANGED
+    assert "self.tasks = server_state.tasks" in source, CHANGED
     callbacks = {"connection_made", "connection_lost", "data_received", "pause_writing", "resume_writing"}
     assert callbacks <= vars(protocol).keys(), CHANGED
 

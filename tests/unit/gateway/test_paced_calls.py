@@ -171,6 +171,23 @@ async def test_methods_in_any_case_count_as_what_they_are(clock: VirtualClock) -
     assert [call.method for call in simulated.network.calls[-2:]] == ["sendMessage", "editMessageText"]
 
 
+@pytest.mark.parametrize("again", ["chat_id", r"\u0063hat_id"])
+async def test_of_two_chats_in_one_body_the_call_is_paced_for_the_one_that_telegram_reads(
+    clock: VirtualClock, again: str
+) -> None:
+    async with gateway(clock) as simulated:
+        content = f'{{"chat_id":1001,"text":"hi","{again}":1002}}'.encode()
+        await simulated.request(f"/bot{TOKEN}/sendMessage", content=content, headers={"content-type": JSON})
+        began = clock.monotonic()
+        await simulated.call("sendMessage", {"chat_id": 1002, "text": "at once"})
+        to_another = clock.monotonic() - began
+        await simulated.call("sendMessage", {"chat_id": 1001, "text": "the second of this second"})
+        to_the_first = clock.monotonic() - began
+
+    assert (to_another < 0.5, to_the_first >= 0.99) == (True, True)
+    assert simulated.network.calls[1].parts == (content,)
+
+
 async def test_an_album_in_a_form_takes_as_many_slots_as_it_has_items(clock: VirtualClock) -> None:
     async with gateway(clock, max_wait=60.0) as simulated:
         media = '[{"type":"photo","media":"attach://a"},{"type":"photo","media":"attach://b"}]'

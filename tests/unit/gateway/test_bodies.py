@@ -124,6 +124,8 @@ async def test_a_refused_upload_is_sent_again_from_its_file(clock: VirtualClock)
         (JSON, b"{", 400, "Bad Request: can't parse the parameters of the call"),
         (JSON, b"[1]", 400, "Bad Request: the parameters of a call are a JSON object"),
         (JSON, b"\xff", 400, "Bad Request: can't parse the parameters of the call"),
+        (JSON, b'{"text":"\n\\ud800"}', 400, "Bad Request: can't parse the parameters of the call"),
+        (JSON, '{"text":"\n"}'.encode("utf-16"), 400, "Bad Request: can't parse the parameters of the call"),
         (JSON, b"[" * 100_000, 400, "Bad Request: can't parse the parameters of the call"),
         (JSON, b'{"text":"' + b"x" * 1_200_000 + b'"}', 413, "Request Entity Too Large"),
         (
@@ -155,6 +157,18 @@ async def test_a_body_that_cannot_be_read_is_a_clear_error(
     assert answer.status == status
     assert answer.error.startswith(text)
     assert [call.method for call in simulated.network.calls] == ["getMe"]
+
+
+async def test_a_line_end_in_a_json_text_is_taken_as_telegram_takes_it(clock: VirtualClock) -> None:
+    path, content = f"/bot{TOKEN}/sendMessage", b'{"chat_id":1001,"text":"one\ntwo\tthree"}'
+    async with gateway(clock) as simulated:
+        simulated.network.answers.append(RawAnswer(200, "application/json", b'{"ok":true,"result":{}}'))
+        passed_on = await simulated.request(path, content=content, headers=JSON)
+        queued = await simulated.request(path, content=content, headers=JSON | {"x-tidegate": "queue"})
+
+    assert passed_on.body == b'{"ok":true,"result":{}}'
+    assert simulated.network.calls[-1].parts == (content,)
+    assert queued.json["result"]["text"] == "one\ntwo\tthree"
 
 
 async def test_a_body_that_is_too_large_is_refused_as_soon_as_that_is_known(clock: VirtualClock) -> None:

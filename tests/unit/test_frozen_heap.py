@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from tidegate import Tidegate
-from tidegate.frozen_heap import FrozenHeap
+from tidegate.frozen_heap import NEW_OBJECTS, FrozenHeap
 
 pytestmark = pytest.mark.usefixtures("unfrozen_heap")
 
@@ -48,6 +48,36 @@ def test_garbage_that_is_made_while_it_is_held_is_collected() -> None:
     del cycle
     assert gc.collect() >= 1
     heap.release()
+
+
+def test_new_objects_are_searched_more_rarely_while_it_is_held() -> None:
+    before, heap = gc.get_threshold(), FrozenHeap()
+    heap.hold()
+    heap.hold()
+    held = gc.get_threshold()
+    heap.release()
+    between = gc.get_threshold()
+    heap.release()
+
+    assert held == between == (NEW_OBJECTS, *before[1:])
+    assert gc.get_threshold() == before
+
+
+@pytest.mark.parametrize("own", [(0, 10, 10), (50_000, 20, 100)])
+def test_a_threshold_of_the_application_stays(own: tuple[int, int, int]) -> None:
+    before, heap = gc.get_threshold(), FrozenHeap()
+    try:
+        gc.set_threshold(*own)
+        heap.hold()
+        first = gc.get_threshold()
+        heap.release()
+        gc.set_threshold(*before)
+        heap.hold()
+        gc.set_threshold(*own)  # set while it is held
+        heap.release()
+        assert (first, gc.get_threshold()) == (own, own)
+    finally:
+        gc.set_threshold(*before)
 
 
 async def test_a_gate_that_delivers_holds_it_until_it_stops() -> None:

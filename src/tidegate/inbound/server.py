@@ -19,7 +19,7 @@ from tidegate.errors import BadInputError, ClosedError
 from tidegate.extras import extra
 from tidegate.failure import scrub
 from tidegate.frozen_heap import frozen_heap
-from tidegate.inbound.webhook_request import Receive, Scope, Send
+from tidegate.inbound.webhook_request import ARRIVED, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from uvicorn import Server
@@ -311,6 +311,7 @@ class BoundedHeadProtocol(asyncio.Protocol):
         app: AsgiApp
         transport: asyncio.Transport
         cycle: Any
+        scope: Any  # of the request that arrives
         connections: set[Any]  # of all clients
         tasks: set[asyncio.Task[None]]  # of all requests, also of those whose client has gone
 
@@ -407,6 +408,7 @@ class BoundedHeadProtocol(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._in_request, self._has_progress = False, True
+        self.scope[ARRIVED] = True
         super().on_message_complete()  # type: ignore[misc]
 
 

@@ -21,7 +21,7 @@ from tidegate.inbound.server import (
     AsgiApp,
     BoundedHeadProtocol,
 )
-from tidegate.inbound.webhook_request import Receive, Scope, Send
+from tidegate.inbound.webhook_request import Receive, Scope, Send, WebhookRequest
 from tidegate.sim.virtual_time import VirtualClock
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -204,6 +204,24 @@ async def test_a_connection_too_many_gets_an_error_that_says_when_to_come_again(
     assert next_one.received.count(b"200 OK") == 1
     for line in (first, next_one):
         line.end()
+
+
+async def test_an_application_knows_whether_a_request_is_here_to_its_end(clock: VirtualClock) -> None:
+    seen: list[bool] = []
+
+    async def look(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(WebhookRequest(scope, receive).has_arrived)
+        await answer(scope, receive, send)
+
+    line, head = Line(ByHttptools, look), b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
+    for pieces in ([head + b"body"], [head, b"body"], [head + b"bo", b"dy"], [REQUEST]):
+        for piece in pieces:
+            line.send(piece)
+            await clock.sleep(0.1)
+
+    assert seen == [True, False, False, True]
+    assert line.received.count(b"200 OK") == 4
+    line.end()
 
 
 @both

@@ -56,6 +56,7 @@ def test_httptools_is_told_of_by_the_protocol_that_we_extend() -> None:
     for protocol in (HttpToolsProtocol, H11Protocol):
         assert list(inspect.signature(protocol.send_400_response).parameters) == ["self", "msg"], CHANGED
         assert f'"{UVICORN_NO_HTTP}"' in inspect.getsource(protocol), CHANGED
+    assert "scope=self.scope" in inspect.getsource(HttpToolsProtocol.on_headers_complete), CHANGED
     assert "HttpRequestParser(self)" in inspect.getsource(HttpToolsProtocol), CHANGED
 
 

@@ -23,6 +23,7 @@ SEND_TIMEOUT: Final = 30.0  # seconds that a client may leave its answers unread
 MOST_ERRORS: Final = 100  # lines whose errors are told in a summary
 LINES: Final = "application/x-ndjson"
 _LARGEST_BOT: Final = 2**53
+_BOM: Final = b"\xef\xbb\xbf"  # what editors of Windows write before a text; also between files in one body
 
 Batch = list[tuple[int, Message | str]]  # lines by number, each as a message, or as the error in it
 
@@ -84,6 +85,7 @@ class MessageStream:
 
     async def _take(self, line: bytes) -> None:
         self._number += 1
+        line = line.removeprefix(_BOM)
         if not line or line.isspace():
             return
         try:
@@ -188,6 +190,7 @@ class LineAnswers:
 
 def decode_fields(body: bytes) -> dict[str, Any]:
     """Return the object of a body or a line. Raises ProblemError."""
+    body = body.removeprefix(_BOM)
     if not body or body.isspace():
         raise ProblemError(MALFORMED, f"the body is empty: {_A_MESSAGE}")
     try:

@@ -62,6 +62,17 @@ async def test_an_empty_stream_is_no_error(service: Service) -> None:
         assert (await stream(service, body)).json["lines"] == 0
 
 
+async def test_files_of_windows_begin_with_a_mark_that_is_no_part_of_a_line(service: Service) -> None:
+    bom = b"\xef\xbb\xbf"
+    summary = (await stream(service, bom + line(1) + b"\r\n" + bom + b"\r\n" + bom + line(2))).json
+    assert (summary["accepted"], summary["bad"], summary["errors"]) == (2, 0, [])
+    one = await service.operator.call(
+        "POST", "/api/v1/messages", content=bom + line(3), headers={"content-type": "application/json"}
+    )
+    assert one.status == 202, one.body
+    assert await chats(service) == [1, 2, 3]
+
+
 @given(st.lists(st.binary(max_size=9).map(lambda text: text.replace(b"\n", b""))), st.integers(1, 30))
 def test_lines_are_found_however_the_body_is_cut(lines: list[bytes], size: int) -> None:
     body, buffer = b"\n".join(lines), LineBuffer()

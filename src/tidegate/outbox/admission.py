@@ -38,7 +38,14 @@ _OPTIONS: Final = frozenset(Message.__struct_fields__).difference(_NO_OPTIONS) |
 _QUEUE_OPTIONS: Final = _OPTIONS | {"priority"}
 OPTION_NAMES: Final = _QUEUE_OPTIONS | {"extra"}  # fields of a message that are not for Telegram
 _FIELD_NAMES: Final = OPTION_NAMES | {"chat_id", "method"}
-WAY_OUT: Final = "extra={{{!r}: …}}"
+WAY_OUT: Final = 'it in extra: {{"{}": …}}'
+_OPTION_KINDS: Final = {
+    "urgent": "true or false",
+    "dedup_key": "a text",
+    "coalesce_key": "a text",
+    "max_attempts": f"a whole number from 1 to {MOST_ATTEMPTS}",
+    "on_unknown": "resend or park",
+}
 OPTIONS_BY_OTHER_NAMES: Final = {  # as Celery, arq and APScheduler call them
     "eta": "not_before",
     "defer_until": "not_before",
@@ -86,7 +93,9 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
             {"id": ticket, "bot": bot, "chat_id": chat_id, "method": method, "params": {}, **options}, Message
         )
     except msgspec.ValidationError as error:
-        raise BadInputError(f"{method} to {chat_id}: {error}") from error
+        name = str(error).rpartition("`$.")[2].rstrip("`")
+        kind = _OPTION_KINDS[name]  # times are checked already
+        raise BadInputError(f"{name} {_shown(options[name])} is not possible: give {kind}") from error
     message = msgspec.structs.replace(checked, params=params, priority=priority)
     _check_options(message, now)
     return message
@@ -160,6 +169,8 @@ def check_parameters(
 
 def _meant(name: str, known: frozenset[str]) -> str | None:
     """Return the nearest known name, or the one for what other libraries call so."""
+    if name == "text":  # the nearest by letters would be `extra`
+        return "caption" if "caption" in known else None
     other = OPTIONS_BY_OTHER_NAMES.get(name.lstrip("_"))
     if other in known:
         return other
@@ -207,6 +218,8 @@ def check_chat(chat_id: object) -> ChatId:
             return text
         if _NUMBER.fullmatch(text):
             chat_id = int(text)
+    if chat_id is None:
+        raise BadInputError("chat_id is missing: give a number other than 0, or an @name")
     if isinstance(chat_id, bool) or not isinstance(chat_id, int) or not 0 < abs(chat_id) < LARGEST_ID:
         raise BadInputError(f"chat_id {_shown(chat_id)} is no chat: give a number other than 0, or an @name")
     return chat_id
@@ -227,7 +240,7 @@ def _check_text(method: str, params: Mapping[str, Any]) -> None:
         return
     text = params.get("text")
     if text is not None and not isinstance(text, str):
-        raise BadInputError(f"text must be a text, not of type {type(text).__name__}: give it as a str")
+        raise BadInputError('text must be a string, such as "Hi"')
     if text is None or not text.strip():
         raise BadInputError("text is empty: Telegram sends no empty messages")
     if len(text) > MAX_TEXT and "parse_mode" not in params:

@@ -18,6 +18,11 @@ OVERDUE_ALLOWED: Final = DAY  # a time that has just passed means now; one long 
 TIME_OPTIONS: Final = frozenset(("not_before", "delay", "expires_at", "expires_in", "dedup_for"))
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhdw])")
+# Read over HTTP as well: what is for Python alone says so.
+_NO_TIME: Final = (
+    "no time: give seconds since the Unix epoch; in Python also a datetime, or a timedelta from now"
+)
+_NO_DURATION: Final = "no duration: give seconds; in Python also a timedelta"
 _FROM_NOW: Final = {"delay": "not_before", "expires_in": "expires_at"}
 
 
@@ -86,15 +91,11 @@ def _moment(name: str, given: object, now: float) -> float:
                 f"{name} is a datetime without a time zone: give one with, such as datetime.now(UTC)"
             )
         return given.timestamp()
-    return _number(name, given, "no time: give a datetime, a timedelta, or seconds since the Unix epoch")
+    return _number(name, given, _NO_TIME)
 
 
 def _seconds(name: str, given: object) -> float:
-    seconds = (
-        given.total_seconds()
-        if isinstance(given, dt.timedelta)
-        else _number(name, given, "no duration: give seconds, or a timedelta")
-    )
+    seconds = given.total_seconds() if isinstance(given, dt.timedelta) else _number(name, given, _NO_DURATION)
     if seconds < 0:
         raise BadInputError(f"{name} is {seconds:g} seconds: give 0 or more")
     return seconds

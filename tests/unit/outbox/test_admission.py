@@ -120,7 +120,7 @@ class Digits(Enum):
         ({"extra": {"document": File(path=5)}}, "document: the path and the name of a File are texts"),  # type: ignore[arg-type]
         ({"extra": {"document": File(path="\udc80")}}, "document is no valid text"),
         ({"text": b"x"}, "text: a bytes cannot be sent as JSON"),
-        ({"text": ["x"]}, "text must be a text, not of type list"),
+        ({"text": ["x"]}, "text must be a string"),
     ],
 )
 def test_poison_is_named_with_its_field(fields: dict[Any, Any], reason: str) -> None:

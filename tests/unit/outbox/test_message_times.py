@@ -61,10 +61,13 @@ def test_the_lifetime_of_a_dedup_key_may_be_a_timedelta() -> None:
     [
         ({"not_before": dt.datetime(2026, 1, 2, 10, 0)}, "not_before is a datetime without a time zone"),  # noqa: DTZ001
         ({"expires_at": dt.datetime(2026, 1, 2, 10, 0)}, "expires_at is a datetime without a time zone"),  # noqa: DTZ001
-        ({"not_before": "tomorrow"}, "not_before is no time: give a datetime"),
+        (
+            {"not_before": "tomorrow"},
+            "not_before is no time: give seconds since the Unix epoch; in Python also a datetime",
+        ),
         ({"not_before": True}, "not_before is no time"),
         ({"not_before": 10**400}, "not_before is no time"),
-        ({"delay": "60"}, "delay is no duration: give seconds, or a timedelta"),
+        ({"delay": "60"}, "delay is no duration: give seconds; in Python also a timedelta"),
         ({"delay": float("nan")}, "delay is no duration"),
         ({"delay": -1}, "delay is -1 seconds: give 0 or more"),
         ({"expires_in": dt.timedelta(0)}, "expires_at is in the past"),

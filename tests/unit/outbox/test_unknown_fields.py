@@ -23,7 +23,7 @@ TYPOS = [
     ("expires", "'expires_at' may be meant"),
     ("_defer_until", "'not_before' may be meant"),
     ("task_id", "'dedup_key' may be meant"),
-    ("photo", r"'photo' is no parameter of sendMessage: see .* give extra=\{'photo': …\}"),
+    ("photo", r"'photo' is no parameter of sendMessage: see .* give it in extra: \{\"photo\": …\}"),
 ]
 
 

@@ -126,7 +126,7 @@ SHARED_SCHEMAS: Final[Json] = {
             "repeated": 0,
             "bad": 1,
             "errors": [
-                {"line": 17, "detail": "chat_id None is no chat: give a number other than 0, or an @name"}
+                {"line": 17, "detail": "chat_id 'nobody' is no chat: give a number other than 0, or an @name"}
             ],
         },
     },

@@ -338,7 +338,10 @@ async def snooze_reminder(call: Call, reminder_id: RowPath, snooze: Snooze) -> R
     if (snooze.seconds is None) == (snooze.until is None):
         raise ProblemError(BAD_INPUT, "say until when: give either seconds or until")
     found = await _find(call, reminder_id)
-    until = snooze.until if snooze.seconds is None else call.clock.now() + snooze.seconds
+    now = call.clock.now()
+    if snooze.until is not None and snooze.until <= now:
+        raise ProblemError(BAD_INPUT, "until is past: give a time to come, or seconds from now")
+    until = snooze.until if snooze.seconds is None else now + snooze.seconds
     return _changed(call, await call.gate.reminders.snooze(found.id, until or 0.0))
 
 

@@ -87,6 +87,34 @@ async def test_a_file_on_the_disk_of_a_bot_api_server_is_not_sent(
 
 
 @pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"delay": "2h"}, "delay is no duration: give seconds; in Python also a timedelta"),
+        ({"text": {"a": 1}}, 'text must be a string, such as "Hi"'),
+        ({"chat_id": None}, "chat_id is missing: give a number other than 0, or an @name"),
+        ({"urgent": "yes"}, "urgent 'yes' is not possible: give true or false"),
+        ({"dedup_key": 5}, "dedup_key 5 is not possible: give a text"),
+        ({"coalesce_key": []}, "coalesce_key [] is not possible: give a text"),
+        ({"max_attempts": "3"}, "max_attempts '3' is not possible: give a whole number from 1 to 1000"),
+        ({"on_unknown": "drop"}, "on_unknown 'drop' is not possible: give resend or park"),
+        (
+            {"method": "sendPhoto"},
+            "'text' is no parameter of sendPhoto: 'caption' may be meant; to send it as",
+        ),
+        ({"new": 1}, 'to send it as it is, give it in extra: {"new": …}'),
+    ],
+)
+async def test_what_is_wrong_with_a_message_is_said_in_words_that_are_not_of_python_alone(
+    service: Service, fields: dict[str, object], why: str
+) -> None:
+    refused = await service.operator.post(
+        "/api/v1/messages", {"bot": BOT, "chat_id": CHAT, "text": "Hi", **fields}
+    )
+    assert problem(refused)[:2] == (422, "bad-input")
+    assert why in refused.json["detail"]
+
+
+@pytest.mark.parametrize(
     "content",
     [
         f'{{"chat_id": 1, "bot": {BOT}, "method": "sendPhoto", "photo": "{LOCAL}"}}'.encode("utf-16"),

@@ -46,6 +46,11 @@ async def test_a_reminder_is_paused_resumed_skipped_and_snoozed(
     assert snoozed.json["next_at"] == pytest.approx(clock.now() + 600)
     until = clock.now() + 900
     assert (await service.operator.post(f"{path}/snooze", {"until": until})).json["next_at"] == until
+    past = await service.operator.post(f"{path}/snooze", {"until": clock.now() - 1})
+    assert (past.status, past.json["detail"]) == (
+        422,
+        "until is past: give a time to come, or seconds from now",
+    )
     verbs = ["pause", "resume", "skip", "snooze", "snooze"]
     assert await service.audited() == [f"reminders.{verb}" for verb in verbs]
 

@@ -204,6 +204,8 @@ class GuardedRoute(APIRoute):
             body = await body_of(context.bodies, arriving, declared.largest_body)
             _check_type(arriving, frozenset((JSON,)) if body else frozenset())
             check_local_files(body)
+        else:
+            _check_bodiless(arriving)
         given = Request(request.scope, _receive_again(body))
         if declared.action is None:
             return await handle(given)
@@ -285,6 +287,15 @@ def _check_type(request: WebhookRequest, takes: frozenset[str]) -> None:
     given = header(request, "content-type")
     if takes and media_type(given) not in takes and not (JSON in takes and is_json(given)):
         raise ProblemError(UNSUPPORTED_TYPE, f"send the body as content-type: {' or '.join(sorted(takes))}")
+
+
+def _check_bodiless(request: WebhookRequest) -> None:
+    """Raise ProblemError for fields where a route takes none: what they select would be left out unseen.
+
+    An empty object says nothing, and is what some libraries always send.
+    """
+    if request.method not in SAFE and int(header(request, "content-length") or 0) > len("null"):
+        raise ProblemError(BAD_INPUT, "this path takes no fields, and there is a body: leave it out")
 
 
 def problem_response(problem: ProblemError) -> Response:

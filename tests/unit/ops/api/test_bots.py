@@ -107,6 +107,14 @@ async def test_a_token_of_one_bot_sees_the_numbers_of_that_bot_only(service: Ser
     assert problem(await scoped.get("/queue/stats"))[0] == 403
 
 
+async def test_fields_are_refused_where_none_are_taken(service: Service) -> None:
+    """Whoever named a chat in the body of a pause had paused the whole bot."""
+    refused = await service.operator.post(f"/api/v1/bots/{BOT}/pause", {"chat_id": CHAT})
+    assert problem(refused)[:2] == (422, "bad-input")
+    assert not (await service.viewer.get(f"/api/v1/bots/{BOT}")).json["paused"]
+    assert (await service.operator.post(f"/api/v1/bots/{BOT}/pause", {})).status == 200
+
+
 async def test_an_unknown_bot_cannot_be_paused(service: Service) -> None:
     assert problem(await service.operator.post(f"/api/v1/bots/{NEW}/pause"))[:2] == (404, "not-found")
     assert problem(await service.operator.post(f"/api/v1/bots/{BOT}/chats/nobody/pause"))[0] == 422

@@ -121,6 +121,11 @@ class ApiCall:
         """True if the caller may read the texts of messages."""
         return self.principal.role.includes(Role.OPERATOR)
 
+    @property
+    def records_history(self) -> bool:
+        """False with TIDEGATE_HISTORY=off: what is not in the history may have happened nevertheless."""
+        return self.gate.settings.tidegate_history != 0
+
     def bot_filter(self, bot: int | None) -> BotId | None:
         """Return the bot whose things are listed; None: of all. Raises ProblemError for a foreign one."""
         found = scoped_bot(self.principal, bot)

@@ -1,5 +1,6 @@
 """Routes of history: messages in and out, listed, searched, and with what they reply to."""
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from fastapi import Query
@@ -20,9 +21,11 @@ from tidegate.ops.api.parameters import (
     ChatFilter,
     ChatPath,
     MessagePath,
+    RecordingField,
     Seconds,
     chat_of,
 )
+from tidegate.ops.api.problems import NOT_FOUND, ProblemError
 from tidegate.ops.api.routes import RouteAccess, RouteTable, Scope
 from tidegate.outbox.admission import check_chat
 
@@ -70,6 +73,8 @@ class HistoryView(BaseModel):
 class HistoryList(ItemPage[HistoryView]):
     """Messages, the newest first."""
 
+    recording: RecordingField
+
 
 class ReplyChainView(BaseModel):
     """A message, what it replies to, the first one first, and the replies to it."""
@@ -83,6 +88,7 @@ class FoundMessages(BaseModel):
     """A message and its changes, the oldest first."""
 
     items: list[HistoryView]
+    recording: RecordingField
 
 
 def _view(call: ApiCall, message: HistoryMessage) -> HistoryView:
@@ -94,7 +100,17 @@ def _view(call: ApiCall, message: HistoryMessage) -> HistoryView:
 
 def _page(call: ApiCall, page: HistoryPage) -> HistoryList:
     items = [_view(call, one) for one in page.messages]
-    return HistoryList(items=items, next_cursor=encode_cursor("history", page.cursor))
+    cursor = encode_cursor("history", page.cursor)
+    return HistoryList(items=items, next_cursor=cursor, recording=call.records_history)
+
+
+def _found(call: ApiCall, messages: Sequence[HistoryMessage]) -> FoundMessages:
+    return FoundMessages(items=[_view(call, one) for one in messages], recording=call.records_history)
+
+
+def _unknown(call: ApiCall, chat_id: str, telegram_id: int) -> ProblemError:
+    hint = "" if call.records_history else ": nothing is recorded, as TIDEGATE_HISTORY is off"
+    return ProblemError(NOT_FOUND, f"message {telegram_id} of chat {chat_id} is not known here{hint}")
 
 
 @ROUTES.get("/api/v1/history", RouteAccess(Role.VIEWER, Scope.FILTER), summary="List history")
@@ -171,7 +187,7 @@ async def show_ends(call: Call, message_id: MessagePath) -> FoundMessages:
     """
     call.check_owners(await bots_of(call, message_id), f"message {message_id}")
     found = await call.gate.history.find(ticket=message_id)
-    return FoundMessages(items=[_view(call, one) for one in found])
+    return _found(call, found)
 
 
 @ROUTES.get(
@@ -185,8 +201,8 @@ async def show_history(
     """A message and its changes. In private chats each bot counts for itself: name the bot."""
     found = await call.gate.history.find(check_chat(chat_id), telegram_id, bot=call.bot_filter(bot))
     if not found:
-        raise call.not_found(f"message {telegram_id} of chat {chat_id}")
-    return FoundMessages(items=[_view(call, one) for one in found])
+        raise _unknown(call, chat_id, telegram_id)
+    return _found(call, found)
 
 
 @ROUTES.get(
@@ -202,7 +218,7 @@ async def show_chain(
         check_chat(chat_id), telegram_id, bot=call.bot_filter(bot), depth=depth
     )
     if found is None:
-        raise call.not_found(f"message {telegram_id} of chat {chat_id}")
+        raise _unknown(call, chat_id, telegram_id)
     return ReplyChainView(
         message=_view(call, found.message),
         above=[_view(call, one) for one in found.above],

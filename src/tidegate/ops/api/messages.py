@@ -20,6 +20,7 @@ from tidegate.ops.api.parameters import (
     JsonBody,
     MessagePath,
     ReasonFilter,
+    RecordingField,
     Seconds,
     chat_of,
 )
@@ -139,12 +140,14 @@ class AttemptList(BaseModel):
                         "description": None,
                         "wait": 17.0,
                     }
-                ]
+                ],
+                "recording": True,
             }
         }
     )
 
     items: list[AttemptView]
+    recording: RecordingField
 
 
 class Cancelled(BaseModel):
@@ -251,9 +254,8 @@ async def list_attempts(call: Call, message_id: MessagePath) -> AttemptList:
     call.check_owners(owners, f"message {message_id}")
     hidden = set() if call.sees_texts else {"description"}
     shown = AttemptView.model_fields.keys() - hidden
-    return AttemptList(
-        items=[AttemptView(**{name: getattr(one, name) for name in shown}) for one in attempts]
-    )
+    items = [AttemptView(**{name: getattr(one, name) for name in shown}) for one in attempts]
+    return AttemptList(items=items, recording=call.records_history)
 
 
 @ROUTES.change(

@@ -37,6 +37,13 @@ ReasonFilter = Annotated[
 ]
 RowPath = Annotated[int, Path(ge=1, le=LARGEST_ROW, examples=[17])]
 
+RecordingField = Annotated[
+    bool,
+    Field(
+        description="Whether history is recorded, as the settings of the process that answers say. With"
+        " TIDEGATE_HISTORY=off nothing is added, and there is only what was recorded before."
+    ),
+]
 BotField = Annotated[int, Field(ge=1, lt=LARGEST_ID, description=_BOT, examples=[42])]
 ChatField = Annotated[int | str, Field(description=_CHAT, examples=[1001])]
 Seconds = Annotated[float, Field(description="Seconds since the Unix epoch.", examples=[EXAMPLE_TIME])]

@@ -34,6 +34,22 @@ async def test_history_comes_page_by_page(service: Service) -> None:
     assert rest["next_cursor"] is None
 
 
+async def test_an_empty_history_says_whether_it_is_recorded_at_all(service: Service) -> None:
+    """With TIDEGATE_HISTORY=off, an empty list looked as if nothing had happened."""
+    ticket, gate = await service.put(), service.gate
+    lists = (HISTORY, f"{HISTORY}/search?text=mill")
+    paths = [*lists, f"/api/v1/messages/{ticket}/history", f"/api/v1/messages/{ticket}/attempts"]
+    for recording, hint in ((True, ""), (False, ": nothing is recorded, as TIDEGATE_HISTORY is off")):
+        if not recording:
+            gate.settings = gate.settings.model_copy(update={"tidegate_history": 0.0})
+        for path in paths:
+            found = (await service.operator.get(path)).json
+            assert (found["items"], found["recording"]) == ([], recording), path
+        for path in (f"{HISTORY}/{CHAT}/99", f"{HISTORY}/{CHAT}/99/chain"):
+            refused = await service.operator.get(path)
+            assert refused.json["detail"] == f"message 99 of chat {CHAT} is not known here{hint}"
+
+
 async def test_words_are_searched_by_operators_alone(service: Service) -> None:
     found = await service.put_history()
     await service.put_history(text="something else")

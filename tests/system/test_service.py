@@ -63,6 +63,13 @@ def test_the_whole_service_sends_records_counts_and_keeps_secrets(tmp_path: Path
         flat = service.told("GET", "/metrics", viewer, headers={"Accept": "application/json"})
         assert flat["telegram_429_count"] == 0
 
+        # What is no HTTP is a problem, too.
+        with socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])), PATIENCE) as line:
+            line.sendall(b"HELLO\r\n\r\n")
+            head, _, body = line.makefile("rb").read().partition(b"\r\n\r\n")
+        assert b"content-type: application/problem+json\r\n" in head
+        assert json.loads(body)["detail"] == "the request is no valid HTTP"
+
         # Nobody without a token, nobody with a wrong one.
         assert service.ask("GET", "/queue/stats")[0] == 401
         assert service.ask("GET", "/queue/stats", SECRETS[-1])[0] == 401

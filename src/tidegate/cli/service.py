@@ -100,6 +100,7 @@ async def serve_service(
 ) -> None:
     """Serve until SIGTERM or SIGINT. `on_ready` is called with the address as soon as it serves."""
     from tidegate.inbound.server import serve  # noqa: PLC0415  (slow to import)
+    from tidegate.ops.api.problems import word_error  # noqa: PLC0415  (likewise)
 
     await serve(
         service.app,
@@ -107,4 +108,5 @@ async def serve_service(
         on_ready=lambda port: on_ready(place._replace(port=port)),
         on_stopping=service.app.end_streams,
         on_second_signal=service.gate.core.end_at_once,
+        word_error=word_error,
     )

@@ -37,14 +37,23 @@ TAKE_TIMEOUT: Final = 60.0  # seconds in which a client has to take some of what
 MAX_HEAD_BYTES: Final = 65_536  # received without completing a head or a part of a body
 UVICORN_NO_HTTP: Final = "Invalid HTTP request received."
 _BAD_REQUEST_HEAD: Final = (
-    b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-    b"connection: close\r\n\r\n"
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
 )
 _NOT_ASCII: Final = re.compile(rb"[\x80-\xff]")
 UVICORN_FAILED: Final = "Application startup failed. Exiting."
 
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 OnReady = Callable[[int], object]
+# Returns the content type and the body of an answer that the server gives itself, without the application.
+# It is given the status, the reason, and the seconds after which the client should try again, if it should.
+WordError = Callable[[HTTPStatus, str, int | None], tuple[str, bytes]]
+
+
+def word_bot_api_error(status: HTTPStatus, why: str, retry_after: int | None) -> tuple[str, bytes]:
+    """Word an error as the gateway and as webhooks and hooks do."""
+    wait = {} if retry_after is None else {"parameters": {"retry_after": retry_after}}
+    words = {"ok": False, "error_code": int(status), "description": f"{status.phrase}: {why}", "error": why}
+    return "application/json", msgspec.json.encode(words | wait)
 
 
 async def serve(
@@ -57,6 +66,7 @@ async def serve(
     on_ready: OnReady | None = None,
     on_stopping: Callable[[], object] = bool,
     on_second_signal: Callable[[], object] = bool,
+    word_error: WordError = word_bot_api_error,
 ) -> None:
     """Return after SIGTERM or SIGINT, when everything is answered and the application has stopped.
 
@@ -65,13 +75,14 @@ async def serve(
     process shares. `on_ready` is called with the port as soon as it listens.
     `on_stopping` is called when it begins to stop: what is answered without an end has to end then.
     `on_second_signal` is called when Ctrl-C comes again: requests are not waited for any more, and the
-    application should stop at once. Raises BadInputError if it cannot listen there, and ClosedError if the
-    application does not start.
+    application should stop at once. `word_error` words what the server refuses without the application:
+    what is no HTTP, and connections too many.
+    Raises BadInputError if it cannot listen there, and ClosedError if the application does not start.
     """
     listening = listening or listen(host, port, reuse_port=reuse_port)
     frozen_heap.hold()
     try:
-        server = _server(app, on_ready, on_stopping, on_second_signal)
+        server = _server(app, on_ready, on_stopping, on_second_signal, word_error)
         serving = asyncio.create_task(server.serve([listening]), name="tidegate: http")
         try:
             await asyncio.shield(serving)
@@ -128,6 +139,7 @@ def _server(
     on_ready: OnReady | None,
     on_stopping: Callable[[], object],
     on_second_signal: Callable[[], object],
+    word_error: WordError,
 ) -> "Server":
     with extra("uvicorn"):
         import uvicorn  # noqa: PLC0415  (an extra)
@@ -167,7 +179,7 @@ def _server(
 
     config = uvicorn.Config(
         watched,
-        http=_http_protocol(),
+        http=_http_protocol(word_error),
         interface="asgi3",
         lifespan="on",
         ws="none",
@@ -194,10 +206,12 @@ async def _wait_for_last_requests(server: "Server") -> None:
         await clock.sleep(LAST_REQUESTS / 4)
 
 
-def _http_protocol() -> type[asyncio.Protocol]:
+def _http_protocol(word: WordError) -> type[asyncio.Protocol]:
     from uvicorn.protocols.http.auto import AutoHTTPProtocol  # noqa: PLC0415  (an extra)
 
     class HttpProtocol(BoundedHeadProtocol, AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # one of two, as installed
+        word_error = staticmethod(word)
+
         def connection_made(self, transport: Any) -> None:  # noqa: ANN401  (uvicorn's)
             super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # has all of its methods
 
@@ -315,6 +329,7 @@ class BoundedHeadProtocol(asyncio.Protocol):
         connections: set[Any]  # of all clients
         tasks: set[asyncio.Task[None]]  # of all requests, also of those whose client has gone
 
+    word_error: WordError = staticmethod(word_bot_api_error)
     _timer: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None  # while more waits for the client than the transport keeps
     _in_head = False
@@ -325,7 +340,7 @@ class BoundedHeadProtocol(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS or len(self.tasks) >= MAX_CONNECTIONS:
-            self.app = _refuse_connection
+            self.app = self._refuse_connection
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -374,9 +389,23 @@ class BoundedHeadProtocol(asyncio.Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP. Uvicorn calls it, too, and would send plain text."""
         why = "the request is no valid HTTP" if msg == UVICORN_NO_HTTP else msg
-        body = _error_body(HTTPStatus.BAD_REQUEST, why)
-        self.transport.write(_BAD_REQUEST_HEAD % len(body) + body)
+        content_type, body = self.word_error(HTTPStatus.BAD_REQUEST, why, None)
+        self.transport.write(_BAD_REQUEST_HEAD % (content_type.encode(), len(body)) + body)
         self.transport.close()
+
+    async def _refuse_connection(self, _: Scope, __: Receive, send: Send) -> None:
+        """Answer a request on a connection too many, which then ends: its client tries another one."""
+        why = f"more than {MAX_CONNECTIONS:,} connections are open here: retry after {REFUSED_FOR}"
+        content_type, body = self.word_error(HTTPStatus.SERVICE_UNAVAILABLE, why, REFUSED_FOR)
+        headers = [
+            (b"content-type", content_type.encode()),
+            (b"content-length", b"%d" % len(body)),
+            (b"retry-after", b"%d" % REFUSED_FOR),
+            (b"connection", b"close"),
+        ]
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     def _start_timer(self) -> None:
         if self._timer is None:
@@ -410,28 +439,6 @@ class BoundedHeadProtocol(asyncio.Protocol):
         self._in_request, self._has_progress = False, True
         self.scope[ARRIVED] = True
         super().on_message_complete()  # type: ignore[misc]
-
-
-async def _refuse_connection(_: Scope, __: Receive, send: Send) -> None:
-    """Answer a request on a connection too many, which then ends: its client tries another one."""
-    why = f"more than {MAX_CONNECTIONS:,} connections are open here: retry after {REFUSED_FOR}"
-    body = _error_body(HTTPStatus.SERVICE_UNAVAILABLE, why, parameters={"retry_after": REFUSED_FOR})
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"retry-after", b"%d" % REFUSED_FOR),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": HTTPStatus.SERVICE_UNAVAILABLE, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def _error_body(status: HTTPStatus, why: str, **more: Any) -> bytes:  # noqa: ANN401  (JSON)
-    """Return an error as the gateway and as webhooks and hooks word theirs."""
-    description = f"{status.phrase}: {why}"
-    return msgspec.json.encode(
-        {"ok": False, "error_code": int(status), "description": description, **more, "error": why}
-    )
 
 
 def _quoted_target(data: bytes) -> bytes:

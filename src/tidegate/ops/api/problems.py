@@ -56,7 +56,7 @@ UNSUPPORTED_TYPE: Final = ProblemKind("unsupported-media-type", 415, "The body i
 BAD_INPUT: Final = ProblemKind("bad-input", 422, "The input cannot be used")
 TOO_MANY: Final = ProblemKind("too-many-requests", 429, "Too much at once")
 INTERNAL: Final = ProblemKind("internal", 500, "Something went wrong in the server")
-UNAVAILABLE: Final = ProblemKind("unavailable", 503, "The store cannot do that now")
+UNAVAILABLE: Final = ProblemKind("unavailable", 503, "That is not possible now")
 
 KINDS: Final = (
     *(MALFORMED, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, METHOD_NOT_ALLOWED, TOO_SLOW, CONFLICT, TOO_LARGE),
@@ -155,6 +155,11 @@ def _rows(error: Exception) -> dict[str, Any]:
 
 def _text(error: Exception) -> str:
     return str(error) or "it took too long" if isinstance(error, TimeoutError) else str(error)
+
+
+def word_error(status: int, why: str, retry_after: int | None) -> tuple[str, bytes]:
+    """Word an error that the server answers by itself, for `tidegate.inbound.server.serve`."""
+    return CONTENT_TYPE, ProblemError(_KIND_OF_STATUS[status], why, retry_after=retry_after).body()
 
 
 def problem_of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> ProblemError:

@@ -7,7 +7,15 @@ from typing import Final
 
 from tidegate.clock import Clock
 from tidegate.inbound.webhook_request import BODY_TIMEOUT, BodyReader, WebhookRequest
-from tidegate.ops.api.problems import MALFORMED, TOO_LARGE, TOO_MANY, TOO_SLOW, ProblemError, ProblemKind
+from tidegate.ops.api.problems import (
+    MALFORMED,
+    TOO_LARGE,
+    TOO_MANY,
+    TOO_SLOW,
+    UNSUPPORTED_TYPE,
+    ProblemError,
+    ProblemKind,
+)
 
 JSON: Final = "application/json"
 NDJSON: Final = frozenset(
@@ -23,7 +31,8 @@ _REFUSALS: Final[dict[int, ProblemKind]] = {
 
 
 async def body_of(reader: BodyReader, request: WebhookRequest, limit: int) -> bytes:
-    """Return a whole body. Raises ProblemError if it is too large, too slow or not all there."""
+    """Return a whole body. Raises ProblemError if it is compressed, too large, too slow or not all there."""
+    _check_plain(request)
     body = await reader.read(request, limit)
     if isinstance(body, bytes):
         return body
@@ -37,8 +46,9 @@ async def body_of(reader: BodyReader, request: WebhookRequest, limit: int) -> by
 async def parts_of(request: WebhookRequest, clock: Clock) -> AsyncIterator[bytes]:
     """Yield the parts of a body as they arrive.
 
-    Raises ProblemError if one takes too long, or the client has gone.
+    Raises ProblemError if it is compressed, one takes too long, or the client has gone.
     """
+    _check_plain(request)
     more = True
     while more:
         try:
@@ -52,6 +62,12 @@ async def parts_of(request: WebhookRequest, clock: Clock) -> AsyncIterator[bytes
         if part := message.get("body", b""):
             yield part
     request.is_read = True
+
+
+def _check_plain(request: WebhookRequest) -> None:
+    encoding = header(request, "content-encoding")
+    if encoding.lower() not in {"", "identity"}:
+        raise ProblemError(UNSUPPORTED_TYPE, f"the body is encoded as {encoding}: send it as it is")
 
 
 class StreamLimit:

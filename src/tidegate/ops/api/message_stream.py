@@ -198,7 +198,9 @@ def decode_fields(body: bytes) -> dict[str, Any]:
     except msgspec.ValidationError as error:  # no object, or a number beyond all bounds
         why = "a number is too large" if "out of range" in str(error) else _A_MESSAGE
         raise ProblemError(BAD_INPUT, why) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError:
+        raise ProblemError(MALFORMED, "that is not valid JSON: a text in it is not UTF-8") from None
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProblemError(MALFORMED, f"that is not valid JSON: {error}") from None
     check_local_files(body)
     return fields

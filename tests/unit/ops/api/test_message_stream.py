@@ -1,6 +1,7 @@
 """Many messages in one request: put as they arrive, bad lines told by number, memory bounded."""
 
 import asyncio
+import gzip
 from collections.abc import Iterable
 from typing import Any
 
@@ -71,6 +72,29 @@ async def test_files_of_windows_begin_with_a_mark_that_is_no_part_of_a_line(serv
     )
     assert one.status == 202, one.body
     assert await chats(service) == [1, 2, 3]
+
+
+async def test_a_compressed_body_is_said_to_be_the_trouble(service: Service) -> None:
+    """It was reported as invalid JSON."""
+    refused = [
+        await stream(service, gzip.compress(line(1)), content_encoding="gzip"),
+        await service.operator.call(
+            "POST",
+            "/api/v1/broadcasts",
+            content=gzip.compress(b"{}"),
+            headers={"content-type": "application/json", "content-encoding": "GZip"},
+        ),
+    ]
+    for answer in refused:
+        assert problem(answer)[:2] == (415, "unsupported-media-type")
+        assert "send it as it is" in answer.json["detail"]
+    assert (await stream(service, line(1), content_encoding="identity")).status == 200
+
+
+async def test_a_text_in_another_encoding_is_said_to_be_the_trouble(service: Service) -> None:
+    """A stream of a program in Latin-1 was told of a codec and a position in nothing that it had sent."""
+    answer = await stream(service, line(1, text="X").replace(b"X", "Grüße".encode("latin-1")))
+    assert "line 1: that is not valid JSON: a text in it is not UTF-8" in answer.json["detail"]
 
 
 @given(st.lists(st.binary(max_size=9).map(lambda text: text.replace(b"\n", b""))), st.integers(1, 30))

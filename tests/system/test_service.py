@@ -215,6 +215,8 @@ def test_the_sample_is_for_those_who_have_set_up_nothing(
 def test_without_a_bot_it_starts_on_simulators_and_the_link_logs_in_once(tmp_path: Path) -> None:
     with serving("up", folder=tmp_path) as service:
         assert any("sample traffic" in line for line in service.lines)
+        # It keeps nothing, so that it does not know tokens of a database in this folder.
+        assert any(line.startswith("A token for the API is made on the dashboard") for line in service.lines)
         link = service.link()
         status, headers, _ = service.ask("GET", link)
         assert status == 303

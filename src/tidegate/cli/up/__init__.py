@@ -52,6 +52,7 @@ SAMPLE: Final = (
     "No bot is set up here, so this is a simulated Telegram with sample traffic: a broadcast, replies,",
     "payments and reminders, under Telegram's published limits. Nothing leaves this machine or is kept.",
     "Your own bot: TELEGRAM_BOT_TOKEN=… tidegate up",
+    "A token for the API is made on the dashboard: one of tidegate token create is for your own bot.",
 )
 SAMPLE_ONLY_HERE: Final = (
     "no bot is set up here, and the sample is shown on this machine alone: leave --host out for it, or"

@@ -517,6 +517,24 @@ def test_a_phone_has_a_menu_and_cards_for_rows(dashboard: DashboardService) -> N
         assert visitor.complaints == []
 
 
+def test_a_long_name_made_a_page_wider_than_a_phone_and_its_question_could_not_be_answered(
+    dashboard: DashboardService,
+) -> None:
+    name = "n" * 64
+    body = {"name": name, "bot": PAUSED, "audience": [1], "text": "Hello"}
+    dashboard.told("POST", "/api/v1/broadcasts", body=body)
+    with dashboard.visitor(viewport={"width": 390, "height": 844}) as visitor:
+        page = visitor.page
+        for address in (f"/broadcasts/{name}?bot={PAUSED}", f"/chats/{PAUSED}/@{'n' * 32}"):
+            visitor.open(address)
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, address
+        visitor.open(f"/broadcasts/{name}?bot={PAUSED}")
+        page.locator("main").get_by_role("button", name="Cancel").click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        expect(page.locator("main")).to_contain_text("cancelled")
+        assert visitor.complaints == []
+
+
 def test_keys_lead_to_pages_to_the_search_and_to_the_list_of_keys(admin: Visitor) -> None:
     page = admin.page
     admin.open("/bots")

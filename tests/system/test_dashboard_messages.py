@@ -32,7 +32,7 @@ def test_a_waiting_message_is_found_opened_and_says_why_it_waits(
 
 
 def test_a_message_was_said_to_leave_in_the_past(dashboard: DashboardService, operator: Visitor) -> None:
-    """A list is not live: what it foretold passes while it is looked at."""
+    """What a list foretold passes while it is looked at: not every one is live, or stays so."""
     page, chat = operator.page, 5_600
     body = {"bot": SENDING, "chat_id": chat, "text": "Hello", "delay": 3_000}
     ticket = dashboard.told("POST", "/api/v1/messages", body=body)["id"]
@@ -43,6 +43,43 @@ def test_a_message_was_said_to_leave_in_the_past(dashboard: DashboardService, op
     page.clock.fast_forward("01:00:00")
     expect(leaves).to_have_text("by now")
     dashboard.told("POST", f"/api/v1/messages/{ticket}/cancel")
+
+
+def test_a_list_stood_still_until_it_was_loaded_again(dashboard: DashboardService, operator: Visitor) -> None:
+    page, chat = operator.page, 5_700
+    address = f"/messages?bot={PAUSED}&chat={chat}"
+
+    def put(text: str) -> str:
+        body = {"bot": PAUSED, "chat_id": chat, "text": text}
+        return str(dashboard.told("POST", "/api/v1/messages", body=body)["id"])
+
+    tickets = [put("the first")]
+    operator.open(address)
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(1)
+    tickets.append(put("the second"))
+    expect(rows).to_have_count(2)
+
+    # It does not move under whoever points into it.
+    rows.first.hover()
+    tickets.append(put("the third"))
+    expect(page.locator("#held")).to_contain_text("1 new in this list")
+    expect(rows).to_have_count(2)
+    page.locator("#held").get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(3)
+    expect(page.locator("#held")).to_be_hidden()
+
+    # Nor under whoever is in it by keyboard; once they look elsewhere it is shown.
+    page.mouse.move(0, 0)
+    rows.first.get_by_role("link").first.focus()
+    dashboard.told("POST", f"/api/v1/messages/{tickets[2]}/cancel")
+    tickets[2] = put("the fourth")
+    expect(page.locator("#held")).to_contain_text("new in this list")
+    page.locator("#main").focus()
+    expect(page.locator("#held")).to_be_hidden()
+    expect(page.locator("main")).to_contain_text("the fourth")
+    for ticket in tickets:
+        dashboard.told("POST", f"/api/v1/messages/{ticket}/cancel")
 
 
 def test_a_waiting_message_is_cancelled(dashboard: DashboardService, operator: Visitor) -> None:

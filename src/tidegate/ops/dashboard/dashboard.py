@@ -103,10 +103,7 @@ class Dashboard:
         frame = _frame(request, query, principal)
         try:
             page, context = await self._context_of(request.path, query, principal)
-            status, body = (
-                200,
-                render(page.template, frame | {"title": page.title, "every": page.every} | context),
-            )
+            status, body = 200, render(page.template, frame | context)
         except PageMovedError as moved:
             await redirect(moved.path).send(send)
             return
@@ -125,13 +122,15 @@ class Dashboard:
         page, parts = found
         check_access(principal, page.access, parts.get("bot"))
         asked = PageRequest(ApiCall(self._context, principal), parts, query)
-        return page, {"can": asked.can, "now": asked.call.clock.now(), **await page.view(asked)}
+        shared = {"can": asked.can, "now": asked.call.clock.now(), "title": page.title, "every": page.every}
+        return page, shared | await page.view(asked)
 
     async def _follow(self, address: str, receive: Receive, principal: Principal, send: Send) -> None:
         """Send a live part as long as the connection is there. The session was checked when it began."""
         place = urlsplit(address)
-        page, _ = await self._context_of(place.path, place.query, principal)  # raises while it may still
-        if page.every is None:
+        page, shown = await self._context_of(place.path, place.query, principal)  # raises while it may still
+        every: float | None = shown["every"]
+        if every is None:
             raise ProblemError(BAD_INPUT, f"{place.path} has no live part")
         self.live.check_room()
 
@@ -143,7 +142,7 @@ class Dashboard:
         key = LiveKey(f"{place.path}?{place.query}", principal.role, principal.bot)
         tasks = BackgroundTasks()
         try:
-            sending = tasks.start(self._send_events(key, draw, page.every, send), "sends a live page")
+            sending = tasks.start(self._send_events(key, draw, every, send), "sends a live page")
             watching = tasks.start(_until_gone(receive), "watches who follows a live page")
             await asyncio.wait((sending, watching), return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -75,7 +75,13 @@ async def letters_page(asked: PageRequest) -> Context:
     }
 
 
-@PAGES.page("/dead-letters/list", "letters.html", "Dead letters", RouteAccess(Role.VIEWER, Scope.FILTER))
+@PAGES.page(
+    "/dead-letters/list",
+    "letters.html",
+    "Dead letters",
+    RouteAccess(Role.VIEWER, Scope.FILTER),
+    every=3.0,
+)
 async def letter_list_page(asked: PageRequest) -> Context:
     bot, state, older_than = (
         asked.call.bot_filter(asked.number("bot")),

@@ -16,6 +16,8 @@ MOST_STREAMS: Final = 200  # in one process
 STREAM_LIFETIME: Final = 60.0  # seconds; the browser connects again. A server that stops need not wait longer
 BEAT_EVERY: Final = 15.0  # seconds without a change after which a proxy may think that nobody is there
 BEAT: Final = b": still here\n\n"
+RESTS: Final = 100  # times as long as rendering took: a list that takes long costs one percent of a core
+LONGEST_REST: Final = 15.0  # seconds
 RETRY_SOON: Final = b"retry: 2000\n\n"  # milliseconds until the browser connects again
 
 
@@ -122,6 +124,7 @@ class LiveHub:
 
     async def _render_often(self, part: LivePart, render: Callable[[], Awaitable[str]], every: float) -> None:
         while True:
+            begun = self._clock.monotonic()
             try:
                 rendered = await render()
             except Exception as error:  # noqa: BLE001  (it is tried again, and whoever follows is told why)
@@ -130,7 +133,8 @@ class LiveHub:
             else:
                 if part.trouble or rendered != part.rendered:
                     part.show(rendered)
-            await self._clock.sleep(every)
+            took = self._clock.monotonic() - begun
+            await self._clock.sleep(max(every, min(RESTS * took, LONGEST_REST)))
 
 
 def _event(name: str, text: str) -> bytes:

@@ -48,6 +48,7 @@ WAITING: Final = frozenset({State.QUEUED, State.RETRY})
 EITHER: Final = "waiting"  # a state to search for: queued, or between two attempts
 ANY: Final = "any"
 EXPLAINED_WITHIN: Final = 0.2  # seconds; a list that is late is worse than one without reasons
+LISTED_EVERY: Final = 3.0  # seconds between two renderings of a list
 OPEN_STATES: Final = (State.QUEUED, State.SENDING, State.RETRY)
 SEARCH: Final = RouteAccess(Role.OPERATOR, Scope.FILTER)  # that of the route
 AWAY: Final = "The history cannot be read now"
@@ -70,7 +71,9 @@ class Row(NamedTuple):
     leaves_at: float | None = None
 
 
-@PAGES.page("/messages", "messages.html", "Messages", RouteAccess(Role.VIEWER, Scope.FILTER))
+@PAGES.page(
+    "/messages", "messages.html", "Messages", RouteAccess(Role.VIEWER, Scope.FILTER), every=LISTED_EVERY
+)
 async def messages_page(asked: PageRequest) -> Context:
     bot = asked.call.bot_filter(asked.number("bot"))
     wanted, chat, text = asked.one("id"), asked.one("chat"), asked.one("text")
@@ -87,7 +90,9 @@ async def messages_page(asked: PageRequest) -> Context:
     found = _Found([], None)
     if missing is None:
         found = await (_in_history if place == "history" else _in_queue)(asked, bot, fields)
+    is_live = missing is None and text is None and asked.one("cursor") is None
     return {
+        "every": LISTED_EVERY if is_live else None,
         "rows": found.rows,
         "next_cursor": found.next_cursor,
         "cursor": asked.one("cursor"),
@@ -372,7 +377,13 @@ async def _if_known(ask: Callable[[], Awaitable[T]]) -> T | None:
         return None
 
 
-@PAGES.page("/chats/{bot}/{chat_id}", "chat.html", "Chat", RouteAccess(Role.VIEWER, Scope.PATH))
+@PAGES.page(
+    "/chats/{bot}/{chat_id}",
+    "chat.html",
+    "Chat",
+    RouteAccess(Role.VIEWER, Scope.PATH),
+    every=LISTED_EVERY,
+)
 async def chat_page(asked: PageRequest) -> Context:
     given = str(asked.parts["bot"])
     if not given.isascii() or not given.isdecimal() or not 0 < int(given[:20]) < LARGEST_ID:

@@ -63,6 +63,8 @@ class PageRequest:
 class DashboardPage(msgspec.Struct, frozen=True, kw_only=True):
     """`every`: seconds between two renderings of its live part, while somebody looks at it; None: never.
 
+    A view that returns an `every` of its own has that instead, say None for what takes long to find.
+
     Two who look at the same address with the same role and scope see the same live part, so `view` may not
     depend on anything else about them.
     """

@@ -29,9 +29,12 @@ class Drawing:
         self._changes_every = changes_every
         self.rendered = 0
         self.fails = False
+        self.takes = 0.0  # seconds
 
     async def __call__(self) -> str:
         self.rendered += 1
+        if self.takes:
+            await self._clock.sleep(self.takes)
         if self.fails:
             raise StoreAwayError("Redis cannot be reached")
         return f"<p>{self._clock.monotonic() // self._changes_every:.0f}</p>"
@@ -123,6 +126,19 @@ async def test_another_address_role_or_scope_sees_its_own(
     await clock.sleep(4.5)
     assert (drawing.rendered, theirs.rendered) == (5, 5)
     assert stranger.shown == [b"event: live\ndata: <p>0</p>\n\n"]
+
+
+async def test_what_takes_long_to_render_is_rendered_less_often(
+    follow: Follow, drawing: Drawing, clock: VirtualClock
+) -> None:
+    """One hundredth of the time at most: whoever follows a list of a million messages costs one percent."""
+    drawing.takes = 0.1
+    follow()
+    await clock.sleep(20)
+    assert drawing.rendered == 2
+    drawing.takes = 3.0  # a store that answers late is asked all the same
+    await clock.sleep(38)
+    assert drawing.rendered == 5
 
 
 async def test_rendering_ends_with_the_last_follower_and_begins_with_the_next(

@@ -1,6 +1,7 @@
 """Pages of messages: searched, one with all that happened to it, in history alone, and a chat."""
 
 import html
+from urllib.parse import quote
 
 import pytest
 
@@ -56,6 +57,33 @@ async def test_a_list_comes_page_by_page(service: Service) -> None:
     assert sum(f"/messages/{one}" in first for one in tickets) == 50
     assert [one for one in tickets if f"/messages/{one}" in second] == tickets[50:]
     assert "From the beginning" in second
+
+
+@pytest.mark.parametrize(
+    ("address", "is_live"),
+    [
+        ("/messages", True),
+        ("/messages?in=history", True),
+        (f"/chats/{BOT}/{CHAT}", True),
+        ("/dead-letters/list", True),
+        ("/messages?text=parcel", False),  # which takes long to find
+        ("/messages?id=nobody", False),
+    ],
+)
+async def test_lists_come_live(service: Service, address: str, is_live: bool) -> None:  # noqa: FBT001
+    await service.put()
+    assert ('data-live="1"' in await page(service, address)) is is_live
+    answer = await service.operator.get(f"/live?page={quote('/messages?text=parcel', safe='')}")
+    assert answer.status == 422
+
+
+async def test_a_further_page_of_a_list_stays_as_it_is(service: Service) -> None:
+    for chat in range(1, 61):
+        await service.put(chat)
+    first = await page(service, "/messages?state=queued")
+    link = html.unescape(first.split('rel="next" href="')[1].split('"')[0])
+    assert 'data-live="1"' in first
+    assert 'data-live="1"' not in await page(service, link)
 
 
 async def test_a_list_says_why_each_message_waits_and_until_when(service: Service) -> None:

@@ -94,6 +94,30 @@ function showLive(html) {
   showTimes(one("#live"));
 }
 
+// A list does not move under whoever reads it: what has changed is held back until they ask for it, or look elsewhere.
+let held = null;
+
+// Whoever points into a list, is in it by keyboard, or has gone down in it.
+const reads = () => [...all("#live [data-list]")].some((list) => list.matches(":hover, :focus-within") || list.getBoundingClientRect().top < 0);
+const rowsOf = (root) => [...all("[data-list] tbody tr", root)].map((row) => one('a[href^="/messages/"], a[href^="/history/"]', row)?.href ?? row.textContent);
+
+function showOrHold(html) {
+  const fresh = rowsOf(new DOMParser().parseFromString(html, "text/html"));
+  const shown = rowsOf(one("#live"));
+  if (!reads() || fresh.join() === shown.join()) { showNow(html); return; }
+  held = html;
+  const come = fresh.filter((row) => !shown.includes(row)).length;
+  const text = come ? `${come.toLocaleString("en")} new in this list.` : "Some have left this list.";
+  if (one("#held span").textContent !== text) one("#held span").textContent = text; // else a screen reader would say it again
+  one("#held").hidden = false;
+}
+
+function showNow(html) {
+  held = null;
+  one("#held").hidden = true;
+  showLive(html);
+}
+
 const pulse = one("[data-pulse]");
 const LATE = 4000; // ms without a stream before the page says so: every stream ends after a minute, and another begins
 let stream = null;
@@ -114,7 +138,7 @@ function follow() {
     }
     if (stream.readyState === EventSource.CLOSED) { stream = null; retry = setTimeout(follow, 5000); }
   };
-  stream.addEventListener("live", (event) => { connected(); showLive(event.data); });
+  stream.addEventListener("live", (event) => { connected(); showOrHold(event.data); });
   stream.addEventListener("trouble", (event) => outdated(event.data));
 }
 
@@ -172,12 +196,12 @@ addEventListener("pagehide", unfollow);
 addEventListener("pageshow", follow); // also if it comes back as it was left
 
 async function refresh() {
-  if ("live" in document.body.dataset && stream) return; // it comes by itself
+  if (stream && !one("#live [data-list]")) return; // it comes by itself
   const answer = await fetch(location.href, { headers: { accept: "text/html" } });
   if (answer.redirected) { location.href = answer.url; return; }
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const part = one("#live", page);
-  if (part) showLive(part.innerHTML);
+  if (part) showNow(part.innerHTML);
 }
 
 // --- notes ---
@@ -289,6 +313,7 @@ document.addEventListener("click", (event) => {
   if (!button) return;
   if (button.dataset.action) act(button);
   else if ("themeButton" in button.dataset) changeTheme();
+  else if ("showHeld" in button.dataset && held) showNow(held);
   else if ("helpButton" in button.dataset) one("#keys").showModal();
   else if ("menu" in button.dataset) {
     const open = one("#menu").classList.toggle("open");
@@ -377,7 +402,7 @@ document.addEventListener("keydown", (event) => {
 
 showTimes();
 nameCells();
-setInterval(showTimes, 1000);
+setInterval(() => { showTimes(); if (held && !reads()) showNow(held); }, 1000);
 follow();
 
 // For the scripts of single pages.

@@ -359,6 +359,22 @@ async def test_a_learned_limit_never_allows_more_than_the_new_one(
     assert await post.outbox.learned() == allowed
 
 
+@pytest.mark.parametrize("other", ["action", "paid"])
+async def test_the_learned_limit_of_a_bot_was_forgotten_once_it_typed(
+    open_post: OpenPost, other: str
+) -> None:
+    """Sends have another limit than chat actions and paid broadcasts: those hid what it was cut to."""
+    post = await open_post(Rules(bot=Rate(30, 1), private=Rate(5, 1)))
+    await post.put()
+    await post.settle(await post.one(), Refused(1))
+    if other == "action":
+        await post.put(2, method="sendChatAction", params={"action": "typing"})
+    else:
+        await post.put(2, params={"text": "x", "allow_paid_broadcast": True})
+    await post.send(within=5)
+    assert await post.outbox.learned() == {(BOT, None): Rate(25, 1)}
+
+
 @pytest.mark.parametrize("rate", [Rate(10_001, 1), Rate(1, 601), Rate(1, 0.01)])
 async def test_a_limit_that_cannot_be_meant_is_refused_with_what_to_give(post: Post, rate: Rate) -> None:
     with pytest.raises(BadInputError, match="such as 25/1"):

@@ -399,13 +399,25 @@ class Schedule:
             lane.part()
 
     def learned(self, *, chats: bool = True) -> dict[tuple[BotId, ChatId | None], Rate]:
-        """The limits that 429s have cut: of a bot (None), or of one of its chats."""
-        found: dict[tuple[BotId, ChatId | None], LearnedLimit | None] = {
-            (bot.id, None): pool.learned for bot in self.bots.values() for pool in bot.pools.values()
-        }
+        """The limits that 429s have cut: of a bot (None), or of one of its chats.
+
+        Each has several, of sends and of chat actions, say: the tightest of those that were cut.
+        """
+        cut: list[tuple[tuple[BotId, ChatId | None], LearnedLimit]] = [
+            ((bot.id, None), pool.learned)
+            for bot in self.bots.values()
+            for pool in bot.pools.values()
+            if pool.learned is not None
+        ]
         if chats:
-            found |= {(lane.bot.id, lane.chat): lane.learned for lane in self.lanes.values()}
-        return {place: learned.rate for place, learned in found.items() if learned is not None}
+            lanes = self.lanes.values()
+            cut += [((lane.bot.id, lane.chat), lane.learned) for lane in lanes if lane.learned is not None]
+        found: dict[tuple[BotId, ChatId | None], Rate] = {}
+        for place, learned in cut:
+            rate = learned.rate
+            before = found.get(place, rate)
+            found[place] = rate if rate.count * before.seconds <= before.count * rate.seconds else before
+        return found
 
     def closures(self, now: float, *, chats: bool = True) -> list[tuple[BotId, ChatId | None, float, str]]:
         """Closed bots (None) and chats: for how many seconds, and why a bot cannot send."""

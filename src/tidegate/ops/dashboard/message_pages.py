@@ -164,6 +164,9 @@ async def _in_history(asked: PageRequest, bot: BotId | None, fields: dict[str, A
             cursor=cursor,
             limit=ROWS,
         )
+        if state in {*HistoryState}:  # others are of the queue, which is not searched for words
+            fits = [one for one in page.items if one.state == state]
+            page = page.model_copy(update={"items": fits})
     elif state in {EITHER, *State} - {*HistoryState}:  # one of what has not ended
         return _Found([], None)
     else:

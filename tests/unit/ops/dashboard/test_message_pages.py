@@ -140,6 +140,16 @@ async def test_words_are_searched_in_history_by_operators_alone(service: Service
     assert 'name="text"' not in await page(service, "/messages", "viewer")
 
 
+async def test_a_search_for_words_ignored_the_state_that_was_chosen(service: Service) -> None:
+    await service.put_history(text="a parcel for you", ticket="arrived", state="delivered")
+    await service.put_history(text="a parcel for you", ticket="failed", state="dead", reason="blocked")
+    found = await page(service, "/messages?text=parcel&state=dead")
+    assert "/messages/failed" in found
+    assert "/messages/arrived" not in found
+    # From the first page, on which what waits is chosen: what waits is not in history.
+    assert "/messages/arrived" in await page(service, "/messages?text=parcel&state=waiting")
+
+
 async def test_history_is_listed_by_direction_and_leads_to_each_message(service: Service) -> None:
     number = await service.put_history(direction="in", state="received", kind="message", text="hello")
     shown = await page(service, "/messages?direction=in")

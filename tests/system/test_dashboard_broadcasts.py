@@ -57,6 +57,22 @@ def test_the_names_of_columns_were_counted_as_a_message_of_a_large_file(
         expect(page.get_by_role("region", name="Preview")).to_contain_text("About 50,000 messages")
 
 
+def test_a_preview_of_nobody_said_when_the_last_message_leaves(dashboard: DashboardService) -> None:
+    with dashboard.visitor("operator", viewport={"width": 390, "height": 844}) as operator:
+        page = operator.page
+        operator.open("/broadcasts/new")
+        page.get_by_label("Name", exact=True).fill("nobody")
+        page.get_by_role("textbox", name="Text").fill("Hello")
+        page.get_by_role("textbox", name="Audience").fill("chat_id")
+        page.get_by_role("button", name="Preview").click()
+        preview = page.get_by_role("region", name="Preview")
+        expect(preview).to_contain_text("There is nobody in the audience")
+        expect(preview).not_to_contain_text("leaves at")
+        expect(page.get_by_role("button", name="Begin")).to_be_disabled()
+        expect(preview.get_by_role("heading")).to_be_in_viewport()  # below the form on a phone
+        assert operator.complaints == []
+
+
 def test_a_broadcast_is_paused_and_cancelled(dashboard: DashboardService) -> None:
     with dashboard.visitor("operator") as operator:
         page = operator.page

@@ -70,7 +70,8 @@ function showPreview(found, file) {
   const about = file && file.size > BEGINNING ? "About " : "";
   const text = `${about}${number.format(messages)} ${messages === 1 ? "message" : "messages"} at ${number.format(per_second)} a second ${messages === 1 ? "takes" : "take"} ${words(seconds)}; begun now, the last one leaves at ${new Intl.DateTimeFormat(undefined, style).format(when)} (${zone}), if nothing else is sent.`;
   seen.replaceChildren(make("h2", "Preview"));
-  if (!found.bad) seen.append(make("p", text, { className: "sentence" }));
+  if (!found.bad && !found.good) seen.append(make("p", "There is nobody in the audience: put a chat in each line below the names of the columns.", { className: "trouble bad" }));
+  else if (!found.bad) seen.append(make("p", text, { className: "sentence" }));
   else {
     const part = file && file.size > BEGINNING ? " in the beginning of the file" : "";
     seen.append(make("p", `${number.format(found.bad)} ${found.bad === 1 ? "row is" : "rows are"} bad${part}: nothing is sent until all rows are good.`, { className: "trouble bad" }));
@@ -110,6 +111,7 @@ async function preview() {
   } finally {
     button.disabled = false;
     changed();
+    if (seen.getBoundingClientRect().top > innerHeight / 2) seen.scrollIntoView(); // on a phone it is below the form
   }
 }
 

@@ -514,6 +514,12 @@ def test_a_phone_has_a_menu_and_cards_for_rows(dashboard: DashboardService) -> N
         assert len(places) == len(cells)
         assert places == sorted(set(places))
         assert row.get_by_role("button", name="Pause").is_visible()
+
+        # What is in the heads is still there.
+        visitor.open("/dead-letters/list")
+        visitor.page.get_by_label("Select all on this page").check()
+        expect(visitor.page.locator("input[name=ids]").first).to_be_checked()
+        assert visitor.page.evaluate("document.documentElement.scrollWidth") <= 390
         assert visitor.complaints == []
 
 

@@ -9,6 +9,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from enum import Enum
+from pathlib import PurePath
 from typing import Any, Final
 
 import msgspec
@@ -94,7 +95,9 @@ def compose(ticket: TicketId, bot: BotId, fields: Mapping[str, Any], now: float)
         )
     except msgspec.ValidationError as error:
         name = str(error).rpartition("`$.")[2].rstrip("`")
-        kind = _OPTION_KINDS[name]  # times are checked already
+        if name not in _OPTION_KINDS:  # times are checked already
+            raise BadInputError(f"{method} to {chat_id}: {error}") from error
+        kind = _OPTION_KINDS[name]
         raise BadInputError(f"{name} {_shown(options[name])} is not possible: give {kind}") from error
     message = msgspec.structs.replace(checked, params=params, priority=priority)
     _check_options(message, now)
@@ -412,6 +415,8 @@ def _plain_file(place: str, file: File) -> File:
         raise BadInputError(f"{_short(place)}: the content of a File is bytes, not of type {kind}")
     for text in (path, name):
         _plain_text(place, text or "")
+    if path is not None and not PurePath(path).name:  # stores would keep the folder in which the process runs
+        raise BadInputError(f"{_short(place)}: the path {_shown(path)} of a File names no file")
     return File(path=path, content=content, name=name)
 
 

@@ -118,6 +118,8 @@ class Digits(Enum):
         ({"method": 10**5_000}, "of type int is not a Bot API method"),
         ({"priority": 10**5_000}, "priority of type int is not known"),
         ({"extra": {"document": File(path=5)}}, "document: the path and the name of a File are texts"),  # type: ignore[arg-type]
+        ({"extra": {"document": File(path="")}}, "document: the path '' of a File names no file"),
+        ({"extra": {"document": File(path=".")}}, "document: the path '.' of a File names no file"),
         ({"extra": {"document": File(path="\udc80")}}, "document is no valid text"),
         ({"text": b"x"}, "text: a bytes cannot be sent as JSON"),
         ({"text": ["x"]}, "text must be a string"),

@@ -10,7 +10,7 @@ INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 # Compiled modules are kept: every worker of the tests and every command they start would compile them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run setup servers examples test test-nocodb check format peers bench proof mutants fresh lock packages bot-api metrics-page http-api-page commands-page settings-page drawings docs screenshots clean
+.PHONY: help run setup servers examples test test-python test-nocodb check format peers bench proof mutants fresh lock packages bot-api metrics-page http-api-page commands-page settings-page drawings docs screenshots clean
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -48,6 +48,11 @@ examples: setup
 
 test: servers examples ## run all tests, with real servers (5 to 7 minutes on two cores)
 	@$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder
+
+# An environment of its own for each Python, so that the one of the checkout stays.
+test-python: ## unit and contract tests on another Python: make test-python PYTHON=python3.13
+	@$(MAKE) --no-print-directory VENV=.venv-$(notdir $(PYTHON)) servers
+	@.venv-$(notdir $(PYTHON))/bin/python -m pytest -n 4 --dist loadfile tests/unit tests/contract
 
 test-nocodb: servers .nocodb/.complete ## the checks of NocoDB against a real one (installs it: 5 minutes, 1.6 GB)
 	@TIDEGATE_NOCODB=real $(BIN)/python -m pytest tests/nocodb --timeout 300
@@ -137,4 +142,4 @@ screenshots: servers ## take pictures of every page of the dashboard, into docs/
 	@$(BIN)/python tools/make_screenshots.py
 
 clean: ## remove the environment and caches
-	@rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .nocodb .node site
+	@rm -rf $(VENV) .venv-*/ .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .nocodb .node site

@@ -2,12 +2,11 @@
 
 A process with a bot library has half a million objects that stay. A full collection looks at each of them,
 and the event loop stands still for a quarter of a second meanwhile, again and again, with nothing to find.
-
-Calls under way are thousands of objects, which soon go by themselves. With Python's threshold they are
-searched again and again: with a hundred calls at a time, that is a twentieth of the CPU of the gateway.
 """
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 NEW_OBJECTS: Final = 10_000  # made and not freed, before they are searched; Python's default is 700 or 2,000
@@ -16,20 +15,17 @@ NEW_OBJECTS: Final = 10_000  # made and not freed, before they are searched; Pyt
 class FrozenHeap:
     """Of this process. What is frozen is freed as always when its last reference goes, but not searched.
 
-    If the application has frozen objects itself, they stay frozen in the end. If it has a higher threshold of
-    its own, or none, that stays, too.
+    If the application has frozen objects itself, they stay frozen in the end.
     """
 
     def __init__(self) -> None:
         self._holders = 0
         self._is_ours = False
-        self._thresholds = self._raised = gc.get_threshold()
 
     def hold(self) -> None:
         """Freeze what exists now. Each call needs its `release`. Takes no time."""
         if self._holders == 0:
             self._is_ours = gc.get_freeze_count() == 0
-            self._raise_threshold()
         self._holders += 1
         gc.freeze()
 
@@ -41,19 +37,26 @@ class FrozenHeap:
     def release(self) -> None:
         """The last one lets the collector see everything again."""
         self._holders -= 1
-        if self._holders:
-            return
-        if self._is_ours:
+        if self._holders == 0 and self._is_ours:
             gc.unfreeze()
-        if gc.get_threshold() == self._raised:
-            gc.set_threshold(*self._thresholds)
-
-    def _raise_threshold(self) -> None:
-        self._thresholds = self._raised = gc.get_threshold()
-        new, middle, old = self._thresholds
-        if 0 < new < NEW_OBJECTS:
-            self._raised = NEW_OBJECTS, middle, old
-            gc.set_threshold(*self._raised)
 
 
 frozen_heap: Final = FrozenHeap()
+
+
+@contextmanager
+def rare_searches() -> Iterator[None]:
+    """Search new objects for garbage more rarely while a server runs, in a process that is a server.
+
+    Requests under way are thousands of objects, which soon go by themselves. With Python's threshold they are
+    searched again and again: with a hundred calls at a time, that is a twentieth of the CPU of the gateway.
+    If the application has a higher threshold of its own, or none, that stays.
+    """
+    before = gc.get_threshold()
+    raised = (NEW_OBJECTS, *before[1:]) if 0 < before[0] < NEW_OBJECTS else before
+    gc.set_threshold(*raised)
+    try:
+        yield
+    finally:
+        if gc.get_threshold() == raised:
+            gc.set_threshold(*before)

@@ -5,7 +5,7 @@ import gc
 import pytest
 
 from tidegate import Tidegate
-from tidegate.frozen_heap import NEW_OBJECTS, FrozenHeap
+from tidegate.frozen_heap import NEW_OBJECTS, FrozenHeap, rare_searches
 
 pytestmark = pytest.mark.usefixtures("unfrozen_heap")
 
@@ -50,34 +50,34 @@ def test_garbage_that_is_made_while_it_is_held_is_collected() -> None:
     heap.release()
 
 
-def test_new_objects_are_searched_more_rarely_while_it_is_held() -> None:
-    before, heap = gc.get_threshold(), FrozenHeap()
-    heap.hold()
-    heap.hold()
-    held = gc.get_threshold()
-    heap.release()
-    between = gc.get_threshold()
-    heap.release()
-
-    assert held == between == (NEW_OBJECTS, *before[1:])
+def test_new_objects_are_searched_more_rarely_while_a_server_runs() -> None:
+    before = gc.get_threshold()
+    with rare_searches():
+        with rare_searches():  # of a second server in the process
+            pass
+        assert gc.get_threshold() == (NEW_OBJECTS, *before[1:])
     assert gc.get_threshold() == before
 
 
 @pytest.mark.parametrize("own", [(0, 10, 10), (50_000, 20, 100)])
 def test_a_threshold_of_the_application_stays(own: tuple[int, int, int]) -> None:
-    before, heap = gc.get_threshold(), FrozenHeap()
+    before = gc.get_threshold()
     try:
         gc.set_threshold(*own)
-        heap.hold()
-        first = gc.get_threshold()
-        heap.release()
+        with rare_searches():
+            assert gc.get_threshold() == own
         gc.set_threshold(*before)
-        heap.hold()
-        gc.set_threshold(*own)  # set while it is held
-        heap.release()
-        assert (first, gc.get_threshold()) == (own, own)
+        with rare_searches():
+            gc.set_threshold(*own)
+        assert gc.get_threshold() == own
     finally:
         gc.set_threshold(*before)
+
+
+async def test_a_gate_that_delivers_leaves_the_threshold_of_the_bot_alone() -> None:
+    before = gc.get_threshold()
+    async with Tidegate("memory://") as gate, gate.worker():
+        assert gc.get_threshold() == before
 
 
 async def test_a_gate_that_delivers_holds_it_until_it_stops() -> None:

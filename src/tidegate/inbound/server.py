@@ -18,7 +18,7 @@ from tidegate.clock import Clock
 from tidegate.errors import BadInputError, ClosedError
 from tidegate.extras import extra
 from tidegate.failure import scrub
-from tidegate.frozen_heap import frozen_heap
+from tidegate.frozen_heap import frozen_heap, rare_searches
 from tidegate.inbound.webhook_request import ARRIVED, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -83,13 +83,14 @@ async def serve(
     frozen_heap.hold()
     try:
         server = _server(app, on_ready, on_stopping, on_second_signal, word_error)
-        serving = asyncio.create_task(server.serve([listening]), name="tidegate: http")
-        try:
-            await asyncio.shield(serving)
-        except asyncio.CancelledError:
-            server.handle_exit(signal.SIGTERM, None)
-            await asyncio.gather(serving, return_exceptions=True)
-            raise
+        with rare_searches():
+            serving = asyncio.create_task(server.serve([listening]), name="tidegate: http")
+            try:
+                await asyncio.shield(serving)
+            except asyncio.CancelledError:
+                server.handle_exit(signal.SIGTERM, None)
+                await asyncio.gather(serving, return_exceptions=True)
+                raise
     finally:
         frozen_heap.release()
         listening.close()

@@ -55,7 +55,10 @@ def step_up(limited: Lane | Pool, window: Window, now: float) -> LimitChange | N
     if learned is None or not learned.quiet(now):
         return None
     change = LimitChange(learned.rule, window.rate, learned.rate, restored=learned.intact)
-    window.resize(learned.rate)
+    if window.is_burst and learned.rate.seconds > window.seconds:
+        window.lengthen(learned.rate, now)
+    else:
+        window.resize(learned.rate)
     if learned.intact:
         limited.learned = None
     return change

@@ -25,11 +25,17 @@ class Window(msgspec.Struct, gc=False, eq=False):
     held: int = 0  # slots of calls in flight
     cooling: list[float] = []  # when each answered call's slot is free again, rising
     cooled: int = 0  # how many of the first ones are free by now, and not removed yet
-    is_burst: bool = False  # of replies: an album takes a part of it, and leaves room for what follows
+    # Of a burst of replies: what an album takes of it at most, which leaves room for what follows. It is half
+    # of the limit as it is set: what is sent while less is learned counts when that is raised. Else 0.
+    part: int = 0
 
     @classmethod
     def of(cls, rate: Rate, *, is_burst: bool = False) -> Self:
-        return cls(rate.count, rate.seconds, is_burst=is_burst)
+        return cls(rate.count, rate.seconds, part=part_of_burst(rate.count) if is_burst else 0)
+
+    @property
+    def is_burst(self) -> bool:
+        return self.part > 0
 
     @property
     def rate(self) -> Rate:
@@ -61,7 +67,7 @@ class Window(msgspec.Struct, gc=False, eq=False):
     @property
     def largest(self) -> int:
         """The slots that one call takes at most."""
-        return max(1, self.count // 2) if self.is_burst else self.count
+        return min(self.count, self.part) if self.part else self.count
 
     def hold_seconds(self, cost: int) -> float:
         """Seconds for which the slots of an answered call cool: a large one holds fewer for longer."""
@@ -87,7 +93,7 @@ class Window(msgspec.Struct, gc=False, eq=False):
             return
         free_at = at + self.hold_seconds(cost)
         # It takes all slots that it costs, more than there are, too: the limit may be raised while they cool.
-        for _ in range(min(cost, self.largest) if self.is_burst else cost):
+        for _ in range(min(cost, self.largest) if self.part else cost):
             if not cooling or cooling[-1] <= free_at:
                 cooling.append(free_at)
             else:
@@ -100,6 +106,13 @@ class Window(msgspec.Struct, gc=False, eq=False):
     def resize(self, rate: Rate) -> None:
         """Change the rate. Slots that cool already keep their time."""
         self.count, self.seconds = rate.count, rate.seconds
+
+    def lengthen(self, rate: Rate, now: float) -> None:
+        """Change to a rate of more seconds. Calls that it has forgotten may count in them: it begins full."""
+        shift = rate.seconds - self.seconds
+        times = [at + shift for at in self.cooling if at > now] + [now + shift] * rate.count
+        self.cooling, self.cooled = sorted(times), 0
+        self.resize(rate)
 
     def reshape(self, rate: Rate, now: float, *, memory: float, is_burst: bool = False) -> None:
         """Make it the window of another limit, which holds at once for the calls that were made before, too.
@@ -117,7 +130,8 @@ class Window(msgspec.Struct, gc=False, eq=False):
             times += [at for at in large for _ in range(rate.count)]
         if shift > 0:
             times += [now + shift] * rate.count
-        self.count, self.seconds, self.is_burst = rate.count, rate.seconds, is_burst
+        self.count, self.seconds = rate.count, rate.seconds
+        self.part = part_of_burst(rate.count) if is_burst else 0
         self.cooling, self.cooled = sorted(at for at in times if at > now), 0
 
     def fill(self, until: float) -> None:
@@ -139,6 +153,11 @@ class Window(msgspec.Struct, gc=False, eq=False):
             del cooling[:cooled]
             cooled = 0
         self.cooled = cooled
+
+
+def part_of_burst(count: int) -> int:
+    """Return the slots that one call takes of a burst at most: in the scripts of Redis, `Window.part`."""
+    return max(1, count // 2)
 
 
 def chat_windows(rules: Rules) -> dict[ChatKind, tuple[Window, ...]]:

@@ -113,7 +113,7 @@ def play(
             window.give_back(cost)
         later = now + late_by(rate) + 1
         told.append(Twin(ask(window, now, cost, later), ask(window, now - 1, cost, later)))
-        told_rate = (rate.count, rate.seconds / 1_000, is_burst)
+        told_rate = (rate.count, rate.seconds / 1_000, *([window.part] if is_burst else []))
         packed.append((what, seconds(now), told_rate, cost, seconds(at), seconds(later)))
     return packed, told
 
@@ -123,7 +123,7 @@ def ask(window: Window, now: int, cost: int, later: int) -> Told:
 
     def copy() -> Window:
         cooling = sorted(window.cooling)[window.cooled :]
-        return Window(window.count, window.seconds, window.held, cooling, is_burst=window.is_burst)
+        return Window(window.count, window.seconds, window.held, cooling, part=window.part)
 
     wait = copy().wait(now, cost)
     return Told(copy().free(now), copy().fits(now, cost), wait / 1_000, copy().free(later), copy().idle(now))

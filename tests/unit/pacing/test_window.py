@@ -176,6 +176,30 @@ def test_a_call_larger_than_the_window_counts_in_full_when_the_limit_is_raised_m
     assert window.wait(0) == W * 6 / 5
 
 
+def test_an_album_takes_the_half_of_a_burst_also_while_less_of_it_is_learned() -> None:
+    window = Window.of(Rate(4, W), is_burst=True)
+    window.resize(Rate(2, W // 2))
+    window.take(6)
+    window.answered(0, 6)
+
+    assert not window.fits(W // 2 * 3 - 1, 1)
+    assert window.free(W // 2 * 3) == 2
+
+
+def test_a_learned_burst_that_is_raised_counts_calls_that_it_had_forgotten() -> None:
+    """Learned as 1 in 0.5 s, then 2 in 1 s, it let 5 pass in the 2 s in which 4 are allowed."""
+    window = Window.of(Rate(2, W), is_burst=True)
+    window.resize(Rate(1, W // 2))
+    window.take()
+    window.answered(0)
+    assert window.free(W // 2) == 1  # it has forgotten the call
+
+    window.lengthen(Rate(2, W), W // 2)
+
+    assert not window.fits(W - 1, 1)
+    assert window.free(W) == 2
+
+
 def test_an_answer_told_late_cools_from_when_it_came() -> None:
     window = Window.of(Rate(3, W))
     window.take(3)

@@ -42,6 +42,7 @@ from tidegate.outbox.transitions import (
     outage_in,
 )
 from tidegate.pacing.rules import Rules, cost_of, family_of
+from tidegate.pacing.window import part_of_burst
 from tidegate.stores.message_codec import (
     UnreadableBody,
     decode_result,
@@ -491,9 +492,9 @@ def _pair(rate: Rate) -> tuple[int, float]:
     return rate.count, rate.seconds
 
 
-def _replies(rules: Rules) -> list[tuple[int, float, bool]]:
-    """The limit of replies, marked as a burst, if there is one."""
-    return [] if rules.replies is None else [(*_pair(rules.replies), True)]
+def _replies(rules: Rules) -> list[tuple[int, float, int]]:
+    """The limit of replies, if there is one; its third value marks it as a burst."""
+    return [] if rules.replies is None else [(*_pair(rules.replies), part_of_burst(rules.replies.count))]
 
 
 _NO_RARE_FIELDS: Final = RareMessageFields()

@@ -1,6 +1,6 @@
 -- A limit as learned from its 429s: the ladder of `pacing/learned.py`, step by step.
--- A learned limit is {step, bad, interval, probing, cut_at, next_up}; `rule` is {count, seconds}, with a third value,
--- true, for a burst: its steps keep the average.
+-- A learned limit is {step, bad, interval, probing, cut_at, next_up}; `rule` is {count, seconds}, with a third value
+-- for a burst: its steps keep the average.
 
 local Learned = {}
 

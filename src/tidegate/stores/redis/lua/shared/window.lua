@@ -2,7 +2,7 @@
 -- `pacing/window.py` says why that never breaks a limit. Everything here is a calculation.
 --
 -- A window is {held = slots of calls in flight, cooling = {time, slots, time, slots, …}}, times rising; it is stored as
--- {held, time, slots, …}. A rate is {count, seconds}, with a third value, true, if it is that of a burst. The time does
+-- {held, time, slots, …}. A rate is {count, seconds}, with a third value if it is that of a burst: `Window.part`. The time does
 -- not move within a script: slots that have cooled are dropped when the window is opened.
 
 local Window = {}
@@ -31,9 +31,15 @@ function Window.free(window, rate)
   return rate[1] - window.held - window.sum
 end
 
--- The slots that one call takes at most: of a burst the half, which leaves room for what follows.
+-- What a call takes at most of a burst, which leaves room for what follows. It is half of the limit as it is set: what
+-- is sent while less is learned counts when that is raised.
+function Window.part(count)
+  return math.max(1, math.floor(count / 2))
+end
+
+-- The slots that one call takes at most.
 function Window.largest(rate)
-  return rate[3] and math.max(1, math.floor(rate[1] / 2)) or rate[1]
+  return rate[3] and math.min(rate[1], rate[3]) or rate[1]
 end
 
 -- Whether a call of this cost may be made now. A call larger than the window needs it empty.
@@ -65,6 +71,13 @@ local function cool(window, free_at, slots)
     table.insert(cooling, place, slots)
     table.insert(cooling, place, free_at)
   end
+end
+
+-- Changes to a rate of more seconds. Calls that the window has forgotten may count in them: it begins full.
+function Window.lengthen(window, from, to, now)
+  local shift = to[2] - from[2]
+  for i = 1, #window.cooling, 2 do window.cooling[i] = window.cooling[i] + shift end
+  cool(window, now + shift, to[1])
 end
 
 -- The window, as it was stored under a rate, under another one. `memory`: the seconds for which calls were remembered.

@@ -33,6 +33,8 @@ function Flood.step_up(limited)
     Lane.apply_learned(limited)
     Flood.publish(limited)
   end
+  local after = limited.rates[1]
+  if after[3] and after[2] > before[2] then Window.lengthen(limited.open[1], before, after, Now.time) end
   Flood.report_limit(limited, before, restored)
 end
 

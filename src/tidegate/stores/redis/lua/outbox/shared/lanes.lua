@@ -25,7 +25,7 @@ function Lane.rules_of(own, kind)
   if not rate then return kind == 'bot' and { terms.bot } or terms[kind], false end
   local rules = { rate }
   if kind == 'private' and terms.burst > rate[1] then
-    rules = { { terms.burst, rate[2] * terms.burst / rate[1], true }, rate }
+    rules = { { terms.burst, rate[2] * terms.burst / rate[1], Window.part(terms.burst) }, rate }
   end
   return rules, true
 end

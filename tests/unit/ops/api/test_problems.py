@@ -1,6 +1,7 @@
 """Errors are problem details: what happened, to what, what to do, and nothing of the server's insides."""
 
 import asyncio
+import json
 import logging
 
 import pytest
@@ -23,8 +24,16 @@ from tidegate.errors import (
 from tidegate.inbound.webhook_request import MAX_BODY_BYTES
 from tidegate.ops.api.message_stream import MESSAGE_BYTES
 from tidegate.ops.api.pagination import decode_cursor, encode_cursor
-from tidegate.ops.api.problems import ProblemError, problem_of
+from tidegate.ops.api.problems import ProblemError, problem_of, word_error
 from unit.ops.api.service import BOT, Service, problem
+
+
+def test_a_connection_too_many_is_refused_in_the_words_of_the_api() -> None:
+    content_type, body = word_error(503, "too many connections are open here", 5)
+    told = json.loads(body)
+    assert content_type == "application/problem+json"
+    assert (told["status"], told["type"]) == (503, "urn:tidegate:problem:unavailable")
+    assert (told["detail"], told["retry_after"]) == ("too many connections are open here", 5)
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,7 @@ def rare_searches() -> Iterator[None]:
     """Search new objects for garbage more rarely while a server runs, in a process that is a server.
 
     Requests under way are thousands of objects, which soon go by themselves. With Python's threshold they are
-    searched again and again: with a hundred calls at a time, that is a twentieth of the CPU of the gateway.
-    If the application has a higher threshold of its own, or none, that stays.
+    searched again and again. If the application has a higher threshold of its own, or none, that stays.
     """
     before = gc.get_threshold()
     raised = (NEW_OBJECTS, *before[1:]) if 0 < before[0] < NEW_OBJECTS else before
